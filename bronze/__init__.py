@@ -1,0 +1,1 @@
+"""WAL to raw records: PostgreSQL and Arrow only, no Spark."""

@@ -1,0 +1,59 @@
+"""Errors that a person reads: what happened, where, and what to do.
+
+Hierarchy::
+
+    SmeltError                 one clear message; the CLI prints it without a traceback and exits 1
+     ├─ ConfigurationError     a file that a user edits is wrong (file and line are in `where`)
+     ├─ TransientError         heals by itself: network, restart, lock; retried with backoff
+     └─ DefiniteError          needs a person: a lost slot, a missing privilege, another pipeline's lake
+         └─ TableError         stops one table alone; the others go on; recorded in control.errors
+
+`code` is a stable slug. Where ``docs/errors/<code>.md`` exists it explains the error at length, and the message names it.
+A message never contains a password: connection strings go through `bronze.server.describe`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bronze.identifiers import TableName
+
+
+class SmeltError(Exception):
+    """What happened, where (table, slot, LSN, file:line) and the remedy."""
+
+    def __init__(self, message: str, *, code: str, where: str | None = None, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.where = where
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        parts = [f"{self.where}: {self.message}" if self.where else self.message]
+        if self.remedy:
+            parts.append(f"remedy: {self.remedy}")
+        return "\n".join(parts)
+
+
+class ConfigurationError(SmeltError):
+    """A pipeline, document or expectation file, or a command line, that cannot be right."""
+
+
+class TransientError(SmeltError):
+    """Expected to heal by itself; the caller retries with backoff and jitter."""
+
+
+class DefiniteError(SmeltError):
+    """Will not heal by itself; retrying is no use until a person has done what `remedy` says."""
+
+
+class TableError(DefiniteError):
+    """A definite error of one table: that table stops, the others go on."""
+
+    def __init__(
+        self, table: TableName, message: str, *, code: str, where: str | None = None, remedy: str | None = None
+    ) -> None:
+        super().__init__(message, code=code, where=where or str(table), remedy=remedy)
+        self.table = table

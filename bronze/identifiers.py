@@ -1,0 +1,76 @@
+"""Names of tables, and the one function that quotes identifiers for PostgreSQL.
+
+Every identifier that reaches SQL was parsed into a value first and is quoted here (PostgreSQL) or in `silver.sql` (Spark), so
+that names of any spelling pass and none can be read as SQL.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Self
+
+_PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^".\s]+))\s*')
+
+
+def quote_identifier(name: str) -> str:
+    """Quote for PostgreSQL, always: ``a"b`` becomes ``"a""b"``."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_literal(text: str) -> str:
+    """A string literal for PostgreSQL under ``standard_conforming_strings = on``."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class TableName:
+    """A table of the source: schema and name, as PostgreSQL stores them (case kept)."""
+
+    schema: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``schema.table``; either part may be quoted as in SQL. Unquoted parts keep their case.
+
+        Raises:
+            ValueError: not exactly two parts.
+        """
+        parts: list[str] = []
+        position = 0
+        while position < len(text) and len(parts) < 3:
+            match = _PART.match(text, position)
+            if match is None:
+                break
+            parts.append(match[1].replace('""', '"') if match[1] is not None else match[2])
+            position = match.end()
+            if position < len(text) and text[position] == ".":
+                position += 1
+            else:
+                break
+        if len(parts) != 2 or position != len(text):
+            raise ValueError(f"not a table name: {text!r} (expected schema.table)")
+        return cls(*parts)
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def quoted(self) -> str:
+        """The name as PostgreSQL SQL."""
+        return f"{quote_identifier(self.schema)}.{quote_identifier(self.name)}"
+
+    @property
+    def silver_name(self) -> str:
+        """Name of its silver table: bare for ``public``, else ``<schema>__<table>``."""
+        return self.name if self.schema == "public" else f"{self.schema}__{self.name}"
+
+    def matches(self, pattern: str) -> bool:
+        """Whether a pattern of the pipeline file (``public.*``, ``sales.order_?``) selects this table.
+
+        Shell wildcards, matched part by part, case-sensitive; quotes around a part are taken off.
+        """
+        schema, dot, name = pattern.partition(".")
+        return bool(dot) and fnmatchcase(self.schema, schema.strip('"')) and fnmatchcase(self.name, name.strip('"'))

@@ -1,0 +1,121 @@
+"""The sections `source`, `lake`, `bronze` and `snapshot` of a pipeline file. Strict: unknown keys are errors."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KB|KiB|MB|MiB|GB|GiB)", re.IGNORECASE)
+_BYTES = {"b": 1, "kb": 10**3, "kib": 2**10, "mb": 10**6, "mib": 2**20, "gb": 10**9, "gib": 2**30}
+
+
+def parse_duration(value: object) -> object:
+    """``500ms``, ``30s``, ``5m``, ``2h``, ``7d`` to seconds; a number is taken as seconds.
+
+    Raises:
+        ValueError: text of another form.
+    """
+    if not isinstance(value, str):
+        return value
+    match = _DURATION.fullmatch(value.strip())
+    if match is None:
+        raise ValueError(f"not a duration: {value!r} (expected e.g. 500ms, 30s, 5m)")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def parse_size(value: object) -> object:
+    """``64MB``, ``1GiB`` to bytes; a number is taken as bytes.
+
+    Raises:
+        ValueError: text of another form.
+    """
+    if not isinstance(value, str):
+        return value
+    match = _SIZE.fullmatch(value.strip())
+    if match is None:
+        raise ValueError(f"not a size: {value!r} (expected e.g. 64MB, 256MiB)")
+    return int(float(match[1]) * _BYTES[match[2].lower()])
+
+
+Duration = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
+ByteSize = Annotated[int, BeforeValidator(parse_size), Field(gt=0)]
+
+
+class Section(BaseModel):
+    """Base of every section of the YAML files: unknown keys are refused, values do not change after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SourceSettings(Section):
+    """Which server, which tables.
+
+    Either `dsn` (a libpq URI or keyword string) or libpq's own keywords. What neither says, libpq takes from its environment,
+    service file and password file.
+    """
+
+    dsn: SecretStr | None = None
+    host: str | None = None
+    port: int | None = None
+    database: str | None = None
+    user: str | None = None
+    password: SecretStr | None = None
+    service: str | None = None
+    passfile: str | None = None
+    sslmode: Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"] | None = None
+    sslrootcert: str | None = None
+    sslcert: str | None = None
+    sslkey: str | None = None
+    slot: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")]
+    publication: Annotated[str, Field(min_length=1, max_length=63)]
+    manage: bool = True
+    tables: Annotated[list[str], Field(min_length=1)] = ["public.*"]
+    exclude: list[str] = []
+    keys: dict[str, Annotated[list[str], Field(min_length=1)]] = {}
+
+    @field_validator("tables", "exclude")
+    @classmethod
+    def _patterns_name_a_schema(cls, patterns: list[str]) -> list[str]:
+        for pattern in patterns:
+            if "." not in pattern:
+                raise ValueError(f"pattern {pattern!r} names no schema (expected schema.table, e.g. public.*)")
+        return patterns
+
+
+class LakeSettings(Section):
+    """Where the Delta tables lie: a path or object-store URL, or a catalog of the Spark session."""
+
+    path: str | None = None
+    catalog: str | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> LakeSettings:
+        if (self.path is None) == (self.catalog is None):
+            raise ValueError("give either path or catalog")
+        return self
+
+
+class BronzeSettings(Section):
+    """How often the reader commits.
+
+    Attributes:
+        flush_interval: seconds between commits while changes arrive.
+        flush_bytes: WAL message bytes that cause a commit, or a part of one transaction, before the interval.
+        heartbeat: seconds after which an idle reader moves the slot forward.
+    """
+
+    flush_interval: Duration = 0.5
+    flush_bytes: ByteSize = 64_000_000
+    heartbeat: Duration = 30.0
+
+
+class SnapshotSettings(Section):
+    """The first copy of each table."""
+
+    mode: Literal["initial", "never"] = "initial"
+    workers: Annotated[int, Field(ge=1, le=64)] = 4
+    chunk_rows: Annotated[int, Field(ge=1000)] = 250_000

@@ -1,0 +1,134 @@
+"""The shape of a table at one time: columns, types, key. Pure values, shared by catalog, stream and silver.
+
+`PgType` is a tree, because an array of a domain over a composite is common enough. It is resolved from pg_type once, by the
+reader, and travels as JSON in `bronze.relations.columns.type_tree`, so that silver never asks PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+
+if TYPE_CHECKING:
+    from bronze.identifiers import TableName
+    from bronze.lsn import Lsn
+
+TypeKind: TypeAlias = Literal["base", "array", "composite", "domain", "enum", "range", "multirange", "pseudo"]
+
+
+@dataclass(frozen=True, slots=True)
+class PgType:
+    """A PostgreSQL type with everything that decides how its text is read.
+
+    Attributes:
+        kind: pg_type.typtype in words; a true array (typelem with an array type) is ``array``.
+        name: pg_type.typname (``int4``, ``numeric``, ``mood``).
+        schema: pg_type's namespace (``pg_catalog`` for built-in types).
+        oid: pg_type.oid.
+        typmod: pg_attribute.atttypmod, or the domain's typtypmod; -1 where none. For numeric it encodes precision and scale.
+        element: of an array: its element; of a domain: its base type; of a range or multirange: its subtype.
+        fields: of a composite, in attribute order, dropped ones left out.
+        labels: of an enum, in sort order.
+        delimiter: of an array: the element type's typdelim.
+    """
+
+    kind: TypeKind
+    name: str
+    schema: str = "pg_catalog"
+    oid: int = 0
+    typmod: int = -1
+    element: PgType | None = None
+    fields: tuple[tuple[str, PgType], ...] = ()
+    labels: tuple[str, ...] = ()
+    delimiter: str = ","
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; what has its default is left out."""
+        plain: dict[str, Any] = {"kind": self.kind, "name": self.name, "oid": self.oid}
+        if self.schema != "pg_catalog":
+            plain["schema"] = self.schema
+        if self.typmod != -1:
+            plain["typmod"] = self.typmod
+        if self.element is not None:
+            plain["element"] = self.element.to_dict()
+        if self.fields:
+            plain["fields"] = [[name, field.to_dict()] for name, field in self.fields]
+        if self.labels:
+            plain["labels"] = list(self.labels)
+        if self.delimiter != ",":
+            plain["delimiter"] = self.delimiter
+        return plain
+
+    def to_json(self) -> str:
+        """Compact JSON, keys in a fixed order, so that equal types give equal text."""
+        return json.dumps(self.to_dict(), separators=(",", ":"))
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> Self:
+        """The inverse of `to_dict`."""
+        element = plain.get("element")
+        return cls(
+            kind=plain["kind"],
+            name=plain["name"],
+            schema=plain.get("schema", "pg_catalog"),
+            oid=plain.get("oid", 0),
+            typmod=plain.get("typmod", -1),
+            element=None if element is None else cls.from_dict(element),
+            fields=tuple((name, cls.from_dict(field)) for name, field in plain.get("fields", ())),
+            labels=tuple(plain.get("labels", ())),
+            delimiter=plain.get("delimiter", ","),
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The inverse of `to_json`."""
+        return cls.from_dict(json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a relation as pgoutput announces it.
+
+    Attributes:
+        attnum: pg_attribute.attnum, which survives a rename; None where the catalog no longer had it.
+        type_text: format_type()'s text, e.g. ``numeric(12,2)``.
+        in_identity: whether the replica identity covers it (pgoutput's key flag).
+    """
+
+    name: str
+    attnum: int | None
+    type: PgType
+    type_text: str
+    not_null: bool = False
+    in_identity: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """One version of a table's shape; a row of `bronze.relations`.
+
+    Attributes:
+        relation_id: pg_class.oid.
+        key: columns that identify a row for silver; empty when the table has none.
+        replica_identity: pg_class.relreplident: d(efault) n(othing) f(ull) i(ndex).
+        from_lsn: first commit LSN that this version describes.
+    """
+
+    relation_id: int
+    table: TableName
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    replica_identity: str
+    from_lsn: Lsn
+
+    def column(self, name: str) -> Column:
+        """The column of that name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)

@@ -1,0 +1,119 @@
+"""The table contract of bronze: what every later layer may rely on.
+
+`bronze.changes` holds each change once, in commit order, values in PostgreSQL's own text. `bronze.relations` holds one row per
+version of a table's shape. Both are append-only Delta tables (``delta.appendOnly``).
+
+A transaction becomes visible in `bronze.changes` by one Delta commit, whatever its size: parts of a large transaction are
+written as parquet files first and named by a single commit at its end. So every reader of bronze sees whole transactions.
+
+Application transactions on `bronze.changes` (Delta's ``txn`` action) say where the stream stands:
+
+* ``STREAM_APP``: every transaction whose commit LSN is ≤ this version is in the table (the *frontier*, inclusive);
+* ``CONFIRM_APP``: the WAL position up to which the slot may be confirmed (exclusive end, ≥ frontier);
+* ``snapshot_app(table)``: LSN of the newest complete snapshot of a table.
+
+Identity of the lake is in the table properties named below.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from bronze.identifiers import TableName
+
+CHANGES: Final = "changes"
+RELATIONS: Final = "relations"
+
+STREAM_APP: Final = "deltasmelt.stream"
+CONFIRM_APP: Final = "deltasmelt.confirm"
+
+PIPELINE_PROPERTY: Final = "deltasmelt.pipeline"
+SYSTEM_PROPERTY: Final = "deltasmelt.system_identifier"
+DATABASE_PROPERTY: Final = "deltasmelt.database"
+
+OP_INSERT: Final = "insert"
+OP_UPDATE: Final = "update"
+OP_DELETE: Final = "delete"
+OP_TRUNCATE: Final = "truncate"
+OP_SNAPSHOT: Final = "snapshot"
+OP_SNAPSHOT_END: Final = "snapshot_end"
+OP_MESSAGE: Final = "message"
+
+_TEXTS: Final = pa.list_(pa.field("element", pa.string()))
+
+CHANGES_SCHEMA: Final = pa.schema(
+    [
+        pa.field("commit_lsn", pa.int64()),
+        pa.field("seq", pa.int64()),
+        pa.field("lsn", pa.int64()),
+        pa.field("xid", pa.int64()),
+        pa.field("commit_ts", pa.timestamp("us", tz="UTC")),
+        pa.field("op", pa.string()),
+        pa.field("table_schema", pa.string()),
+        pa.field("table_name", pa.string()),
+        pa.field("relation_id", pa.int64()),
+        pa.field("columns", _TEXTS),
+        pa.field("new", _TEXTS),
+        pa.field("old", _TEXTS),
+        pa.field("old_is_key", pa.bool_()),
+        pa.field("unchanged", _TEXTS),
+        pa.field("end_of_tx", pa.bool_()),
+        pa.field("ingested_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+"""`bronze.changes`.
+
+`columns` are the relation's column names in message order; `new` and `old` are parallel to it (NULL list where PostgreSQL
+sent no such tuple). In `old` with `old_is_key`, cells outside the identity are NULL and mean "not sent". `unchanged` names the
+columns whose out-of-line value was not sent; their cell in `new` is NULL. It is NULL (not an empty list) where there are none.
+For `truncate` one row per relation. For `message`: `columns` is [prefix, content].
+For `snapshot` rows `commit_lsn` is the snapshot's LSN (its consistent point − 1), `seq` is unique per table
+and snapshot, `xid` is NULL; `snapshot_end` closes the snapshot of one table: every `snapshot` row with its `commit_lsn` and
+table belongs to it, and only then do they count.
+"""
+
+RELATIONS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("relation_id", pa.int64()),
+        pa.field("from_lsn", pa.int64()),
+        pa.field("table_schema", pa.string()),
+        pa.field("table_name", pa.string()),
+        pa.field("replica_identity", pa.string()),
+        pa.field("key", _TEXTS),
+        pa.field(
+            "columns",
+            pa.list_(
+                pa.field(
+                    "element",
+                    pa.struct(
+                        [
+                            pa.field("name", pa.string()),
+                            pa.field("attnum", pa.int32()),
+                            pa.field("type_oid", pa.int64()),
+                            pa.field("typmod", pa.int32()),
+                            pa.field("type", pa.string()),
+                            pa.field("type_tree", pa.string()),
+                            pa.field("not_null", pa.bool_()),
+                            pa.field("in_identity", pa.bool_()),
+                        ]
+                    ),
+                )
+            ),
+        ),
+        pa.field("recorded_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+"""`bronze.relations`: a version holds from the change with `commit_lsn >= from_lsn` of its `relation_id` until the next.
+
+`from_lsn` is the commit LSN of the transaction in which pgoutput announced the shape (or the snapshot's LSN). `key` is the row key that
+silver folds by: key override, else primary key, else replica identity index; empty when there is none.
+`type` is format_type()'s text; `type_tree` the JSON of `bronze.shapes.PgType`.
+"""
+
+
+def snapshot_app(table: TableName) -> str:
+    """Application id under which the newest complete snapshot of `table` is marked (version: its LSN)."""
+    return f"deltasmelt.snapshot:{table.quoted}"

@@ -1,0 +1,1 @@
+"""Row state to nested documents, by Spark SQL."""

@@ -1,0 +1,15 @@
+"""The section `gold` of a pipeline file."""
+
+from __future__ import annotations
+
+from bronze.settings import Section
+
+
+class GoldSettings(Section):
+    """Which documents there are.
+
+    Attributes:
+        documents: file patterns, relative to the pipeline file.
+    """
+
+    documents: list[str] = []

@@ -1,0 +1,1 @@
+"""What composes the layers: settings, Spark session, CLI, jobs, status, quality, demo."""

@@ -1,0 +1,1 @@
+"""Raw records to row state, by Spark SQL."""

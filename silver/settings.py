@@ -1,0 +1,23 @@
+"""The section `silver` of a pipeline file."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from bronze.settings import Section
+
+
+class SilverSettings(Section):
+    """How changes become row state.
+
+    Attributes:
+        deletes: ``hard`` removes rows; ``soft`` keeps them with ``_deleted``.
+        history: tables that also keep SCD type 2 history.
+        on_drop_column: whether silver keeps a column that the source dropped.
+        types: Spark type per ``schema.table.column``, in place of the mapped one.
+    """
+
+    deletes: Literal["hard", "soft"] = "hard"
+    history: list[str] = []
+    on_drop_column: Literal["keep", "drop"] = "keep"
+    types: dict[str, str] = {}

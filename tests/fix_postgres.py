@@ -1,0 +1,93 @@
+"""PostgreSQL for the tests: one server of each kind for the run, one fresh database for each test."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import TYPE_CHECKING
+
+import psycopg
+import psycopg.conninfo
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from pipelines.embedded import EmbeddedServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def server_dsn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """DSN of an administrator on the server of the run: SMELT_TEST_DSN, else the embedded PostgreSQL 16."""
+    given = os.environ.get("SMELT_TEST_DSN")
+    if given:
+        yield given
+        return
+    with EmbeddedServer() as server:
+        yield server.dsn()
+
+
+@pytest.fixture(scope="session")
+def server18() -> Iterator[EmbeddedServer]:
+    """An embedded PostgreSQL 18."""
+    with EmbeddedServer(version=18) as server:
+        yield server
+
+
+@pytest.fixture
+def own_server() -> Iterator[EmbeddedServer]:
+    """A PostgreSQL 16 of the test's own, which it may stop, restart and break."""
+    with EmbeddedServer() as server:
+        yield server
+
+
+def make_database(server_dsn: str) -> str:
+    """Create an empty database; returns its DSN."""
+    name = f"t_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server_dsn, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    return make_conninfo(server_dsn, dbname=name)
+
+
+def drop_database(server_dsn: str, dsn: str) -> None:
+    """End what still uses the database, drop its slots and the database itself."""
+    name = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
+    with psycopg.connect(server_dsn, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()", [name]
+        )
+        for _ in range(100):
+            busy = connection.execute(
+                "SELECT count(*) FROM pg_replication_slots WHERE database = %s AND active", [name]
+            ).fetchone()
+            if busy is not None and busy[0] == 0:
+                break
+            connection.execute("SELECT pg_sleep(0.05)")
+        connection.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s", [name]
+        )
+        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+@pytest.fixture
+def database(server_dsn: str) -> Iterator[str]:
+    """DSN of a fresh database; dropped with its slots afterwards."""
+    dsn = make_database(server_dsn)
+    yield dsn
+    drop_database(server_dsn, dsn)
+
+
+@pytest.fixture
+def database18(server18: EmbeddedServer) -> Iterator[str]:
+    """DSN of a fresh database on PostgreSQL 18."""
+    dsn = make_database(server18.dsn())
+    yield dsn
+    drop_database(server18.dsn(), dsn)
+
+
+@pytest.fixture
+def lake_path(tmp_path: Path) -> str:
+    """An empty folder for a lake."""
+    return str(tmp_path / "lake")
