@@ -12,22 +12,18 @@ afterwards is set on it. Elsewhere a local one is started. Settings and their re
 from __future__ import annotations
 
 import os
-import re
-import shutil
-import subprocess
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import ConfigurationError
 from pipelines.jars import delta_jars
+from pipelines.java import check_java
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
-
-_JAVA_VERSIONS: Final = (17, 21)
 
 _STATIC: Final = {
     "spark.master": "local[*]",
@@ -85,28 +81,6 @@ def default_log() -> Path:
     """Spark's log file when the caller names none."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(base) / "deltasmelt" / f"spark-{os.getpid()}.log"
-
-
-def check_java() -> None:
-    """Refuse early, with a remedy, where Spark would fail late.
-
-    Raises:
-        ConfigurationError: no Java, or a version that Spark 4 does not run on.
-    """
-    home = os.environ.get("JAVA_HOME")
-    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    remedy = "install a Java 17 or 21 runtime (e.g. apt-get install openjdk-17-jre-headless, brew install openjdk@17) and set JAVA_HOME"
-    if program is None or not Path(program).exists():
-        where = f"JAVA_HOME={home}" if home else "PATH"
-        raise ConfigurationError("Java is missing", code="java-missing", where=where, remedy=remedy)
-    said = subprocess.run([program, "-version"], check=False, capture_output=True, text=True).stderr  # noqa: S603
-    match = re.search(r'version "(\d+)', said)
-    version = int(match[1]) if match else None
-    if version not in _JAVA_VERSIONS:
-        found = f"Java {version}" if version else "an unknown Java"
-        raise ConfigurationError(
-            f"{found} was found, Spark needs 17 or 21", code="java-version", where=program, remedy=remedy
-        )
 
 
 def _start(settings: Mapping[str, str], log: Path) -> SparkSession:

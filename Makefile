@@ -1,0 +1,60 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Both make their own environment in .venv from the lock.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+  command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+UV = $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+ARGS ?=
+
+.PHONY: help demo test lint format torture bench-reader lock java clean
+
+help:  ## What can be made
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+demo: java $(VENV)/.ready  ## A live shop through bronze, silver and gold, with a quality report
+	@$(BIN)/smelt demo $(ARGS)
+
+test: java lint  ## Lint, then every test but the long fault scenarios
+	@$(BIN)/python -m pytest -m "not torture" $(ARGS)
+
+lint: $(VENV)/.ready  ## ruff, mypy strict, import-linter
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(VENV)/.ready  ## Format the code
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+torture: $(VENV)/.ready  ## The long fault scenarios
+	@$(BIN)/python -m pytest -m torture tests/torture $(ARGS)
+
+bench-reader: $(VENV)/.ready  ## The reader beside pg_recvlogical, over the same WAL
+	@$(BIN)/python -m tests.benchmarks.bench_reader $(ARGS)
+
+lock: .uv-present  ## Compile requirements.lock again from pyproject.toml
+	@$(UV) pip compile -q pyproject.toml --extra demo --group dev --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-emit-find-links --upgrade --custom-compile-command "make lock" -o requirements.lock
+
+java: python
+	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pipelines.java
+
+.PHONY: python .uv-present
+python:
+	@test -n "$(PYTHON)" || { echo "error: Python 3.11 or newer is missing; remedy: install it (Debian, Ubuntu: apt-get install python3 python3-venv; macOS: brew install python@3.12)" >&2; exit 1; }
+
+.uv-present: python
+	@command -v $(UV) >/dev/null 2>&1 || { echo "Installing uv into .uv (once)"; $(PYTHON) -m venv .uv && .uv/bin/pip install -q uv; }
+
+$(VENV)/.ready: requirements.lock pyproject.toml | .uv-present
+	@echo "Making the environment in $(VENV) (once)"
+	@$(UV) venv -q --clear --python $(PYTHON) $(VENV)
+	@UV_LINK_MODE=$${UV_LINK_MODE:-copy} $(UV) pip install -q --python $(BIN)/python --require-hashes -r requirements.lock
+	@$(UV) pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+clean:  ## Remove the environment and caches; lakes stay
+	rm -rf $(VENV) .uv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
