@@ -1,0 +1,417 @@
+"""Reading the YAML files that a user edits: YAML 1.2, a line for every node, strict models, helpful errors.
+
+The file is composed into nodes, and plain values are built from the nodes here, because only nodes know
+their lines. So every later complaint (a wrong type found by pydantic, an unknown column found against the
+catalog) can say ``file:line``. YAML 1.2's core schema decides what a plain word is: ``on``, ``no``, ``yes``
+are text, dates are text. Expanded ``${ENV}`` values stay text, so that a password of digits does not become
+a number; pydantic turns text into numbers where a field wants one.
+
+No value that came from the environment appears in a message: where a validator repeats it, its ``${NAME}``
+is put in its place. All problems of a file are told at once (up to `MAX_PROBLEMS`), as a compiler does.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from bronze.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from pydantic_core import ErrorDetails
+
+M = TypeVar("M", bound=BaseModel)
+
+Step: TypeAlias = str | int
+YamlPath: TypeAlias = tuple[Step, ...]
+
+MAX_PROBLEMS: Final = 10
+_MAX_NODES: Final = 100_000
+_VARIABLE: Final = re.compile(
+    r"\$(?:\$(?=\{)|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|(?P<bad>\{[^}]*\}?))"
+)
+_TAG: Final = "tag:yaml.org,2002:"
+_INTEGER: Final = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_DECIMAL: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_SPECIAL: Final = {
+    "": None, "~": None, "null": None, "Null": None, "NULL": None,
+    "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
+    ".inf": float("inf"), "-.inf": float("-inf"), ".nan": float("nan"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong at one line."""
+
+    line: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class YamlFile:
+    """A file's plain values and where each stands.
+
+    Attributes:
+        path: the file as it was named; messages repeat it.
+        data: dicts, lists and scalars.
+        values: line (from 1) of the value at a path of keys and indexes.
+        keys: line of the key that leads to a path; the item's own line in a list.
+        expanded: at a path, the texts that came from the environment, each with what stood there.
+    """
+
+    path: Path
+    data: Any
+    values: Mapping[YamlPath, int] = field(default_factory=dict)
+    keys: Mapping[YamlPath, int] = field(default_factory=dict)
+    expanded: Mapping[YamlPath, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+
+    def line(self, path: Sequence[Step], *, key: bool = False) -> int:
+        """Line of the value (or key) at `path`; of the nearest thing around it where there is none."""
+        place = tuple(path)
+        lines = self.keys if key else self.values
+        while place:
+            if place in lines:
+                return lines[place]
+            lines = self.values
+            place = place[:-1]
+        return self.values.get((), 1)
+
+    def where(self, path: Sequence[Step], *, key: bool = False) -> str:
+        """``file:line`` of the value (or key) at `path`."""
+        return f"{self.path}:{self.line(path, key=key)}"
+
+    def at(self, path: Sequence[Step]) -> Any:
+        """The value at `path`.
+
+        Raises:
+            LookupError: there is none.
+        """
+        value = self.data
+        for step in path:
+            value = value[step]
+        return value
+
+
+def read_yaml(path: Path, *, expand_env: bool = False) -> YamlFile:
+    """Read one YAML document.
+
+    Args:
+        path: the file.
+        expand_env: replace ``${NAME}`` and ``${NAME:-default}`` in values; ``$${`` is a literal ``${``.
+
+    Raises:
+        ConfigurationError: not readable, not YAML, a key twice, a variable not set; with its line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigurationError("the file does not exist", code="file-missing", where=str(path)) from None
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise ConfigurationError("not UTF-8 text", code="yaml-syntax", where=f"{path}:{line}") from None
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot be read: {error.strerror}", code="file-unreadable", where=str(path)
+        ) from None
+    return parse_yaml(text, path, expand_env=expand_env)
+
+
+def parse_yaml(text: str, path: Path, *, expand_env: bool = False) -> YamlFile:
+    """As `read_yaml`, from text; `path` is what messages name.
+
+    Raises:
+        ConfigurationError: see `read_yaml`.
+    """
+    reader = YAML(typ="safe", pure=True)
+    try:
+        root: Node | None = reader.compose(text)
+    except MarkedYAMLError as error:
+        raise _syntax_error(error, path) from None
+    except YAMLError as error:
+        raise ConfigurationError(str(error), code="yaml-syntax", where=str(path)) from None
+    builder = _Builder(expand_env=expand_env)
+    data = None if root is None else builder.build(root, ())
+    if builder.problems:
+        raise problems_error(path, builder.problems, code="yaml-content")
+    return YamlFile(path, data, builder.values, builder.keys, builder.expanded)
+
+
+def validate(model: type[M], file: YamlFile) -> M:
+    """Read a file's values as `model`.
+
+    Raises:
+        ConfigurationError: ``file:line: …`` for each problem.
+    """
+    try:
+        return model.model_validate(file.data)
+    except ValidationError as error:
+        problems = [_problem(model, file, details) for details in error.errors(include_url=False)]
+        raise problems_error(file.path, problems, code="yaml-content") from None
+
+
+def problems_error(path: Path, problems: Iterable[Problem], *, code: str) -> ConfigurationError:
+    """One error for all problems of a file, in order of lines."""
+    ordered = sorted(dict.fromkeys(problems), key=lambda problem: problem.line)
+    first, *others = ordered[:MAX_PROBLEMS]
+    message = "\n".join([first.message, *(f"{path}:{other.line}: {other.message}" for other in others)])
+    if len(ordered) > MAX_PROBLEMS:
+        message += f"\n… and {len(ordered) - MAX_PROBLEMS} more"
+    return ConfigurationError(message, code=code, where=f"{path}:{first.line}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that a misspelt one most probably means; None where nothing is near."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[found[0]] if found else None
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: what it may mean, or all that is known."""
+    names = list(known)
+    near = nearest(name, names)
+    if near is not None:
+        return f"; did you mean {near!r}?"
+    if not names:
+        return ""
+    shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+    return f" (known: {shown})"
+
+
+def _syntax_error(error: MarkedYAMLError, path: Path) -> ConfigurationError:
+    mark = error.problem_mark or error.context_mark
+    where = str(path) if mark is None else f"{path}:{mark.line + 1}"
+    message = " ".join(str(error.problem or error.context or "not valid YAML").split())
+    if "'\\t'" in message:
+        message = "a tab where YAML allows only spaces"
+    return ConfigurationError(message, code="yaml-syntax", where=where)
+
+
+class _Builder:
+    """Turns nodes into plain values, noting lines and what is wrong."""
+
+    def __init__(self, *, expand_env: bool) -> None:
+        self.values: dict[YamlPath, int] = {}
+        self.keys: dict[YamlPath, int] = {}
+        self.expanded: dict[YamlPath, tuple[tuple[str, str], ...]] = {}
+        self.problems: list[Problem] = []
+        self._expand_env = expand_env
+        self._open: set[int] = set()
+        self._count = 0
+
+    def build(self, node: Node, path: YamlPath) -> Any:
+        line = node.start_mark.line + 1
+        self.values[path] = line
+        self._count += 1
+        if id(node) in self._open or self._count > _MAX_NODES:
+            self.problems.append(Problem(line, "an alias that contains itself, or too many aliases"))
+            return None
+        if isinstance(node, ScalarNode):
+            return self._scalar(node, path, line)
+        self._open.add(id(node))
+        try:
+            return self._mapping(node, path) if isinstance(node, MappingNode) else self._sequence(node, path)
+        finally:
+            self._open.discard(id(node))
+
+    def _mapping(self, node: MappingNode, path: YamlPath) -> dict[str, Any]:
+        built: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, ScalarNode):
+                self.problems.append(Problem(line, "a key must be a plain word"))
+                continue
+            key = str(key_node.value)
+            if key in built:
+                first = self.keys[*path, key]
+                self.problems.append(Problem(line, f"key {key!r} stands twice (first at line {first})"))
+                continue
+            self.keys[*path, key] = line
+            built[key] = self.build(value_node, (*path, key))
+        return built
+
+    def _sequence(self, node: Node, path: YamlPath) -> list[Any]:
+        assert isinstance(node, SequenceNode)  # noqa: S101 - the third and last kind of node
+        items = []
+        for index, item in enumerate(node.value):
+            self.keys[*path, index] = item.start_mark.line + 1
+            items.append(self.build(item, (*path, index)))
+        return items
+
+    def _scalar(self, node: ScalarNode, path: YamlPath, line: int) -> Any:
+        text = str(node.value)
+        tag = str(node.tag)
+        if not tag.startswith(_TAG):
+            self.problems.append(Problem(line, f"unknown tag {tag}"))
+            return None
+        if self._expand_env and "$" in text:
+            expanded = self._expand(text, path, line)
+            if expanded != text:
+                return expanded
+        if node.style is not None or tag == _TAG + "str":
+            return text
+        return _plain(text)
+
+    def _expand(self, text: str, path: YamlPath, line: int) -> str:
+        taken: list[tuple[str, str]] = []
+
+        def value(match: re.Match[str]) -> str:
+            name, default = match["name"], match["default"]
+            if name is None and match["bad"] is None:
+                return "$"  # "$${" stands for "${"
+            if name is None:
+                self.problems.append(Problem(line, "a malformed ${…} (expected ${NAME} or ${NAME:-default})"))
+                return ""
+            found = os.environ.get(name)
+            if found is None and default is None:
+                self.problems.append(Problem(line, f"environment variable {name} is not set"))
+                return ""
+            if not found and default is not None:
+                return default
+            taken.append((found or "", match[0]))
+            return found or ""
+
+        expanded = _VARIABLE.sub(value, text)
+        if taken:
+            self.expanded[path] = tuple(taken)
+        return expanded
+
+
+def _plain(text: str) -> Any:
+    """A plain scalar by YAML 1.2's core schema."""
+    if text in _SPECIAL:
+        return _SPECIAL[text]
+    if _INTEGER.fullmatch(text):
+        return int(text, 0) if text.startswith(("0o", "0x")) else int(text)
+    if _DECIMAL.fullmatch(text):
+        return float(text)
+    return text
+
+
+_KINDS: Final[dict[type, str]] = {
+    dict: "a mapping", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number",
+    type(None): "nothing",
+}  # fmt: skip
+
+_EXPECTED: Final = {
+    "string_type": "text", "path_type": "a path",
+    "dict_type": "a mapping", "model_type": "a mapping", "model_attributes_type": "a mapping",
+    "list_type": "a list", "tuple_type": "a list", "set_type": "a list",
+    "bool_type": "true or false", "bool_parsing": "true or false",
+    "int_type": "a whole number", "int_parsing": "a whole number", "int_from_float": "a whole number",
+    "float_type": "a number", "float_parsing": "a number",
+}  # fmt: skip
+
+
+def _problem(model: type[BaseModel], file: YamlFile, details: ErrorDetails) -> Problem:
+    place, missing = _locate(file, details["loc"])
+    kind = details["type"]
+    name = ".".join(str(step) for step in place if isinstance(step, str)) or "the file"
+    if kind == "extra_forbidden":
+        key = str(place[-1])
+        known = _known_keys(model, place[:-1])
+        return Problem(file.line(place, key=True), f"unknown key {key!r}{suggestion(key, known)}")
+    if kind == "missing":
+        return Problem(file.line(place, key=True), f"{missing!r} is missing" + _inside(place))
+    value = details["input"]
+    found = _KINDS.get(type(value), "something else")
+    if kind in _EXPECTED:
+        message = f"{name}: expected {_EXPECTED[kind]}, found {found}"
+        if kind == "string_type" and isinstance(value, bool | int | float):
+            message += " (put it in quotes)"
+    elif kind == "literal_error":
+        message = f"{name}: expected {details['ctx']['expected']}"
+        shown = isinstance(value, str) and place not in file.expanded
+        message += f", found {value!r}" if shown else ""
+    elif kind in {"value_error", "assertion_error"}:
+        message = f"{name}: {details['ctx']['error']}" if "ctx" in details else f"{name}: {details['msg']}"
+    else:
+        message = f"{name}: {details['msg'][:1].lower()}{details['msg'][1:]}"
+    return Problem(file.line(place), _without_secrets(message, file, place))
+
+
+def _locate(file: YamlFile, loc: Sequence[Step]) -> tuple[YamlPath, str | None]:
+    """The part of pydantic's location that the file has, and the first step that it lacks.
+
+    Pydantic's locations also name union members; ours are written ``<so>``, which no key of ours is.
+    """
+    place: YamlPath = ()
+    lacking: str | None = None
+    for step in loc:
+        if (*place, step) in file.values:
+            place = (*place, step)
+        elif lacking is None and not (isinstance(step, str) and re.search(r"[<\[(]", step)):
+            lacking = str(step)
+    return place, lacking
+
+
+def _inside(place: YamlPath) -> str:
+    names = [str(step) for step in place if isinstance(step, str)]
+    return f" in {names[-1]!r}" if names else ""
+
+
+def _without_secrets(message: str, file: YamlFile, place: YamlPath) -> str:
+    for path, taken in file.expanded.items():
+        if path[: len(place)] == place:
+            for value, written in taken:
+                if value:
+                    message = message.replace(value, written)
+    return message
+
+
+def _known_keys(model: type[BaseModel], place: YamlPath) -> list[str]:
+    """Names of the fields of whichever models stand at `place`."""
+    models: list[Any] = [model]
+    for step in place:
+        models = [inner for outer in models for inner in _descend(outer, step)]
+    return list(dict.fromkeys(name for found in models if _is_model(found) for name in _field_names(found)))
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _field_names(model: type[BaseModel]) -> list[str]:
+    return [info.alias or name for name, info in model.model_fields.items()]
+
+
+def _descend(annotation: Any, step: Step) -> Iterator[Any]:
+    """Annotations of the value under `step` of a value of `annotation`."""
+    if _is_model(annotation):
+        for name, info in annotation.model_fields.items():
+            if step == (info.alias or name):
+                yield from _members(info.annotation)
+        return
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in {list, tuple, set} and isinstance(step, int) and arguments:
+        yield from _members(arguments[0])
+    elif origin is dict and isinstance(step, str) and len(arguments) == 2:
+        yield from _members(arguments[1])
+
+
+def _members(annotation: Any) -> Iterator[Any]:
+    """An annotation without Annotated, aliases and Optional; each member of a union."""
+    if isinstance(annotation, typing.TypeAliasType if hasattr(typing, "TypeAliasType") else ()):
+        annotation = annotation.__value__
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        yield from _members(typing.get_args(annotation)[0])
+    elif origin in {typing.Union, types.UnionType}:
+        for member in typing.get_args(annotation):
+            yield from _members(member)
+    else:
+        yield annotation

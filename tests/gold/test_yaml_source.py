@@ -1,0 +1,176 @@
+"""YAML files: YAML 1.2, line numbers, variables, and errors that help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
+
+from bronze.errors import ConfigurationError
+from bronze.settings import SourceSettings
+from gold.yaml_source import YamlFile, parse_yaml, read_yaml, validate
+
+
+class Inner(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    port: int = 1
+    mode: Literal["initial", "never"] = "initial"
+    names: list[str] = []
+
+
+class Outer(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    title: str
+    inner: Inner = Inner()
+    many: list[Inner] = []
+    secret: SecretStr | None = None
+    checked: str = ""
+
+    @field_validator("checked")
+    @classmethod
+    def _no_x(cls, value: str) -> str:
+        if value.startswith("x"):
+            raise ValueError(f"starts with x: {value!r}")
+        return value
+
+
+def parse(text: str, *, expand_env: bool = False) -> YamlFile:
+    return parse_yaml(text, Path("shop.yml"), expand_env=expand_env)
+
+
+def complaint(text: str, *, expand_env: bool = False) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        validate(Outer, parse(text, expand_env=expand_env))
+    return str(caught.value)
+
+
+def test_on_no_yes_and_dates_are_words_as_in_yaml_1_2() -> None:
+    file = parse("on: no\nyes: off\nwhen: 2024-01-01\nn: 1_000\nmany: [on, y, 0o17, 0x1F, 1e3, ~, true]")
+    assert file.data == {"on": "no", "yes": "off", "when": "2024-01-01", "n": "1_000",
+                         "many": ["on", "y", 15, 31, 1000.0, None, True]}  # fmt: skip
+
+
+def test_every_node_knows_its_line() -> None:
+    file = parse("a:\n  b:\n    - x\n    - {c: 1,\n       d: 2}\n")
+    assert file.where(("a", "b", 1, "d")) == "shop.yml:5"
+    assert file.line(("a", "b", 0)) == 3
+    assert file.line(("a",), key=True) == 1
+    assert file.line(("a", "b", 7, "nothing")) == 3  # the nearest thing around it
+
+
+def test_a_key_that_stands_twice_names_both_lines() -> None:
+    assert "shop.yml:2: key 'title' stands twice (first at line 1)" in complaint("title: a\ntitle: b")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: [1, 2\nb: 3", 2),
+        ("a:\n\tb: 1", 2),
+        ("a: b: c", 1),
+        ('a: "x', 1),
+        ("a: 1\n---\nb: 2", 2),
+        ("a: *none", 1),
+    ],
+)
+def test_a_syntax_error_names_file_and_line(text: str, line: int) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^shop\.yml:{line}: ") as caught:
+        parse(text)
+    assert caught.value.code == "yaml-syntax"
+
+
+def test_a_tab_is_called_a_tab() -> None:
+    with pytest.raises(ConfigurationError, match="a tab where YAML allows only spaces"):
+        parse("a:\n\tb: 1")
+
+
+def test_an_alias_that_contains_itself_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="alias that contains itself"):
+        parse("a: &x [*x]")
+
+
+def test_variables_are_expanded_and_stay_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PW", "00123")
+    monkeypatch.setenv("EMPTY", "")
+    file = parse(
+        'p: ${PW}\nq: "a ${PW} b"\nr: ${NOT_SET:-x y}\ns: ${EMPTY:-d}\nt: $${PW} $5', expand_env=True
+    )
+    assert file.data == {"p": "00123", "q": "a 00123 b", "r": "x y", "s": "d", "t": "${PW} $5"}
+
+
+def test_variables_stay_as_written_when_not_asked_for() -> None:
+    assert parse("p: ${PW}").data == {"p": "${PW}"}
+
+
+def test_a_variable_that_is_not_set_names_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PW", raising=False)
+    assert (
+        complaint("title: a\nsecret: ${PW}", expand_env=True)
+        == "shop.yml:2: environment variable PW is not set"
+    )
+
+
+def test_a_number_from_the_environment_fits_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PORT", "5432")
+    assert validate(Outer, parse("title: a\ninner:\n  port: ${PORT}", expand_env=True)).inner.port == 5432
+
+
+def test_an_unknown_key_names_the_nearest_known_one_at_any_depth() -> None:
+    assert (
+        complaint("title: a\nmany:\n  - mode: never\n  - prot: 5")
+        == "shop.yml:4: unknown key 'prot'; did you mean 'port'?"
+    )
+
+
+def test_an_unknown_key_near_nothing_lists_the_known_ones() -> None:
+    assert "unknown key 'zzz' (known: port, mode, names)" in complaint("title: a\ninner:\n  zzz: 5")
+
+
+def test_several_problems_come_at_once_in_order_of_lines() -> None:
+    assert complaint("inner:\n  port: high\n  mode: nver\n  names: x\ntitel: a").splitlines() == [
+        "shop.yml:1: 'title' is missing",
+        "shop.yml:2: inner.port: expected a whole number, found text",
+        "shop.yml:3: inner.mode: expected 'initial' or 'never', found 'nver'",
+        "shop.yml:4: inner.names: expected a list, found text",
+        "shop.yml:5: unknown key 'titel'; did you mean 'title'?",
+    ]
+
+
+def test_a_number_where_text_is_wanted_asks_for_quotes() -> None:
+    assert complaint("title: 5") == "shop.yml:1: title: expected text, found a number (put it in quotes)"
+
+
+def test_an_empty_file_and_a_list_are_no_mapping() -> None:
+    assert complaint("") == "shop.yml:1: the file: expected a mapping, found nothing"
+    assert complaint("- a") == "shop.yml:1: the file: expected a mapping, found a list"
+
+
+def test_a_value_from_the_environment_never_appears_in_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PW", "x-very-secret")
+    said = complaint("title: a\nchecked: ${PW}\ninner:\n  mode: ${PW}\n  port: ${PW}", expand_env=True)
+    assert "very-secret" not in said
+    assert "starts with x: '${PW}'" in said
+
+
+def test_a_secret_of_a_wrong_type_is_not_shown() -> None:
+    text = "slot: s\npublication: p\ndsn: [postgresql://u:hunter2@h/d]"
+    with pytest.raises(ConfigurationError) as caught:
+        validate(SourceSettings, parse(text))
+    assert "hunter2" not in str(caught.value)
+    assert "dsn: expected text, found a list" in str(caught.value)
+
+
+def test_a_missing_file_and_a_file_that_is_not_text_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"none\.yml: the file does not exist"):
+        read_yaml(tmp_path / "none.yml")
+    (tmp_path / "bad.yml").write_bytes(b"a: 1\nb: \xff")
+    with pytest.raises(ConfigurationError, match=r"bad\.yml:2: not UTF-8 text"):
+        read_yaml(tmp_path / "bad.yml")
+
+
+def test_more_problems_than_a_person_reads_are_counted() -> None:
+    said = complaint("title: a\n" + "\n".join(f"k{i}: 1" for i in range(13)))
+    assert len(said.splitlines()) == 11
+    assert said.endswith("… and 3 more")
