@@ -1,0 +1,150 @@
+"""The pipeline file: one YAML file that says what a pipeline reads, where its lake lies, how each layer works.
+
+Reading is strict, so that a misspelt key is found before it silently means "default": unknown keys and wrong
+types are errors with file and line. ``${ENV}`` and ``${ENV:-default}`` are expanded before validation.
+Relative paths are relative to the pipeline file, never to the working directory, so that a job and a terminal
+see the same lake.
+
+Nothing here imports Spark: the reader process loads its settings by this module too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, PrivateAttr, field_validator
+
+from bronze.errors import ConfigurationError
+from bronze.lake import Lake
+from bronze.settings import BronzeSettings, LakeSettings, Section, SnapshotSettings, SourceSettings
+from gold.settings import GoldSettings
+from gold.yaml_source import read_yaml, validate
+from silver.settings import SilverSettings
+
+_WILDCARDS = frozenset("*?[")
+
+
+def _spark_value(value: object) -> object:
+    """YAML's numbers and booleans in the spelling that Spark reads."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+class QualitySettings(Section):
+    """What the data-quality run checks beside the expectations derived from the source's catalog.
+
+    Attributes:
+        suites: file patterns, relative to the pipeline file.
+    """
+
+    suites: list[str] = Field(default_factory=list)
+
+
+class Pipeline(Section):
+    """A pipeline file, read and validated. Made by `load_pipeline`."""
+
+    pipeline: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
+    source: SourceSettings
+    lake: LakeSettings
+    bronze: BronzeSettings = BronzeSettings()
+    snapshot: SnapshotSettings = SnapshotSettings()
+    silver: SilverSettings = SilverSettings()
+    gold: GoldSettings = GoldSettings()
+    quality: QualitySettings = QualitySettings()
+    spark: dict[str, Annotated[str, BeforeValidator(_spark_value)]] = Field(default_factory=dict)
+
+    _path: Path = PrivateAttr(default=Path("pipeline.yml"))
+
+    @field_validator("spark")
+    @classmethod
+    def _spark_keys(cls, settings: dict[str, str]) -> dict[str, str]:
+        for key in settings:
+            if not key.startswith("spark."):
+                raise ValueError(f"{key!r} is not a Spark setting (expected e.g. spark.driver.memory)")
+        return settings
+
+    @property
+    def path(self) -> Path:
+        """Absolute path of the pipeline file."""
+        return self._path
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the pipeline file, which relative paths start from."""
+        return self._path.parent
+
+    def lake_address(self) -> Lake:
+        """Where the tables lie.
+
+        Raises:
+            ConfigurationError: the lake is a catalog; the reader writes by path.
+        """
+        path = self.lake.path
+        if path is None:
+            raise ConfigurationError(
+                "lake.catalog is not served yet: the reader writes Delta tables by path",
+                code="lake-catalog",
+                where=str(self.path),
+                remedy="set lake.path to a folder or an object-store URL",
+            )
+        if path.startswith("file://"):
+            path = path.removeprefix("file://")
+        if "://" in path:
+            return Lake(path=path.rstrip("/"))
+        return Lake(path=str((self.folder / Path(path).expanduser()).resolve()))
+
+    def document_files(self) -> list[Path]:
+        """Files that `gold.documents` selects, sorted, each once.
+
+        Raises:
+            ConfigurationError: a name without wildcards does not exist.
+        """
+        return self._files(self.gold.documents, "gold.documents")
+
+    def suite_files(self) -> list[Path]:
+        """Files that `quality.suites` selects, sorted, each once.
+
+        Raises:
+            ConfigurationError: a name without wildcards does not exist.
+        """
+        return self._files(self.quality.suites, "quality.suites")
+
+    def _files(self, patterns: list[str], key: str) -> list[Path]:
+        found: set[Path] = set()
+        for pattern in patterns:
+            base, relative = self.folder, Path(pattern).expanduser()
+            if relative.is_absolute():
+                base, relative = Path(relative.anchor), relative.relative_to(relative.anchor)
+            if _WILDCARDS & set(pattern):
+                found.update(path for path in base.glob(str(relative)) if path.is_file())
+            elif (base / relative).is_file():
+                found.add(base / relative)
+            else:
+                raise ConfigurationError(
+                    f"{key} names {pattern}, which does not exist",
+                    code="file-missing",
+                    where=str(self.path),
+                    remedy=f"create {base / relative}, or correct {key} (relative to the pipeline file)",
+                )
+        return sorted(found)
+
+
+def load_pipeline(path: Path | str) -> Pipeline:
+    """Read and validate a pipeline file.
+
+    Raises:
+        ConfigurationError: the file is missing or something in it is wrong; file and line are named.
+    """
+    file = Path(path).expanduser().resolve()
+    if not file.is_file():
+        raise ConfigurationError(
+            "is a folder, not a pipeline file" if file.is_dir() else "no such pipeline file",
+            code="file-missing",
+            where=str(path),
+            remedy="give the path of a pipeline file; `smelt demo` writes one to look at",
+        )
+    pipeline = validate(Pipeline, read_yaml(file, expand_env=True))
+    pipeline._path = file  # noqa: SLF001 - our own model; the file is not one of its keys
+    return pipeline
