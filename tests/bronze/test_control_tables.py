@@ -1,0 +1,163 @@
+"""The control tables: cuts, errors and runs, written by several processes and read cheaply."""
+
+from __future__ import annotations
+
+import multiprocessing
+from datetime import UTC, datetime, timedelta
+
+from deltalake import DeltaTable
+
+from bronze.control import Cut, OpenError, Run
+from bronze.control_tables import ControlTables
+from bronze.identifiers import TableName
+from bronze.lake import Lake
+from bronze.lsn import Lsn
+from bronze.position import read_position, read_snapshot
+from bronze.relations import read_relations
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def cut(lsn: int, **tables: int) -> Cut:
+    return Cut("silver", Lsn(lsn), NOON + timedelta(seconds=lsn), tables)
+
+
+def test_an_empty_lake_has_no_cut_no_error_no_run_no_position(lake_path: str) -> None:
+    lake = Lake(lake_path)
+    control = ControlTables(lake)
+    assert control.latest_cut("silver") is None
+    assert control.cuts("gold") == []
+    assert control.open_errors() == []
+    assert control.runs() == []
+    assert read_position(lake) is None
+    assert read_snapshot(lake, TableName("public", "t")) is None
+    assert read_relations(lake) == []
+
+
+def test_the_latest_cut_is_the_one_of_the_highest_lsn_of_its_layer(lake_path: str) -> None:
+    control = ControlTables(Lake(lake_path))
+    control.record_cut(cut(20, a=3, b=1))
+    control.record_cut(cut(10, a=2))
+    control.record_cut(Cut("gold", Lsn(99), None, {"customer": 7}))
+    latest = control.latest_cut("silver")
+    assert latest is not None
+    assert (latest.commit_lsn, latest.tables) == (Lsn(20), {"a": 3, "b": 1})
+    assert isinstance(latest.commit_lsn, Lsn)
+    assert latest.commit_ts == NOON + timedelta(seconds=20)
+    assert [found.commit_lsn for found in control.cuts("silver")] == [10, 20]
+
+
+def test_a_cut_is_found_at_or_before_an_lsn_or_a_time(lake_path: str) -> None:
+    control = ControlTables(Lake(lake_path))
+    for lsn in (10, 20, 30):
+        control.record_cut(cut(lsn, a=lsn))
+    found = [control.latest_cut("silver", at=Lsn(lsn)) for lsn in (9, 10, 29, 300)]
+    assert [each and each.commit_lsn for each in found] == [None, 10, 20, 30]
+    by_time = control.latest_cut("silver", at=NOON + timedelta(seconds=29))
+    assert by_time is not None
+    assert by_time.commit_lsn == 20
+
+
+def test_a_cut_recorded_again_for_one_lsn_replaces_the_older_record_whole(lake_path: str) -> None:
+    control = ControlTables(Lake(lake_path))
+    control.record_cut(cut(10, a=1, gone=1))
+    control.record_cut(cut(10, a=2))
+    assert [each.tables for each in control.cuts("silver")] == [{"a": 2}]
+    latest = control.latest_cut("silver")
+    assert latest is not None
+    assert latest.tables == {"a": 2}
+
+
+def test_a_cut_without_tables_still_says_its_position(lake_path: str) -> None:
+    control = ControlTables(Lake(lake_path))
+    control.record_cut(cut(10))
+    latest = control.latest_cut("silver")
+    assert latest is not None
+    assert (latest.commit_lsn, latest.tables) == (10, {})
+
+
+def test_an_error_is_recorded_once_while_open_and_again_after_it_healed(lake_path: str) -> None:
+    control = ControlTables(Lake(lake_path))
+    error = OpenError("table", "public.it's", "table-without-key", "no key", "add one", Lsn(7))
+    control.open_error(error)
+    control.open_error(error)
+    control.open_error(OpenError("pipeline", "shop", "server-unreachable", "connection refused"))
+    assert [(each.name, each.commit_lsn) for each in control.open_errors()] == [
+        ("public.it's", 7),
+        ("shop", None),
+    ]
+    control.close_errors("table", "public.it's")
+    assert [each.name for each in control.open_errors()] == ["shop"]
+    control.open_error(error)
+    assert {each.name for each in control.open_errors()} == {"shop", "public.it's"}
+    closed = [
+        row["closed_at"] for row in DeltaTable(f"{lake_path}/control/errors").to_pyarrow_table().to_pylist()
+    ]
+    assert sorted(at is None for at in closed) == [False, True, True]
+
+
+def test_closing_one_code_leaves_the_other_errors_of_the_table_open(lake_path: str) -> None:
+    control = ControlTables(Lake(lake_path))
+    for code in ("one", "two"):
+        control.open_error(OpenError("table", "public.t", code, "message"))
+    control.close_errors("table", "public.t", "one")
+    control.close_errors("table", "public.t", "never-opened")
+    assert [each.code for each in control.open_errors()] == ["two"]
+
+
+def test_runs_are_returned_newest_first_with_everything_they_said(lake_path: str) -> None:
+    control = ControlTables(Lake(lake_path))
+    older = Run("silver", "orders", "incremental", Lsn(1), Lsn(2), changes=3, started_at=NOON)
+    newer = Run(
+        "gold", "customer", "full", None, Lsn(2), reason="first run", details={"fan_out": 2.5},
+        started_at=NOON + timedelta(seconds=1),
+    )  # fmt: skip
+    control.record_runs([older])
+    control.record_runs([newer])
+    control.record_runs([])
+    assert control.runs() == [newer, older]
+    assert control.runs("silver") == [older]
+    assert control.runs(name="customer") == [newer]
+    assert control.runs(limit=1) == [newer]
+
+
+def test_a_reader_sees_what_another_process_wrote_and_reads_nothing_when_nothing_came(lake_path: str) -> None:
+    reading, writing = ControlTables(Lake(lake_path)), ControlTables(Lake(lake_path))
+    assert reading.latest_cut("silver") is None
+    writing.record_cut(cut(10, a=1))
+    seen = reading.latest_cut("silver")
+    assert seen is not None
+    assert seen.commit_lsn == 10
+    writing.record_cut(cut(11, a=2))
+    assert [each.commit_lsn for each in reading.cuts("silver")] == [10, 11]
+
+
+def test_many_appends_are_compacted_without_losing_a_row(lake_path: str) -> None:
+    control = ControlTables(Lake(lake_path))
+    for number in range(210):
+        control.record_cut(cut(number, a=number))
+    assert [each.tables["a"] for each in control.cuts("silver")] == list(range(210))
+    assert len(DeltaTable(f"{lake_path}/control/cuts").file_uris()) < 20
+
+
+def _write(path: str, first: int) -> None:
+    control = ControlTables(Lake(path))
+    for number in range(first, first + 10):
+        control.record_cut(cut(number, a=number))
+        control.open_error(OpenError("table", f"t{number}", "code", "message"))
+        control.close_errors("table", f"t{number}")
+
+
+def test_processes_that_start_on_an_empty_lake_at_once_lose_no_row(lake_path: str) -> None:
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=_write, args=(lake_path, first)) for first in (0, 100, 200, 300)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0, 0]
+    control = ControlTables(Lake(lake_path))
+    assert [each.commit_lsn for each in control.cuts("silver")] == [
+        first + number for first in (0, 100, 200, 300) for number in range(10)
+    ]
+    assert control.open_errors() == []
