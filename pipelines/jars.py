@@ -16,9 +16,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bronze.errors import ConfigurationError, DefiniteError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DELTA_VERSION: Final = "4.4.0"
 _SECONDS: Final = 600
@@ -35,8 +38,11 @@ _CHECKSUMS: Final = {
 }
 
 
-def delta_jars() -> list[Path]:
+def delta_jars(announce: Callable[[str], None] | None = None) -> list[Path]:
     """Paths of Delta's jars for the installed Spark, resolving them on first use.
+
+    Args:
+        announce: is told when the jars have to be fetched.
 
     Raises:
         ConfigurationError: SMELT_JARS lacks a jar, or this Spark version has no known jars.
@@ -57,6 +63,8 @@ def delta_jars() -> list[Path]:
         return _from_folder(Path(given), expected)
     cache = _cache_root() / "jars" / f"delta-{DELTA_VERSION}-spark-{line}"
     if not cache.is_dir():
+        if announce is not None:
+            announce("fetching Delta's jars (once) …")
         _resolve(cache, line, expected)
     return [cache / name for name in expected]
 

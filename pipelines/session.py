@@ -1,12 +1,19 @@
 """The Spark session: one place that knows Delta's jars, quiet logs, and the settings that small windows need.
 
-A session that already exists (Databricks, spark-submit, a notebook) is used as it is; only what a session may change
-afterwards is set on it. Elsewhere a local one is started. Settings and their reasons:
+A session that already exists (Databricks, spark-submit, a notebook) is used as it is; only what a session may
+change afterwards is set on it. Elsewhere a local one is started. Settings and their reasons:
 
 * ``snapshotPartitions=1``: Delta replays its log with 50 tasks by default, most of the time of a small MERGE.
-* ``adaptive.enabled=false`` and one or two shuffle partitions: a window of some thousand rows is one task; planning again costs more.
+* ``adaptive.enabled=false`` and one or two shuffle partitions: a window of some thousand rows is one task;
+  planning again costs more.
 * ``merge.materializeSource=none``: the source of our MERGEs reads pinned versions and is deterministic.
 * ``session.timeZone=UTC`` and ANSI mode: values mean the same on every machine.
+
+The JVM prints by itself what no log4j file can catch (incubator modules, native library notices). Its
+standard output and error are the log file from the start, so the terminal stays ours.
+
+Under spark-submit the JVM runs already: master, memory and jars are what was submitted, and only what Delta
+needs of the session is added.
 """
 
 from __future__ import annotations
@@ -16,13 +23,14 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import ConfigurationError
+from bronze.errors import ConfigurationError, DefiniteError
 from pipelines.jars import delta_jars
 from pipelines.java import check_java
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
 _STATIC: Final = {
@@ -33,9 +41,15 @@ _STATIC: Final = {
     "spark.driver.memory": "2g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+}
+
+_DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
+
+# Under spark-submit these are decided where the job is submitted, not in the pipeline file.
+_SUBMITTED: Final = frozenset({"spark.master", "spark.driver.memory", "spark.jars", "spark.jars.packages"})
 
 _DYNAMIC: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -50,16 +64,22 @@ _DYNAMIC: Final = {
 }
 
 
-def spark_session(settings: Mapping[str, str] | None = None, *, log: Path | None = None) -> SparkSession:
+def spark_session(
+    settings: Mapping[str, str] | None = None,
+    *,
+    log: Path | None = None,
+    announce: Callable[[str], None] | None = None,
+) -> SparkSession:
     """The active session, or a local one with Delta.
 
     Args:
         settings: the pipeline file's `spark` section; wins over our defaults.
         log: file for Spark's log; errors point to it.
+        announce: is told in a few words what takes long.
 
     Raises:
         ConfigurationError: Java is missing or of an unfit version, or pyspark is not installed.
-        DefiniteError: Delta's jars cannot be had.
+        DefiniteError: Delta's jars cannot be had, or the JVM does not start.
     """
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - the reader must not load Spark
@@ -70,7 +90,7 @@ def spark_session(settings: Mapping[str, str] | None = None, *, log: Path | None
 
     session = SparkSession.getActiveSession()
     if session is None:
-        session = _start(settings or {}, log or default_log())
+        session = _start(settings or {}, log or default_log(), announce or _silent)
     for name, value in {**_DYNAMIC, **(settings or {})}.items():
         if session.conf.isModifiable(name):
             session.conf.set(name, value)
@@ -83,21 +103,61 @@ def default_log() -> Path:
     return Path(base) / "deltasmelt" / f"spark-{os.getpid()}.log"
 
 
-def _start(settings: Mapping[str, str], log: Path) -> SparkSession:
+def _silent(_: str) -> None:
+    """Say nothing: nobody watches."""
+
+
+def _start(settings: Mapping[str, str], log: Path, announce: Callable[[str], None]) -> SparkSession:
+    from pyspark import SparkConf  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        builder = SparkSession.builder
+        given = {name: value for name, value in settings.items() if name not in _SUBMITTED}
+        for name, value in {**_DELTA, **_DYNAMIC, **given}.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
     check_java()
+    jars = delta_jars(announce)
+    announce("starting Spark …")
     log.parent.mkdir(parents=True, exist_ok=True)
     static = {
         **_STATIC,
-        "spark.jars": ",".join(str(jar) for jar in delta_jars()),
+        **_DELTA,
+        "spark.jars": ",".join(str(jar) for jar in jars),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_settings()} -Dsmelt.log={log}",
         "spark.sql.warehouse.dir": str(log.parent / "warehouse"),
     }
-    builder = SparkSession.builder
-    for name, value in {**static, **_DYNAMIC, **settings}.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    conf = SparkConf(loadDefaults=False)
+    conf.setAll([*{**static, **_DYNAMIC, **settings}.items()])
+    _launch(conf, log)
+    return SparkSession.builder.getOrCreate()
+
+
+def _launch(conf: SparkConf, log: Path) -> SparkContext:
+    """Start the JVM with its output in the log file, and the Spark context in it.
+
+    `launch_gateway` takes arguments of Popen for exactly this; redirecting our own descriptors while it
+    starts would swallow what other threads print meanwhile.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+
+    with log.open("ab") as output:
+        try:
+            gateway = launch_gateway(  # type: ignore[no-untyped-call]  # pyspark ships it without types
+                conf, popen_kwargs={"stdout": output, "stderr": output}
+            )
+        except PySparkRuntimeError as error:
+            said = log.read_text(errors="replace").strip().splitlines()[-3:]
+            raise DefiniteError(
+                "the JVM of Spark did not start: " + " ".join(said or [str(error)]),
+                code="spark-start",
+                where=str(log),
+                remedy="read the log named above; often spark.driver.memory is more than the machine has",
+            ) from None
+    return SparkContext(conf=conf, gateway=gateway)
 
 
 def _log_settings() -> Path:
