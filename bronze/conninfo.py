@@ -1,0 +1,173 @@
+"""How to reach the source: the libpq connection string, with every setting that decides how values are rendered.
+
+Snapshot and stream must print the same value for the same row, whatever ``ALTER DATABASE … SET`` or ``ALTER ROLE … SET`` say, so the
+settings travel in the start-up packet's ``options``: PostgreSQL applies those after the ones of database and role (source
+``PGC_S_CLIENT``). Two things can still beat or drop them: the variables PGTZ and PGDATESTYLE, which libpq sends as
+parameters of their own, and a connection pooler. `bronze.server.pin` sets them once more on the open session for that case.
+
+``row_security=off`` is pinned too: a query that a policy would filter then fails instead of returning fewer rows.
+
+A connection string holds the password and is never shown; `describe` is what messages use.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from bronze.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from bronze.settings import SourceSettings
+
+PINNED: Final = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO",
+    "IntervalStyle": "iso_8601",
+    "extra_float_digits": "3",
+    "bytea_output": "hex",
+    "lc_monetary": "C",
+    "xmloption": "content",
+    "standard_conforming_strings": "on",
+    "row_security": "off",
+    "search_path": "pg_catalog",
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+}
+"""Session settings of every connection to the source; all of them exist in every PostgreSQL since 9.6."""
+
+_DEFAULTS: Final = {
+    "connect_timeout": "10",
+    # A peer that vanished without a word is noticed within a minute instead of two hours.
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+}
+
+_KEYWORDS: Final = (
+    "host", "port", "user", "service", "passfile", "sslmode", "sslrootcert", "sslcert", "sslkey",
+)  # fmt: skip
+
+
+def conninfo(source: SourceSettings, **extra: str) -> str:
+    """The libpq connection string of the source. It may hold the password: never log it.
+
+    `extra` wins over the settings (``application_name``, ``replication``). Options that the user gave, by DSN or PGOPTIONS,
+    stay in front of the pinned ones.
+
+    Raises:
+        ConfigurationError: the DSN cannot be read.
+    """
+    values = {**_given(source), **extra}
+    environment = _environment()
+    for keyword, value in _DEFAULTS.items():
+        if keyword not in values and environment.get(keyword) is None:
+            values[keyword] = value
+    own = values.get("options") or environment.get("options") or ""
+    pinned = " ".join(f"-c {name}={value}" for name, value in PINNED.items())
+    values["options"] = f"{own} {pinned}".strip()
+    values["client_encoding"] = "UTF8"
+    return make_conninfo("", **values)
+
+
+def replication_conninfo(source: SourceSettings, *, application_name: str = "deltasmelt") -> str:
+    """The connection string of a walsender for logical replication. It may hold the password: never log it.
+
+    Raises:
+        ConfigurationError: the DSN cannot be read.
+    """
+    return conninfo(source, replication="database", application_name=application_name)
+
+
+def describe(source: SourceSettings) -> str:
+    """The source as messages name it: ``host:port/database as user``. Never a password."""
+    try:
+        values = _given(source)
+    except ConfigurationError:
+        return "source.dsn"
+    environment = _environment()
+    service = values.get("service")
+    if service and "host" not in values:
+        return f"service {service}"
+    user = values.get("user") or environment.get("user") or "?"
+    host = values.get("host") or values.get("hostaddr") or environment.get("host") or "local socket"
+    port = values.get("port") or environment.get("port") or "5432"
+    database = values.get("dbname") or environment.get("dbname") or user
+    if ":" in host and not host.startswith(("/", "[")) and "," not in host:
+        host = f"[{host}]"
+    return f"{host}:{port}/{database} as {user}"
+
+
+def user_and_database(source: SourceSettings) -> tuple[str, str]:
+    """Names of role and database for messages, as far as they are known before connecting."""
+    try:
+        values = _given(source)
+    except ConfigurationError:
+        return "?", "?"
+    environment = _environment()
+    user = values.get("user") or environment.get("user") or "?"
+    return user, values.get("dbname") or environment.get("dbname") or user
+
+
+def without_secrets(text: str, source: SourceSettings) -> str:
+    """`text` with every password of the source blotted out, should a library have put one there."""
+    try:
+        values = _given(source)
+    except ConfigurationError:
+        values = {}
+    secrets = {values.get("password"), values.get("sslpassword"), os.environ.get("PGPASSWORD")}
+    # A password that equals a plain name of the connection cannot be told from it; blotting would only garble the message.
+    plain = {values.get(keyword) for keyword in ("user", "dbname", "host", "port")}
+    for secret in sorted((each for each in secrets - plain if each), key=len, reverse=True):
+        text = text.replace(secret, "****")
+    return text
+
+
+def _given(source: SourceSettings) -> dict[str, str]:
+    """What the pipeline file says, as libpq keywords; keywords win over the DSN."""
+    values: dict[str, str] = {}
+    if source.dsn is not None:
+        values = _parse(source.dsn.get_secret_value())
+    for keyword in _KEYWORDS:
+        value = getattr(source, keyword)
+        if value is not None:
+            values[keyword] = str(value)
+    if source.database is not None:
+        values["dbname"] = source.database
+    if source.password is not None:
+        values["password"] = source.password.get_secret_value()
+    return values
+
+
+def _parse(dsn: str) -> dict[str, str]:
+    """Read a DSN without ever repeating a part of it in a message: any part may be the password."""
+    try:
+        values = {keyword: str(value) for keyword, value in conninfo_to_dict(dsn).items() if value is not None}
+    except psycopg.Error as error:
+        reason = re.sub(r'"[^"]*"|\'[^\']*\'', "…", str(error)).strip()
+        raise _unreadable(reason) from None
+    if "@" in values.get("host", ""):
+        raise _unreadable("an @ in user or password is not percent-encoded")
+    return values
+
+
+def _unreadable(reason: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"the connection string cannot be read: {reason}",
+        code="dsn-invalid",
+        where="source.dsn",
+        remedy="write postgresql://user:password@host:5432/database, special characters of user and password "
+        "percent-encoded (@ as %40, / as %2F, : as %3A, % as %25), or use the keys host, port, database, user, password",
+    )
+
+
+def _environment() -> dict[str, str]:
+    """libpq's defaults: its variables, its service file, its compiled-in values."""
+    options = pq.Conninfo.get_defaults()
+    return {option.keyword.decode(): option.val.decode() for option in options if option.val}

@@ -1,0 +1,153 @@
+"""Connections to the source, and which server answers there.
+
+Every connection comes from here: rendering settings pinned (see `bronze.conninfo`), failures turned into our errors by
+`translate`, a server that is too old refused at once.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+
+from bronze.conninfo import PINNED, conninfo, describe, replication_conninfo
+from bronze.errors import DefiniteError
+from bronze.identifiers import quote_literal
+from bronze.source_errors import translate, translate_failed_connection, translate_result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from psycopg.pq.abc import PGconn
+    from psycopg.rows import TupleRow
+
+    from bronze.settings import SourceSettings
+
+__all__ = [
+    "MINIMUM_VERSION",
+    "ServerIdentity",
+    "conninfo",
+    "connect",
+    "describe",
+    "identify",
+    "pin",
+    "replication_conninfo",
+    "translate",
+    "translate_failed_connection",
+    "translate_result",
+    "translated",
+]
+
+MINIMUM_VERSION: Final = 140000
+"""PostgreSQL 14: wal_status of slots, subscripting handlers of types, streaming of partitioned roots are all there."""
+
+_PINNED_SINCE: Final = {"idle_session_timeout": (140000, "0"), "transaction_timeout": (170000, "0")}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """Which cluster, history and database answer.
+
+    Attributes:
+        system_identifier: made by initdb; a standby shares it with its primary.
+        timeline: changes with every promotion.
+        version: e.g. 160014.
+    """
+
+    system_identifier: int
+    timeline: int
+    version: int
+    database: str
+
+
+def connect(
+    source: SourceSettings, *, application_name: str = "deltasmelt", **extra: str
+) -> psycopg.Connection[TupleRow]:
+    """An open connection in autocommit mode, with the pinned settings.
+
+    Args:
+        source: which server.
+        application_name: as pg_stat_activity shows it.
+        extra: further libpq keywords.
+
+    Raises:
+        TransientError: not reachable now, starting, no free connection.
+        ConfigurationError: wrong password, role, database, DSN.
+        DefiniteError: refused by pg_hba.conf, a missing privilege, a server older than 14.
+    """
+    string = conninfo(source, application_name=application_name, **extra)
+    with translated(source):
+        connection: psycopg.Connection[TupleRow] = psycopg.connect(string, autocommit=True)
+    try:
+        with translated(source):
+            _require_version(connection.info.server_version, source)
+            pin(connection.pgconn)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def translated(source: SourceSettings) -> Iterator[None]:
+    """Statements in this block fail with our errors.
+
+    Raises:
+        SmeltError: the translation of whatever psycopg raised.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(error, source) from error
+
+
+def pin(connection: PGconn) -> None:
+    """Set the rendering settings on an open session, also a walsender; one round trip.
+
+    Raises:
+        psycopg.Error: the server refused one.
+    """
+    settings = dict(PINNED)
+    for name, (since, value) in _PINNED_SINCE.items():
+        if connection.server_version >= since:
+            settings[name] = value
+    statements = [f"SET {name} = {quote_literal(value)}" for name, value in settings.items()]
+    result = connection.exec_("; ".join(statements).encode())
+    if result.status != psycopg.pq.ExecStatus.COMMAND_OK:
+        raise psycopg.errors.error_from_result(result)
+
+
+def identify(connection: psycopg.Connection[Any]) -> ServerIdentity:
+    """Ask the server who it is.
+
+    The timeline of a primary comes from the name of the WAL file it writes: the control file shows that of the last checkpoint, which
+    lags behind a promotion.
+    """
+    row = connection.execute(
+        """
+        SELECT (SELECT system_identifier FROM pg_control_system()),
+               CASE WHEN pg_is_in_recovery() THEN (SELECT timeline_id FROM pg_control_checkpoint())
+                    ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int END,
+               current_database()
+        """
+    ).fetchone()
+    assert row is not None  # noqa: S101 - a SELECT without FROM has one row
+    return ServerIdentity(
+        system_identifier=int(row[0]),
+        timeline=int(row[1]),
+        version=connection.info.server_version,
+        database=str(row[2]),
+    )
+
+
+def _require_version(version: int, source: SourceSettings) -> None:
+    if version < MINIMUM_VERSION:
+        found = f"{version // 10000}" if version >= 100000 else f"{version // 10000}.{version // 100 % 100}"
+        raise DefiniteError(
+            f"the server is PostgreSQL {found}, at least {MINIMUM_VERSION // 10000} is needed",
+            code="server-too-old",
+            where=describe(source),
+            remedy="upgrade the server; PostgreSQL 14 to 18 are supported",
+        )
