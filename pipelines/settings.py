@@ -76,19 +76,10 @@ class Pipeline(Section):
         return self._path.parent
 
     def lake_address(self) -> Lake:
-        """Where the tables lie.
-
-        Raises:
-            ConfigurationError: the lake is a catalog; the reader writes by path.
-        """
+        """Where the tables lie."""
         path = self.lake.path
         if path is None:
-            raise ConfigurationError(
-                "lake.catalog is not served yet: the reader writes Delta tables by path",
-                code="lake-catalog",
-                where=str(self.path),
-                remedy="set lake.path to a folder or an object-store URL",
-            )
+            return Lake(catalog=self.lake.catalog)
         if path.startswith("file://"):
             path = path.removeprefix("file://")
         if "://" in path:

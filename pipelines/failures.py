@@ -1,0 +1,110 @@
+"""Errors become one message and an exit code here, and nowhere else.
+
+=====  =====================================================================================
+code   meaning
+=====  =====================================================================================
+0      what the command promises holds
+1      stopped: an error of ours with its remedy, or a comparison that did not hold
+2      the command line could not be understood
+3      caught up, but some tables or documents stand still because of an error of their own
+130    interrupted (Ctrl-C); 143 ended by SIGTERM
+=====  =====================================================================================
+
+An error that nobody foresaw is shown in one line, with its traceback in the log file; ``--debug`` shows the
+traceback on the terminal. Nothing here prints a password: messages of our errors never hold one, and the text
+of foreign errors goes through `without_secrets`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bronze.errors import SmeltError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+STOPPED: Final = 1
+USAGE: Final = 2
+TABLES_STOPPED: Final = 3
+INTERRUPTED: Final = 130
+TERMINATED: Final = 143
+
+_LOGGER = logging.getLogger("deltasmelt")
+_SECRETS: Final = re.compile(
+    r"""(?P<uri>[a-z][a-z0-9+.-]*://[^:/@\s]+:)[^@\s]+(?=@) | (?P<word>password\s*=\s*)('[^']*'|\S+)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+class Failure(Exception):  # noqa: N818 - not an error of its own: the end of a command with this exit code
+    """A command's promise does not hold; the message is printed as it is.
+
+    Attributes:
+        exit_code: see the module's table.
+    """
+
+    def __init__(self, message: str, *, exit_code: int = STOPPED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived; like KeyboardInterrupt, not an Exception, so that nothing takes it for an error."""
+
+
+def tables_stopped(names: Sequence[str]) -> Failure:
+    """The end of a run that caught up while these tables or documents stand still."""
+    listed = ", ".join(names)
+    return Failure(
+        f"caught up, but stopped by errors of their own: {listed}\n"
+        "remedy: `smelt status` shows each error with its remedy",
+        exit_code=TABLES_STOPPED,
+    )
+
+
+def without_secrets(text: str) -> str:
+    """The text with passwords of connection strings blanked out."""
+    return _SECRETS.sub(lambda match: (match["uri"] or match["word"]) + "***", text)
+
+
+def report(error: BaseException, *, debug: bool = False, log: Path | None = None) -> int:
+    """Tell the user on standard error; returns the exit code."""
+    if isinstance(error, KeyboardInterrupt | Terminated):
+        code = INTERRUPTED if isinstance(error, KeyboardInterrupt) else TERMINATED
+        _say("interrupted" if code == INTERRUPTED else "ended by SIGTERM")
+        return code
+    _LOGGER.error("command failed", exc_info=error)
+    if debug:
+        _say(without_secrets("".join(traceback.format_exception(error))).rstrip())
+    if isinstance(error, Failure):
+        _say(str(error))
+        return error.exit_code
+    if isinstance(error, SmeltError):
+        _say(describe(error))
+        return STOPPED
+    said = without_secrets(str(error)).strip().splitlines()
+    _say(f"error: {type(error).__name__}: {said[0] if said else 'no message'}")
+    _say(f"the whole story is in {log}" if log else "run it with --debug to see where")
+    return STOPPED
+
+
+def describe(error: SmeltError) -> str:
+    """An error of ours as a person reads it: where, what, remedy, and the page about it if there is one."""
+    lines = [f"error: {without_secrets(str(error))}"]
+    if isinstance(error, TransientError):
+        lines.append("this kind heals by itself: run the command again")
+    page = Path(__file__).parent.parent / "docs" / "errors" / f"{error.code}.md"
+    if page.exists():
+        lines.append(f"more: docs/errors/{error.code}.md")
+    return "\n".join(lines)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()

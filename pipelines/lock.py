@@ -1,0 +1,76 @@
+"""One pipeline at a time on one lake.
+
+A second start would write the same tables beside the first one: nothing would be lost (Delta refuses the
+later commit), but both would fail in turns. So each stage holds a file lock of the lake's folder. The kernel
+releases it whatever ends the process, so a crash never leaves a lake locked. The file tells who holds it.
+
+An object store has no such locks; there the slot, which has one reader, and Delta's commits keep order.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bronze.errors import DefiniteError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bronze.lake import Lake
+
+
+@contextmanager
+def lake_lock(lake: Lake, stages: Sequence[str], *, command: str) -> Iterator[None]:
+    """Hold the lake's lock of each stage while the block runs.
+
+    Raises:
+        DefiniteError: another process holds one of them.
+    """
+    with ExitStack() as held:
+        if lake.path is not None and "://" not in lake.path:
+            folder = Path(lake.path) / ".locks"
+            folder.mkdir(parents=True, exist_ok=True)
+            for stage in stages:
+                held.enter_context(_locked(folder / stage, lake.path, command))
+        yield
+
+
+@contextmanager
+def _locked(path: Path, lake: str, command: str) -> Iterator[None]:
+    with path.open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DefiniteError(
+                f"this lake's {path.name} stage runs already: {_holder(path)}",
+                code="already-running",
+                where=lake,
+                remedy="wait for it or stop it (Ctrl-C, or SIGTERM); one process at a time carries a stage",
+            ) from None
+        file.truncate(0)
+        json.dump(
+            {
+                "pid": os.getpid(),
+                "host": socket.gethostname(),
+                "command": command,
+                "since": datetime.now(UTC).isoformat(timespec="seconds"),
+            },
+            file,
+        )
+        file.flush()
+        yield
+
+
+def _holder(path: Path) -> str:
+    try:
+        said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return "`{command}`, process {pid} on {host}, since {since}".format(**said)
+    except (ValueError, KeyError):  # it got the lock a moment ago and has not written yet
+        return "by a process that has just started"

@@ -1,0 +1,173 @@
+"""Printing, apart from what is printed: text for people, JSON for programs, in one place.
+
+On a terminal text is rich (colours, boxed tables, highlighted JSON); elsewhere it is plain lines that stay the
+same whatever the width, so that a log or a pipe can be read and compared. Data goes to standard output,
+what is said meanwhile to standard error: `smelt sql … > rows.txt` holds rows alone.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.json import JSON
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+class Format(StrEnum):
+    """What `--output` takes."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(slots=True)
+class Output:
+    """Where a command prints.
+
+    Attributes:
+        format: for people or for programs.
+    """
+
+    format: Format = Format.TEXT
+    _data: Console = field(default_factory=lambda: Console(soft_wrap=True, highlight=False))
+    _said: Console = field(default_factory=lambda: Console(stderr=True, soft_wrap=True, highlight=False))
+
+    @property
+    def json(self) -> bool:
+        """Whether programs read this."""
+        return self.format is Format.JSON
+
+    @property
+    def rich(self) -> bool:
+        """Whether a person reads this on a terminal."""
+        return self._data.is_terminal and not self.json
+
+    @property
+    def console(self) -> Console:
+        """The terminal, for live views."""
+        return self._data
+
+    def say(self, text: str, *, style: str | None = None) -> None:
+        """Something to know meanwhile; not part of the data."""
+        if self._said.is_terminal:
+            self._said.print(escape(text), style=style)
+        else:
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
+
+    def line(self, text: str = "", *, style: str | None = None) -> None:
+        """One line of the result."""
+        if self.rich:
+            self._data.print(escape(text), style=style)
+        else:
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
+
+    def document(self, text: str) -> None:
+        """A JSON document, indented; highlighted on a terminal."""
+        if self.rich:
+            self._data.print(JSON(text))
+        else:
+            self.line(json.dumps(json.loads(text), indent=2, ensure_ascii=False))
+
+    def value(self, plain: Any) -> None:
+        """One JSON value on one line."""
+        sys.stdout.write(json.dumps(plain, default=json_value, ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[object]],
+        *,
+        title: str | None = None,
+        right: Sequence[str] = (),
+    ) -> None:
+        """Rows under their headings; the columns named in `right` are flush right."""
+        cells = [[text_value(value) for value in row] for row in rows]
+        if not self.rich:
+            self._plain_table(columns, cells, title, right)
+            return
+        table = Table(title=title, title_justify="left", header_style="bold")
+        for column in columns:
+            table.add_column(escape(column), justify="right" if column in right else "left", overflow="fold")
+        for row in cells:
+            table.add_row(*(escape(cell) for cell in row))
+        self._data.print(table, soft_wrap=False)
+
+    def _plain_table(
+        self, columns: Sequence[str], cells: list[list[str]], title: str | None, right: Sequence[str]
+    ) -> None:
+        flat = [[cell.replace("\n", "\\n") for cell in row] for row in cells]
+        widths = [
+            max(map(len, [column, *column_cells]))
+            for column, *column_cells in zip(columns, *flat, strict=True)
+        ]
+        if title:
+            self.line(title)
+        for row in [list(columns), ["-" * width for width in widths], *flat]:
+            padded = [
+                cell.rjust(width) if column in right else cell.ljust(width)
+                for column, cell, width in zip(columns, row, widths, strict=True)
+            ]
+            self.line("  ".join(padded).rstrip())
+
+
+def text_value(value: object) -> str:
+    """A value as a cell of a table: NULL is visible, nested values are JSON."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, bytes | bytearray):
+        return "0x" + value.hex()
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(value, default=json_value, ensure_ascii=False)
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ")
+    return str(value)
+
+
+def json_value(value: object) -> object:
+    """What `json` does not know: exact numbers and times as text, binary as hexadecimal."""
+    if isinstance(value, Decimal | date):
+        return str(value) if isinstance(value, Decimal) else value.isoformat()
+    if isinstance(value, bytes | bytearray):
+        return "0x" + value.hex()
+    return str(value)
+
+
+def bytes_text(count: int | None) -> str:
+    """A number of bytes as a person reads it; ``?`` where it is not known."""
+    if count is None:
+        return "?"
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(size) < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """A duration as a person reads it; ``?`` where it is not known."""
+    if seconds is None:
+        return "?"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+    return f"{hours // 24} d {hours % 24} h"
