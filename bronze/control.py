@@ -1,10 +1,10 @@
 """The control tables: which versions make a cut, what went wrong, what each cycle did.
 
-They lie in `control.*` of the lake and are small, append-mostly Delta tables. Every layer writes them, so they are defined in the
-lowest one. Appends go through `deltalake` (about 10 ms, no JVM).
+They lie in `control.*` of the lake and are small, append-mostly Delta tables. Every layer writes them, so
+they are defined in the lowest one. Appends go through `deltalake` (about 10 ms, no JVM).
 
-A cut is recorded by one commit for all tables of a layer, after every table's own commit. A crash in between leaves the tables ahead of the
-newest cut, never a cut that names a version which is not there.
+A cut is recorded by one commit for all tables of a layer, after every table's own commit. A crash in between
+leaves the tables ahead of the newest cut, never a cut that names a version which is not there.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
-from bronze.lsn import Lsn
-
 if TYPE_CHECKING:
     from bronze.lake import Layer
+    from bronze.lsn import Lsn
 
 Scope: TypeAlias = Literal["pipeline", "table", "document"]
 
@@ -105,7 +104,8 @@ class Run:
 
     Attributes:
         mode: ``incremental``, ``full``, ``snapshot`` or ``none``; `reason` says why a full one was needed.
-        details: anything a layer wants to tell (fan-out, files read, roots whose `one` matched several rows), as JSON.
+        details: anything a layer wants to tell (fan-out, files read, roots whose `one` matched several rows),
+            as JSON.
     """
 
     layer: Layer

@@ -8,7 +8,8 @@ Hierarchy::
      └─ DefiniteError          needs a person: a lost slot, a missing privilege, another pipeline's lake
          └─ TableError         stops one table alone; the others go on; recorded in control.errors
 
-`code` is a stable slug. Where ``docs/errors/<code>.md`` exists it explains the error at length, and the message names it.
+`code` is a stable slug. Where ``docs/errors/<code>.md`` exists it explains the error at length, and the
+message names it.
 A message never contains a password: connection strings go through `bronze.server.describe`.
 """
 
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 class SmeltError(Exception):
     """What happened, where (table, slot, LSN, file:line) and the remedy."""
 
-    def __init__(self, message: str, *, code: str, where: str | None = None, remedy: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, code: str, where: str | None = None, remedy: str | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.code = code
@@ -53,7 +56,13 @@ class TableError(DefiniteError):
     """A definite error of one table: that table stops, the others go on."""
 
     def __init__(
-        self, table: TableName, message: str, *, code: str, where: str | None = None, remedy: str | None = None
+        self,
+        table: TableName,
+        message: str,
+        *,
+        code: str,
+        where: str | None = None,
+        remedy: str | None = None,
     ) -> None:
         super().__init__(message, code=code, where=where or str(table), remedy=remedy)
         self.table = table

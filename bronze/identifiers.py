@@ -1,7 +1,7 @@
 """Names of tables, and the one function that quotes identifiers for PostgreSQL.
 
-Every identifier that reaches SQL was parsed into a value first and is quoted here (PostgreSQL) or in `silver.sql` (Spark), so
-that names of any spelling pass and none can be read as SQL.
+Every identifier that reaches SQL was parsed into a value first and is quoted here (PostgreSQL) or in
+`silver.sql` (Spark), so that names of any spelling pass and none can be read as SQL.
 """
 
 from __future__ import annotations
@@ -73,4 +73,8 @@ class TableName:
         Shell wildcards, matched part by part, case-sensitive; quotes around a part are taken off.
         """
         schema, dot, name = pattern.partition(".")
-        return bool(dot) and fnmatchcase(self.schema, schema.strip('"')) and fnmatchcase(self.name, name.strip('"'))
+        return (
+            bool(dot)
+            and fnmatchcase(self.schema, schema.strip('"'))
+            and fnmatchcase(self.name, name.strip('"'))
+        )

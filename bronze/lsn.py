@@ -1,7 +1,8 @@
 """Log sequence numbers: positions in PostgreSQL's write-ahead log.
 
-An LSN is a 64-bit byte position; PostgreSQL prints it as two hexadecimal halves, ``16/B374D848``. Tables hold it as BIGINT
-so that it orders and subtracts; people read it in PostgreSQL's spelling. Source: PostgreSQL docs, "pg_lsn Type".
+An LSN is a 64-bit byte position; PostgreSQL prints it as two hexadecimal halves, ``16/B374D848``. Tables hold
+it as BIGINT so that it orders and subtracts; people read it in PostgreSQL's spelling. Source: PostgreSQL
+docs, "pg_lsn Type".
 """
 
 from __future__ import annotations

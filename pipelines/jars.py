@@ -1,9 +1,9 @@
 """Delta's jars: resolved once into a per-user cache, then handed to Spark as plain files.
 
-``spark.jars.packages`` makes Ivy resolve at every start, about 20 s even with a warm cache. Here Ivy runs once, in a process of its
-own; what it found is checked against the checksums below and moved into the cache in one rename under a file lock, so that
-two first starts, or a kill in the middle, leave either nothing or everything. ``SMELT_JARS=<dir>`` names a folder with the jars
-for a machine without a network.
+``spark.jars.packages`` makes Ivy resolve at every start, about 20 s even with a warm cache. Here Ivy runs
+once, in a process of its own; what it found is checked against the checksums below and moved into the cache
+in one rename under a file lock, so that two first starts, or a kill in the middle, leave either nothing or
+everything. ``SMELT_JARS=<dir>`` names a folder with the jars for a machine without a network.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ _CHECKSUMS: Final = {
         "delta-storage-4.4.0.jar": "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
         "delta-kernel-api-4.4.0.jar": "ee9b5a14ac3b7efdff4d61a58478fe8eb0e5a3fbca43889dca7290795fe79a11",
         "delta-kernel-defaults-4.4.0.jar": "225c975199e4718b38ee5b7e6da7f19e9585024262b2cec2656b32151a856b0b",
-        "delta-kernel-unitycatalog-4.4.0.jar": "cea22dfb4ac562b3cd27bf652697750e8336009d73fb06631363aaaad5345ffa",
+        "delta-kernel-unitycatalog-4.4.0.jar": (
+            "cea22dfb4ac562b3cd27bf652697750e8336009d73fb06631363aaaad5345ffa"
+        ),
     },
 }
 
@@ -113,8 +115,10 @@ def _run_ivy(folder: Path, package: str) -> None:
     nothing.write_text("pass\n")
     home = Path(pyspark.__file__).parent
     environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
-    command = [str(home / "bin" / "spark-submit"), "--master", "local[1]", "--conf", f"spark.jars.ivy={folder}",
-               "--packages", package, str(nothing)]  # fmt: skip
+    command = [
+        *(str(home / "bin" / "spark-submit"), "--master", "local[1]"),
+        *("--conf", f"spark.jars.ivy={folder}", "--packages", package, str(nothing)),
+    ]
     try:
         done = subprocess.run(  # noqa: S603 - Spark's own launcher
             command, check=False, capture_output=True, text=True, env=environment, timeout=_SECONDS
@@ -122,7 +126,9 @@ def _run_ivy(folder: Path, package: str) -> None:
     except subprocess.TimeoutExpired:
         raise _not_fetched(package, f"no answer within {_SECONDS} s") from None
     if done.returncode != 0:
-        unresolved = [text.strip() for text in done.stderr.splitlines() if "UNRESOLVED" in text or "not found" in text]
+        unresolved = [
+            text.strip() for text in done.stderr.splitlines() if "UNRESOLVED" in text or "not found" in text
+        ]
         raise _not_fetched(package, unresolved[0] if unresolved else done.stderr.strip()[-300:])
 
 
@@ -141,6 +147,6 @@ def _take(source: Path, target: Path, checksum: str) -> None:
         raise DefiniteError(
             f"{target.name} has checksum {digest}, expected {checksum}",
             code="jars-checksum",
-            remedy="something between here and Maven Central changed the file; fetch it elsewhere and use SMELT_JARS",
+            remedy="something on the way from Maven Central changed the file; fetch it elsewhere, use SMELT_JARS",
         )
     shutil.copyfile(found[0], target)

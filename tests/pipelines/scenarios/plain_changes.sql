@@ -1,0 +1,23 @@
+-- Inserts, updates and deletes on top of a snapshot; then everything goes.
+CREATE TABLE plain (id int PRIMARY KEY, name text, price numeric(10,2), at timestamptz, day date, ok boolean);
+INSERT INTO plain SELECT i, 'n' || i, i * 1.5, '2024-01-01 00:00:00+00'::timestamptz + i * interval '1 hour',
+  DATE '2024-01-01' + i, i % 2 = 0 FROM generate_series(1, 500) i;
+
+--- step
+INSERT INTO plain (id) SELECT i FROM generate_series(501, 600) i;
+
+UPDATE plain SET name = '' WHERE id % 10 = 0;
+
+DELETE FROM plain WHERE id % 7 = 0;
+
+--- step
+UPDATE plain SET price = -price WHERE id < 50;
+
+UPDATE plain SET price = 0 WHERE id < 25;
+
+DELETE FROM plain WHERE id BETWEEN 10 AND 20;
+
+INSERT INTO plain (id, name) VALUES (15, 'back');
+
+--- step
+DELETE FROM plain;

@@ -1,0 +1,199 @@
+"""A real server through bronze and silver: after every step silver equals the source, value for value.
+
+The histories are the SQL files in `scenarios`: a schema, then steps, each a list of transactions parted by
+empty lines. All are played into one database and carried by one pipeline; bronze and silver are cut after
+every step, so that a step lies in one window.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from bronze.reader import Reader
+from deltalake import DeltaTable
+from pydantic import SecretStr
+from silver.cycle import Silver
+
+from bronze.control_tables import ControlTables
+from bronze.identifiers import TableName
+from bronze.lake import Lake
+from bronze.lsn import Lsn
+from bronze.server import connect
+from bronze.settings import BronzeSettings, SnapshotSettings, SourceSettings
+from silver.settings import SilverSettings
+from tests.fix_postgres import drop_database, make_database
+from tests.pipelines.source_rows import source_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import psycopg
+    from pyspark.sql import SparkSession
+
+    from bronze.control import Cut
+
+SCENARIOS = {
+    path.stem: path.read_text() for path in sorted((Path(__file__).parent / "scenarios").glob("*.sql"))
+}
+SMALL_FLUSH = 200_000  # bytes; the large transaction has many times this
+
+
+def history(text: str) -> tuple[str, list[list[str]]]:
+    """A scenario file's schema, and for each step its transactions."""
+    schema, *steps = text.split("--- step\n")
+    return schema, [[one for one in step.split("\n\n") if one.strip()] for step in steps]
+
+
+class Flow:
+    """One database, its pipeline, and the differences found after each step."""
+
+    def __init__(self, spark: SparkSession, dsn: str, lake: Lake) -> None:
+        self.spark = spark
+        self.lake = lake
+        self.source = SourceSettings(
+            dsn=SecretStr(dsn), slot="e2e_" + dsn.rsplit("=", 1)[-1][-10:], publication="e2e", tables=["*.*"]
+        )
+        self.control = ControlTables(lake)
+        self.silver = Silver(spark, lake, SilverSettings(), self.control)
+        self.connection = connect(self.source)
+        self.tables: dict[TableName, str] = {}
+        self.differences: dict[tuple[int, str], str] = {}
+        self.cuts: list[Cut] = []
+
+    def carry(self) -> Cut:
+        """Read until now, fold, and return the cut."""
+        now = self.connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
+        assert now is not None
+        until = Lsn.parse(now[0])
+        reader = Reader(
+            "e2e",
+            self.source,
+            self.lake,
+            BronzeSettings(flush_bytes=SMALL_FLUSH, flush_interval=0.2),
+            SnapshotSettings(workers=2, chunk_rows=1000),
+        )
+        reader.run(until=until)
+        cut = self.silver.cycle()
+        assert cut is not None
+        assert cut.commit_lsn >= until - 1
+        self.cuts.append(cut)
+        return cut
+
+    def play(self, transactions: list[str]) -> None:
+        for transaction in transactions:
+            self.connection.execute(transaction.encode())
+
+    def compare(self, step: int, cut: Cut) -> None:
+        """Note, for each table, the first differences of silver at this cut from the source now."""
+        for table, scenario in self.tables.items():
+            found = difference(self.spark, self.lake, self.connection, table, cut)
+            if found:
+                self.differences[step, scenario] = f"{table} after step {step}: {found}"
+
+
+def difference(spark: SparkSession, lake: Lake, connection: Any, table: TableName, cut: Cut) -> str:
+    version = cut.tables[table.silver_name]
+    frame = spark.sql(f"SELECT * FROM {lake.sql('silver', table.silver_name)} VERSION AS OF {version}")
+    silver = [
+        {
+            name: (comparable(value), (row["_unrepresentable"] or {}).get(name))
+            for name, value in row.asDict(recursive=True).items()
+            if not name.startswith("_")
+        }
+        for row in frame.collect()
+    ]
+    source = [
+        {name: (comparable(value), text) for name, (value, text) in row.items()}
+        for row in source_rows(connection, table)
+    ]
+    ours, theirs = Counter(map(repr, map(ordered, silver))), Counter(map(repr, map(ordered, source)))
+    missing, extra = theirs - ours, ours - theirs
+    if not missing and not extra:
+        return ""
+    first = [[text[:600] for text in list(rows)[:2]] for rows in (missing, extra)]
+    return f"missing {first[0]}, extra {first[1]}"
+
+
+def ordered(row: dict[str, Any]) -> list[tuple[str, Any]]:
+    return sorted(row.items())
+
+
+def comparable(value: Any) -> Any:
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else float(f"{value:.7g}")
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, dict):
+        return {name: comparable(item) for name, item in value.items()}
+    return value
+
+
+@pytest.fixture(scope="module")
+def flow(spark: SparkSession, server_dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
+    """Every scenario played to its end, with a comparison after each step."""
+    dsn = make_database(server_dsn)
+    flow = Flow(spark, dsn, Lake(path=str(tmp_path_factory.mktemp("e2e") / "lake")))
+    histories = {name: history(text) for name, text in SCENARIOS.items()}
+    known: set[TableName] = set()
+    for name, (schema, _) in histories.items():
+        flow.play([schema])
+        made = set(user_tables(flow.connection)) - known
+        known |= made
+        flow.tables.update(dict.fromkeys(made, name))
+    flow.compare(0, flow.carry())
+    for step in range(max(len(steps) for _, steps in histories.values())):
+        for _, steps in histories.values():
+            if step < len(steps):
+                flow.play(steps[step])
+        flow.compare(step + 1, flow.carry())
+    yield flow
+    flow.connection.close()
+    drop_database(server_dsn, dsn)
+
+
+def user_tables(connection: psycopg.Connection[Any]) -> list[TableName]:
+    rows = connection.execute(
+        "SELECT nspname, relname FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace "
+        "WHERE relkind IN ('r', 'p') "
+        "AND NOT relispartition AND nspname NOT LIKE 'pg\\_%' AND nspname <> 'information_schema'"
+    )
+    return [TableName(schema, name) for schema, name in rows]
+
+
+@pytest.mark.spark
+@pytest.mark.postgres
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_silver_equals_the_source_after_every_step(flow: Flow, scenario: str) -> None:
+    found = [text for (_, name), text in flow.differences.items() if name == scenario]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.spark
+@pytest.mark.postgres
+def test_no_table_was_stopped(flow: Flow) -> None:
+    assert flow.control.open_errors() == []
+
+
+@pytest.mark.spark
+@pytest.mark.postgres
+def test_every_cut_names_every_table(flow: Flow) -> None:
+    names = {table.silver_name for table in flow.tables}
+    assert all(set(cut.tables) == names for cut in flow.cuts)
+    assert len({cut.commit_lsn for cut in flow.cuts}) == len(flow.cuts)
+
+
+@pytest.mark.postgres
+def test_bronze_holds_every_change_once_in_commit_order(flow: Flow) -> None:
+    changes = DeltaTable(flow.lake.uri("bronze", "changes")).to_pyarrow_table(
+        columns=["commit_lsn", "seq", "op", "end_of_tx"]
+    )
+    stream = [row for row in changes.to_pylist() if not row["op"].startswith("snapshot")]
+    by_transaction: dict[int, list[tuple[int, bool]]] = {}
+    for row in stream:
+        by_transaction.setdefault(row["commit_lsn"], []).append((row["seq"], row["end_of_tx"]))
+    for rows in by_transaction.values():
+        assert sorted(rows) == [(seq, seq == len(rows) - 1) for seq in range(len(rows))]
