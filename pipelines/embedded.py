@@ -96,6 +96,9 @@ class EmbeddedServer:
         self.version: ServerVersion = version
         self._settings = {**_SETTINGS, **(settings or {})}
         self._account = pwd.getpwnam(_ACCOUNT) if os.geteuid() == 0 else None
+        self._user = self._account.pw_uid if self._account else None
+        self._group = self._account.pw_gid if self._account else None
+        self._extra_groups: list[int] | None = [] if self._account else None
         self._install = self._readable_install()
         self._process: subprocess.Popen[bytes] | None = None
         if not (self.data / "PG_VERSION").exists():
@@ -151,7 +154,9 @@ class EmbeddedServer:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own binaries
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder,
-                start_new_session=True, **self._identity(),
+                start_new_session=True, user=self._user,
+            group=self._group,
+            extra_groups=self._extra_groups,
             )  # fmt: skip
         deadline = time.monotonic() + _START_SECONDS
         ready = [str(self.bin / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
@@ -212,7 +217,14 @@ class EmbeddedServer:
             *("-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions"),
         ]
         made = subprocess.run(  # noqa: S603
-            command, check=False, capture_output=True, text=True, cwd=self.folder, **self._identity()
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            user=self._user,
+            group=self._group,
+            extra_groups=self._extra_groups,
         )
         if made.returncode != 0:
             raise DefiniteError(
@@ -221,11 +233,6 @@ class EmbeddedServer:
                 where=str(self.folder),
                 remedy="check free space and permissions of that folder, or give a server with --dsn",
             )
-
-    def _identity(self) -> dict[str, object]:
-        if self._account is None:
-            return {}
-        return {"user": self._account.pw_uid, "group": self._account.pw_gid, "extra_groups": []}
 
     def _readable_install(self) -> Path:
         """The packaged binaries, or a copy where the server's account cannot reach them."""
