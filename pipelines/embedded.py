@@ -154,9 +154,7 @@ class EmbeddedServer:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own binaries
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder,
-                start_new_session=True, user=self._user,
-            group=self._group,
-            extra_groups=self._extra_groups,
+                start_new_session=True, user=self._user, group=self._group, extra_groups=self._extra_groups,
             )  # fmt: skip
         deadline = time.monotonic() + _START_SECONDS
         ready = [str(self.bin / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
