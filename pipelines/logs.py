@@ -2,7 +2,7 @@
 
 One folder for each pipeline under the user's state folder, or the folder that ``SMELT_LOGS`` names.
 `smelt.log` is shared by all processes of a pipeline (each line names its process); Spark has a file for each
-JVM, because log4j does not share one. Old files are removed at the start, so that a machine never fills up with them.
+JVM, because log4j does not share one. Old files are removed at the start, so that they never pile up.
 """
 
 from __future__ import annotations

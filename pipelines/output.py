@@ -1,7 +1,7 @@
 """Printing, apart from what is printed: text for people, JSON for programs, in one place.
 
-On a terminal text is rich (colours, boxed tables, highlighted JSON); elsewhere it is plain lines that stay the
-same whatever the width, so that a log or a pipe can be read and compared. Data goes to standard output,
+On a terminal text is rich (colours, boxed tables, highlighted JSON); elsewhere it is plain lines that stay
+the same whatever the width, so that a log or a pipe can be read and compared. Data goes to standard output,
 what is said meanwhile to standard error: `smelt sql … > rows.txt` holds rows alone.
 """
 

@@ -82,13 +82,16 @@ def spark_session(
         DefiniteError: Delta's jars cannot be had, or the JVM does not start.
     """
     try:
-        from pyspark.sql import SparkSession  # noqa: PLC0415 - the reader must not load Spark
+        from pyspark import SparkContext  # noqa: PLC0415 - the reader must not load Spark
+        from pyspark.sql import SparkSession  # noqa: PLC0415
     except ImportError:
         raise ConfigurationError(
             "pyspark is not installed", code="spark-missing", remedy="pip install 'deltasmelt[spark]'"
         ) from None
 
     session = SparkSession.getActiveSession()
+    if session is None and SparkContext._active_spark_context is not None:  # noqa: SLF001 - of another thread
+        session = SparkSession.builder.getOrCreate()
     if session is None:
         session = _start(settings or {}, log or default_log(), announce or _silent)
     for name, value in {**_DYNAMIC, **(settings or {})}.items():
