@@ -1,0 +1,151 @@
+"""Arrays, composites, ranges, hstore and vectors from PostgreSQL's text, as Spark SQL.
+
+Each is cut into pieces by one regular expression that matches a separator and what follows it, quoted or not.
+The pieces must join to the very text again; multi-dimensional arrays, custom lower bounds and anything
+unforeseen do not, and give NULL. The quantifiers are possessive: Java then repeats a group in a loop instead
+of by recursion, so that a quoted value of any length with any number of escapes neither overflows the stack
+nor backtracks.
+
+A sub-expression that is needed twice is bound by ``transform(array(x), v -> …)[0]``, Spark SQL's only "let".
+
+Formats: PostgreSQL docs, "Array Input and Output Syntax", "Composite Type Input and Output Syntax", "Range
+Input/Output".
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from silver.sql import literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Value: TypeAlias = Callable[[str, int], str]
+
+# Inside quotes: arrays and hstore escape by a backslash; records and ranges double quotes and backslashes.
+_ESCAPED: Final = r'"(?:[^"\\]++|\\.)*+"'
+_DOUBLED: Final = r'"(?:[^"\\]++|""|\\\\)*+"'
+_RECORD_PIECE: Final = rf'(?s),(?:{_DOUBLED}|[^,()"\\]*+)'
+_HSTORE_PIECE: Final = rf"(?s), {_ESCAPED}=>(?:NULL|{_ESCAPED})"
+
+
+def _let(expression: str, name: str, body: str) -> str:
+    return f"transform(array({expression}), {name} -> {body})[0]"
+
+
+def _inner(text: str, separator: str) -> str:
+    """The text without its brackets, a separator before the first piece."""
+    return f"concat({literal(separator)}, substr({text}, 2, length({text}) - 2))"
+
+
+def _pieces(subject: str, pattern: str) -> str:
+    return f"regexp_extract_all({subject}, {literal(pattern)}, 0)"
+
+
+def _unescape(piece: str, start: int) -> str:
+    """The content of a quoted piece whose opening quote is at `start` (from 1), escapes by backslash
+    resolved."""
+    return (
+        rf"regexp_replace(substr({piece}, {start + 1}, length({piece}) - {start + 1}), '(?s)\\\\(.)', '$1')"
+    )
+
+
+def array_value(text: str, depth: int, element: Value, *, delimiter: str, exact: bool) -> str:
+    """``{1,NULL,"a\\"b"}``: a one-dimensional array whose lower bound is 1."""
+    pieces, piece, cell = f"p{depth}", f"e{depth}", f"t{depth}"
+    pattern = rf'(?s){re.escape(delimiter)}(?:{_ESCAPED}|[^{re.escape(delimiter)}{{}}"\\]++)'
+    unquoted = (
+        f"CASE WHEN {piece} = {literal(delimiter + 'NULL')} THEN NULL "
+        f"WHEN substr({piece}, 2, 1) = '\"' THEN {_unescape(piece, 2)} ELSE substr({piece}, 2) END"
+    )
+    texts = f"transform({pieces}, {piece} -> {unquoted})"
+    if exact:
+        values = texts
+    else:
+        pair = f"named_struct('t', {cell}, 'v', {element(cell, depth + 1)})"
+        pairs = f"transform({texts}, {cell} -> {pair})"
+        lost = f"exists(r{depth}, {cell} -> {cell}.t IS NOT NULL AND {cell}.v IS NULL)"
+        values = _let(
+            pairs, f"r{depth}", f"CASE WHEN NOT {lost} THEN transform(r{depth}, {cell} -> {cell}.v) END"
+        )
+    whole = f"concat('{{', substr(array_join({pieces}, ''), 2), '}}') = {text}"
+    return _let(_pieces(_inner(text, delimiter), pattern), pieces, f"CASE WHEN {whole} THEN {values} END")
+
+
+def _record(text: str, depth: int, count: int, body: Callable[[str], str], brackets: str) -> str:
+    """Cut ``(a,"b c",)`` into `count` texts and build a value of them; NULL where it has another number of
+    fields."""
+    pieces, piece, cells = f"p{depth}", f"e{depth}", f"f{depth}"
+    unquoted = (
+        f"CASE WHEN {piece} = ',' THEN NULL WHEN substr({piece}, 2, 1) = '\"' "
+        rf"THEN regexp_replace(substr({piece}, 3, length({piece}) - 3), '(?s)[\"\\\\](.)', '$1') "
+        f"ELSE substr({piece}, 2) END"
+    )
+    whole = f"array_join({pieces}, '') = {_inner(text, ',')} AND size({pieces}) = {count} AND {brackets}"
+    made = _let(f"transform({pieces}, {piece} -> {unquoted})", cells, body(cells))
+    return _let(_pieces(_inner(text, ","), _RECORD_PIECE), pieces, f"CASE WHEN {whole} THEN {made} END")
+
+
+def struct_value(text: str, depth: int, fields: Sequence[tuple[str, Value]]) -> str:
+    """``(1,"a b",,"x""y")``: a composite. An empty field is NULL, ``""`` the empty string."""
+
+    def body(cells: str) -> str:
+        values = ", ".join(
+            f"{literal(name)}, {value(f'{cells}[{position}]', depth + 1)}"
+            for position, (name, value) in enumerate(fields)
+        )
+        made = f"s{depth}"
+        lost = " OR ".join(
+            f"{cells}[{position}] IS NOT NULL AND {made}.{quote(name)} IS NULL"
+            for position, (name, _) in enumerate(fields)
+        )
+        return _let(f"named_struct({values})", made, f"CASE WHEN NOT ({lost}) THEN {made} END")
+
+    return _record(text, depth, len(fields), body, f"{text} LIKE '(%)'")
+
+
+def range_value(text: str, depth: int, bound: Value) -> str:
+    """``[1,10)``, ``(,"a b"]``, ``empty``. An absent bound is NULL: the range is unbounded there."""
+
+    def body(cells: str) -> str:
+        lower, upper = bound(f"{cells}[0]", depth + 1), bound(f"{cells}[1]", depth + 1)
+        made = f"s{depth}"
+        value = (
+            f"named_struct('lower', {lower}, 'upper', {upper}, 'lower_inc', {text} LIKE '[%', "
+            f"'upper_inc', {text} LIKE '%]', 'empty', false)"
+        )
+        lost = f"{cells}[0] IS NOT NULL AND {made}.lower IS NULL OR {cells}[1] IS NOT NULL AND {made}.upper IS
+        NULL" return _let(value, made, f"CASE WHEN NOT ({lost}) THEN {made} END")
+
+    nothing = bound("CAST(NULL AS STRING)", depth + 1)
+    empty = (
+        f"named_struct('lower', {nothing}, 'upper', {nothing}, "
+        f"'lower_inc', false, 'upper_inc', false, 'empty', true)"
+    )
+    brackets = f"{text} RLIKE '(?s)^[\\\\[(].*[\\\\])]$'"
+    return f"CASE WHEN {text} = 'empty' THEN {empty} ELSE {_record(text, depth, 2, body, brackets)} END"
+
+
+def hstore_value(text: str, depth: int) -> str:
+    """``"a"=>"1", "b"=>NULL``: keys are unique."""
+    pieces, piece = f"p{depth}", f"e{depth}"
+    # A piece is `, "key"=>value`; the value starts after the key's closing quote and the arrow.
+    key = f"regexp_extract({piece}, {literal(f'(?s)^, ({_ESCAPED})=>')}, 1)"
+    value = f"substr({piece}, length(k{depth}) + 5)"
+    entry = (
+        f"named_struct('key', {_unescape(f'k{depth}', 1)}, "
+        f"'value', CASE WHEN {value} = 'NULL' THEN NULL ELSE {_unescape(value, 1)} END)"
+    )
+    entries = f"transform({pieces}, {piece} -> {_let(key, f'k{depth}', entry)})"
+    whole = f"substr(array_join({pieces}, ''), 3) = {text}"
+    body = f"CASE WHEN {whole} THEN map_from_entries({entries}) END"
+    return _let(_pieces(f"concat(', ', {text})", _HSTORE_PIECE), pieces, body)
+
+
+def vector_value(text: str, depth: int) -> str:
+    """pgvector's ``[1,2.5,3]``."""
+    values = f"transform(split(substr({text}, 2, length({text}) - 2), ','), e{depth} -> try_cast(e{depth} AS
+    FLOAT))" kept = f"CASE WHEN {text} LIKE '[%]' AND NOT exists(p{depth}, e{depth} -> e{depth} IS NULL) THEN
+    p{depth} END" return _let(values, f"p{depth}", kept)

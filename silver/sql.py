@@ -1,0 +1,44 @@
+"""Spark SQL as text: the one place that quotes identifiers and writes literals.
+
+Statements are composed from values that were parsed before; whatever a name or a text contains, it passes
+through `quote` or `literal` and cannot be read as SQL. Needs no Spark.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def quote(*parts: str) -> str:
+    """An identifier, or a path of identifiers, in backticks: ``quote("t", "a`b")`` is ```t`.`a``b```."""
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def literal(value: str | float | None) -> str:
+    """A string, boolean, number or NULL as Spark SQL reads it under default settings.
+
+    Backslashes start escapes in Spark's string literals, so they are doubled; line ends are written as
+    escapes, so that statements keep their lines.
+    """
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
+        return f"'{escaped}'"
+    return repr(value) if isinstance(value, float) else str(int(value))
+
+
+def comma(parts: Iterable[str], indent: int = 0) -> str:
+    """Parts one to a line, separated by commas; lines after the first are indented by `indent` spaces."""
+    return (",\n" + " " * indent).join(parts)
+
+
+def block(text: str, indent: int) -> str:
+    """Indent every line after the first, to put a statement inside another."""
+    return textwrap.indent(text, " " * indent).lstrip()
