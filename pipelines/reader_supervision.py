@@ -67,8 +67,8 @@ class ReaderProcess:
         command = [sys.executable, "-m", "pipelines.reader_process", str(self._pipeline.path)]
         if self._until is not None:
             command += ["--until", str(self._until)]
-        paths = os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109 - "" is the
-        working folder with (log_folder(self._pipeline.pipeline) / "smelt.log").open("ab") as log:
+        paths = os.pathsep.join(path or "." for path in sys.path)
+        with (log_folder(self._pipeline.pipeline) / "smelt.log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - ourselves
                 command,
                 stdin=subprocess.PIPE,
