@@ -81,6 +81,21 @@ def spark_session(
         ConfigurationError: Java is missing or of an unfit version, or pyspark is not installed.
         DefiniteError: Delta's jars cannot be had, or the JVM does not start.
     """
+    session = active_session()
+    if session is None:
+        session = _start(settings or {}, log or default_log(), announce or _silent)
+    for name, value in {**_DYNAMIC, **(settings or {})}.items():
+        if session.conf.isModifiable(name):
+            session.conf.set(name, value)
+    return session
+
+
+def active_session() -> SparkSession | None:
+    """The session that this thread, or this process, already has.
+
+    Raises:
+        ConfigurationError: pyspark is not installed.
+    """
     try:
         from pyspark import SparkContext  # noqa: PLC0415 - the reader must not load Spark
         from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -88,15 +103,9 @@ def spark_session(
         raise ConfigurationError(
             "pyspark is not installed", code="spark-missing", remedy="pip install 'deltasmelt[spark]'"
         ) from None
-
     session = SparkSession.getActiveSession()
-    if session is None and SparkContext._active_spark_context is not None:  # noqa: SLF001 - of another thread
-        session = SparkSession.builder.getOrCreate()
-    if session is None:
-        session = _start(settings or {}, log or default_log(), announce or _silent)
-    for name, value in {**_DYNAMIC, **(settings or {})}.items():
-        if session.conf.isModifiable(name):
-            session.conf.set(name, value)
+    if session is None and SparkContext._active_spark_context is not None:  # noqa: SLF001 - another thread's
+        return SparkSession.builder.getOrCreate()
     return session
 
 

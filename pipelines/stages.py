@@ -1,0 +1,173 @@
+"""Silver and gold in one Spark session: the loop that carries what bronze has through both.
+
+The loop is safe to end anywhere: each MERGE carries its position in its own commit, a cut is recorded after
+all tables of it, and the next start takes up from there. So stopping never waits for a long cycle to finish.
+
+New bronze commits are noticed by reading bronze's position (milliseconds); Spark is only asked when it moved.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from typing import TYPE_CHECKING, Final
+
+from bronze.control_tables import ControlTables
+from bronze.errors import DefiniteError, TransientError
+from bronze.position import read_position
+from bronze.relations import read_relations
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Sequence
+
+    from gold.documents import Document
+    from pyspark.sql import SparkSession
+
+    from bronze.control import Cut, Run
+    from bronze.identifiers import TableName
+    from bronze.lake import Layer
+    from bronze.lsn import Lsn
+    from pipelines.settings import Pipeline
+    from silver.catalog import SilverTable
+
+_POLL_SECONDS: Final = 0.1
+_LONGEST_PAUSE: Final = 30.0
+_LOGGER = logging.getLogger("deltasmelt.stages")
+
+
+class Stages:
+    """Silver and gold of one pipeline.
+
+    Attributes:
+        silver_cut: the newest cut of silver that this process made or found.
+        gold_cut: likewise of gold.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        documents: Sequence[Document],
+        *,
+        layers: Sequence[Layer] = ("silver", "gold"),
+        observe: Callable[[Cut, list[Run]], None] | None = None,
+    ) -> None:
+        from gold.cycle import Gold  # noqa: PLC0415 - they load Spark
+        from silver.cycle import Silver  # noqa: PLC0415
+
+        self._lake = pipeline.lake_address()
+        self._control = ControlTables(self._lake)
+        self._settings = pipeline.silver
+        self._observe = observe
+        self._seen = -1
+        self._silver = (
+            Silver(spark, self._lake, pipeline.silver, self._control) if "silver" in layers else None
+        )
+        wanted = "gold" in layers and documents
+        self._gold = Gold(spark, self._lake, list(documents), self.catalog, self._control) if wanted else None
+        self.silver_cut = self._control.latest_cut("silver")
+        self.gold_cut = self._control.latest_cut("gold")
+
+    def catalog(self) -> dict[TableName, SilverTable]:
+        """Silver's tables as bronze's newest relations describe them."""
+        from silver.catalog import silver_catalog  # noqa: PLC0415
+
+        return silver_catalog(read_relations(self._lake), self._settings)
+
+    def carry(self, target: Callable[[], Lsn | None], stop: threading.Event) -> None:
+        """Run cycles until told to stop, or until both layers reached the target.
+
+        Args:
+            target: the LSN that ends the loop, once it is known; None until then, or for ever.
+            stop: ends the loop.
+
+        Raises:
+            SmeltError: what no retry heals.
+        """
+        pause = 1.0
+        while not stop.is_set():
+            goal = target()
+            try:
+                moved = self.cycle()
+            except TransientError as error:
+                _LOGGER.warning("will try again in %.0f s: %s", pause, error)
+                stop.wait(pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
+                pause = min(pause * 2, _LONGEST_PAUSE)
+                continue
+            pause = 1.0
+            if goal is not None and self.reached(goal):
+                return
+            if not moved:
+                stop.wait(_POLL_SECONDS)
+
+    def cycle(self) -> bool:
+        """Fold what is new into silver, then build gold from it; returns whether anything moved."""
+        moved = False
+        if self._silver is not None:
+            position = read_position(self._lake)
+            if position is not None and position.version != self._seen:
+                cut = self._silver.cycle()
+                self._seen = position.version
+                if cut is not None:
+                    self.silver_cut, moved = cut, True
+                    self._tell(cut)
+        if self._gold is not None and self._gold_lags():
+            cut = self._gold.cycle()
+            if cut is not None:
+                self.gold_cut, moved = cut, True
+                self._tell(cut)
+        return moved
+
+    def reached(self, goal: Lsn) -> bool:
+        """Whether every layer of this process holds everything up to an LSN."""
+        if self._silver is not None and (self.silver_cut is None or self.silver_cut.commit_lsn < goal):
+            return False
+        return self._gold is None or (self.gold_cut is not None and self.gold_cut.commit_lsn >= goal)
+
+    def _gold_lags(self) -> bool:
+        if self._silver is None:
+            self.silver_cut = self._control.latest_cut("silver")
+        if self.silver_cut is None:
+            return False
+        return self.gold_cut is None or self.gold_cut.commit_lsn < self.silver_cut.commit_lsn
+
+    def _tell(self, cut: Cut) -> None:
+        if self._observe is not None:
+            runs = self._control.runs(cut.layer, limit=max(len(cut.tables), 1) * 2)
+            self._observe(cut, [run for run in runs if run.to_lsn == cut.commit_lsn])
+
+
+def stage_goal(pipeline: Pipeline, layer: Layer) -> Lsn:
+    """What a single stage has to reach: silver what bronze holds now, gold what silver holds now.
+
+    Raises:
+        DefiniteError: the layer before has nothing yet.
+    """
+    lake = pipeline.lake_address()
+    if layer == "silver":
+        position = read_position(lake)
+        reached = None if position is None else position.frontier
+    else:
+        cut = ControlTables(lake).latest_cut("silver")
+        reached = None if cut is None else cut.commit_lsn
+    if reached is None:
+        before = "bronze" if layer == "silver" else "silver"
+        raise DefiniteError(
+            f"{layer} has nothing to read: {before} is empty",
+            code="layer-empty",
+            where=str(pipeline.path),
+            remedy=f"run `smelt {before} {pipeline.path.name} --until-caught-up` first, or `smelt run`",
+        )
+    return reached
+
+
+def wait_for(condition: Callable[[], bool], seconds: float, step: float = 0.1) -> bool:
+    """Poll a condition; returns whether it came true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(step)
+    return True
