@@ -53,7 +53,7 @@ def _unescape(piece: str, start: int) -> str:
 
 
 def array_value(text: str, depth: int, element: Value, *, delimiter: str, exact: bool) -> str:
-    """``{1,NULL,"a\\"b"}``: a one-dimensional array whose lower bound is 1."""
+    r"""``{1,NULL,"a\"b"}``: a one-dimensional array whose lower bound is 1."""
     pieces, piece, cell = f"p{depth}", f"e{depth}", f"t{depth}"
     pattern = rf'(?s){re.escape(delimiter)}(?:{_ESCAPED}|[^{re.escape(delimiter)}{{}}"\\]++)'
     unquoted = (
@@ -116,8 +116,11 @@ def range_value(text: str, depth: int, bound: Value) -> str:
             f"named_struct('lower', {lower}, 'upper', {upper}, 'lower_inc', {text} LIKE '[%', "
             f"'upper_inc', {text} LIKE '%]', 'empty', false)"
         )
-        lost = f"{cells}[0] IS NOT NULL AND {made}.lower IS NULL OR {cells}[1] IS NOT NULL AND {made}.upper IS
-        NULL" return _let(value, made, f"CASE WHEN NOT ({lost}) THEN {made} END")
+        lost = (
+            f"{cells}[0] IS NOT NULL AND {made}.lower IS NULL"
+            f" OR {cells}[1] IS NOT NULL AND {made}.upper IS NULL"
+        )
+        return _let(value, made, f"CASE WHEN NOT ({lost}) THEN {made} END")
 
     nothing = bound("CAST(NULL AS STRING)", depth + 1)
     empty = (
@@ -145,7 +148,12 @@ def hstore_value(text: str, depth: int) -> str:
 
 
 def vector_value(text: str, depth: int) -> str:
-    """pgvector's ``[1,2.5,3]``."""
-    values = f"transform(split(substr({text}, 2, length({text}) - 2), ','), e{depth} -> try_cast(e{depth} AS
-    FLOAT))" kept = f"CASE WHEN {text} LIKE '[%]' AND NOT exists(p{depth}, e{depth} -> e{depth} IS NULL) THEN
-    p{depth} END" return _let(values, f"p{depth}", kept)
+    """``[1,2.5,3]``, as pgvector writes it."""
+    element, values = f"e{depth}", f"p{depth}"
+    cells = f"split(substr({text}, 2, length({text}) - 2), ',')"
+    lost = f"exists({values}, {element} -> {element} IS NULL)"
+    return _let(
+        f"transform({cells}, {element} -> try_cast({element} AS FLOAT))",
+        values,
+        f"CASE WHEN {text} LIKE '[%]' AND NOT {lost} THEN {values} END",
+    )

@@ -1,4 +1,4 @@
-"""PostgreSQL's types as Spark types, and PostgreSQL's text as Spark values.
+r"""PostgreSQL's types as Spark types, and PostgreSQL's text as Spark values.
 
 For each type there is a `Reading`: the Spark type, and an SQL expression that turns PostgreSQL's own text
 into a value of it. One convention carries everything: **the expression is NULL exactly when the text is NULL
@@ -9,7 +9,7 @@ Only built-in functions are used, and under ANSI mode only those that give NULL 
 (``try_cast``). Text that looks otherwise than PostgreSQL writes it gives NULL too, never a guess: what
 containers are cut into must join to the very text again.
 
-Session settings of the source fix the text: ISO dates in UTC, ``\\x`` bytea, ISO 8601 intervals, shortest
+Session settings of the source fix the text: ISO dates in UTC, ``\x`` bytea, ISO 8601 intervals, shortest
 round-trip floats.
 """
 
@@ -75,8 +75,9 @@ def _mapped(pg_type: PgType, typmod: int) -> Reading:
         return _array(_mapped(element, typmod if element.typmod == -1 else element.typmod), pg_type.delimiter)
     if kind == "range" and element is not None:
         bound = _mapped(element, element.typmod)
-        ddl = f"STRUCT<lower: {bound.ddl}, upper: {bound.ddl}, lower_inc: BOOLEAN, upper_inc: BOOLEAN, empty:
-        BOOLEAN>" return Reading(ddl, lambda text, depth: range_value(text, depth, bound.value))
+        flags = "lower_inc: BOOLEAN, upper_inc: BOOLEAN, empty: BOOLEAN"
+        ddl = f"STRUCT<lower: {bound.ddl}, upper: {bound.ddl}, {flags}>"
+        return Reading(ddl, lambda text, depth: range_value(text, depth, bound.value))
     if kind == "composite" and pg_type.fields:
         return _composite(pg_type)
     return _base(pg_type.name, typmod) if kind == "base" else TEXT
@@ -174,8 +175,8 @@ def _overridden(pg_type: PgType, override: str) -> Reading:
         raise ConfigurationError(
             f"{override!r} is not a type that {pg_type.name} can be read as",
             code="type-override",
-            remedy="use string, decimal(p,s), smallint, int, bigint, float, double, date, timestamp,
-            timestamp_ntz, " "variant, or array<…> of these for an array",
+            remedy="use string, decimal(p,s), smallint, int, bigint, float, double, date, timestamp, "
+            "timestamp_ntz, variant, or array<…> of these for an array",
         )
     return known
 
