@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.errors import ConfigurationError
 from silver.containers import array_value, hstore_value, range_value, struct_value, vector_value
-from silver.sql import quote
+from silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -197,24 +197,21 @@ _PLAIN_OVERRIDES: Final = {
 def _exact_decimal(precision: int, scale: int) -> Reading:
     """DECIMAL(p,s) of text that needs no more than s digits after the point."""
     ddl = f"DECIMAL({precision},{scale})"
+    fitting = literal(f"^-?[0-9]+([.][0-9]{{0,{scale}}}0*)?$")
     return Reading(
-        ddl,
-        lambda text, _: (
-            f"CASE WHEN {text} RLIKE '^-?[0-9]+([.][0-9]{{0,{scale}}}0*)?$' THEN try_cast({text} AS {ddl})
-            END"
-        ),
+        ddl, lambda text, _: f"CASE WHEN {text} RLIKE {fitting} THEN try_cast({text} AS {ddl}) END"
     )
 
 
 def _exact_float(ddl: str) -> Reading:
-    """FLOAT or DOUBLE of a numeric with so few digits that none is lost; NaN and infinity have their place
-    there."""
-    digits = _SIGNIFICANT_DIGITS[ddl]
-    return Reading(
-        ddl,
-        lambda text, _: (
+    """FLOAT or DOUBLE of a numeric with so few digits that none is lost; NaN and infinity fit too."""
+    unimportant = literal("^-?0*[.]?0*|[.]|[.]?0+$")
+
+    def value(text: str, _: int) -> str:
+        digits = f"length(regexp_replace({text}, {unimportant}, ''))"
+        return (
             f"CASE WHEN {text} IN ('NaN', 'Infinity', '-Infinity')"
-            f" OR length(regexp_replace({text}, '^-?0*[.]?0*|[.]|[.]?0+$', '')) <= {digits}"
-            f" AND length({text}) < 30 THEN try_cast({text} AS {ddl}) END"
-        ),
-    )
+            f" OR {digits} <= {_SIGNIFICANT_DIGITS[ddl]} AND length({text}) < 30 THEN try_cast({text} AS {ddl}) END"
+        )
+
+    return Reading(ddl, value)
