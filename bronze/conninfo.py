@@ -1,11 +1,14 @@
-"""How to reach the source: the libpq connection string, with every setting that decides how values are rendered.
+"""How to reach the source: the libpq connection string, with every setting that decides how values are
+rendered.
 
-Snapshot and stream must print the same value for the same row, whatever ``ALTER DATABASE … SET`` or ``ALTER ROLE … SET`` say, so the
-settings travel in the start-up packet's ``options``: PostgreSQL applies those after the ones of database and role (source
-``PGC_S_CLIENT``). Two things can still beat or drop them: the variables PGTZ and PGDATESTYLE, which libpq sends as
-parameters of their own, and a connection pooler. `bronze.server.pin` sets them once more on the open session for that case.
+Snapshot and stream must print the same value for the same row, whatever ``ALTER DATABASE … SET`` or ``ALTER
+ROLE … SET`` say, so the settings travel in the start-up packet's ``options``: PostgreSQL applies those
+after the ones of database and role (source ``PGC_S_CLIENT``). Two things can still beat or drop them: the
+variables PGTZ and PGDATESTYLE, which libpq sends as parameters of their own, and a connection pooler.
+`bronze.server.pin` sets them once more on the open session for that case.
 
-``row_security=off`` is pinned too: a query that a policy would filter then fails instead of returning fewer rows.
+``row_security=off`` is pinned too: a query that a policy would filter then fails instead of returning fewer
+rows.
 
 A connection string holds the password and is never shown; `describe` is what messages use.
 """
@@ -58,8 +61,8 @@ _KEYWORDS: Final = (
 def conninfo(source: SourceSettings, **extra: str) -> str:
     """The libpq connection string of the source. It may hold the password: never log it.
 
-    `extra` wins over the settings (``application_name``, ``replication``). Options that the user gave, by DSN or PGOPTIONS,
-    stay in front of the pinned ones.
+    `extra` wins over the settings (``application_name``, ``replication``). Options that the user gave, by
+    DSN or PGOPTIONS, stay in front of the pinned ones.
 
     Raises:
         ConfigurationError: the DSN cannot be read.
@@ -122,7 +125,8 @@ def without_secrets(text: str, source: SourceSettings) -> str:
     except ConfigurationError:
         values = {}
     secrets = {values.get("password"), values.get("sslpassword"), os.environ.get("PGPASSWORD")}
-    # A password that equals a plain name of the connection cannot be told from it; blotting would only garble the message.
+    # A password that equals a plain name of the connection cannot be told from it; blotting would only
+    # garble the message.
     plain = {values.get(keyword) for keyword in ("user", "dbname", "host", "port")}
     for secret in sorted((each for each in secrets - plain if each), key=len, reverse=True):
         text = text.replace(secret, "****")
@@ -148,7 +152,9 @@ def _given(source: SourceSettings) -> dict[str, str]:
 def _parse(dsn: str) -> dict[str, str]:
     """Read a DSN without ever repeating a part of it in a message: any part may be the password."""
     try:
-        values = {keyword: str(value) for keyword, value in conninfo_to_dict(dsn).items() if value is not None}
+        values = {
+            keyword: str(value) for keyword, value in conninfo_to_dict(dsn).items() if value is not None
+        }
     except psycopg.Error as error:
         reason = re.sub(r'"[^"]*"|\'[^\']*\'', "…", str(error)).strip()
         raise _unreadable(reason) from None
@@ -168,6 +174,6 @@ def _unreadable(reason: str) -> ConfigurationError:
 
 
 def _environment() -> dict[str, str]:
-    """libpq's defaults: its variables, its service file, its compiled-in values."""
+    """Libpq's defaults: its variables, its service file, its compiled-in values."""
     options = pq.Conninfo.get_defaults()
     return {option.keyword.decode(): option.val.decode() for option in options if option.val}

@@ -1,7 +1,7 @@
 """Connections to the source, and which server answers there.
 
-Every connection comes from here: rendering settings pinned (see `bronze.conninfo`), failures turned into our errors by
-`translate`, a server that is too old refused at once.
+Every connection comes from here: rendering settings pinned (see `bronze.conninfo`), failures turned into
+our errors by `translate`, a server that is too old refused at once.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 __all__ = [
     "MINIMUM_VERSION",
     "ServerIdentity",
-    "conninfo",
     "connect",
+    "conninfo",
     "describe",
     "identify",
     "pin",
@@ -41,7 +41,8 @@ __all__ = [
 ]
 
 MINIMUM_VERSION: Final = 140000
-"""PostgreSQL 14: wal_status of slots, subscripting handlers of types, streaming of partitioned roots are all there."""
+"""PostgreSQL 14: wal_status of slots, subscripting handlers of types, streaming of partitioned roots are
+all there."""
 
 _PINNED_SINCE: Final = {"idle_session_timeout": (140000, "0"), "transaction_timeout": (170000, "0")}
 
@@ -122,8 +123,8 @@ def pin(connection: PGconn) -> None:
 def identify(connection: psycopg.Connection[Any]) -> ServerIdentity:
     """Ask the server who it is.
 
-    The timeline of a primary comes from the name of the WAL file it writes: the control file shows that of the last checkpoint, which
-    lags behind a promotion.
+    The timeline of a primary comes from the name of the WAL file it writes: the control file shows that of
+    the last checkpoint, which lags behind a promotion.
     """
     row = connection.execute(
         """

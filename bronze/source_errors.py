@@ -1,10 +1,13 @@
-"""Turns what libpq and the server say into our errors: transient, definite or configuration, each with its remedy.
+"""Turns what libpq and the server say into our errors: transient, definite or configuration, each with its
+remedy.
 
-SQLSTATE decides wherever there is one. When a connection fails, libpq hands out only text, and the server may speak another
-language than English; there the English wording is tried first, then what is the same in every language (names of role and
-database, ``pg_hba.conf``), and at last libpq's own ``PQping``, which knows whether the server is starting, silent or answering.
+SQLSTATE decides wherever there is one. When a connection fails, libpq hands out only text, and the server
+may speak another language than English; there the English wording is tried first, then what is the same in
+every language (names of role and database, ``pg_hba.conf``), and at last libpq's own ``PQping``, which
+knows whether the server is starting, silent or answering.
 
-What is not known to heal is definite, except on a lost or failing connection: a retry there costs nothing, a stop might.
+What is not known to heal is definite, except on a lost or failing connection: a retry there costs nothing,
+a stop might.
 """
 
 from __future__ import annotations
@@ -243,7 +246,8 @@ _BY_SQLSTATE: Final = {
 }
 _BY_CLASS: Final = {"08": _LOST, "40": _CONFLICT, "53": _RESOURCES, "57": _LOST, "58": _RESOURCES}
 
-# First match wins. Where several addresses were tried, what a server answered says more than that another did not.
+# First match wins. Where several addresses were tried, what a server answered says more than that another
+# did not.
 _BY_TEXT: Final = [
     (re.compile(r"password authentication failed|authentication failed for user"), _PASSWORD_REJECTED),
     (re.compile(r"no password supplied"), _PASSWORD_MISSING),
@@ -269,7 +273,8 @@ _BY_TEXT: Final = [
 def translate(error: psycopg.Error, source: SourceSettings) -> SmeltError:
     """The error of ours that says what `error` means, where, and what to do.
 
-    Takes errors of a connection attempt and of statements. The result holds no password; raise it ``from error``.
+    Takes errors of a connection attempt and of statements. The result holds no password; raise it ``from
+    error``.
     """
     said = _said(error, source)
     if error.sqlstate is not None:
@@ -282,7 +287,10 @@ def translate(error: psycopg.Error, source: SourceSettings) -> SmeltError:
         said = f"{said} (SQLSTATE {error.sqlstate})"
     names = _fill(source, said)
     return rule.error(
-        rule.message.format_map(names), code=rule.code, where=describe(source), remedy=rule.remedy.format_map(names)
+        rule.message.format_map(names),
+        code=rule.code,
+        where=describe(source),
+        remedy=rule.remedy.format_map(names),
     )
 
 
@@ -304,7 +312,11 @@ def _by_sqlstate(sqlstate: str, said: str, source: SourceSettings) -> _Rule:
         case "42501":
             if re.search(r"row-level security|row_security", said):
                 return _ROW_SECURITY
-            return _REPLICATION_DENIED if re.search(r"replication|WAL sender", said, re.IGNORECASE) else _PERMISSION
+            return (
+                _REPLICATION_DENIED
+                if re.search(r"replication|WAL sender", said, re.IGNORECASE)
+                else _PERMISSION
+            )
         case "42704":
             return _missing_object(said, source)
         case "55000":

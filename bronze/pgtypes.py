@@ -1,0 +1,163 @@
+"""Resolves PostgreSQL's types into `PgType` trees: everything that decides how a value's text is read.
+
+One recursive query walks from the wanted types to elements, base types, subtypes and attributes, so that a
+table with forty types costs one round trip. The trees are then built in memory.
+
+What is easily got wrong, and how it is decided here:
+
+* A true array is a type whose input function is ``array_in``. ``int2vector`` and ``oidvector`` have an
+  element type and the array category too, but print without braces: they are base types.
+* A typmod of a column belongs to the innermost type it modifies: that of ``numeric(10,2)[]`` to the
+  element, that of a domain to its base type.
+* The row type of a table is a composite like any other; its dropped attributes are gone from its text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.shapes import PgType, TypeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import psycopg
+
+_KINDS: Final[dict[str, TypeKind]] = {
+    "b": "base",
+    "c": "composite",
+    "d": "domain",
+    "e": "enum",
+    "r": "range",
+    "m": "multirange",
+    "p": "pseudo",
+}
+
+_TYPES_QUERY: Final = """
+    WITH RECURSIVE reached (oid) AS (
+        SELECT unnest(%(wanted)s::oid[])
+        UNION
+        SELECT next.oid
+        FROM reached
+        JOIN pg_type t ON t.oid = reached.oid
+        CROSS JOIN LATERAL (
+            SELECT t.typelem WHERE t.typinput = 'pg_catalog.array_in'::regproc
+            UNION ALL
+            SELECT t.typbasetype WHERE t.typtype = 'd'
+            UNION ALL
+            SELECT r.rngsubtype FROM pg_range r WHERE t.oid IN (r.rngtypid, r.rngmultitypid)
+            UNION ALL
+            SELECT a.atttypid
+            FROM pg_attribute a
+            WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+        ) AS next (oid)
+    )
+    SELECT t.oid,
+           t.typname,
+           n.nspname,
+           t.typtype::text,
+           t.typinput = 'pg_catalog.array_in'::regproc,
+           t.typelem,
+           t.typbasetype,
+           t.typtypmod,
+           coalesce(e.typdelim, t.typdelim)::text,
+           (SELECT r.rngsubtype FROM pg_range r WHERE t.oid IN (r.rngtypid, r.rngmultitypid)),
+           ARRAY(SELECT l.enumlabel::text FROM pg_enum l WHERE l.enumtypid = t.oid ORDER BY l.enumsortorder),
+           ARRAY(SELECT a.attname::text FROM pg_attribute a
+                 WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+                 ORDER BY a.attnum),
+           ARRAY(SELECT a.atttypid::bigint FROM pg_attribute a
+                 WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+                 ORDER BY a.attnum),
+           ARRAY(SELECT a.atttypmod FROM pg_attribute a
+                 WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+                 ORDER BY a.attnum)
+    FROM reached
+    JOIN pg_type t ON t.oid = reached.oid
+    JOIN pg_namespace n ON n.oid = t.typnamespace
+    LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typinput = 'pg_catalog.array_in'::regproc
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _TypeRow:
+    """A row of pg_type with what hangs on it."""
+
+    oid: int
+    name: str
+    schema: str
+    typtype: str
+    is_array: bool
+    element: int
+    base: int
+    base_typmod: int
+    delimiter: str
+    subtype: int | None
+    labels: tuple[str, ...]
+    fields: tuple[tuple[str, int, int], ...]
+
+
+class TypeTrees:
+    """The types reached from a set of OIDs, ready to be asked for with a typmod."""
+
+    def __init__(self, rows: Mapping[int, _TypeRow]) -> None:
+        self._rows = rows
+        self._built: dict[tuple[int, int], PgType] = {}
+
+    def tree(self, oid: int, typmod: int = -1) -> PgType:
+        """The type of that OID, modified by `typmod`.
+
+        A type that was dropped between two queries is a pseudo-type without a name; its column is dropped
+        as well.
+        """
+        built = self._built.get((oid, typmod))
+        if built is None:
+            built = self._built[oid, typmod] = self._build(oid, typmod)
+        return built
+
+    def _build(self, oid: int, typmod: int) -> PgType:
+        row = self._rows.get(oid)
+        if row is None:
+            return PgType(kind="pseudo", name="", oid=oid, typmod=typmod)
+        element: PgType | None = None
+        if row.is_array:
+            element = self.tree(row.element, typmod)
+        elif row.typtype == "d":
+            typmod = row.base_typmod
+            element = self.tree(row.base, typmod)
+        elif row.subtype is not None:
+            element = self.tree(row.subtype)
+        return PgType(
+            kind="array" if row.is_array else _KINDS[row.typtype],
+            name=row.name,
+            schema=row.schema,
+            oid=oid,
+            typmod=typmod,
+            element=element,
+            fields=tuple((name, self.tree(field, modifier)) for name, field, modifier in row.fields),
+            labels=row.labels,
+            delimiter=row.delimiter if row.is_array else ",",
+        )
+
+
+def resolve_types(connection: psycopg.Connection[Any], oids: Iterable[int]) -> TypeTrees:
+    """Everything that the types of these OIDs are made of, in one round trip."""
+    wanted = sorted(set(oids))
+    rows = {}
+    for row in connection.execute(_TYPES_QUERY, {"wanted": wanted}) if wanted else ():
+        rows[row[0]] = _TypeRow(
+            oid=row[0],
+            name=row[1],
+            schema=row[2],
+            typtype=row[3],
+            is_array=row[4],
+            element=row[5],
+            base=row[6],
+            base_typmod=row[7],
+            delimiter=row[8],
+            subtype=row[9],
+            labels=tuple(row[10]),
+            fields=tuple(zip(row[11], row[12], row[13], strict=True)),
+        )
+    return TypeTrees(rows)

@@ -1,0 +1,233 @@
+"""The publication: which tables the stream carries, made and extended here where the pipeline may.
+
+A publication that lacks a table, an operation or a column loses changes without a word, so it is read as it
+is (direct members, whole schemas, all tables; column lists and row filters) and compared with what the
+pipeline wants.
+
+Tables are added with ``ONLY``: children of table inheritance are tables of their own; partitions follow
+their root anyway, and ``publish_via_partition_root`` makes them appear under its name. Two starts at once
+are kept apart by an advisory lock of the transaction; what any other session did in between shows as
+"already exists" and is read again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+
+from bronze.conninfo import describe
+from bronze.errors import DefiniteError
+from bronze.identifiers import TableName, quote_identifier
+from bronze.source_errors import translate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bronze.settings import SourceSettings
+
+_LOCK_SECONDS: Final = 30
+_ATTEMPTS: Final = 5
+_OPERATIONS: Final = ("insert", "update", "delete", "truncate")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """How a publication carries one table.
+
+    Attributes:
+        columns: attnums of its column list; None where all columns are published.
+        row_filter: its WHERE clause; None where there is none.
+        direct: named itself, not through its schema or ALL TABLES.
+    """
+
+    columns: frozenset[int] | None = None
+    row_filter: str | None = None
+    direct: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A publication as the catalog has it.
+
+    Attributes:
+        operations: those of insert, update, delete, truncate that it publishes.
+        generated: whether stored generated columns are published where no column list speaks (PostgreSQL 18).
+        lists_generated: whether a column list may name generated columns (PostgreSQL 18).
+    """
+
+    name: str
+    owner: str
+    all_tables: bool
+    operations: frozenset[str]
+    via_root: bool
+    generated: bool = False
+    lists_generated: bool = False
+    schemas: frozenset[str] = frozenset()
+    members: Mapping[TableName, Member] = field(default_factory=dict)
+
+    def member(self, table: TableName) -> Member | None:
+        """How it carries `table`; None where it does not."""
+        direct = self.members.get(table)
+        if direct is not None:
+            return direct
+        return Member(direct=False) if self.all_tables or table.schema in self.schemas else None
+
+
+def read_publication(connection: psycopg.Connection[Any], name: str) -> Publication | None:
+    """The publication of that name in the connected database, or None."""
+    version = connection.info.server_version
+    generated = "p.pubgencols::text = 's'" if version >= 180000 else "false"
+    row = connection.execute(
+        f"""
+        SELECT p.oid, pg_get_userbyid(p.pubowner), p.puballtables, p.pubviaroot, {generated},
+               ARRAY_REMOVE(ARRAY[CASE WHEN p.pubinsert THEN 'insert' END, CASE WHEN p.pubupdate THEN 'update' END,
+                     CASE WHEN p.pubdelete THEN 'delete' END, CASE WHEN p.pubtruncate THEN 'truncate' END], NULL)
+        FROM pg_publication p
+        WHERE p.pubname = %s
+        """,
+        [name],
+    ).fetchone()
+    if row is None:
+        return None
+    oid, owner, all_tables, via_root, publishes_generated, operations = row
+    schemas: frozenset[str] = frozenset()
+    if version >= 150000:
+        listed = connection.execute(
+            "SELECT n.nspname FROM pg_publication_namespace p JOIN pg_namespace n ON n.oid = p.pnnspid WHERE p.pnpubid = %s",
+            [oid],
+        )
+        schemas = frozenset(each[0] for each in listed)
+    return Publication(
+        name=name,
+        owner=owner,
+        all_tables=all_tables,
+        operations=frozenset(operations),
+        via_root=via_root,
+        generated=publishes_generated,
+        lists_generated=version >= 180000,
+        schemas=schemas,
+        members=_members(connection, oid, version),
+    )
+
+
+def _members(connection: psycopg.Connection[Any], oid: int, version: int) -> dict[TableName, Member]:
+    details = (
+        "p.prattrs::int2[], pg_get_expr(p.prqual, p.prrelid)"
+        if version >= 150000
+        else "NULL::int2[], NULL::text"
+    )
+    rows = connection.execute(
+        f"""
+        SELECT n.nspname, c.relname, {details}
+        FROM pg_publication_rel p
+        JOIN pg_class c ON c.oid = p.prrelid
+        JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE p.prpubid = %s
+        """,
+        [oid],
+    )
+    return {
+        TableName(schema, table): Member(None if columns is None else frozenset(columns), row_filter)
+        for schema, table, columns, row_filter in rows
+    }
+
+
+def publication_statements(
+    publication: Publication | None, name: str, tables: Sequence[TableName]
+) -> list[str]:
+    """The SQL that makes `publication` carry `tables` entirely; empty where it does. Pure."""
+    quoted = quote_identifier(name)
+    if publication is None:
+        members = ", ".join(f"ONLY {table.quoted}" for table in sorted(tables))
+        target = f" FOR TABLE {members}" if tables else ""
+        return [f"CREATE PUBLICATION {quoted}{target} WITH (publish_via_partition_root = true);"]
+    statements = []
+    settings = []
+    if not publication.operations.issuperset(_OPERATIONS):
+        settings.append(f"publish = '{', '.join(_OPERATIONS)}'")
+    if not publication.via_root:
+        settings.append("publish_via_partition_root = true")
+    if settings:
+        statements.append(f"ALTER PUBLICATION {quoted} SET ({', '.join(settings)});")
+    missing = sorted(table for table in tables if publication.member(table) is None)
+    if missing:
+        members = ", ".join(f"ONLY {table.quoted}" for table in missing)
+        statements.append(f"ALTER PUBLICATION {quoted} ADD TABLE {members};")
+    return statements
+
+
+def ensure_publication(
+    connection: psycopg.Connection[Any], source: SourceSettings, tables: Sequence[TableName]
+) -> list[str]:
+    """Make the publication carry `tables` with all operations, through partition roots.
+
+    Args:
+        connection: in autocommit mode.
+        source: names the publication, and says by `manage` whether it may be changed.
+        tables: the selected tables with a usable key; no other may be published by us.
+
+    Returns:
+        The SQL that was executed; empty where nothing was to do.
+
+    Raises:
+        DefiniteError: something is to do, and `manage` is false or a privilege is missing; it names the SQL.
+        TransientError: a lock was not to be had.
+    """
+    for attempt in range(_ATTEMPTS):
+        try:
+            return _change(connection, source, tables)
+        except (psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation) as error:
+            # Another session was first; what is there now decides.
+            if attempt == _ATTEMPTS - 1:
+                raise translate(error, source) from error
+        except psycopg.Error as error:
+            raise translate(error, source) from error
+    raise AssertionError("unreachable")
+
+
+def _change(
+    connection: psycopg.Connection[Any], source: SourceSettings, tables: Sequence[TableName]
+) -> list[str]:
+    name = source.publication
+    if not publication_statements(read_publication(connection, name), name, tables):
+        return []
+    with connection.transaction():
+        connection.execute(
+            "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"deltasmelt publication {name}"]
+        )
+        connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
+        publication = read_publication(connection, name)
+        statements = publication_statements(publication, name, tables)
+        if statements and not source.manage:
+            raise _unmanaged(publication, source, statements)
+        for statement in statements:
+            try:
+                connection.execute(statement.encode())
+            except psycopg.errors.InsufficientPrivilege as error:
+                raise _not_permitted(error, source, statements) from error
+    return statements
+
+
+def _unmanaged(
+    publication: Publication | None, source: SourceSettings, statements: Sequence[str]
+) -> DefiniteError:
+    missing = publication is None
+    return DefiniteError(
+        f"publication {source.publication} "
+        + ("does not exist" if missing else "does not carry what the pipeline reads"),
+        code="publication-missing" if missing else "publication-incomplete",
+        where=describe(source),
+        remedy=f"run, as owner of the tables: {' '.join(statements)} (or set source.manage: true)",
+    )
+
+
+def _not_permitted(error: psycopg.Error, source: SourceSettings, statements: Sequence[str]) -> DefiniteError:
+    return DefiniteError(
+        f"the publication may not be made or changed: {error.diag.message_primary}",
+        code="publication-privilege",
+        where=describe(source),
+        remedy=f"let the owner of tables and publication run: {' '.join(statements)} "
+        "(making one needs CREATE on the database; adding a table needs to own both)",
+    )

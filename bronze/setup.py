@@ -1,0 +1,23 @@
+"""What prepares the source and what is found wrong with it, under one name.
+
+`ensure_publication` and `ensure_slot` make what is missing, where `source.manage` allows; `inspect` only
+looks.
+"""
+
+from __future__ import annotations
+
+from bronze.inspection import Finding, inspect
+from bronze.publication import Publication, ensure_publication, publication_statements, read_publication
+from bronze.slots import SlotState, ensure_slot, read_slot
+
+__all__ = [
+    "Finding",
+    "Publication",
+    "SlotState",
+    "ensure_publication",
+    "ensure_slot",
+    "inspect",
+    "publication_statements",
+    "read_publication",
+    "read_slot",
+]

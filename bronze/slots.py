@@ -1,0 +1,314 @@
+"""The replication slot: PostgreSQL's memory of how far the pipeline has read.
+
+A slot is found or made; one that is not ours to read (another plugin, database, kind, or a reader on it) or
+that has lost its log is refused with what to do. Nothing here moves or drops a slot.
+
+Making a logical slot waits until every transaction that was running has ended: PostgreSQL must know a point
+from which it has all of a transaction. An idle session with an open transaction can hold that up for hours,
+and the wait itself shows nothing. So it runs in a thread of its own while this one looks who is in the way
+and says so; after `wait` seconds it is given up.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+
+from bronze.conninfo import describe
+from bronze.errors import DefiniteError, TransientError
+from bronze.identifiers import quote_literal
+from bronze.lsn import ZERO, Lsn
+from bronze.server import connect, translated
+from bronze.source_errors import translate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bronze.settings import SourceSettings
+
+PLUGIN: Final = "pgoutput"
+_LOOK_SECONDS: Final = 3.0
+_POLL_SECONDS: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """A replication slot as pg_replication_slots shows it.
+
+    Attributes:
+        plugin: empty for a physical slot.
+        database: empty for a physical slot.
+        confirmed_flush: everything before it is confirmed; ZERO where there is none.
+        restart_lsn: oldest log the server keeps for it; ZERO once that is gone.
+        active_pid: backend that reads it.
+        wal_status: ``reserved``, ``extended``, ``unreserved`` (about to be lost) or ``lost``.
+        safe_wal_size: bytes that may still be written before it is in danger; None where there is no limit.
+        created: made by this call.
+        invalidation: why it can no longer be read; None where it can. Versions 14 to 16 say it less exactly.
+    """
+
+    name: str
+    plugin: str
+    confirmed_flush: Lsn
+    restart_lsn: Lsn
+    active_pid: int | None
+    wal_status: str
+    safe_wal_size: int | None
+    created: bool = False
+    database: str = ""
+    temporary: bool = False
+    invalidation: str | None = None
+
+
+def read_slot(connection: psycopg.Connection[Any], name: str) -> SlotState | None:
+    """The slot of that name on the whole server, or None."""
+    version = connection.info.server_version
+    if version >= 170000:
+        invalidation = "invalidation_reason"
+    elif version >= 160000:
+        invalidation = "CASE WHEN conflicting THEN 'conflict with recovery' WHEN wal_status = 'lost' THEN 'wal_removed' END"
+    else:
+        invalidation = "CASE WHEN wal_status = 'lost' THEN 'wal_removed' END"
+    row = connection.execute(
+        f"""
+        SELECT coalesce(plugin, ''), coalesce(database, ''), temporary, active_pid,
+               confirmed_flush_lsn::text, restart_lsn::text, wal_status, safe_wal_size, {invalidation}
+        FROM pg_replication_slots
+        WHERE slot_name = %s
+        """,
+        [name],
+    ).fetchone()
+    if row is None:
+        return None
+    plugin, database, temporary, active_pid, confirmed, restart, wal_status, safe, reason = row
+    return SlotState(
+        name=name,
+        plugin=plugin,
+        confirmed_flush=Lsn.parse(confirmed) if confirmed else ZERO,
+        restart_lsn=Lsn.parse(restart) if restart else ZERO,
+        active_pid=active_pid,
+        wal_status=wal_status or "reserved",
+        safe_wal_size=safe,
+        database=database,
+        temporary=temporary,
+        invalidation=reason,
+    )
+
+
+def ensure_slot(
+    connection: psycopg.Connection[Any],
+    source: SourceSettings,
+    *,
+    patience: float = 10.0,
+    wait: float = 600.0,
+    progress: Callable[[str], None] | None = None,
+) -> SlotState:
+    """The pipeline's slot, made where it is missing and may be made.
+
+    Args:
+        connection: in autocommit mode, outside a transaction. source: names the slot, and says by `manage`
+        whether it may be made. patience: seconds to wait for another reader to let go; one that was killed
+        holds on until the server notices. wait: seconds to wait for running transactions while the slot is
+        made. progress: is told, now and then, what is being waited for.
+
+    Raises:
+        DefiniteError: the slot cannot be used, or not be made; with the remedy.
+        TransientError: running transactions did not end within `wait`; they are named.
+    """
+    say = progress or _say_nothing
+    with translated(source):
+        slot = read_slot(connection, source.slot)
+        if slot is None:
+            return _make(connection, source, wait, say)
+        here = connection.execute("SELECT current_database()").fetchone()
+        problem = slot_problem(slot, source, here[0] if here else "")
+        if problem is not None:
+            raise problem
+        deadline = time.monotonic() + patience
+        while slot.active_pid is not None:
+            if time.monotonic() >= deadline:
+                raise _in_use(connection, slot, source)
+            say(f"waiting for backend {slot.active_pid} to release slot {source.slot}")
+            time.sleep(_POLL_SECONDS)
+            slot = read_slot(connection, source.slot)
+            if slot is None:
+                return _make(connection, source, wait, say)
+    return slot
+
+
+def slot_problem(slot: SlotState, source: SourceSettings, database: str) -> DefiniteError | None:
+    """Why this slot can never serve the pipeline as it is; None where it can. Pure.
+
+    Args:
+        slot: as read.
+        source: whose slot it should be.
+        database: name of the connected database.
+    """
+    drop = f"SELECT pg_drop_replication_slot({quote_literal(slot.name)});"
+    rename = "choose another name for source.slot"
+    if not slot.plugin:
+        code, said, cure = "slot-physical", "is a physical slot, of a standby or a backup", rename
+    elif slot.plugin != PLUGIN:
+        code = "slot-wrong-plugin"
+        said, cure = (
+            f"uses plugin {slot.plugin}, not {PLUGIN}",
+            f"{rename}, or drop it if nothing uses it: {drop}",
+        )
+    elif slot.database != database:
+        code = "slot-other-database"
+        said, cure = f"belongs to database {slot.database}, not {database}", rename
+    elif slot.temporary:
+        code, said, cure = "slot-temporary", "is a temporary slot of another session", rename
+    elif slot.invalidation is not None or slot.wal_status == "lost":
+        code = "slot-lost"
+        said = f"is invalidated ({slot.invalidation or 'wal_removed'}): changes after {slot.confirmed_flush} are lost to it"
+        cure = (
+            f"{_invalidation_cure(slot.invalidation)}; then {drop} and take the tables again (smelt snapshot)"
+        )
+    else:
+        return None
+    return DefiniteError(
+        f"replication slot {slot.name} {said}", code=code, where=describe(source), remedy=cure
+    )
+
+
+def _invalidation_cure(reason: str | None) -> str:
+    match reason:
+        case "wal_level_insufficient":
+            return "ALTER SYSTEM SET wal_level = logical; and restart PostgreSQL"
+        case "idle_timeout":
+            return "ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf();"
+        case "rows_removed" | "conflict with recovery":
+            return "read from the primary, or set hot_standby_feedback = on at the standby"
+    return "ALTER SYSTEM SET max_slot_wal_keep_size = '<more>'; SELECT pg_reload_conf();"
+
+
+def _in_use(connection: psycopg.Connection[Any], slot: SlotState, source: SourceSettings) -> DefiniteError:
+    row = connection.execute(
+        "SELECT application_name, coalesce(host(client_addr), 'a local socket'), backend_start::text "
+        "FROM pg_stat_activity WHERE pid = %s",
+        [slot.active_pid],
+    ).fetchone()
+    who = f" ({row[0] or 'no name'} from {row[1]}, since {row[2]})" if row else ""
+    return DefiniteError(
+        f"replication slot {slot.name} is in use by backend {slot.active_pid}{who}",
+        code="slot-in-use",
+        where=describe(source),
+        remedy="stop the other reader: a slot serves one pipeline, started once; if its machine is gone: "
+        f"SELECT pg_terminate_backend({slot.active_pid});",
+    )
+
+
+def _make(
+    connection: psycopg.Connection[Any], source: SourceSettings, wait: float, say: Callable[[str], None]
+) -> SlotState:
+    statement = (
+        f"SELECT pg_create_logical_replication_slot({quote_literal(source.slot)}, {quote_literal(PLUGIN)})"
+    )
+    if not source.manage:
+        raise DefiniteError(
+            f"replication slot {source.slot} does not exist",
+            code="slot-missing",
+            where=describe(source),
+            remedy=f"run: {statement}; (or set source.manage: true)",
+        )
+    maker = _SlotMaker(connection, source, statement)
+    maker.start()
+    try:
+        _watch(maker, source, wait, say)
+    except BaseException:
+        maker.give_up()
+        raise
+    if isinstance(maker.error, psycopg.errors.DuplicateObject):
+        maker.error = None  # another session was first; it is the one slot of that name
+    if maker.error is not None:
+        raise translate(maker.error, source) from maker.error
+    slot = read_slot(connection, source.slot)
+    if slot is None:
+        raise TransientError(
+            f"replication slot {source.slot} vanished as soon as it was made",
+            code="slot-missing",
+            where=describe(source),
+            remedy="somebody drops it; find out who",
+        )
+    here = connection.execute("SELECT current_database()").fetchone()
+    problem = slot_problem(slot, source, here[0] if here else "")
+    if problem is not None:
+        raise problem
+    return SlotState(**{**_fields(slot), "created": True})
+
+
+def _fields(slot: SlotState) -> dict[str, Any]:
+    return {name: getattr(slot, name) for name in SlotState.__slots__}
+
+
+class _SlotMaker(threading.Thread):
+    """Runs the creating statement, so that the caller can look around meanwhile."""
+
+    def __init__(self, connection: psycopg.Connection[Any], source: SourceSettings, statement: str) -> None:
+        super().__init__(name="deltasmelt-slot", daemon=True)
+        self.connection = connection
+        self.error: psycopg.Error | None = None
+        self._source = source
+        self._statement = statement
+
+    def run(self) -> None:
+        try:
+            self.connection.execute(self._statement.encode())
+        except psycopg.Error as error:
+            self.error = error
+
+    def give_up(self) -> None:
+        """Cancel the statement; PostgreSQL removes a slot that is not finished."""
+        if self.is_alive():
+            self.connection.cancel_safe(timeout=10)
+        self.join()
+
+
+def _watch(maker: _SlotMaker, source: SourceSettings, wait: float, say: Callable[[str], None]) -> None:
+    """Wait for the slot; every few seconds say which transactions are in the way.
+
+    Raises:
+        TransientError: `wait` seconds have passed.
+    """
+    deadline = time.monotonic() + wait
+    maker.join(min(_LOOK_SECONDS, wait))
+    while maker.is_alive():
+        blockers = _running_transactions(maker.connection.info.backend_pid, source)
+        if time.monotonic() >= deadline:
+            raise TransientError(
+                f"replication slot {source.slot} could not be made within {wait:g} s, because transactions are open: {blockers}",
+                code="slot-waits-for-transactions",
+                where=describe(source),
+                remedy="let them end, or end them: SELECT pg_terminate_backend(<pid>);",
+            )
+        say(f"making slot {source.slot} waits for open transactions: {blockers}")
+        maker.join(max(0.0, min(_LOOK_SECONDS, deadline - time.monotonic())))
+
+
+def _running_transactions(own_pid: int, source: SourceSettings) -> str:
+    with connect(source) as looking, translated(source):
+        rows = looking.execute(
+            """
+            SELECT pid, usename, coalesce(datname, ''), extract(epoch FROM now() - xact_start)::int, coalesce(state, '')
+            FROM pg_stat_activity
+            WHERE backend_xid IS NOT NULL AND pid NOT IN (%s, pg_backend_pid())
+            ORDER BY xact_start
+            LIMIT 5
+            """,
+            [own_pid],
+        ).fetchall()
+        prepared = looking.execute(
+            "SELECT gid, owner FROM pg_prepared_xacts ORDER BY prepared LIMIT 5"
+        ).fetchall()
+    said = [f"pid {pid} ({user} on {name}, {state}, {age} s)" for pid, user, name, age, state in rows]
+    said += [f"prepared transaction {gid} of {owner}" for gid, owner in prepared]
+    return "; ".join(said) or "none visible to this role (it may need pg_read_all_stats)"
+
+
+def _say_nothing(_: str) -> None:
+    """No one asked to be told."""
