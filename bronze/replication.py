@@ -1,0 +1,271 @@
+"""One logical replication connection on libpq: start the stream, take what has arrived, send status feedback.
+
+libpq does all input and output, so everything that libpq can connect to works: TLS, Kerberos, several hosts, service
+files. The stream is protocol version 1 with `messages`, which every server from 14 on offers.
+
+Being woken per message costs both ends more than the messages themselves. So the socket wakes us by the batch:
+`SO_RCVLOWAT` lets `poll` sleep until a quarter of a megabyte has come; if nothing has woken us after 20 ms, whatever is
+there is taken, so a few bytes never wait longer. libpq reads at most as much as its input buffer holds, 16 KiB at
+first; one large result before the stream makes it grow once, after which a wake-up is one `recv`.
+
+With TLS, bytes may wait inside the TLS library while the socket has none. Therefore input is consumed until several
+attempts have brought nothing before each `poll`, and a `poll` under TLS is short. The formats: PostgreSQL docs,
+"Streaming Replication Protocol".
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import psycopg
+from psycopg import pq
+
+from bronze.errors import TransientError
+from bronze.identifiers import quote_identifier, quote_literal
+from bronze.lsn import ZERO, Lsn
+from bronze.server import (
+    describe,
+    pin,
+    replication_conninfo,
+    translate,
+    translate_failed_connection,
+    translate_result,
+)
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGresult
+
+    from bronze.settings import SourceSettings
+
+Message: TypeAlias = "bytes | memoryview"
+
+_WAKE_BYTES: Final = 256 * 1024
+_WAKE_SECONDS: Final = 0.02
+_TLS_POLL_SECONDS: Final = 0.1
+_TLS_ATTEMPTS: Final = 4
+_INPUT_BUFFER: Final = 1024 * 1024
+_DRAIN_BYTES: Final = 1024 * 1024
+"""How much is taken before the caller looks at its clock again."""
+
+_XLOGDATA: Final = struct.Struct(">cQQq")
+_KEEPALIVE: Final = struct.Struct(">cQq?")
+_STATUS: Final = struct.Struct(">cQQQq?")
+
+_EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
+"""PostgreSQL counts microseconds from here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keepalive:
+    """The server says that everything before `wal_end` has been sent.
+
+    Attributes:
+        wal_end: exclusive end of what the server has decoded and, where it concerns us, sent.
+        clock: the server's clock when it said so.
+    """
+
+    wal_end: Lsn
+    clock: datetime
+
+
+@dataclass(slots=True)
+class Drained:
+    """What one look at the connection brought, in order.
+
+    Attributes:
+        messages: XLogData messages with their 25-byte header.
+        size: their bytes.
+        keepalive: the newest keepalive, if it came after all of `messages`.
+        reply_requested: the server wants feedback at once.
+        received: newest WAL position seen; 0 where none was.
+    """
+
+    messages: list[Message]
+    size: int = 0
+    keepalive: Keepalive | None = None
+    reply_requested: bool = False
+    received: Lsn = ZERO
+
+
+class ReplicationConnection:
+    """A connection in replication mode. Not safe to share: one thread owns it."""
+
+    def __init__(self, source: SourceSettings, *, application_name: str) -> None:
+        self._source = source
+        self._pgconn = pq.PGconn.connect(
+            replication_conninfo(source, application_name=application_name).encode()
+        )
+        if self._pgconn.status != pq.ConnStatus.OK:
+            text = self._pgconn.get_error_message()
+            self._pgconn.finish()
+            raise translate_failed_connection(text, source)
+        try:
+            pin(self._pgconn)
+        except psycopg.Error as error:
+            self._pgconn.finish()
+            raise translate(error, source) from error
+        self._socket: socket.socket | None = None
+
+    @property
+    def backend_pid(self) -> int:
+        """Process id of the walsender."""
+        return self._pgconn.backend_pid
+
+    def query(self, sql: str) -> list[tuple[str | None, ...]]:
+        """Run one command while no stream is open; all values as text.
+
+        Raises:
+            SmeltError: the server refused it, or the connection broke.
+        """
+        result = self._pgconn.exec_(sql.encode())
+        if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+            raise self._failure(result)
+        return [
+            tuple(_text(result.get_value(row, column)) for column in range(result.nfields))
+            for row in range(result.ntuples)
+        ]
+
+    def start(self, start_at: Lsn) -> None:
+        """START_REPLICATION of the source's slot at a position.
+
+        Raises:
+            SmeltError: the slot is missing, in use, invalidated …, or the connection broke.
+        """
+        # libpq's input buffer grows to hold the largest message and keeps that size.
+        self.query(f"SELECT repeat(' ', {_INPUT_BUFFER})")
+        publications = quote_literal(quote_identifier(self._source.publication))
+        result = self._pgconn.exec_(
+            f"START_REPLICATION SLOT {quote_identifier(self._source.slot)} LOGICAL {start_at} "
+            f"(proto_version '1', publication_names {publications}, messages 'true')".encode()
+        )
+        if result.status != pq.ExecStatus.COPY_BOTH:
+            raise self._failure(result)
+        self._socket = socket.socket(fileno=os.dup(self._pgconn.socket))
+        self._set_low_water(_WAKE_BYTES)
+
+    def wait(self, seconds: float, wake: int) -> None:
+        """Sleep until a batch has come, a few bytes have waited long enough, or the time is over.
+
+        Args:
+            seconds: at most so long.
+            wake: a file descriptor that ends the sleep when it can be read.
+        """
+        poll = select.poll()
+        poll.register(self._pgconn.socket, select.POLLIN)
+        poll.register(wake, select.POLLIN)
+        if self._pgconn.ssl_in_use:
+            seconds = min(seconds, _TLS_POLL_SECONDS)
+        if not poll.poll(1000 * min(seconds, _WAKE_SECONDS)) and seconds > _WAKE_SECONDS:
+            self._set_low_water(1)
+            poll.poll(1000 * (seconds - _WAKE_SECONDS))
+            self._set_low_water(_WAKE_BYTES)
+
+    def drain(self) -> Drained:
+        """Take what has arrived, up to about a megabyte, without waiting.
+
+        Raises:
+            SmeltError: the stream or the connection ended.
+        """
+        messages: list[Message] = []
+        take, append = self._pgconn.get_copy_data, messages.append
+        size, fruitless, attempts = 0, 0, _TLS_ATTEMPTS if self._pgconn.ssl_in_use else 1
+        keepalive, behind, reply_requested = b"", 0, False
+        while size < _DRAIN_BYTES and fruitless < attempts:
+            self._consume()
+            count, data = take(1)
+            fruitless = 0 if count else fruitless + 1
+            while count > 0:
+                if count > _XLOGDATA.size:
+                    append(data)
+                    size += count
+                else:
+                    keepalive, behind = bytes(data), len(messages)
+                    reply_requested |= bool(keepalive[-1])
+                count, data = take(1)
+            if count < 0:
+                raise self._ended()
+        drained = Drained(messages, size, reply_requested=reply_requested)
+        if messages:
+            _, drained.received, _, _ = _XLOGDATA.unpack_from(messages[-1])
+        if keepalive and behind == len(messages):
+            _, wal_end, clock, _ = _KEEPALIVE.unpack(keepalive)
+            drained.keepalive = Keepalive(Lsn(wal_end), _EPOCH + timedelta(microseconds=clock))
+            drained.received = Lsn(wal_end)
+        return drained
+
+    def feedback(self, *, received: Lsn, durable: Lsn, request_reply: bool = False) -> None:
+        """Send a status update: `received` as written, `durable` as flushed and applied. Moves the slot to `durable`.
+
+        Raises:
+            SmeltError: the connection broke.
+        """
+        clock = (datetime.now(UTC) - _EPOCH) // timedelta(microseconds=1)
+        try:
+            self._pgconn.put_copy_data(
+                _STATUS.pack(b"r", max(received, durable), durable, durable, clock, request_reply)
+            )
+            self._pgconn.flush()
+        except psycopg.OperationalError as error:
+            raise self._lost(error) from error
+
+    def close(self) -> None:
+        """Close the connection; the slot is free a moment later."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._pgconn.finish()
+
+    def _consume(self) -> None:
+        try:
+            self._pgconn.consume_input()
+        except psycopg.OperationalError as error:
+            raise self._lost(error) from error
+
+    def _lost(self, error: psycopg.OperationalError) -> Exception:
+        """What ended the connection: the server's last words, where it had any."""
+        with suppress(psycopg.Error):
+            result = self._pgconn.get_result()
+            if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
+                return translate_result(result, self._source)
+        return translate(error, self._source)
+
+    def _ended(self) -> Exception:
+        """Why the server ended the stream."""
+        try:
+            result = self._pgconn.get_result()
+        except psycopg.OperationalError as error:
+            return translate(error, self._source)
+        if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
+            return translate_result(result, self._source)
+        return TransientError(
+            "the server ended the replication stream",
+            code="stream-ended",
+            where=describe(self._source),
+            remedy="nothing to do if the server was shut down; otherwise read the server's log",
+        )
+
+    def _failure(self, result: PGresult) -> Exception:
+        if result.status == pq.ExecStatus.FATAL_ERROR:
+            return translate_result(result, self._source)
+        return TransientError(
+            f"unexpected answer of the server: {pq.ExecStatus(result.status).name}",
+            code="stream-ended",
+            where=describe(self._source),
+        )
+
+    def _set_low_water(self, size: int) -> None:
+        # Where the system knows no such option for this socket, poll only wakes more often.
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
