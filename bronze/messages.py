@@ -1,0 +1,165 @@
+"""The rare messages of pgoutput, read one at a time: Relation, Type, Truncate, logical decoding Message.
+
+A relation is announced once a session and after each change of its shape, so plain Python is fast enough
+here; rows never pass through this module. Source of the layouts: PostgreSQL docs, "Logical Replication
+Message Formats".
+
+Every parser takes the message from its type byte on and raises `ValueError` where it is cut or has bytes
+left over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from bronze.identifiers import TableName
+
+_IDENTITIES: Final = "dnfi"
+_TRANSACTIONAL: Final = 1
+_IN_IDENTITY: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AnnouncedColumn:
+    """A column of a Relation message.
+
+    Attributes:
+        in_identity: the replica identity covers it.
+    """
+
+    name: str
+    type_oid: int
+    typmod: int
+    in_identity: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AnnouncedRelation:
+    """A Relation message: how the tuples that follow are laid out."""
+
+    relation_id: int
+    table: TableName
+    replica_identity: str
+    columns: tuple[AnnouncedColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnnouncedType:
+    """A Type message: the name of a type that is not built in; sent before the Relation that uses it."""
+
+    oid: int
+    schema: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalMessage:
+    """What ``pg_logical_emit_message`` wrote.
+
+    Attributes:
+        lsn: end of the message's own WAL record.
+        content: as text; bytes that are not UTF-8 as bytea's ``\\x`` form.
+    """
+
+    transactional: bool
+    lsn: int
+    prefix: str
+    content: str
+
+
+def parse_relation(body: bytes) -> AnnouncedRelation:
+    """``R``, oid (4), schema (empty for pg_catalog), table, identity (1), number of columns (2), then for
+    each flags (1), name, type oid (4), typmod (4, signed).
+
+    Raises:
+        ValueError: the message is malformed.
+    """  # noqa: D205 - the wire format is one sentence
+    fields = _Fields(body)
+    relation_id, schema, name = fields.number(4), fields.text(), fields.text()
+    identity = chr(fields.number(1))
+    if identity not in _IDENTITIES:
+        raise ValueError(f"unknown replica identity {identity!r}")
+    columns = []
+    for _ in range(fields.number(2)):
+        flags, column, type_oid, typmod = fields.number(1), fields.text(), fields.number(4), fields.number(4)
+        signed = typmod - 2**32 if typmod >= 2**31 else typmod
+        columns.append(AnnouncedColumn(column, type_oid, signed, bool(flags & _IN_IDENTITY)))
+    fields.end()
+    return AnnouncedRelation(relation_id, TableName(schema or "pg_catalog", name), identity, tuple(columns))
+
+
+def parse_type(body: bytes) -> AnnouncedType:
+    """``Y``, oid (4), schema, name.
+
+    Raises:
+        ValueError: the message is malformed.
+    """
+    fields = _Fields(body)
+    announced = AnnouncedType(fields.number(4), fields.text() or "pg_catalog", fields.text())
+    fields.end()
+    return announced
+
+
+def parse_truncate(body: bytes) -> list[int]:
+    """``T``, number of relations (4), options (1: CASCADE, 2: RESTART IDENTITY), then the relation oids (4
+    each).
+
+    Raises:
+        ValueError: the message is malformed.
+    """
+    fields = _Fields(body)
+    count = fields.number(4)
+    fields.number(1)
+    if 4 * count > len(body):
+        raise ValueError("it names more relations than it holds")
+    relations = [fields.number(4) for _ in range(count)]
+    fields.end()
+    return relations
+
+
+def parse_message(body: bytes) -> LogicalMessage:
+    """``M``, flags (1: transactional), LSN (8), prefix, length (4), content.
+
+    Raises:
+        ValueError: the message is malformed.
+    """
+    fields = _Fields(body)
+    flags, lsn, prefix = fields.number(1), fields.number(8), fields.text()
+    content = fields.take(fields.number(4))
+    fields.end()
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        text = "\\x" + content.hex()
+    return LogicalMessage(bool(flags & _TRANSACTIONAL), lsn, prefix, text)
+
+
+class _Fields:
+    """Reads a message from its type byte on, field by field."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._at = 1
+
+    def take(self, count: int) -> bytes:
+        taken = self._body[self._at : self._at + count]
+        if len(taken) != count:
+            raise ValueError("it is cut short")
+        self._at += count
+        return taken
+
+    def number(self, count: int) -> int:
+        return int.from_bytes(self.take(count), "big")
+
+    def text(self) -> str:
+        end = self._body.find(b"\0", self._at)
+        if end < 0:
+            raise ValueError("a name has no end")
+        taken = self.take(end - self._at)
+        self._at += 1
+        return taken.decode()  # UnicodeDecodeError is a ValueError
+
+    def end(self) -> None:
+        if self._at != len(self._body):
+            raise ValueError(f"it has {len(self._body) - self._at} bytes left over")
