@@ -18,6 +18,7 @@ needs of the session is added.
 
 from __future__ import annotations
 
+import logging
 import os
 from importlib import resources
 from pathlib import Path
@@ -82,6 +83,7 @@ def spark_session(
         DefiniteError: Delta's jars cannot be had, or the JVM does not start.
     """
     session = active_session()
+    _quiet()
     if session is None:
         session = _start(settings or {}, log or default_log(), announce or _silent)
     for name, value in {**_DYNAMIC, **(settings or {})}.items():
@@ -113,6 +115,14 @@ def default_log() -> Path:
     """Spark's log file when the caller names none."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(base) / "deltasmelt" / f"spark-{os.getpid()}.log"
+
+
+def _quiet() -> None:
+    """Let pyspark's own logger, which prints every SQL error as JSON on the terminal, log like all others."""
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415
+
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    logger.handlers = [logging.NullHandler()]
 
 
 def _silent(_: str) -> None:
