@@ -53,7 +53,8 @@ def _print(status: Status, output: Output) -> None:
     output.line(f"pipeline {status.pipeline}", style="bold")
     output.line(f"source   {status.source}")
     if status.source_error:
-        output.line(f"         cannot be asked: {status.source_error}", style="yellow")
+        for line in status.source_error.splitlines():
+            output.line(f"         {line}", style="yellow")
     output.line(f"lake     {status.lake}" + (f" ({status.lake_error})" if status.lake_error else ""))
     output.line(f"slot     {_slot(status)}")
     output.line()

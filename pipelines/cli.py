@@ -1,0 +1,250 @@
+"""The command `smelt`: parses, calls, and nothing else.
+
+Each command imports what it needs when it runs, so that ``smelt --help`` and ``smelt status`` start without
+Spark, Great Expectations or the database driver. What is printed is in `output`, what goes wrong in
+`failures`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines import failures
+from pipelines.output import Format, Output
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bronze.lake import Layer
+    from pipelines.settings import Pipeline
+
+app = typer.Typer(
+    name="smelt",
+    help="PostgreSQL's write-ahead log to Delta tables: raw records, row state, documents.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")]
+OutputFormat = Annotated[Format, typer.Option("--output", help="For people, or JSON for programs.")]
+UntilCaughtUp = Annotated[
+    bool,
+    typer.Option("--until-caught-up", help="End once all is carried that the server held at the start."),
+]
+
+# Typer brings its own copy of click and names only this class of its hierarchy: BadParameter is a UsageError,
+# which is a ClickException.
+_CommandLineError: Any = typer.BadParameter.__mro__[2]
+
+_log: Path | None = None
+
+
+@app.callback(invoke_without_command=True)
+def smelt(
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    debug: Annotated[  # noqa: ARG001 - taken out of the arguments by `main`, shown here
+        bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")
+    ] = False,
+) -> None:
+    """PostgreSQL's write-ahead log to Delta tables: raw records, row state, documents."""
+    if version:
+        typer.echo(f"deltasmelt {_version()}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    *,
+    seconds: Annotated[float, typer.Option(help="How long the shop is busy.")] = 60.0,
+    folder: Annotated[Path, typer.Option(help="Where the demo's lake and files go.")] = Path("demo-lake"),
+    dsn: Annotated[
+        str | None,
+        typer.Option(
+            help="A server of your own (role that may create databases) instead of the embedded one."
+        ),
+    ] = None,
+    rate: Annotated[float, typer.Option(help="Transactions per second of the shop.")] = 150.0,
+) -> None:
+    """A live shop on an embedded PostgreSQL through every layer, with a quality report; no set-up."""
+    from pipelines.demo.demo import run_demo  # noqa: PLC0415
+
+    _start("demo")
+    run_demo(Output(), folder=folder, seconds=seconds, rate=rate, dsn=dsn)
+
+
+@app.command()
+def check(
+    file: File,
+    *,
+    offline: Annotated[bool, typer.Option("--offline", help="Look at the files alone.")] = False,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Say everything that would stop or degrade the pipeline, each with what fixes it."""
+    from pipelines.check import run_check  # noqa: PLC0415
+
+    run_check(_load(file), Output(output), offline=offline)
+
+
+@app.command()
+def run(file: File, *, until_caught_up: UntilCaughtUp = False) -> None:
+    """Run all stages: the reader, silver and gold."""
+    _run(file, ("bronze", "silver", "gold"), "run", until_caught_up=until_caught_up)
+
+
+@app.command()
+def bronze(file: File, *, until_caught_up: UntilCaughtUp = False) -> None:
+    """Run the reader alone: the server's log into bronze."""
+    _run(file, ("bronze",), "bronze", until_caught_up=until_caught_up)
+
+
+@app.command()
+def silver(file: File, *, until_caught_up: UntilCaughtUp = False) -> None:
+    """Run silver alone: bronze into row state."""
+    _run(file, ("silver",), "silver", until_caught_up=until_caught_up)
+
+
+@app.command()
+def gold(file: File, *, until_caught_up: UntilCaughtUp = False) -> None:
+    """Run gold alone: row state into documents."""
+    _run(file, ("gold",), "gold", until_caught_up=until_caught_up)
+
+
+@app.command()
+def status(
+    file: File,
+    *,
+    watch: Annotated[bool, typer.Option("--watch", help="Again every two seconds, until Ctrl-C.")] = False,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Show how far each layer is behind, the slot's health, tables, documents, errors."""
+    from pipelines.reader_process import without_pandas  # noqa: PLC0415
+
+    without_pandas()
+    from pipelines.status_view import show_status  # noqa: PLC0415
+
+    show_status(_load(file), Output(output), watch=watch)
+
+
+@app.command()
+def sql(
+    file: File,
+    statement: Annotated[
+        str, typer.Argument(metavar="SQL", help="Spark SQL over bronze.*, silver.*, gold.*")
+    ],
+    *,
+    as_of: Annotated[str | None, typer.Option(metavar="LSN|TIME", help="As it was then.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Rows shown as text.")] = 1000,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Run Spark SQL over the lake, all tables at one consistent cut."""
+    from pipelines.queries import run_sql  # noqa: PLC0415
+
+    run_sql(_load(file), statement, Output(output), as_of=as_of, limit=limit)
+
+
+@app.command()
+def preview(
+    file: File,
+    document: Annotated[str, typer.Argument(help="Name of the document.")],
+    key: Annotated[list[str], typer.Option("--key", help="Its key; several times for a composite one.")],
+) -> None:
+    """Print one document as JSON, built now from silver's newest cut."""
+    from pipelines.queries import run_preview  # noqa: PLC0415
+
+    run_preview(_load(file), document, key, Output())
+
+
+@app.command()
+def quality(
+    file: File,
+    *,
+    report: Annotated[Path | None, typer.Option(help="Write the HTML report there.")] = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Check silver and gold against what the source's catalog and your suites expect."""
+    from pipelines.queries import run_quality_checks  # noqa: PLC0415
+
+    run_quality_checks(_load(file), Output(output), report=report)
+
+
+@app.command()
+def drop(file: File) -> None:
+    """Remove the slot and the publication at the source; never the lake."""
+    from pipelines.drop import run_drop  # noqa: PLC0415
+
+    run_drop(_load(file), Output())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console script, and the entry point of a job's task.
+
+    Returns normally on success: a job runner that calls this function takes any SystemExit for a failure.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given or bool(os.environ.get("SMELT_DEBUG"))
+    logging.getLogger().addHandler(logging.NullHandler())  # until there is a log file: not on the terminal
+    code = 0
+    try:
+        result = app([word for word in given if word != "--debug"], prog_name="smelt", standalone_mode=False)
+        code = result if isinstance(result, int) else 0
+    except typer.Abort:
+        code = failures.report(KeyboardInterrupt())
+    except _CommandLineError as error:
+        error.show()
+        code = failures.USAGE
+    except BrokenPipeError:  # the reader of our output has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = failures.STOPPED
+    except (Exception, KeyboardInterrupt, failures.Terminated) as error:  # noqa: BLE001 - reported, all of them
+        code = failures.report(error, debug=debug, log=_log)
+    if code:
+        sys.exit(code)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("deltasmelt")
+    except metadata.PackageNotFoundError:  # run from a source tree that was never installed
+        return "(not installed)"
+
+
+def _run(file: Path, layers: Sequence[Layer], command: str, *, until_caught_up: bool) -> None:
+    from pipelines.run import run_layers  # noqa: PLC0415
+
+    pipeline = _load(file)
+    run_layers(
+        pipeline,
+        Output(),
+        layers=layers,
+        until_caught_up=until_caught_up,
+        command=f"smelt {command}",
+    )
+
+
+def _load(file: Path) -> Pipeline:
+    from pipelines.settings import load_pipeline  # noqa: PLC0415
+
+    pipeline = load_pipeline(file)
+    _start(pipeline.pipeline)
+    return pipeline
+
+
+def _start(pipeline: str) -> None:
+    global _log  # noqa: PLW0603 - where the one command of this process logs to
+    from pipelines.logs import start_logging  # noqa: PLC0415
+
+    _log = start_logging(pipeline)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""`smelt run` and the single stages: what they promise, and how they say what they do.
+
+``--until-caught-up`` notes the server's WAL position once, at the start, and ends when every layer holds
+everything up to it. Tables or documents that stand still by an error of their own do not hold up the others;
+they are named at the end (exit code 3). Without it, stages run until they are interrupted.
+
+Documents and settings are read before anything starts, so that a mistake in a file costs no snapshot.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.control_tables import ControlTables
+from bronze.errors import DefiniteError
+from bronze.lsn import Lsn
+from bronze.server import connect, describe, translated
+from pipelines.failures import Terminated, tables_stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bronze.control import Cut, Run
+    from bronze.lake import Layer
+    from gold.documents import Document
+    from pipelines.output import Output
+    from pipelines.settings import Pipeline
+
+ALL_LAYERS: Final[tuple[Layer, ...]] = ("bronze", "silver", "gold")
+_SAY_EVERY: Final = 5.0
+
+
+def run_layers(
+    pipeline: Pipeline, output: Output, *, layers: Sequence[Layer], until_caught_up: bool, command: str
+) -> None:
+    """Run stages of a pipeline until they are caught up, or for ever.
+
+    Raises:
+        SmeltError: what stopped it.
+        Failure: caught up, but tables or documents stand still.
+    """
+    from pipelines.stages import stage_goal  # noqa: PLC0415
+    from pipelines.supervisor import Supervisor  # noqa: PLC0415 - keeps the start of other commands quick
+
+    documents = load_documents_of(pipeline) if "gold" in layers else []
+    until = None
+    if until_caught_up:
+        until = head_of_source(pipeline) if "bronze" in layers else stage_goal(pipeline, layers[0])
+        output.say(f"carrying {', '.join(layers)} past {until}")
+    said = Progress(output)
+    with (
+        terminable(),
+        Supervisor(
+            pipeline,
+            documents,
+            command=command,
+            layers=layers,
+            until=until,
+            observe=said.cut,
+            progress=said.reader,
+            announce=output.say,
+        ) as supervisor,
+    ):
+        while not supervisor.wait(0.2):
+            pass
+    if until_caught_up:
+        stopped = stopped_names(pipeline)
+        if stopped:
+            raise tables_stopped(stopped)
+        output.say("caught up")
+
+
+def load_documents_of(pipeline: Pipeline) -> list[Document]:
+    """The pipeline's document definitions.
+
+    Raises:
+        ConfigurationError: a file is wrong; file and line are named.
+    """
+    from gold.documents import load_documents  # noqa: PLC0415 - only commands that build documents need it
+
+    return list(load_documents(pipeline.document_files()))
+
+
+def head_of_source(pipeline: Pipeline) -> Lsn:
+    """The server's present WAL position.
+
+    Raises:
+        SmeltError: the server cannot be asked.
+    """
+    source = pipeline.source
+    with connect(source) as connection, translated(source):
+        row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
+        if row is not None and row[0]:
+            raise DefiniteError(
+                "the server is a standby, which has no slot of ours",
+                code="source-standby",
+                where=describe(source),
+                remedy="give the primary's address",
+            )
+        found = connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
+    return Lsn.parse(found[0]) if found else Lsn(0)
+
+
+def stopped_names(pipeline: Pipeline) -> list[str]:
+    """Tables and documents that stand still by an error of their own."""
+    errors = ControlTables(pipeline.lake_address()).open_errors()
+    return sorted({error.name for error in errors if error.scope in {"table", "document"}})
+
+
+class Progress:
+    """Says on standard error what happens: each cut in a line, the reader's snapshot now and then."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._last = 0.0
+
+    def cut(self, cut: Cut, runs: list[Run]) -> None:
+        """A layer has a new cut."""
+        changes = sum(run.changes for run in runs)
+        seconds = max((run.seconds for run in runs), default=0.0)
+        if not changes and not any(run.mode == "full" for run in runs):
+            return
+        moved = sum(1 for run in runs if run.changes)
+        noun = "tables" if cut.layer == "silver" else "documents"
+        self._output.say(
+            f"{time.strftime('%H:%M:%S')} {cut.layer:6} as of {cut.commit_lsn}: "
+            f"{changes:,} changes in {moved} {noun}, {seconds:.1f} s"
+        )
+        for run in runs:
+            if run.mode == "full" and run.reason:
+                self._output.say(f"         {run.name}: built in full, because {run.reason}")
+
+    def reader(self, event: dict[str, Any]) -> None:
+        """The reader says how far it is; passed on at most every few seconds."""
+        message = event.get("message")
+        if message and time.monotonic() - self._last > _SAY_EVERY:
+            self._last = time.monotonic()
+            self._output.say(f"{time.strftime('%H:%M:%S')} bronze {message}")
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM ends the block in order, as Ctrl-C does; only where signals may be handled."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: object) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
