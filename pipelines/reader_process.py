@@ -74,7 +74,7 @@ def without_pandas() -> None:
 
 
 class _NoPandas(MetaPathFinder):
-    def find_spec(self, name: str, path: object, target: object = None) -> None:
+    def find_spec(self, name: str, path: object, target: object = None) -> None:  # noqa: ARG002 - its interface
         if name == "pandas":
             raise ModuleNotFoundError(name, name=name)
 
