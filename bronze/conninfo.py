@@ -1,5 +1,4 @@
-"""How to reach the source: the libpq connection string, with every setting that decides how values are
-rendered.
+"""How to reach the source: libpq's connection string, with each setting that decides how values print.
 
 Snapshot and stream must print the same value for the same row, whatever ``ALTER DATABASE … SET`` or ``ALTER
 ROLE … SET`` say, so the settings travel in the start-up packet's ``options``: PostgreSQL applies those
@@ -169,7 +168,8 @@ def _unreadable(reason: str) -> ConfigurationError:
         code="dsn-invalid",
         where="source.dsn",
         remedy="write postgresql://user:password@host:5432/database, special characters of user and password "
-        "percent-encoded (@ as %40, / as %2F, : as %3A, % as %25), or use the keys host, port, database, user, password",
+        "percent-encoded (@ as %40, / as %2F, : as %3A, % as %25), or use the keys host, port, database, "
+        "user and password",
     )
 
 

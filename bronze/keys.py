@@ -104,6 +104,7 @@ def choose_key(
     columns: Mapping[str, bool],
     indexes: Sequence[UniqueIndex],
     identity: Identity,
+    *,
     override: Sequence[str] = (),
     partitions: Mapping[TableName, Identity] | None = None,
 ) -> KeyChoice:
@@ -125,10 +126,10 @@ def choose_key(
         return KeyChoice((), [_no_key(table, columns, indexes)])
     problems = []
     if not identity.covers(key):
-        problems.append(_uncovered(table, table, key, identity, columns, indexes))
+        problems.append(_uncovered(table, table, key, identity, columns=columns, indexes=indexes))
     for partition, its_identity in (partitions or {}).items():
         if not its_identity.covers(key):
-            problems.append(_uncovered(table, partition, key, its_identity, columns, ()))
+            problems.append(_uncovered(table, partition, key, its_identity, columns=columns, indexes=()))
             break  # the remedy names every partition's cure in the same words
     return KeyChoice(key, problems)
 
@@ -155,7 +156,7 @@ def _no_key(table: TableName, columns: Mapping[str, bool], indexes: Sequence[Uni
         cure = f"ALTER TABLE {table.quoted} REPLICA IDENTITY USING INDEX {quote_identifier(candidate.name)};"
     else:
         cure = (
-            f"ALTER TABLE {table.quoted} ADD PRIMARY KEY (…); or name columns that are unique under source.keys "
+            f"ALTER TABLE {table.quoted} ADD PRIMARY KEY (…); or name unique columns under source.keys "
             f"and ALTER TABLE {table.quoted} REPLICA IDENTITY FULL;"
         )
     return TableError(
@@ -172,6 +173,7 @@ def _uncovered(
     holder: TableName,
     key: Sequence[str],
     identity: Identity,
+    *,
     columns: Mapping[str, bool],
     indexes: Sequence[UniqueIndex],
 ) -> TableError:
@@ -184,8 +186,10 @@ def _uncovered(
             said = f"{which} has REPLICA IDENTITY NOTHING; published, its UPDATEs and DELETEs would fail"
         case "d" if primary is not None and not primary.immediate:
             code = "replica-identity-missing"
-            said = f"the primary key of {which} is deferrable, which PostgreSQL does not take as replica identity; "
-            said += "published, its UPDATEs and DELETEs would fail"
+            said = (
+                f"the primary key of {which} is deferrable, which is no replica identity; "
+                "published, its UPDATEs and DELETEs would fail"
+            )
         case _ if not identity.columns:
             code = "replica-identity-missing"
             said = f"{which} has no usable replica identity; published, its UPDATEs and DELETEs would fail"

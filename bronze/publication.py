@@ -82,8 +82,7 @@ def read_publication(connection: psycopg.Connection[Any], name: str) -> Publicat
     row = connection.execute(
         f"""
         SELECT p.oid, pg_get_userbyid(p.pubowner), p.puballtables, p.pubviaroot, {generated},
-               ARRAY_REMOVE(ARRAY[CASE WHEN p.pubinsert THEN 'insert' END, CASE WHEN p.pubupdate THEN 'update' END,
-                     CASE WHEN p.pubdelete THEN 'delete' END, CASE WHEN p.pubtruncate THEN 'truncate' END], NULL)
+               p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate
         FROM pg_publication p
         WHERE p.pubname = %s
         """,
@@ -91,11 +90,16 @@ def read_publication(connection: psycopg.Connection[Any], name: str) -> Publicat
     ).fetchone()
     if row is None:
         return None
-    oid, owner, all_tables, via_root, publishes_generated, operations = row
+    oid, owner, all_tables, via_root, publishes_generated, *published = row
     schemas: frozenset[str] = frozenset()
     if version >= 150000:
         listed = connection.execute(
-            "SELECT n.nspname FROM pg_publication_namespace p JOIN pg_namespace n ON n.oid = p.pnnspid WHERE p.pnpubid = %s",
+            """
+            SELECT n.nspname
+            FROM pg_publication_namespace p
+            JOIN pg_namespace n ON n.oid = p.pnnspid
+            WHERE p.pnpubid = %s
+            """,
             [oid],
         )
         schemas = frozenset(each[0] for each in listed)
@@ -103,7 +107,7 @@ def read_publication(connection: psycopg.Connection[Any], name: str) -> Publicat
         name=name,
         owner=owner,
         all_tables=all_tables,
-        operations=frozenset(operations),
+        operations=frozenset(name for name, flag in zip(_OPERATIONS, published, strict=True) if flag),
         via_root=via_root,
         generated=publishes_generated,
         lists_generated=version >= 180000,

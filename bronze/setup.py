@@ -6,7 +6,8 @@ looks.
 
 from __future__ import annotations
 
-from bronze.inspection import Finding, inspect
+from bronze.findings import Finding
+from bronze.inspection import inspect
 from bronze.publication import Publication, ensure_publication, publication_statements, read_publication
 from bronze.slots import SlotState, ensure_slot, read_slot
 

@@ -70,7 +70,8 @@ def read_slot(connection: psycopg.Connection[Any], name: str) -> SlotState | Non
     if version >= 170000:
         invalidation = "invalidation_reason"
     elif version >= 160000:
-        invalidation = "CASE WHEN conflicting THEN 'conflict with recovery' WHEN wal_status = 'lost' THEN 'wal_removed' END"
+        invalidation = """CASE WHEN conflicting THEN 'conflict with recovery'
+                               WHEN wal_status = 'lost' THEN 'wal_removed' END"""
     else:
         invalidation = "CASE WHEN wal_status = 'lost' THEN 'wal_removed' END"
     row = connection.execute(
@@ -110,10 +111,11 @@ def ensure_slot(
     """The pipeline's slot, made where it is missing and may be made.
 
     Args:
-        connection: in autocommit mode, outside a transaction. source: names the slot, and says by `manage`
-        whether it may be made. patience: seconds to wait for another reader to let go; one that was killed
-        holds on until the server notices. wait: seconds to wait for running transactions while the slot is
-        made. progress: is told, now and then, what is being waited for.
+        connection: in autocommit mode, outside a transaction.
+        source: names the slot, and says by `manage` whether it may be made.
+        patience: seconds to wait for another reader to let go; a killed one holds on for a while.
+        wait: seconds to wait for running transactions while the slot is made.
+        progress: is told, now and then, what is being waited for.
 
     Raises:
         DefiniteError: the slot cannot be used, or not be made; with the remedy.
@@ -165,7 +167,8 @@ def slot_problem(slot: SlotState, source: SourceSettings, database: str) -> Defi
         code, said, cure = "slot-temporary", "is a temporary slot of another session", rename
     elif slot.invalidation is not None or slot.wal_status == "lost":
         code = "slot-lost"
-        said = f"is invalidated ({slot.invalidation or 'wal_removed'}): changes after {slot.confirmed_flush} are lost to it"
+        reason = slot.invalidation or "wal_removed"
+        said = f"is invalidated ({reason}): changes after {slot.confirmed_flush} are lost to it"
         cure = (
             f"{_invalidation_cure(slot.invalidation)}; then {drop} and take the tables again (smelt snapshot)"
         )
@@ -281,7 +284,8 @@ def _watch(maker: _SlotMaker, source: SourceSettings, wait: float, say: Callable
         blockers = _running_transactions(maker.connection.info.backend_pid, source)
         if time.monotonic() >= deadline:
             raise TransientError(
-                f"replication slot {source.slot} could not be made within {wait:g} s, because transactions are open: {blockers}",
+                f"replication slot {source.slot} could not be made within {wait:g} s, "
+                f"because transactions are open: {blockers}",
                 code="slot-waits-for-transactions",
                 where=describe(source),
                 remedy="let them end, or end them: SELECT pg_terminate_backend(<pid>);",
@@ -294,7 +298,8 @@ def _running_transactions(own_pid: int, source: SourceSettings) -> str:
     with connect(source) as looking, translated(source):
         rows = looking.execute(
             """
-            SELECT pid, usename, coalesce(datname, ''), extract(epoch FROM now() - xact_start)::int, coalesce(state, '')
+            SELECT pid, usename, coalesce(datname, ''), coalesce(state, ''),
+                   extract(epoch FROM now() - xact_start)::int
             FROM pg_stat_activity
             WHERE backend_xid IS NOT NULL AND pid NOT IN (%s, pg_backend_pid())
             ORDER BY xact_start
@@ -305,7 +310,7 @@ def _running_transactions(own_pid: int, source: SourceSettings) -> str:
         prepared = looking.execute(
             "SELECT gid, owner FROM pg_prepared_xacts ORDER BY prepared LIMIT 5"
         ).fetchall()
-    said = [f"pid {pid} ({user} on {name}, {state}, {age} s)" for pid, user, name, age, state in rows]
+    said = [f"pid {pid} ({user} on {name}, {state}, {age} s)" for pid, user, name, state, age in rows]
     said += [f"prepared transaction {gid} of {owner}" for gid, owner in prepared]
     return "; ".join(said) or "none visible to this role (it may need pg_read_all_stats)"
 

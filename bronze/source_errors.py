@@ -1,5 +1,4 @@
-"""Turns what libpq and the server say into our errors: transient, definite or configuration, each with its
-remedy.
+"""Turns what libpq and the server say into our errors, each of the right class and with its remedy.
 
 SQLSTATE decides wherever there is one. When a connection fails, libpq hands out only text, and the server
 may speak another language than English; there the English wording is tried first, then what is the same in
@@ -69,7 +68,8 @@ _ROLE_UNKNOWN: Final = _Rule(
     "role-unknown",
     "role {user} cannot log in: {said}",
     "check the user of the source section, or, as an administrator: "
-    "CREATE ROLE {user_quoted} LOGIN REPLICATION PASSWORD '…'; (an existing role: ALTER ROLE {user_quoted} LOGIN;)",
+    "CREATE ROLE {user_quoted} LOGIN REPLICATION PASSWORD '…'; "
+    "(an existing role: ALTER ROLE {user_quoted} LOGIN;)",
 )
 _DATABASE_UNKNOWN: Final = _Rule(
     ConfigurationError,
@@ -87,14 +87,15 @@ _HBA: Final = _Rule(
     DefiniteError,
     "pg-hba-rejected",
     "the server's pg_hba.conf admits no such connection: {said}",
-    "add a line such as `hostssl {database} {user} <client address>/32 scram-sha-256` to pg_hba.conf and SELECT pg_reload_conf(); "
-    "where only hostssl lines match, set sslmode: require",
+    "add a line such as `hostssl {database} {user} <client address>/32 scram-sha-256` to pg_hba.conf and "
+    "SELECT pg_reload_conf(); where only hostssl lines match, set sslmode: require",
 )
 _SSL: Final = _Rule(
     ConfigurationError,
     "ssl-failed",
     "no encrypted connection could be agreed on: {said}",
-    "set sslmode (and sslrootcert) of the source section to what the server offers; SHOW ssl; tells whether it offers any",
+    "set sslmode (and sslrootcert) of the source section to what the server offers; "
+    "SHOW ssl; tells whether it offers any",
 )
 _TOO_MANY: Final = _Rule(
     TransientError,
@@ -144,34 +145,38 @@ _SLOTS_EXHAUSTED: Final = _Rule(
     DefiniteError,
     "slots-exhausted",
     "the server has no room for another replication slot or walsender: {said}",
-    "drop slots nobody uses (SELECT slot_name, active FROM pg_replication_slots; SELECT pg_drop_replication_slot('…');), "
-    "or ALTER SYSTEM SET max_replication_slots = <more>; and max_wal_senders = <more>; and restart PostgreSQL",
+    "drop slots nobody uses (SELECT slot_name, active FROM pg_replication_slots; "
+    "SELECT pg_drop_replication_slot('…');), or ALTER SYSTEM SET max_replication_slots = <more>; "
+    "ALTER SYSTEM SET max_wal_senders = <more>; and restart PostgreSQL",
 )
 _SLOT_IN_USE: Final = _Rule(
     DefiniteError,
     "slot-in-use",
     "replication slot {slot} is in use by another session: {said}",
-    "end the other reader of this slot; who it is: SELECT s.active_pid, a.application_name, a.client_addr FROM "
-    "pg_replication_slots s JOIN pg_stat_activity a ON a.pid = s.active_pid WHERE s.slot_name = {slot_literal};",
+    "end the other reader of this slot; who it is: SELECT a.pid, a.application_name, a.client_addr "
+    "FROM pg_replication_slots s JOIN pg_stat_activity a ON a.pid = s.active_pid "
+    "WHERE s.slot_name = {slot_literal};",
 )
 _SLOT_MISSING: Final = _Rule(
     DefiniteError,
     "slot-missing",
     "replication slot {slot} does not exist",
-    "SELECT pg_create_logical_replication_slot({slot_literal}, 'pgoutput'); a pipeline that has run before must then take its "
-    "tables again, because the changes in between are gone",
+    "SELECT pg_create_logical_replication_slot({slot_literal}, 'pgoutput'); a pipeline that has run before "
+    "must then take its tables again, because the changes in between are gone",
 )
 _SLOT_LOST: Final = _Rule(
     DefiniteError,
     "slot-lost",
     "replication slot {slot} can no longer be read: {said}",
-    "raise max_slot_wal_keep_size, SELECT pg_drop_replication_slot({slot_literal}); and take the tables again (smelt snapshot)",
+    "raise max_slot_wal_keep_size, SELECT pg_drop_replication_slot({slot_literal}); "
+    "and take the tables again (smelt snapshot)",
 )
 _PUBLICATION_MISSING: Final = _Rule(
     DefiniteError,
     "publication-missing",
     "publication {publication} does not exist (or did not yet at this point of the log)",
-    "`smelt check` prints the CREATE PUBLICATION; if it was dropped and made again, drop the slot too and take the tables again",
+    "`smelt check` prints the CREATE PUBLICATION; if it was dropped and made again, drop the slot too "
+    "and take the tables again",
 )
 _OPTION_UNKNOWN: Final = _Rule(
     ConfigurationError,
@@ -189,7 +194,8 @@ _LOCKED: Final = _Rule(
     TransientError,
     "lock-not-available",
     "a lock was not to be had in time: {said}",
-    "find the holder: SELECT pid, state, query FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) = 0 AND xact_start IS NOT NULL;",
+    "find the holder: SELECT pid, state, query FROM pg_stat_activity "
+    "WHERE xact_start IS NOT NULL AND cardinality(pg_blocking_pids(pid)) = 0;",
 )
 _CANCELLED: Final = _Rule(
     TransientError,
@@ -213,7 +219,8 @@ _READ_ONLY: Final = _Rule(
     DefiniteError,
     "server-read-only",
     "the server only reads: {said}",
-    "give the primary, not a standby, as the source; on a primary, ALTER ROLE {user_quoted} RESET default_transaction_read_only;",
+    "give the primary, not a standby, as the source; on a primary, "
+    "ALTER ROLE {user_quoted} RESET default_transaction_read_only;",
 )
 _REFUSED_SESSION: Final = _Rule(
     ConfigurationError,
@@ -244,30 +251,31 @@ _BY_SQLSTATE: Final = {
     "25006": _READ_ONLY,
     "58P01": _SLOT_LOST,
 }
+_QUOTED: Final = "[\"'«»„“”\u2018\u2019](.+?)[\"'«»„“”\u2018\u2019]"
 _BY_CLASS: Final = {"08": _LOST, "40": _CONFLICT, "53": _RESOURCES, "57": _LOST, "58": _RESOURCES}
 
 # First match wins. Where several addresses were tried, what a server answered says more than that another
 # did not.
 _BY_TEXT: Final = [
-    (re.compile(r"password authentication failed|authentication failed for user"), _PASSWORD_REJECTED),
-    (re.compile(r"no password supplied"), _PASSWORD_MISSING),
-    (re.compile(r"pg_hba\.conf"), _HBA),
-    (re.compile(r"database .* does not exist"), _DATABASE_UNKNOWN),
-    (re.compile(r"permission denied for database"), _CONNECT_DENIED),
-    (re.compile(r"role .* (does not exist|is not permitted to log in)"), _ROLE_UNKNOWN),
-    (re.compile(r"WAL sender|wal_sender.*(attribute|permission)|must be superuser or replication role"), _REPLICATION_DENIED),
-    (re.compile(r"max_wal_senders|number of requested standby connections"), _SLOTS_EXHAUSTED),
-    (re.compile(r"too many (clients|connections)|remaining connection slots"), _TOO_MANY),
-    (re.compile(r"(starting up|shutting down|in recovery mode|not yet accepting connections)"), _STARTING),
-    (re.compile(r"unrecognized configuration parameter|invalid value for parameter"), _OPTION_UNKNOWN),
-    (re.compile(r"definition of service|service file"), _SERVICE_UNKNOWN),
-    (re.compile(r"SSL|certificate", re.ASCII), _SSL),
-    (re.compile(r"resolve host|could not translate host name|Name or service not known"), _HOST_UNKNOWN),
-    (re.compile(r"Connection refused|timeout expired|timed out|No route to host|No such file|Network is unreachable"),
-     _UNREACHABLE),
-    (re.compile(r"server closed the connection|connection is (closed|lost)|Connection reset|Broken pipe|consuming input failed"
-                r"|could not (send|receive) data|SSL SYSCALL"), _LOST),
-]  # fmt: skip
+    (r"authentication failed for user", _PASSWORD_REJECTED),
+    (r"no password supplied", _PASSWORD_MISSING),
+    (r"pg_hba\.conf", _HBA),
+    (r"database .* does not exist", _DATABASE_UNKNOWN),
+    (r"permission denied for database", _CONNECT_DENIED),
+    (r"role .* (does not exist|is not permitted to log in)", _ROLE_UNKNOWN),
+    (r"start WAL sender|must be superuser or replication role", _REPLICATION_DENIED),
+    (r"max_wal_senders|number of requested standby connections", _SLOTS_EXHAUSTED),
+    (r"too many (clients|connections)|remaining connection slots", _TOO_MANY),
+    (r"starting up|shutting down|in recovery mode|not yet accepting connections", _STARTING),
+    (r"unrecognized configuration parameter|invalid value for parameter", _OPTION_UNKNOWN),
+    (r"definition of service|service file", _SERVICE_UNKNOWN),
+    (r"SSL SYSCALL|server closed the connection|connection is (closed|lost)|Connection reset", _LOST),
+    (r"Broken pipe|consuming input failed|could not (send|receive) data", _LOST),
+    (r"SSL|certificate", _SSL),
+    (r"resolve host|could not translate host name|Name or service not known", _HOST_UNKNOWN),
+    (r"Connection refused|timeout expired|timed out|No route to host", _UNREACHABLE),
+    (r"No such file|Network is unreachable", _UNREACHABLE),
+]
 
 
 def translate(error: psycopg.Error, source: SourceSettings) -> SmeltError:
@@ -305,29 +313,29 @@ def translate_failed_connection(text: str, source: SourceSettings) -> SmeltError
 
 
 def _by_sqlstate(sqlstate: str, said: str, source: SourceSettings) -> _Rule:
-    """SQLSTATE alone, where it says enough; else with what does not depend on the server's language."""
+    """SQLSTATE, and where it says too little, what is the same in every language of the server."""
     match sqlstate:
         case "28000":
-            return _HBA if "pg_hba.conf" in said else _ROLE_UNKNOWN
+            rule = _HBA if "pg_hba.conf" in said else _ROLE_UNKNOWN
         case "42501":
-            if re.search(r"row-level security|row_security", said):
-                return _ROW_SECURITY
-            return (
-                _REPLICATION_DENIED
-                if re.search(r"replication|WAL sender", said, re.IGNORECASE)
-                else _PERMISSION
-            )
+            rule = _missing_privilege(said)
         case "42704":
-            return _missing_object(said, source)
-        case "55000":
-            if "wal_level" in said:
-                return _WAL_LEVEL
-            if "max_slot_wal_keep_size" in said or "invalidated" in said or source.slot in said:
-                return _SLOT_LOST
-            return _UNKNOWN
+            rule = _missing_object(said, source)
+        case "55000" if "wal_level" in said:
+            rule = _WAL_LEVEL
+        case "55000" if "max_slot_wal_keep_size" in said or "invalidated" in said or source.slot in said:
+            rule = _SLOT_LOST
         case "XX000" if "concurrently" in said:
-            return _CONFLICT
-    return _BY_SQLSTATE.get(sqlstate) or _BY_CLASS.get(sqlstate[:2], _UNKNOWN)
+            rule = _CONFLICT
+        case _:
+            rule = _BY_SQLSTATE.get(sqlstate) or _BY_CLASS.get(sqlstate[:2], _UNKNOWN)
+    return rule
+
+
+def _missing_privilege(said: str) -> _Rule:
+    if "row-level security" in said or "row_security" in said:
+        return _ROW_SECURITY
+    return _REPLICATION_DENIED if re.search(r"replication|WAL sender", said, re.IGNORECASE) else _PERMISSION
 
 
 def _missing_object(said: str, source: SourceSettings) -> _Rule:
@@ -348,7 +356,7 @@ def _missing_object(said: str, source: SourceSettings) -> _Rule:
 
 def _by_text(text: str, source: SourceSettings) -> _Rule:
     for pattern, rule in _BY_TEXT:
-        if pattern.search(text):
+        if re.search(pattern, text):
             return rule
     return _by_ping(text, source)
 
@@ -364,7 +372,7 @@ def _by_ping(text: str, source: SourceSettings) -> _Rule:
     if answer != pq.Ping.OK or "failed: " not in text:
         return _LOST
     user, database = user_and_database(source)
-    quoted = re.findall(r'["«»„“”\'‘’](.+?)["«»„“”\'‘’]', text.partition("failed: ")[2])
+    quoted = re.findall(_QUOTED, text.partition("failed: ")[2])
     if user in quoted and user != database:
         return _REFUSED_SESSION
     return _DATABASE_UNKNOWN if database in quoted and user != database else _REFUSED_SESSION

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 RESERVED_COLUMNS: Final = frozenset(
     {
         "_commit_lsn", "_commit_ts", "_unrepresentable",  # silver's own
-        "_change_type", "_commit_version", "_commit_timestamp",  # Delta refuses them on a table with a change feed
+        "_change_type", "_commit_version", "_commit_timestamp",  # Delta refuses them beside a change feed
     }
 )  # fmt: skip
 """Column names that a source table may not have, in lower case."""
@@ -105,7 +105,8 @@ def _privileges(facts: TableFacts) -> Iterator[TableError]:
             table,
             f"USAGE on schema {table.schema} is missing",
             code="schema-privilege",
-            remedy=f"as its owner: GRANT USAGE ON SCHEMA {quote_identifier(table.schema)} TO {quote_identifier(facts.role)};",
+            remedy=f"as its owner: GRANT USAGE ON SCHEMA {quote_identifier(table.schema)} "
+            f"TO {quote_identifier(facts.role)};",
         )
     if not facts.selectable:
         yield TableError(
@@ -134,7 +135,8 @@ def _publication(facts: TableFacts, publication: Publication | None) -> Iterator
     if member is None or publication is None:
         return
     name = quote_identifier(publication.name)
-    again = f"ALTER PUBLICATION {name} DROP TABLE {table.quoted}; ALTER PUBLICATION {name} ADD TABLE ONLY {table.quoted};"
+    again = f"ALTER PUBLICATION {name} DROP TABLE ONLY {table.quoted}; "
+    again += f"ALTER PUBLICATION {name} ADD TABLE ONLY {table.quoted};"
     if member.row_filter is not None:
         yield TableError(
             table,
@@ -185,7 +187,7 @@ def _partitions(facts: TableFacts) -> Iterator[TableError]:
             what = "a foreign table" if partition.kind == "f" else "unlogged"
             yield TableError(
                 facts.relation.table,
-                f"its partition {partition.table} is {what}, whose changes are not in this server's write-ahead log",
+                f"its partition {partition.table} is {what}, so its changes are not in the write-ahead log",
                 code="partition-not-logged",
                 remedy=f"ALTER TABLE {facts.relation.table.quoted} DETACH PARTITION {partition.table.quoted};"
                 + ("" if partition.kind == "f" else f" or ALTER TABLE {partition.table.quoted} SET LOGGED;"),

@@ -1,0 +1,172 @@
+"""Findings about the selected tables: problems, doubtful keys, skipped relations, idle patterns, types."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.catalog import skipped_relations
+from bronze.errors import ConfigurationError
+from bronze.findings import Finding
+from bronze.identifiers import TableName
+from bronze.keys import key_override
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import psycopg
+
+    from bronze.catalog import SourceTable
+    from bronze.settings import SourceSettings
+    from bronze.shapes import PgType
+
+_MAXIMUM_PRECISION: Final = 38
+
+_MAPPED: Final = frozenset(
+    {
+        "bool", "int2", "int4", "int8", "oid", "float4", "float8", "numeric", "text", "varchar",
+        "bpchar", "name", "char", "uuid", "xml", "inet", "cidr", "macaddr", "macaddr8", "bytea",
+        "timestamp", "timestamptz", "date", "time", "timetz", "interval", "json", "jsonb",
+        "jsonpath", "bit", "varbit", "citext", "hstore", "vector",
+    }
+)  # fmt: skip
+"""Base types whose Spark type is what one would expect; every other one becomes PostgreSQL's text."""
+
+
+def table_findings(
+    connection: psycopg.Connection[Any], source: SourceSettings, tables: Sequence[SourceTable]
+) -> Iterator[Finding]:
+    """Findings about the tables that the patterns select, or do not."""
+    yield from _patterns(connection, source, tables)
+    for table in tables:
+        for problem in table.problems:
+            yield Finding.of(problem, str(table.table))
+        yield from _key(table, source)
+        yield from _types(table)
+
+
+def _patterns(
+    connection: psycopg.Connection[Any], source: SourceSettings, tables: Sequence[SourceTable]
+) -> Iterator[Finding]:
+    skipped = skipped_relations(connection, source)
+    for each in skipped:
+        yield Finding("info", "relation-skipped", str(each.table), f"is not carried: {each.reason}")
+    known = [str(table.table) for table in tables]
+    for pattern in source.tables:
+        if any(table.table.matches(pattern) for table in tables):
+            continue
+        if any(each.table.matches(pattern) for each in skipped):
+            continue
+        yield Finding(
+            "error" if not tables else "warning",
+            "pattern-matches-nothing",
+            "source.tables",
+            f"the pattern {pattern} matches no table",
+            _correction("correct it", pattern, _all_tables(connection)),
+        )
+    for text in source.keys:
+        try:
+            selected = str(TableName.parse(text)) in known
+        except ValueError as error:
+            yield Finding(
+                "error", "key-table-invalid", "source.keys", str(error), "write schema.table: [column, …]"
+            )
+            continue
+        if not selected:
+            yield Finding(
+                "warning", "key-table-unknown", "source.keys",
+                f"a key is given for {text}, which the patterns do not select",
+                _correction("remove it, or correct it", text, known),
+            )  # fmt: skip
+
+
+def _key(table: SourceTable, source: SourceSettings) -> Iterator[Finding]:
+    if table.problems:
+        return
+    key = table.relation.key
+    try:
+        overridden = bool(key_override(table.table, source.keys))
+    except ConfigurationError:
+        overridden = False  # reported once, for source.keys
+    if overridden:
+        nullable = [name for name in key if not table.relation.column(name).not_null]
+        if nullable:
+            yield Finding(
+                "warning", "key-nullable", str(table.table),
+                f"key column {', '.join(nullable)} may be NULL; rows with NULL in the key cannot be told apart",
+                f"ALTER TABLE {table.table.quoted} ALTER COLUMN … SET NOT NULL;",
+            )  # fmt: skip
+        unique = [index for index in table.indexes if index.plain and set(index.columns) <= set(key)]
+        if not unique:
+            yield Finding(
+                "warning", "key-not-unique", str(table.table),
+                f"no unique index guards the given key {', '.join(key)}; of rows with one key silver keeps one",
+                f"CREATE UNIQUE INDEX CONCURRENTLY ON {table.table.quoted} (…);",
+            )  # fmt: skip
+        return
+    primary = next((index.columns for index in table.indexes if index.primary), key)
+    if primary != key:
+        yield Finding(
+            "info", "key-is-identity-index", str(table.table),
+            f"old rows do not carry the primary key {', '.join(primary)}, so the replica identity index "
+            f"{', '.join(key)} is the key",
+            f"ALTER TABLE {table.table.quoted} REPLICA IDENTITY DEFAULT; makes it the primary key",
+        )  # fmt: skip
+
+
+def _types(table: SourceTable) -> Iterator[Finding]:
+    as_text = [
+        f"{column.name} ({column.type_text})" for column in table.relation.columns if _unmapped(column.type)
+    ]
+    if as_text:
+        yield Finding(
+            "info", "type-as-text", str(table.table),
+            f"these become PostgreSQL's text, having no type of their own in Spark: {', '.join(as_text)}",
+        )  # fmt: skip
+    wide = [column.name for column in table.relation.columns if _wide_numeric(column.type)]
+    if wide:
+        yield Finding(
+            "info", "numeric-as-text", str(table.table),
+            f"numeric without a precision of at most {_MAXIMUM_PRECISION} becomes text: {', '.join(wide)}",
+            f"name a type under silver.types, e.g. {table.table}.{wide[0]}: decimal(38,9)",
+        )  # fmt: skip
+
+
+def _unmapped(tree: PgType) -> bool:
+    """Whether the type, or what it is made of, has no counterpart."""
+    match tree.kind:
+        case "array" | "domain" | "range":
+            return tree.element is not None and _unmapped(tree.element)
+        case "composite":
+            return any(_unmapped(each) for _, each in tree.fields)
+        case "enum":
+            return False
+        case "base":
+            return tree.name not in _MAPPED
+    return True
+
+
+def _wide_numeric(tree: PgType) -> bool:
+    if tree.kind in ("array", "domain") and tree.element is not None:
+        return _wide_numeric(tree.element)
+    return tree.name == "numeric" and (
+        tree.typmod < 0 or (tree.typmod - 4) >> 16 & 0xFFFF > _MAXIMUM_PRECISION
+    )
+
+
+def _all_tables(connection: psycopg.Connection[Any]) -> list[str]:
+    rows = connection.execute(
+        """
+        SELECT n.nspname || '.' || c.relname
+        FROM pg_class c
+        JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition
+          AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
+        """
+    )
+    return [row[0] for row in rows]
+
+
+def _correction(what: str, name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"{what}; did you mean {near[0]}?" if near else f"{what}; it is schema.table, case counts"
