@@ -14,7 +14,6 @@ file) first, so that a stray print of any library cannot break the stream of eve
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import logging
 import os
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _GRACE_SECONDS: Final = 30.0
+_TELL_SECONDS: Final = 0.5
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     without_pandas()
-    events = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+    events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -93,15 +93,14 @@ def error_fields(error: SmeltError) -> dict[str, str | None]:
 def _read(file: str, until: Lsn | None, stop: threading.Event, events: TextIO) -> None:
     from bronze.reader import Reader  # noqa: PLC0415 - after the parent watch is up: imports take a while
 
+    from bronze.progress import Progress  # noqa: PLC0415
     from pipelines.logs import start_logging  # noqa: PLC0415
     from pipelines.settings import load_pipeline  # noqa: PLC0415
 
     pipeline = load_pipeline(file)
     start_logging(pipeline.pipeline)
 
-    def progress(said: Any) -> None:
-        _send(events, {"event": "progress", **_plain(said)})
-
+    progress = Progress()
     reader = Reader(
         pipeline.pipeline,
         pipeline.source,
@@ -110,18 +109,27 @@ def _read(file: str, until: Lsn | None, stop: threading.Event, events: TextIO) -
         pipeline.snapshot,
         progress=progress,
     )
-    reader.run(until=until, stop=stop)
+    over = threading.Event()
 
+    def tell() -> None:
+        while not over.wait(_TELL_SECONDS):
+            _send(events, {"event": "progress", **progress.read()})
 
-def _plain(said: Any) -> dict[str, Any]:
-    if dataclasses.is_dataclass(said) and not isinstance(said, type):
-        return {field.name: getattr(said, field.name) for field in dataclasses.fields(said)}
-    return dict(said) if isinstance(said, dict) else {"message": str(said)}
+    teller = threading.Thread(target=tell, name="progress", daemon=True)
+    teller.start()
+    try:
+        reader.run(until=until, stop=stop)
+    finally:
+        over.set()
+        teller.join()
+        _send(events, {"event": "progress", **progress.read()})
 
 
 def _send(events: TextIO, event: dict[str, Any]) -> None:
+    """Write one event; a whole line at once, as two threads write."""
     try:
         events.write(json.dumps(event, default=str) + "\n")
+        events.flush()
     except BrokenPipeError:  # the parent is gone; the watch on standard input ends us
         _LOGGER.warning("nobody reads the reader's events any more")
 

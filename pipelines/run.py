@@ -117,6 +117,7 @@ class Progress:
     def __init__(self, output: Output) -> None:
         self._output = output
         self._last = 0.0
+        self._said = ""
 
     def cut(self, cut: Cut, runs: list[Run]) -> None:
         """A layer has a new cut."""
@@ -135,11 +136,24 @@ class Progress:
                 self._output.say(f"         {run.name}: built in full, because {run.reason}")
 
     def reader(self, event: dict[str, Any]) -> None:
-        """The reader says how far it is; passed on at most every few seconds."""
-        message = event.get("message")
-        if message and time.monotonic() - self._last > _SAY_EVERY:
-            self._last = time.monotonic()
-            self._output.say(f"{time.strftime('%H:%M:%S')} bronze {message}")
+        """The reader says how far it is; passed on at most every few seconds, and only what is new."""
+        if time.monotonic() - self._last < _SAY_EVERY:
+            return
+        text = reader_text(event)
+        if text and text != self._said:
+            self._last, self._said = time.monotonic(), text
+            self._output.say(f"{time.strftime('%H:%M:%S')} bronze {text}")
+
+
+def reader_text(event: dict[str, Any]) -> str:
+    """The reader's progress in a few words."""
+    copying = {name: state for name, state in event["snapshots"].items() if not state["done"]}
+    if copying:
+        rows = sum(state["rows"] for state in event["snapshots"].values())
+        return f"snapshot: {rows:,} rows, {', '.join(sorted(copying))} to go"
+    if event["phase"] == "waiting":
+        return f"waits: {event['said']}"
+    return f"{event['changes']:,} changes up to {Lsn(event['durable'])}" if event["changes"] else ""
 
 
 @contextmanager

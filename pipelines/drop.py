@@ -1,0 +1,57 @@
+"""`smelt drop`: take the pipeline's slot and publication away from the source; the lake stays as it is.
+
+A slot that nobody reads keeps the server's log for ever, so a pipeline that is given up must lose it. The
+lake remembers its place; a pipeline that starts again after this finds the gap and says so instead of
+passing it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bronze.conninfo import describe
+from bronze.errors import DefiniteError
+from bronze.identifiers import quote_identifier, quote_literal
+from bronze.publication import read_publication
+from bronze.server import connect, translated
+from bronze.slots import read_slot
+from pipelines.lock import lake_lock
+
+if TYPE_CHECKING:
+    from pipelines.output import Output
+    from pipelines.settings import Pipeline
+
+
+def run_drop(pipeline: Pipeline, output: Output) -> None:
+    """Drop slot and publication; with ``source.manage: false`` only say how.
+
+    Raises:
+        SmeltError: the pipeline runs, somebody reads the slot, or the server refuses.
+    """
+    source = pipeline.source
+    with (
+        lake_lock(pipeline.lake_address(), ("bronze",), command="smelt drop"),
+        connect(source) as connection,
+        translated(source),
+    ):
+        statements = []
+        slot = read_slot(connection, source.slot)
+        if slot is not None:
+            if slot.active_pid is not None:
+                raise DefiniteError(
+                    f"slot {source.slot} is being read by backend {slot.active_pid}",
+                    code="slot-in-use",
+                    where=describe(source),
+                    remedy="stop the pipeline that reads it first",
+                )
+            statements.append(f"SELECT pg_drop_replication_slot({quote_literal(source.slot)})")
+        if read_publication(connection, source.publication) is not None:
+            statements.append(f"DROP PUBLICATION {quote_identifier(source.publication)}")
+        for statement in statements:
+            if source.manage:
+                connection.execute(statement.encode())
+            output.line(statement + ";")
+    if not statements:
+        output.say("there is neither slot nor publication; nothing to do")
+    elif not source.manage:
+        output.say("source.manage is false: nothing was changed; run the statements above yourself")

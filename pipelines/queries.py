@@ -1,0 +1,157 @@
+"""Commands that ask the lake by Spark and end: `smelt sql`, `smelt preview`, `smelt quality`."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from bronze.control_tables import ControlTables
+from bronze.errors import ConfigurationError, DefiniteError
+from bronze.relations import read_relations
+from gold.yaml_source import suggestion
+from pipelines.failures import Failure
+from pipelines.logs import log_folder, spark_log
+from pipelines.run import load_documents_of, terminable
+from pipelines.session import active_session, spark_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from pipelines.output import Output
+    from pipelines.quality.expectations import QualityResult
+    from pipelines.settings import Pipeline
+
+
+@contextmanager
+def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
+    """A session for one command; stopped afterwards unless somebody else had started it."""
+    given = active_session()
+    log = spark_log(pipeline.pipeline)
+    with terminable():
+        spark = given or spark_session(pipeline.spark, log=log, announce=output.say)
+        try:
+            yield spark
+        finally:
+            if given is None:
+                spark.stop()
+
+
+def run_sql(
+    pipeline: Pipeline, statement: str, output: Output, *, as_of: str | None = None, limit: int = 1000
+) -> None:
+    """Run one statement at one cut and print its rows.
+
+    Raises:
+        SmeltError: there is no such cut, or Spark refuses the statement.
+    """
+    from pipelines.sql import LakeSql, parse_as_of, print_rows  # noqa: PLC0415
+
+    at = None if as_of is None else parse_as_of(as_of)
+    require_lake(pipeline)
+    with spark_for(pipeline, output) as spark:
+        lake_sql = LakeSql(spark, pipeline, as_of=at)
+        frame = lake_sql.query(statement)
+        print_rows(frame, output, limit=limit)
+        if lake_sql.cut.commit_lsn is not None and not output.json:
+            moment = f" ({lake_sql.cut.commit_ts:%Y-%m-%d %H:%M:%S} UTC)" if lake_sql.cut.commit_ts else ""
+            output.say(f"as of {lake_sql.cut.commit_lsn}{moment}")
+
+
+def run_preview(pipeline: Pipeline, document: str, key: Sequence[str], output: Output) -> None:
+    """Print one document as JSON, built from silver's newest cut.
+
+    Raises:
+        SmeltError: no such document, or the key does not fit.
+        Failure: no document has that key.
+    """
+    documents = load_documents_of(pipeline)
+    names = [known.document for known in documents]
+    if document not in names:
+        raise ConfigurationError(
+            f"there is no document {document!r}{suggestion(document, names)}",
+            code="document-unknown",
+            where=str(pipeline.path),
+            remedy="gold.documents in the pipeline file says which files are read",
+        )
+    require_lake(pipeline)
+    with spark_for(pipeline, output) as spark:
+        output.document(preview_document(spark, pipeline, document, key))
+
+
+def preview_document(spark: SparkSession, pipeline: Pipeline, document: str, key: Sequence[str]) -> str:
+    """One document as JSON text."""
+    from gold.cycle import Gold  # noqa: PLC0415 - loads Spark
+    from silver.catalog import silver_catalog  # noqa: PLC0415
+
+    lake = pipeline.lake_address()
+    gold = Gold(
+        spark,
+        lake,
+        load_documents_of(pipeline),
+        lambda: silver_catalog(read_relations(lake), pipeline.silver),
+        ControlTables(lake),
+    )
+    return gold.preview(document, list(key))
+
+
+def run_quality_checks(pipeline: Pipeline, output: Output, *, report: Path | None = None) -> None:
+    """Check silver and gold, print what does not hold, write the report.
+
+    Raises:
+        Failure: an expectation does not hold, or could not be checked.
+    """
+    from pipelines.quality.run import run_quality  # noqa: PLC0415 - loads Great Expectations
+
+    require_lake(pipeline)
+    where = report or log_folder(pipeline.pipeline) / "quality.html"
+    with spark_for(pipeline, output) as spark:
+        result = run_quality(spark, pipeline, report=where, progress=output.say)
+    show_quality(result, output)
+    if not result.success:
+        raise Failure(result.summary())
+
+
+def show_quality(result: QualityResult, output: Output) -> None:
+    """The result of a quality run: what failed, what was left out, where the report lies."""
+    if output.json:
+        output.value(result.to_dict())
+        return
+    if result.failed:
+        rows = [
+            (
+                row.expectation.qualified,
+                row.expectation.column,
+                row.expectation.kind.removeprefix("expect_"),
+                row.expectation.severity,
+                row.unexpected_count,
+            )
+            for row in result.failed
+        ]
+        columns = ("table", "column", "expectation", "severity", "rows that break it")
+        output.table(columns, rows, title="failed", right=columns[-1:])
+    for text in result.errors:
+        output.line(f"could not be checked: {text}", style="yellow")
+    for left_out in result.left_out:
+        output.line(f"left out: {left_out.subject}: {left_out.why}", style="yellow")
+    output.line(f"{result.summary()} as of {result.commit_lsn}", style="green" if result.success else "red")
+    if result.report is not None:
+        output.line(f"report: {result.report}")
+
+
+def require_lake(pipeline: Pipeline) -> None:
+    """Refuse at once, before Spark starts, where there is nothing to ask.
+
+    Raises:
+        DefiniteError: silver has no cut yet.
+    """
+    lake = pipeline.lake_address()
+    if ControlTables(lake).latest_cut("silver") is None:
+        raise DefiniteError(
+            "the lake is empty: nothing has reached silver yet",
+            code="layer-empty",
+            where=lake.path or str(lake.catalog),
+            remedy=f"run `smelt run {pipeline.path.name} --until-caught-up` first",
+        )
