@@ -118,8 +118,8 @@ def _settings(server: _Server) -> Iterator[Finding]:
     if server.wal_keep == -1:
         yield Finding(
             "warning", "wal-keep-unlimited", "max_slot_wal_keep_size",
-            "while the pipeline stands still the server keeps its log without limit, until its disk is full",
-            "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf(); (or what the disk spares)",
+            "while the pipeline stands still, the server keeps its log until its disk is full",
+            "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();",
         )  # fmt: skip
     else:
         yield Finding(
@@ -197,7 +197,7 @@ def _slot(server: _Server, slot: SlotState | None, source: SourceSettings) -> It
     if slot.active_pid is not None:
         yield Finding(
             "info", "slot-in-use", subject,
-            f"backend {slot.active_pid} reads it: this pipeline, if it runs; a second start is refused",
+            f"backend {slot.active_pid} reads it: this pipeline, if it runs; a second is refused",
         )  # fmt: skip
     quarter = (server.wal_keep << 20) // 4
     low = slot.safe_wal_size is not None and slot.safe_wal_size < min(_LOW_WAL_BYTES, quarter)

@@ -93,14 +93,14 @@ def _key(table: SourceTable, source: SourceSettings) -> Iterator[Finding]:
         if nullable:
             yield Finding(
                 "warning", "key-nullable", str(table.table),
-                f"key column {', '.join(nullable)} may be NULL; rows with NULL in the key cannot be told apart",
+                f"key column {', '.join(nullable)} may be NULL; rows with NULL there cannot be told apart",
                 f"ALTER TABLE {table.table.quoted} ALTER COLUMN … SET NOT NULL;",
             )  # fmt: skip
         unique = [index for index in table.indexes if index.plain and set(index.columns) <= set(key)]
         if not unique:
             yield Finding(
                 "warning", "key-not-unique", str(table.table),
-                f"no unique index guards the given key {', '.join(key)}; of rows with one key silver keeps one",
+                f"no unique index guards the given key {', '.join(key)}; of rows with one key one is kept",
                 f"CREATE UNIQUE INDEX CONCURRENTLY ON {table.table.quoted} (…);",
             )  # fmt: skip
         return

@@ -1,0 +1,198 @@
+"""`smelt check`: everything that would stop or degrade a pipeline, without changing anything.
+
+Four things are looked at, and a failure of one does not hide what the others find: the files (documents,
+suites, settings that name tables), the lake (whose it is, where its stream stands), the source
+(`bronze.inspection`), and how they fit: documents against the source's columns, type overrides against its
+types, the slot against the place of the stream. Offline, documents are checked against the shapes that the
+lake has recorded, where there are any.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from bronze.catalog import select_tables
+from bronze.delta import open_table
+from bronze.errors import ConfigurationError, SmeltError
+from bronze.findings import Finding
+from bronze.position import position_of
+from bronze.relations import read_relations
+from bronze.server import connect, identify, translated
+from bronze.setup import inspect, read_slot
+from bronze.tables import CHANGES, DATABASE_PROPERTY, PIPELINE_PROPERTY, SYSTEM_PROPERTY
+from gold.check import check_document
+from gold.documents import load_documents
+from silver.catalog import silver_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import psycopg
+    from psycopg.rows import TupleRow
+
+    from bronze.identifiers import TableName
+    from bronze.position import Position
+    from bronze.server import ServerIdentity
+    from bronze.shapes import Relation
+    from gold.documents import Document
+    from pipelines.settings import Pipeline
+    from silver.catalog import SilverTable
+
+_T = TypeVar("_T")
+
+_WHAT: Final = {
+    PIPELINE_PROPERTY: "pipeline",
+    SYSTEM_PROPERTY: "the PostgreSQL cluster with system identifier",
+    DATABASE_PROPERTY: "database",
+}
+_LEVELS: Final = {"error": 0, "warning": 1, "info": 2}
+
+
+def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
+    """Findings about a pipeline, errors first.
+
+    Args:
+        pipeline: as loaded; its own file is valid then.
+        offline: look at files and lake alone.
+    """
+    findings: list[Finding] = []
+    documents = _collect(findings, lambda: load_documents(pipeline.document_files())) or []
+    _collect(findings, pipeline.suite_files)
+    lake = _collect(findings, lambda: _Lake(pipeline)) or None
+    if lake is not None:
+        findings += lake.belongs(PIPELINE_PROPERTY, "lake-of-another-pipeline", pipeline.pipeline)
+    relations: Sequence[Relation] = [] if lake is None else lake.relations
+    if not offline:
+        try:
+            relations = _source(pipeline, lake, findings)
+        except SmeltError as error:
+            findings.append(Finding.of(error))
+    if relations:
+        findings += _against_shapes(pipeline, documents, relations)
+    elif documents:
+        findings.append(
+            Finding(
+                "info", "documents-unchecked", "gold.documents",
+                "the documents' tables and columns were not checked: no source, no shapes in the lake",
+            )
+        )  # fmt: skip
+    return sorted(findings, key=lambda finding: _LEVELS[finding.level])
+
+
+class _Lake:
+    """What the lake says of itself; nothing where it does not exist yet, or only Spark can open it."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        address = pipeline.lake_address()
+        self.uri = "" if address.path is None else address.uri("bronze", CHANGES)
+        table = open_table(self.uri) if self.uri else None
+        self.properties: dict[str, str] = {} if table is None else table.metadata().configuration
+        self.position: Position | None = None if table is None else position_of(table)
+        self.relations: list[Relation] = [] if table is None else read_relations(address)
+
+    def belongs(self, name: str, code: str, expected: str) -> Iterator[Finding]:
+        """A finding where the lake holds another pipeline's, cluster's or database's changes."""
+        found = self.properties.get(name)
+        if found is not None and found != expected:
+            yield Finding(
+                "error", code, self.uri,
+                f"this lake holds changes of {_WHAT[name]} {found}, not of {expected}",
+                "give another lake.path; or, if the source was replaced for good, move this lake away",
+            )  # fmt: skip
+
+
+def _collect(findings: list[Finding], step: Callable[[], _T]) -> _T | None:
+    """What `step` returns; its error of ours becomes a finding."""
+    try:
+        return step()
+    except SmeltError as error:
+        findings.append(Finding.of(error))
+        return None
+
+
+def _source(pipeline: Pipeline, lake: _Lake | None, findings: list[Finding]) -> list[Relation]:
+    """Ask the source; returns the shapes of the selected tables."""
+    with connect(pipeline.source, application_name="deltasmelt check") as connection:
+        findings += inspect(connection, pipeline.source)
+        with translated(pipeline.source):
+            identity = identify(connection)
+            if lake is not None:
+                findings += _lake_fits(connection, pipeline, lake, identity)
+            tables = select_tables(connection, pipeline.source, sizes=False)
+    return [table.relation for table in tables]
+
+
+def _lake_fits(
+    connection: psycopg.Connection[TupleRow], pipeline: Pipeline, lake: _Lake, identity: ServerIdentity
+) -> Iterator[Finding]:
+    """Whether lake and source belong together, and the stream can go on where the lake ends."""
+    yield from lake.belongs(SYSTEM_PROPERTY, "lake-of-another-server", str(identity.system_identifier))
+    yield from lake.belongs(DATABASE_PROPERTY, "lake-of-another-database", identity.database)
+    if lake.position is None:
+        return
+    slot = read_slot(connection, pipeline.source.slot)
+    heal = "take the tables again (smelt snapshot); the changes in between are gone"
+    if slot is None:
+        yield Finding(
+            "error", "slot-gone", f"slot {pipeline.source.slot}",
+            f"the lake stands at {lake.position.confirm}, but its slot is gone", heal,
+        )  # fmt: skip
+    elif slot.confirmed_flush > lake.position.confirm:
+        yield Finding(
+            "error", "slot-ahead", f"slot {pipeline.source.slot}",
+            f"the lake stands at {lake.position.confirm}, the slot at {slot.confirmed_flush}", heal,
+        )  # fmt: skip
+
+
+def _against_shapes(
+    pipeline: Pipeline, documents: Iterable[Document], relations: Sequence[Relation]
+) -> Iterator[Finding]:
+    """What the files say of tables and columns, against the tables' shapes."""
+    catalog: dict[TableName, SilverTable] = {}
+    for relation in sorted(relations, key=lambda each: each.from_lsn):
+        try:
+            catalog[relation.table] = silver_table(relation, pipeline.silver)
+        except ConfigurationError as error:
+            yield Finding.of(error, str(relation.table))
+    yield from _names(pipeline, catalog)
+    for document in documents:
+        yield from (Finding.of(problem) for problem in check_document(document, catalog))
+
+
+def _names(pipeline: Pipeline, catalog: dict[TableName, SilverTable]) -> Iterator[Finding]:
+    """Tables and columns that the section `silver` names, and clashes that its settings make."""
+    tables = [str(table) for table in catalog]
+    columns = {f"{table}.{column.name}" for table, shape in catalog.items() for column in shape.columns}
+    for name in sorted(pipeline.silver.types.keys() - columns):
+        yield Finding(
+            "warning", "type-override-unused", "silver.types",
+            f"{name} is no column of a selected table", _correction(name, columns),
+        )  # fmt: skip
+    for name in pipeline.silver.history:
+        if name not in tables:
+            yield Finding(
+                "warning", "history-unused", "silver.history",
+                f"{name} is no selected table", _correction(name, tables),
+            )  # fmt: skip
+    taken = {shape.name.lower(): table for table, shape in catalog.items()}
+    for table, shape in catalog.items():
+        other = taken.get(f"{shape.name}__history".lower())
+        if str(table) in pipeline.silver.history and other is not None:
+            yield Finding(
+                "error", "silver-name-clash", str(table),
+                f"its history wants the silver table {shape.name}__history, which is that of {other}",
+                "leave one of them out: source.exclude, or silver.history",
+            )  # fmt: skip
+        deleted = [column.name for column in shape.columns if column.name.lower() == "_deleted"]
+        if deleted and pipeline.silver.deletes == "soft":
+            yield Finding(
+                "error", "column-name-reserved", str(table),
+                f"its column {deleted[0]} has the name of the column that soft deletes add",
+                f"silver.deletes: hard, or ALTER TABLE {table.quoted} RENAME COLUMN … TO …;",
+            )  # fmt: skip
+
+
+def _correction(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"remove it, or correct it{f'; did you mean {near[0]}?' if near else ''}"
