@@ -90,9 +90,9 @@ def check(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Say everything that would stop or degrade the pipeline, each with what fixes it."""
-    from pipelines.check import run_check  # noqa: PLC0415
+    from pipelines.check_view import show_check  # noqa: PLC0415
 
-    run_check(_load(file), Output(output), offline=offline)
+    show_check(_load(file), Output(output), offline=offline)
 
 
 @app.command()

@@ -68,7 +68,7 @@ def run_preview(pipeline: Pipeline, document: str, key: Sequence[str], output: O
         Failure: no document has that key.
     """
     documents = load_documents_of(pipeline)
-    names = [known.document for known in documents]
+    names = [known.name for known in documents]
     if document not in names:
         raise ConfigurationError(
             f"there is no document {document!r}{suggestion(document, names)}",

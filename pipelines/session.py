@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import logging
 import os
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import ConfigurationError, DefiniteError
+from pipelines.conf_files import conf_folder
 from pipelines.jars import delta_jars
 from pipelines.java import check_java
 
@@ -183,6 +183,5 @@ def _launch(conf: SparkConf, log: Path) -> SparkContext:
 
 
 def _log_settings() -> Path:
-    """``conf/log4j2.properties``: inside the wheel, else beside the packages."""
-    packaged = Path(str(resources.files("pipelines"))) / "conf" / "log4j2.properties"
-    return packaged if packaged.exists() else Path(__file__).parent.parent / "conf" / "log4j2.properties"
+    """The log4j2 file, which sends Spark's chatter to the log."""
+    return conf_folder() / "log4j2.properties"

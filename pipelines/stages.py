@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import logging
 import random
-import time
 from typing import TYPE_CHECKING, Final
 
 from bronze.control_tables import ControlTables
 from bronze.errors import DefiniteError, TransientError
+from bronze.lsn import ZERO
 from bronze.position import read_position
 from bronze.relations import read_relations
 
@@ -62,6 +62,8 @@ class Stages:
         self._settings = pipeline.silver
         self._observe = observe
         self._seen = -1
+        self._folded = ZERO
+        self._built = ZERO
         self._silver = (
             Silver(spark, self._lake, pipeline.silver, self._control) if "silver" in layers else None
         )
@@ -109,29 +111,33 @@ class Stages:
             position = read_position(self._lake)
             if position is not None and position.version != self._seen:
                 cut = self._silver.cycle()
-                self._seen = position.version
+                self._seen, self._folded = position.version, position.frontier
                 if cut is not None:
                     self.silver_cut, moved = cut, True
                     self._tell(cut)
-        if self._gold is not None and self._gold_lags():
-            cut = self._gold.cycle()
-            if cut is not None:
-                self.gold_cut, moved = cut, True
-                self._tell(cut)
+        if self._gold is not None:
+            if self._silver is None:
+                self.silver_cut = self._control.latest_cut("silver")
+            if self.silver_cut is not None and self.silver_cut.commit_lsn > self._built:
+                cut = self._gold.cycle()
+                self._built = self.silver_cut.commit_lsn
+                if cut is not None:
+                    self.gold_cut, moved = cut, True
+                    self._tell(cut)
         return moved
 
     def reached(self, goal: Lsn) -> bool:
-        """Whether every layer of this process holds everything up to an LSN."""
-        if self._silver is not None and (self.silver_cut is None or self.silver_cut.commit_lsn < goal):
-            return False
-        return self._gold is None or (self.gold_cut is not None and self.gold_cut.commit_lsn >= goal)
+        """Whether every layer of this process has dealt with everything up to an LSN.
 
-    def _gold_lags(self) -> bool:
-        if self._silver is None:
-            self.silver_cut = self._control.latest_cut("silver")
-        if self.silver_cut is None:
-            return False
-        return self.gold_cut is None or self.gold_cut.commit_lsn < self.silver_cut.commit_lsn
+        Tables and documents that stand still by an error of their own do not hold this up.
+        """
+        return (self._silver is None or self._folded >= goal) and (
+            self._gold is None or self._built >= goal or self._nothing_to_build()
+        )
+
+    def _nothing_to_build(self) -> bool:
+        """Silver has no cut at all: not one table could be folded."""
+        return self._silver is not None and self.silver_cut is None
 
     def _tell(self, cut: Cut) -> None:
         if self._observe is not None:
@@ -161,13 +167,3 @@ def stage_goal(pipeline: Pipeline, layer: Layer) -> Lsn:
             remedy=f"run `smelt {before} {pipeline.path.name} --until-caught-up` first, or `smelt run`",
         )
     return reached
-
-
-def wait_for(condition: Callable[[], bool], seconds: float, step: float = 0.1) -> bool:
-    """Poll a condition; returns whether it came true in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(step)
-    return True

@@ -1,0 +1,43 @@
+"""Printing of `smelt check`: each finding with its remedy; the exit code says whether the pipeline may run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from bronze.server import describe
+from pipelines.check import run_check
+from pipelines.failures import Failure
+
+if TYPE_CHECKING:
+    from pipelines.output import Output
+    from pipelines.settings import Pipeline
+
+_STYLES: Final = {"error": "bold red", "warning": "yellow", "info": "dim"}
+
+
+def show_check(pipeline: Pipeline, output: Output, *, offline: bool = False) -> None:
+    """Check a pipeline and print what was found.
+
+    Raises:
+        Failure: something would stop the pipeline.
+    """
+    findings = run_check(pipeline, offline=offline)
+    counts = Counter(finding.level for finding in findings)
+    if output.json:
+        output.value([dataclasses.asdict(finding) for finding in findings])
+    else:
+        for finding in findings:
+            output.line(
+                f"{finding.level}: {finding.subject}: {finding.message} [{finding.code}]",
+                style=_STYLES[finding.level],
+            )
+            if finding.remedy:
+                for line in finding.remedy.splitlines():
+                    output.line(f"  {line}")
+        what = f"{pipeline.path.name}" if offline else f"{pipeline.path.name} and {describe(pipeline.source)}"
+        verdict = ", ".join(f"{counts[level]} {level}s" for level in ("error", "warning") if counts[level])
+        output.line(f"{what}: {verdict or 'nothing stands in the way'}")
+    if counts["error"]:
+        raise Failure(f"{counts['error']} error(s) would stop the pipeline")

@@ -1,0 +1,279 @@
+"""`smelt demo`: a live shop on a PostgreSQL of its own, through every layer, and what came of it.
+
+The demo is the product itself: the same supervisor as `smelt run`, a pipeline file in the demo's folder that
+every other command takes, the same quality run. Only the server and the shop's workload are the demo's own.
+
+It starts anew each time: the folder of an earlier demo (known by its marker file) is emptied, any other
+folder that is not empty is refused. The embedded server and its data are gone afterwards, whatever ends the
+demo; on a server that was given, a fresh database is made and dropped. The lake stays, and needs no server
+to be read.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from bronze.errors import ConfigurationError
+from bronze.lsn import Lsn
+from bronze.position import read_position
+from pipelines.conf_files import conf_folder
+from pipelines.demo.live import LiveView
+from pipelines.demo.summary import Summary, print_summary, summarize
+from pipelines.demo.workload import run_workload
+from pipelines.embedded import EmbeddedServer
+from pipelines.failures import Failure, without_secrets
+from pipelines.lock import lake_lock
+from pipelines.run import load_documents_of, terminable
+from pipelines.settings import load_pipeline
+from pipelines.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from bronze.control import Cut, Run
+    from pipelines.output import Output
+    from pipelines.settings import Pipeline
+
+_MARKER: Final = ".smelt-demo"
+_DSN: Final = "SMELT_DEMO_DSN"
+_PLACEHOLDER: Final = "${SMELT_DEMO_DSN:-postgresql://postgres@127.0.0.1:5432/shop}"
+_POLL_SECONDS: Final = 0.25
+
+
+def run_demo(output: Output, *, folder: Path, seconds: float, rate: float, dsn: str | None = None) -> None:
+    """Run the demo.
+
+    Raises:
+        SmeltError: what stopped it.
+        Failure: silver does not equal the source.
+    """
+    folder = folder.expanduser().absolute()
+    begun = time.monotonic()
+    with terminable(), _shop(output, dsn) as shop:
+        pipeline = _prepare(folder, shop, output)
+        summary = _carry(pipeline, shop, output, seconds=seconds, rate=rate)
+    print_summary(summary, pipeline, output, seconds=time.monotonic() - begun)
+    if not summary.equal:
+        raise Failure("silver does not equal the source: this is a fault of the product, please report it")
+
+
+@contextmanager
+def _shop(output: Output, dsn: str | None) -> Iterator[str]:
+    """The shop's database, seeded; gone afterwards. Yields its DSN."""
+    if dsn is None:
+        output.say("starting an embedded PostgreSQL 16 …")
+        with EmbeddedServer() as server:
+            _seed(server.dsn(), "shop")
+            yield server.dsn("shop")
+        return
+    name = f"smelt_demo_{uuid.uuid4().hex[:8]}"
+    output.say(f"making the database {name} on your server; it is dropped again at the end")
+    try:
+        _seed(dsn, name)
+    except psycopg.Error as error:
+        raise ConfigurationError(
+            without_secrets(str(error)).strip(),
+            code="demo-dsn",
+            where="--dsn",
+            remedy="give a server with wal_level=logical and a role that may create databases and replicate",
+        ) from None
+    try:
+        yield make_conninfo(dsn, dbname=name)
+    finally:
+        _drop(dsn, name)
+
+
+def _seed(dsn: str, database: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{database}"'.encode())
+    with psycopg.connect(dsn, dbname=database, autocommit=True) as connection:
+        connection.execute((conf_folder() / "demo" / "shop.sql").read_bytes())
+
+
+def _drop(dsn: str, database: str) -> None:
+    """Drop the demo's database and its slot; whatever else the server holds is not touched."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for _ in range(50):  # the walsender needs a moment to notice that the reader is gone
+            busy = connection.execute(
+                "SELECT 1 FROM pg_replication_slots WHERE database = %s AND active", [database]
+            ).fetchone()
+            if busy is None:
+                break
+            time.sleep(0.1)
+        connection.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s",
+            [database],
+        )
+        connection.execute(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)'.encode())
+
+
+def _prepare(folder: Path, dsn: str, output: Output) -> Pipeline:
+    """Empty the demo's folder and write the pipeline file, documents and expectations into it.
+
+    Raises:
+        ConfigurationError: the folder holds something that no demo of ours made.
+        DefiniteError: another demo runs in it.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / _MARKER).exists():
+            raise ConfigurationError(
+                "the folder is not empty and was not made by a demo",
+                code="demo-folder",
+                where=str(folder),
+                remedy="give another one with --folder",
+            )
+        with lake_lock(
+            load_pipeline(folder / "pipeline.yml").lake_address(), ("bronze",), command="smelt demo"
+        ):
+            output.say(f"starting anew: what an earlier demo left in {folder} is removed")
+            shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _MARKER).touch()
+    source = conf_folder() / "demo"
+    for name in ("documents", "expectations"):
+        if (source / name).is_dir():
+            shutil.copytree(source / name, folder / name)
+    # The file keeps the address without a password; the demo's own processes get the whole of it.
+    public = {key: value for key, value in conninfo_to_dict(dsn).items() if key != "password"}
+    text = (source / "pipeline.yml").read_text(encoding="utf-8")
+    text = text.replace(_PLACEHOLDER, f'"${{{_DSN}:-{make_conninfo("", **public)}}}"')
+    if public["dbname"] != "shop":  # slots are the whole server's: not one that somebody else may have
+        text = text.replace("smelt_shop", str(public["dbname"]))
+    (folder / "pipeline.yml").write_text(text, encoding="utf-8")
+    os.environ[_DSN] = dsn
+    os.environ.setdefault("SMELT_LOGS", str(folder / "logs"))
+    return load_pipeline(folder / "pipeline.yml")
+
+
+def _carry(pipeline: Pipeline, dsn: str, output: Output, *, seconds: float, rate: float) -> Summary:
+    """The live part, then what came of it."""
+    stop = threading.Event()
+    with psycopg.connect(dsn, autocommit=True) as watch, LiveView(output) as view:
+        shop = _Shop(dsn, seconds, rate, stop)
+        observer = _Observer(view)
+        with Supervisor(
+            pipeline,
+            load_documents_of(pipeline),
+            command="smelt demo",
+            observe=observer.cut,
+            progress=observer.reader,
+        ) as run:
+            try:
+                view.enter("the first copy of each table is taken, and the shop opens")
+                shop.start()
+                while shop.busy:
+                    _look(view, watch, run, shop)
+                view.enter("the shop is closed; the layers catch up")
+                end = _head(watch)
+                while not _caught_up(pipeline, run, end):
+                    _look(view, watch, run, shop)
+                view.enter("caught up; counting rows, and checking the data's quality")
+                run.finish()
+                return _summarize(pipeline, run, view, watch, shop)
+            finally:
+                stop.set()
+                shop.join()
+
+
+def _summarize(
+    pipeline: Pipeline, run: Supervisor, view: LiveView, watch: psycopg.Connection[Any], shop: _Shop
+) -> Summary:
+    if run.spark is None or run.stages is None:
+        raise RuntimeError("caught up without a Spark session")
+    return summarize(
+        run.spark,
+        pipeline,
+        {table: silver.name for table, silver in run.stages.catalog().items()},
+        watch,
+        transactions=shop.committed,
+        changes=view.bronze.meter.total,
+        say=view.enter,
+    )
+
+
+class _Shop:
+    """The workload in a thread."""
+
+    def __init__(self, dsn: str, seconds: float, rate: float, stop: threading.Event) -> None:
+        self.committed = 0
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, args=(dsn, seconds, rate, stop), daemon=True)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it goes on.
+
+        Raises:
+            BaseException: what stopped it before its time.
+        """
+        if self._failure is not None:
+            raise self._failure
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self) -> None:
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _work(self, dsn: str, seconds: float, rate: float, stop: threading.Event) -> None:
+        try:
+            run_workload(dsn, seconds=seconds, rate=rate, stop=stop, committed=self._count)
+        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
+            self._failure = error
+
+    def _count(self, committed: int) -> None:
+        self.committed = committed
+
+
+class _Observer:
+    """Feeds the view from what the layers say."""
+
+    def __init__(self, view: LiveView) -> None:
+        self._view = view
+
+    def cut(self, cut: Cut, runs: list[Run]) -> None:
+        layer = self._view.silver if cut.layer == "silver" else self._view.gold
+        layer.lsn = cut.commit_lsn
+        if cut.layer == "silver":
+            layer.meter.add(sum(run.changes for run in runs))
+        else:
+            layer.meter.add(sum(run.inserts + run.updates + run.deletes for run in runs))
+
+    def reader(self, event: dict[str, Any]) -> None:
+        copied = sum(state["rows"] for state in event["snapshots"].values())
+        self._view.bronze.meter.set(event["changes"] + copied)
+        if event["durable"]:
+            self._view.bronze.lsn = Lsn(event["durable"])
+
+
+def _look(view: LiveView, watch: psycopg.Connection[Any], run: Supervisor, shop: _Shop) -> None:
+    view.heads.note(_head(watch))
+    view.source.meter.set(shop.committed)
+    if run.stages is not None:
+        view.silver.note = view.gold.note = "first build"
+    view.refresh()
+    run.wait(_POLL_SECONDS)
+
+
+def _head(watch: psycopg.Connection[Any]) -> Lsn:
+    row = watch.execute("SELECT pg_current_wal_lsn()::text").fetchone()
+    return Lsn.parse(row[0]) if row else Lsn(0)
+
+
+def _caught_up(pipeline: Pipeline, run: Supervisor, end: Lsn) -> bool:
+    position = read_position(pipeline.lake_address())
+    if position is None or position.confirm < end or run.stages is None:
+        return False
+    return run.stages.reached(position.frontier)
