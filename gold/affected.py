@@ -1,0 +1,153 @@
+"""Which documents a set of changed rows can have changed. Pure: a tree in, SQL out.
+
+The argument. Let the document of a root differ between two cuts. Then somewhere in its tree the rows differ in a column that
+the document reads. Take a difference with no difference above it, towards the root. Its row is in the tree of one of both
+cuts, so the image of the row in that cut matches its parent, and everything above is the same in both cuts. So it is enough to
+take both images of every changed row at every place where its table stands, and to walk up over *current* rows alone: where a row in
+between changed too, it is a changed row itself and is walked up from its own images.
+
+Each image carries the columns that all places of its table read. At one place, images are grouped by key and by the
+columns read *there*; a row whose old and new image fall into one group did not change for this place and is dropped. An
+image that fails the place's `where` was not in the document and is dropped before that.
+
+The result may name a root that has not changed, or that no longer exists; rebuilding it then gives what is there already, or
+deletes nothing. It never lacks one.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Final
+
+from silver.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from bronze.identifiers import TableName
+    from gold.compile import Relation
+    from gold.expressions import Expression
+    from gold.tree import Node, Scope, Tree
+
+SIDE: Final = "_deltasmelt_side"
+"""Column of a view of images: ``old`` or ``new``."""
+
+JSON_OPTIONS: Final = (
+    "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", "
+    "'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\", 'ignoreNullFields', 'false')"
+)
+"""Spark writes timestamps to the millisecond unless told otherwise, which would hide changes below it."""
+
+
+def affected_roots(
+    tree: Tree, changed: Iterable[TableName], images: Callable[[TableName], str], current: Relation
+) -> str | None:
+    """A query for the keys (``k0, k1 …``) of all roots whose documents the changed rows may have changed.
+
+    Args:
+        tree: the resolved document.
+        changed: tables that have changed rows.
+        images: gives the view of a table's images: its key, the columns that the tree reads, and `SIDE`.
+        current: gives the SQL relation of a silver table at the new cut.
+
+    Returns:
+        the query; None where no changed table stands in the document.
+    """
+    tables = set(changed)
+    walk = _Walk(tree, current)
+    branches: list[str] = []
+    if tree.root.table.table in tables:
+        keys = _changed_values(tree.root, [tree.root.where], images(tree.root.table.table), tree.key)
+        branches.append(f"-- {tree.root.table.table}\n{keys}")
+    for node in tree.nodes():
+        comment = f"-- {node.scope.label}: {{}}\n"
+        if node.scope.table.table in tables:
+            columns = [far for _, far in node.link.to] if node.link else [this for this, _ in node.on]
+            values = _changed_values(node.scope, _filters(node), images(node.scope.table.table), columns)
+            branches.append(comment.format(node.scope.table.table) + walk.up_from_rows(node, values))
+        if node.link is not None and node.link.scope.table.table in tables:
+            scope = node.link.scope
+            values = _changed_values(
+                scope, [scope.where], images(scope.table.table), [this for this, _ in node.link.on]
+            )
+            branches.append(comment.format(scope.table.table) + walk.up_from_parents(node, values))
+    if not branches:
+        return None
+    names = [f"v{i}" for i in range(len(tree.key))]
+    typed = [
+        f"try_cast({name} AS {tree.root.table.column(column).spark_type}) AS k{i}"
+        for i, (name, column) in enumerate(zip(names, tree.key, strict=True))
+    ]
+    union = "\nUNION\n".join(
+        f"SELECT {', '.join(typed)} FROM (\n{textwrap.indent(b, '  ')}\n)" for b in branches
+    )
+    known = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(tree.key)))
+    return f"SELECT * FROM (\n{textwrap.indent(union, '  ')}\n)\nWHERE {known}"
+
+
+class _Walk:
+    """From values of join columns to keys of roots. Values are columns ``v0, v1 …`` of a subquery."""
+
+    def __init__(self, tree: Tree, current: Relation) -> None:
+        self._tree = tree
+        self._current = current
+        self._above = {id(child.scope): child for child in tree.nodes()}
+
+    def up_from_rows(self, node: Node, values: str) -> str:
+        """`values` are what the node's rows are found by: by the parent, or by the link."""
+        if node.link is None:
+            return self.up_from_parents(node, values)
+        matched = [this for this, _ in node.link.to]
+        wanted = [this for this, _ in node.link.on]
+        return self.up_from_parents(node, self._match(node.link.scope, matched, wanted, values))
+
+    def up_from_parents(self, node: Node, values: str) -> str:
+        """`values` are those of the parent's columns that find the node's rows."""
+        tree, parent, matched = self._tree, node.parent, node.parent_columns
+        if parent is tree.root:
+            if sorted(matched) == sorted(tree.key):
+                # The values are keys of roots already; whether the root is there shows when it is built.
+                selected = ", ".join(f"v{matched.index(name)} AS v{i}" for i, name in enumerate(tree.key))
+                same = list(matched) == list(tree.key)
+                return values if same else f"SELECT {selected} FROM (\n{textwrap.indent(values, '  ')}\n)"
+            return self._match(parent, matched, tree.key, values)
+        above = self._above[id(parent)]
+        wanted = [far for _, far in above.link.to] if above.link else [this for this, _ in above.on]
+        return self.up_from_rows(above, self._match(parent, matched, wanted, values))
+
+    def _match(self, scope: Scope, matched: Sequence[str], wanted: Sequence[str], values: str) -> str:
+        """Current rows of a scope whose columns `matched` have one of the values; their columns `wanted`."""
+        selected = ", ".join(f"{quote('t', name)} AS v{i}" for i, name in enumerate(wanted))
+        condition = " AND ".join(f"{quote('t', name)} = c.v{i}" for i, name in enumerate(matched))
+        lines = [
+            f"SELECT {selected}",
+            f"FROM {self._current(scope.table.table)} AS t",
+            f"LEFT SEMI JOIN (\n{textwrap.indent(values, '  ')}\n) AS c ON {condition}",
+        ]
+        if scope.where is not None:
+            lines.append(f"WHERE {scope.where.sql('t')}")
+        return "\n".join(lines)
+
+
+def _filters(node: Node) -> list[Expression | None]:
+    return [measure.where for measure in node.measures] if node.measures else [node.scope.where]
+
+
+def _changed_values(
+    scope: Scope, filters: Sequence[Expression | None], images: str, wanted: Sequence[str]
+) -> str:
+    """Values of the columns `wanted` in images that differ at this place."""
+    key = [quote("t", name) for name in scope.table.key]
+    rest = sorted(scope.reads - set(scope.table.key))
+    grouping = list(key)
+    if rest:
+        columns = ", ".join(quote("t", name) for name in rest)
+        grouping.append(f"to_json(struct({columns}), {JSON_OPTIONS})")
+    selected = ", ".join(f"any_value({quote('t', name)}) AS v{i}" for i, name in enumerate(wanted))
+    lines = [f"SELECT {selected}", f"FROM {images} AS t"]
+    # Where one of several aggregates takes all rows, no image can be dropped.
+    texts = [f"({one.sql('t')})" for one in filters if one is not None]
+    if texts and len(texts) == len(filters):
+        lines.append(f"WHERE {' OR '.join(dict.fromkeys(texts))}")
+    lines += [f"GROUP BY {', '.join(grouping)}", f"HAVING min(t.{SIDE}) = max(t.{SIDE})"]
+    return "\n".join(lines)

@@ -1,0 +1,419 @@
+"""Building one document's table from one silver cut, fully or by its changes.
+
+*State.* The gold table itself says where it stands: Delta's application transaction ``deltasmelt.gold`` (version: the cut's
+LSN), written in the same commit as the data, and the property ``deltasmelt.definition``, a digest of the definition, the compiled
+types and the columns behind them, written in the same commit as the first data of that definition.
+
+*Killed anywhere.* Before the one commit of a build, the table is as before and its mark says so: the same changes are read
+again. After it, mark and data are both new. Building twice from an older mark gives the same documents, because they are made from the
+cut's rows and not from the old documents; the feed only says which of them to make. So a cycle can be repeated at will.
+
+*Full builds* happen for a first build, for a changed definition (one ``CREATE OR REPLACE TABLE … AS SELECT``, which swaps data, schema and
+property in one commit), and where the feed of changes between the two cuts cannot be read (one MERGE that also deletes what is
+gone, so that unchanged documents are not written again). The reason is recorded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import PySparkException
+
+from bronze import delta
+from bronze.control import Cut, Run
+from bronze.errors import DefiniteError
+from bronze.lsn import Lsn
+from gold.affected import JSON_OPTIONS, SIDE, affected_roots
+from gold.compile import SEVERAL, Compiled, compile_tree
+from silver.sql import literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bronze.identifiers import TableName
+    from bronze.lake import Lake
+    from gold.documents import Document
+    from gold.tree import Tree
+
+GOLD_APP: Final = "deltasmelt.gold"
+"""Application transaction on every gold table: it holds the state of the silver cut of this LSN."""
+
+DEFINITION_PROPERTY: Final = "deltasmelt.definition"
+
+_COMPILER: Final = "1"
+"""Part of every digest: raised when the compiler gives another meaning to the same definition."""
+
+_TXN_APP: Final = "spark.databricks.delta.write.txnAppId"
+_TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
+
+HASH: Final = "_content_hash"
+LSN: Final = "_commit_lsn"
+
+
+class FeedUnreadableError(Exception):
+    """The changes between two cuts cannot be read; the message says why. Leads to a full build."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What a gold table says of itself.
+
+    Attributes:
+        position: LSN of the cut it holds.
+        definition: digest that it was built by.
+    """
+
+    version: int
+    position: Lsn | None
+    definition: str | None
+    columns: tuple[str, ...]
+
+
+class DocumentBuild:
+    """Builds one document. Has a Spark session of its own, because transaction marks are session settings."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, document: Document) -> None:
+        self._spark = child_session(spark)
+        self._lake = lake
+        self.document = document
+        self._address = lake.sql("gold", document.name)
+        self._uri = delta.location(lake, "gold", document.name)
+        self._digests: dict[str, str] = {}
+        self._kept: list[DataFrame] = []
+
+    def state(self) -> TableState | None:
+        """The gold table as it is now; None where there is none."""
+        table = delta.open_table(self._uri)
+        if table is None:
+            return None
+        position = table.transaction_version(GOLD_APP)
+        columns = tuple(field.name for field in table.schema().fields)
+        definition = table.metadata().configuration.get(DEFINITION_PROPERTY)
+        return TableState(table.version(), None if position is None else Lsn(position), definition, columns)
+
+    def run(self, tree: Tree, cut: Cut, position: Lsn | None, old: Cut | None) -> Run:
+        """Bring the document's table to a silver cut.
+
+        Args:
+            tree: the document, resolved against the catalog of the cut.
+            cut: the silver cut to build.
+            position: LSN of the cut that the table holds, where it is known to hold one.
+            old: the silver cut of that LSN, where it is still recorded.
+
+        Raises:
+            PySparkException: Spark refused the query, or a value could not be computed.
+        """
+        started = time.monotonic()
+        run = Run("gold", self.document.name, "none", position, cut.commit_lsn)
+        try:
+            state = self.state()
+            definition = self._definition(tree, cut)
+            reason = _full_reason(state, definition, position, old, tree, cut)
+            if reason is None and old is not None:
+                try:
+                    self._incremental(tree, old, cut, run)
+                except FeedUnreadableError as error:
+                    reason = str(error)
+            if reason is not None:
+                self._full(tree, cut, state, definition, run, reason)
+        finally:
+            self._forget()
+        after = delta.open_table(self._uri)
+        run.delta_version = None if after is None else after.version()
+        run.seconds = round(time.monotonic() - started, 3)
+        return run
+
+    def preview(self, tree: Tree, cut: Cut, key: Sequence[str]) -> str | None:
+        """One document at a cut as pretty JSON; None where the root does not exist or fails the document's `where`.
+
+        Raises:
+            DefiniteError: the key has another number of values, or values of other types, than the root's.
+        """
+        described = ", ".join(f"{name} {tree.root.table.column(name).spark_type}" for name in tree.key)
+        if len(key) != len(tree.key):
+            raise DefiniteError(
+                f"the key has {len(tree.key)} column(s) ({described}), {len(key)} given",
+                code="document-key", where=self.document.name,
+            )  # fmt: skip
+        typed = [
+            f"try_cast({literal(value)} AS {tree.root.table.column(name).spark_type})"
+            for name, value in zip(tree.key, key, strict=True)
+        ]
+        found = self._spark.sql(
+            f"SELECT {', '.join(f'{value} IS NULL AS b{i}' for i, value in enumerate(typed))}"
+        )
+        if any(found.first() or ()):
+            raise DefiniteError(
+                f"{', '.join(key)!r} is not a key of {tree.root.table.table} ({described})",
+                code="document-key", where=self.document.name,
+            )  # fmt: skip
+        roots = f"(SELECT {', '.join(f'{value} AS k{i}' for i, value in enumerate(typed))})"
+        compiled = compile_tree(tree, self._pinned(tree, cut), roots=roots)
+        options = JSON_OPTIONS.replace("map(", "map('pretty', 'true', ")
+        fields = ", ".join(quote(name) for name in compiled.fields)
+        row = self._spark.sql(
+            f"SELECT to_json(struct({fields}), {options}) AS json FROM (\n{compiled.sql}\n)"
+        ).first()
+        return None if row is None else str(row["json"])
+
+    def _definition(self, tree: Tree, cut: Cut) -> str:
+        """Digest of all that decides what the table holds: definition, types, and which columns are behind the names."""
+        behind = sorted(
+            f"{table.table}.{column.name} {column.attnum} {column.spark_type}"
+            for table in tree.tables().values()
+            for column in table.columns
+            if column.name in tree.reads(table.table)
+        )
+        known = "\n".join([_COMPILER, self.document.digest, *tree.key, *behind])
+        if known not in self._digests:
+            schema = self._spark.sql(compile_tree(tree, self._pinned(tree, cut)).sql).schema
+            self._digests[known] = hashlib.sha256(f"{known}\n{schema.simpleString()}".encode()).hexdigest()
+        return self._digests[known]
+
+    def _pinned(self, tree: Tree, cut: Cut) -> Callable[[TableName], str]:
+        tables = tree.tables()
+
+        def relation(name: TableName) -> str:
+            table = tables[name]
+            return f"{self._lake.sql('silver', table.name)} VERSION AS OF {cut.tables[table.name]}"
+
+        return relation
+
+    def _full(
+        self, tree: Tree, cut: Cut, state: TableState | None, definition: str, run: Run, reason: str
+    ) -> None:
+        run.mode, run.reason = "full", reason
+        compiled = compile_tree(tree, self._pinned(tree, cut))
+        self._count_several(compiled, compiled.sql, run)
+        made = f"SELECT {_columns(compiled.columns)}, {_hash(compiled)} AS {HASH} FROM (\n{compiled.sql}\n)"
+        if state is not None and state.definition == definition:
+            self._merge(compiled, made, cut, state.position, run, gone="t")
+            return
+        kept, join = f"{int(cut.commit_lsn)}L", ""
+        old_key = None if state is None else _key_columns(compiled, state)
+        if state is not None and old_key is not None:
+            # What did not change by the new definition keeps its LSN.
+            on = " AND ".join(f"CAST(o.{key} AS STRING) = CAST(d.{key} AS STRING)" for key in old_key)
+            join = f"\nLEFT JOIN {self._address} VERSION AS OF {state.version} AS o ON {on} AND o.{HASH} = d.{HASH}"
+            kept = f"coalesce(o.{LSN}, {kept})"
+        columns = ", ".join(f"d.{quote(name)}" for name in compiled.columns)
+        properties = {
+            DEFINITION_PROPERTY: definition,
+            "delta.enableChangeDataFeed": "true",
+            "delta.enableDeletionVectors": "true",
+        }
+        listed = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
+        with _Mark(self._spark, cut.commit_lsn, None if state is None else state.position):
+            self._spark.sql(
+                f"CREATE OR REPLACE TABLE {self._address} USING DELTA TBLPROPERTIES ({listed}) AS\n"
+                f"SELECT {columns}, {kept} AS {LSN}, d.{HASH} AS {HASH}\nFROM (\n{made}\n) AS d{join}"
+            )
+        run.inserts = self._rows_written()
+        run.changes = run.inserts
+
+    def _incremental(self, tree: Tree, old: Cut, cut: Cut, run: Run) -> None:
+        run.mode = "incremental"
+        tables = tree.tables()
+        changed = {
+            name: table.name
+            for name, table in tables.items()
+            if cut.tables[table.name] != old.tables[table.name]
+        }
+        rows: dict[str, int] = {}
+        views: dict[TableName, str] = {}
+        for index, (name, silver_name) in enumerate(sorted(changed.items())):
+            between = (old.tables[silver_name] + 1, cut.tables[silver_name])
+            count = self._images(tree, name, silver_name, between, f"images_{index}")
+            if count:
+                rows[str(name)], views[name] = count, f"images_{index}"
+        query = affected_roots(tree, views, views.__getitem__, self._pinned(tree, cut)) if views else None
+        run.details["changed_rows"] = rows
+        if query is None:
+            run.mode = "none"
+            return
+        run.changes = self._keep(self._spark.sql(query), "affected")
+        if run.changes == 0:
+            run.mode = "none"
+            return
+        compiled = compile_tree(tree, self._pinned(tree, cut), roots="affected")
+        several = [SEVERAL] if compiled.several else []
+        made = f"SELECT {_columns([*compiled.columns, *several])}, {_hash(compiled)} AS {HASH} FROM (\n{compiled.sql}\n)"
+        self._keep(self._spark.sql(made), "made")
+        self._count_several(compiled, "SELECT * FROM made", run)
+        on = " AND ".join(f"a.k{i} = d.{key}" for i, key in enumerate(compiled.key))
+        keys = ", ".join(f"a.k{i}" for i in range(len(compiled.key)))
+        columns = ", ".join(f"d.{quote(name)}" for name in [*compiled.columns, HASH])
+        source = f"SELECT {keys}, {columns} FROM affected AS a LEFT JOIN made AS d ON {on}"
+        state = self.state()
+        self._merge(compiled, source, cut, None if state is None else state.position, run, gone="s")
+
+    def _images(
+        self, tree: Tree, name: TableName, silver_name: str, between: tuple[int, int], view: str
+    ) -> int:
+        """Register the old and new images of rows that changed, each at most once per side; returns their number.
+
+        The feed has every step between the cuts; the first image of a key is its old one, if it is a row that went, and the last
+        its new one, if it is a row that came.
+        """
+        first, last = between
+        if last < first:
+            raise FeedUnreadableError(f"silver.{silver_name} was made again since the last build")
+        key = tree.tables()[name].key
+        columns = [quote(column) for column in sorted(tree.reads(name) | set(key))]
+        try:
+            feed = (
+                self._spark.read.format("delta")
+                .option("readChangeFeed", "true")
+                .option("startingVersion", str(first))
+                .option("endingVersion", str(last))
+                .load(self._lake.uri("silver", silver_name))
+            )
+            feed.createOrReplaceTempView(f"{view}_feed")
+            return self._keep(
+                self._spark.sql(_images_query(f"{view}_feed", key, columns, steps=last - first + 1)), view
+            )
+        except PySparkException as error:
+            said = error.getCondition() or str(error).strip().partition("\n")[0]
+            raise FeedUnreadableError(
+                f"changes of silver.{silver_name} between versions {first} and {last} cannot be read: {said}"
+            ) from error
+
+    def _merge(
+        self, compiled: Compiled, source: str, cut: Cut, position: Lsn | None, run: Run, *, gone: str
+    ) -> None:
+        """One MERGE. `gone`: what a document to delete is missing in: ``s``, its content; ``t``, the source itself."""
+        if gone == "s":
+            on = " AND ".join(f"t.{key} = s.k{i}" for i, key in enumerate(compiled.key))
+        else:
+            on = " AND ".join(f"t.{key} = s.{key}" for key in compiled.key)
+        values = {
+            **{quote(name): f"s.{quote(name)}" for name in compiled.columns},
+            LSN: f"{int(cut.commit_lsn)}L",
+            HASH: f"s.{HASH}",
+        }
+        sets = ", ".join(f"{name} = {value}" for name, value in values.items())
+        delete = (
+            f"WHEN MATCHED AND s.{HASH} IS NULL THEN DELETE" if gone == "s"
+            else "WHEN NOT MATCHED BY SOURCE THEN DELETE"
+        )  # fmt: skip
+        with _Mark(self._spark, cut.commit_lsn, position):
+            result = self._spark.sql(
+                f"MERGE INTO {self._address} AS t\nUSING (\n{source}\n) AS s\nON {on}\n{delete}\n"
+                f"WHEN MATCHED AND t.{HASH} <> s.{HASH} THEN UPDATE SET {sets}\n"
+                f"WHEN NOT MATCHED AND s.{HASH} IS NOT NULL THEN INSERT ({', '.join(values)})"
+                f" VALUES ({', '.join(values.values())})"
+            ).first()
+        if result is not None:
+            run.inserts, run.updates = int(result["num_inserted_rows"]), int(result["num_updated_rows"])
+            run.deletes = int(result["num_deleted_rows"])
+        if run.mode == "full":
+            run.changes = run.inserts + run.updates + run.deletes
+
+    def _keep(self, frame: DataFrame, view: str) -> int:
+        """Compute a frame once for all its readers, under a name; returns its number of rows."""
+        frame = frame.persist()
+        self._kept.append(frame)
+        frame.createOrReplaceTempView(view)
+        return frame.count()
+
+    def _forget(self) -> None:
+        for frame in self._kept:
+            frame.unpersist()
+        self._kept.clear()
+
+    def _count_several(self, compiled: Compiled, query: str, run: Run) -> None:
+        if compiled.several:
+            row = self._spark.sql(f"SELECT count(*) AS roots FROM (\n{query}\n) WHERE {SEVERAL}").first()
+            run.details["roots_where_one_matched_several"] = 0 if row is None else int(row["roots"])
+
+    def _rows_written(self) -> int:
+        table = delta.open_table(self._uri)
+        metrics: dict[str, Any] = {} if table is None else table.history(1)[0].get("operationMetrics", {})
+        return int(metrics.get("numOutputRows", 0))
+
+
+class _Mark:
+    """Within it, a commit of the session also sets the mark: data and position in one step.
+
+    Delta skips a write whose mark is not above the table's, so a build at the LSN that the table already holds (its definition
+    changed) carries none.
+    """
+
+    def __init__(self, spark: SparkSession, lsn: Lsn, position: Lsn | None) -> None:
+        self._spark = spark
+        self._version = None if position is not None and lsn <= position else str(int(lsn))
+
+    def __enter__(self) -> None:
+        if self._version is not None:
+            self._spark.conf.set(_TXN_APP, GOLD_APP)
+            self._spark.conf.set(_TXN_VERSION, self._version)
+
+    def __exit__(self, *_: object) -> None:
+        self._spark.conf.unset(_TXN_APP)
+        self._spark.conf.unset(_TXN_VERSION)
+
+
+def child_session(spark: SparkSession) -> SparkSession:
+    """A session beside another one, with its settings: a new session has only what was set before the start."""
+    session = spark.newSession()
+    for name, value in spark.conf.getAll.items():
+        if name.startswith(("spark.sql.", "spark.databricks.")) and session.conf.isModifiable(name):
+            session.conf.set(name, value)
+    return session
+
+
+def _full_reason(
+    state: TableState | None, definition: str, position: Lsn | None, old: Cut | None, tree: Tree, cut: Cut
+) -> str | None:
+    """Why the whole table must be built; None where its changes are enough."""
+    if state is None:
+        return "first build"
+    if state.definition != definition:
+        return "the definition changed"
+    if position is None:
+        return "the table does not say which cut it holds"
+    if old is None:
+        return f"the silver cut {position} of the last build is no longer recorded"
+    for table in tree.tables().values():
+        if table.name not in old.tables:
+            return f"silver.{table.name} was not in the cut of the last build"
+        if cut.tables[table.name] < old.tables[table.name]:
+            return f"silver.{table.name} was made again since the last build"
+    return None
+
+
+def _images_query(feed: str, key: Sequence[str], columns: Sequence[str], *, steps: int) -> str:
+    selected = ", ".join(columns)
+    old = "_change_type IN ('update_preimage', 'delete')"
+    new = "_change_type IN ('update_postimage', 'insert')"
+    side = f"CASE WHEN {old} THEN 'old' ELSE 'new' END AS {SIDE}"
+    if steps == 1:
+        return f"SELECT {selected}, {side}\nFROM {feed}"
+    partition = ", ".join(quote(name) for name in key)
+    return (
+        f"SELECT {selected}, {side}\nFROM (\n"
+        f"  SELECT *, min(_commit_version) OVER (PARTITION BY {partition}) AS _first,\n"
+        f"    max(_commit_version) OVER (PARTITION BY {partition}) AS _last\n"
+        f"  FROM {feed}\n)\n"
+        f"WHERE ({old} AND _commit_version = _first)\n  OR ({new} AND _commit_version = _last)"
+    )
+
+
+def _columns(names: Sequence[str]) -> str:
+    return ", ".join(quote(name) for name in names)
+
+
+def _hash(compiled: Compiled) -> str:
+    fields = ", ".join(quote(name) for name in compiled.columns)
+    return f"sha2(to_json(struct({fields}), {JSON_OPTIONS}), 256)"
+
+
+def _key_columns(compiled: Compiled, state: TableState) -> tuple[str, ...] | None:
+    """The key in the old table, where the old table has it under the same names."""
+    names = {key.split(".")[0].strip("`") for key in compiled.key}
+    return compiled.key if names <= set(state.columns) and {HASH, LSN} <= set(state.columns) else None

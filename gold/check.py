@@ -1,0 +1,27 @@
+"""Checking documents against silver's catalog, before anything runs. Needs no Spark and no data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bronze.errors import ConfigurationError
+from gold.tree import resolve
+
+if TYPE_CHECKING:
+    from gold.documents import Document
+    from gold.tree import Catalog
+
+
+def check_document(document: Document, catalog: Catalog) -> list[ConfigurationError]:
+    """Everything that is wrong with a document's tables, columns and types, each with ``file:line``.
+
+    An unknown name brings the nearest known one. An empty list means that the document can be compiled.
+    """
+    _, problems = resolve(document, catalog)
+    ordered = sorted(dict.fromkeys(problems), key=lambda problem: problem.line)
+    return [
+        ConfigurationError(
+            problem.message, code="document-invalid", where=f"{document.file.path}:{problem.line}"
+        )
+        for problem in ordered
+    ]

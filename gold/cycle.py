@@ -1,0 +1,198 @@
+"""The gold cycle: all documents to the newest silver cut.
+
+Documents are built side by side, each in one commit of its own table; the gold cut that names them all is recorded after
+the last one. A crash in between leaves some tables ahead of the newest gold cut, never a cut that names what is not there, and the
+next cycle brings every document to one cut again.
+
+A document that cannot be built (a column that is gone, an expression that fails on a value) stops alone: the error is recorded with its
+remedy and the others go on. It is tried again when there is a new cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from bronze.control import Cut, OpenError, Run
+from bronze.errors import ConfigurationError, DefiniteError, SmeltError
+from gold.tree import Tree, resolve
+from gold.yaml_source import problems_error, suggestion
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from bronze.control_tables import ControlTables
+    from bronze.identifiers import TableName
+    from bronze.lake import Lake
+    from bronze.lsn import Lsn
+    from gold.build import DocumentBuild
+    from gold.documents import Document
+    from silver.catalog import SilverTable
+
+CatalogProvider: TypeAlias = Callable[[], "Mapping[TableName, SilverTable]"]
+"""Gives silver's catalog as it is now."""
+
+_SIDE_BY_SIDE: Final = 4
+
+
+class _AheadOfCutError(Exception):
+    """A table's newest shape came after the cut; silver's next cut will have it. Nothing is wrong."""
+
+
+class Gold:
+    """The documents of one pipeline."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        documents: Sequence[Document],
+        catalog_provider: CatalogProvider,
+        control: ControlTables,
+    ) -> None:
+        from gold.build import DocumentBuild  # noqa: PLC0415 - whoever only reads definitions needs no Spark
+
+        self._control = control
+        self._catalog = catalog_provider
+        self._builds = {document.name: DocumentBuild(spark, lake, document) for document in documents}
+        self._failed: dict[str, Lsn] = {}
+
+    def cycle(self) -> Cut | None:
+        """Bring every document to the newest silver cut.
+
+        Returns:
+            the gold cut, recorded; None when nothing was new.
+        """
+        cut = self._control.latest_cut("silver")
+        if cut is None or not self._builds:
+            return None
+        last = self._control.latest_cut("gold")
+        catalog = self._catalog()
+        with ThreadPoolExecutor(min(_SIDE_BY_SIDE, len(self._builds)), "gold") as threads:
+            runs = dict(
+                zip(
+                    self._builds,
+                    threads.map(lambda build: self._one(build, cut, last, catalog), self._builds.values()),
+                    strict=True,
+                )
+            )
+        new_runs = [run for run in runs.values() if run is not None and run.mode != "current"]
+        self._control.record_runs(new_runs)
+        tables = {
+            name: run.delta_version
+            for name, run in runs.items()
+            if run is not None and run.delta_version is not None
+        }
+        if last is not None and last.commit_lsn == cut.commit_lsn and last.tables == tables:
+            return None
+        gold_cut = Cut("gold", cut.commit_lsn, cut.commit_ts, tables)
+        self._control.record_cut(gold_cut)
+        return gold_cut
+
+    def preview(self, name: str, key: str | Sequence[str]) -> str:
+        """One document as it would be at the newest silver cut, as pretty JSON.
+
+        Args:
+            name: the document.
+            key: value of the root's key; of a composite key its values, as a sequence or separated by commas.
+
+        Raises:
+            SmeltError: there is no such document, the key does not fit, or the definition is wrong.
+        """
+        build = self._builds.get(name)
+        if build is None:
+            raise ConfigurationError(
+                f"unknown document {name!r}{suggestion(name, self._builds)}", code="document-unknown"
+            )
+        cut = self._control.latest_cut("silver")
+        if cut is None:
+            raise DefiniteError(
+                "silver has no cut yet", code="no-cut", where=name, remedy="run the pipeline first"
+            )
+        tree = self._tree(build, cut, self._catalog())
+        several = len(tree.key) > 1
+        values = [key] if isinstance(key, str) and not several else key
+        values = [part.strip() for part in values.split(",")] if isinstance(values, str) else values
+        found = build.preview(tree, cut, values)
+        if found is None:
+            shown = ", ".join(values)
+            raise DefiniteError(
+                f"there is no {name} with the key {shown}",
+                code="document-not-found",
+                where=f"silver cut {cut.commit_lsn}",
+                remedy=f"the row is not in {tree.root.table.table}, or fails the document's where",
+            )
+        return found
+
+    def _one(
+        self, build: DocumentBuild, cut: Cut, last: Cut | None, catalog: Mapping[TableName, SilverTable]
+    ) -> Run | None:
+        """Build one document; None where it has an error."""
+        from pyspark.errors import PySparkException  # noqa: PLC0415
+
+        name = build.document.name
+        if self._failed.get(name) == cut.commit_lsn:
+            return None
+        try:
+            tree = self._tree(build, cut, catalog)
+            run = self._build(build, tree, cut, last)
+        except _AheadOfCutError:
+            return None
+        except SmeltError as error:
+            self._record(name, cut, error)
+            return None
+        except PySparkException as error:
+            self._record(name, cut, _spark_error(name, error))
+            return None
+        self._failed.pop(name, None)
+        self._control.close_errors("document", name)
+        return run
+
+    def _build(self, build: DocumentBuild, tree: Tree, cut: Cut, last: Cut | None) -> Run:
+        state = build.state()
+        position = None if state is None else state.position
+        if state is not None and last is not None and last.tables.get(build.document.name) == state.version:
+            # A cycle that changed no document moved the position by its cut alone.
+            position = max(position or last.commit_lsn, last.commit_lsn)
+        old = None if position is None else self._control.latest_cut("silver", at=position)
+        if old is not None and old.commit_lsn != position:
+            old = None
+        return build.run(tree, cut, position, old)
+
+    def _tree(self, build: DocumentBuild, cut: Cut, catalog: Mapping[TableName, SilverTable]) -> Tree:
+        tree, problems = resolve(build.document, catalog)
+        if tree is not None and any(
+            table.relation.from_lsn > cut.commit_lsn for table in tree.tables().values()
+        ):
+            raise _AheadOfCutError
+        if tree is None:
+            raise problems_error(build.document.file.path, problems, code="document-invalid")
+        missing = sorted(table.name for table in tree.tables().values() if table.name not in cut.tables)
+        if missing:
+            raise DefiniteError(
+                f"needs {', '.join(f'silver.{name}' for name in missing)}, which the silver cut {cut.commit_lsn} lacks",
+                code="document-waits",
+                where=build.document.name,
+                remedy="the table's first copy is not complete, or the table has stopped; see its error in `smelt status`",
+            )
+        return tree
+
+    def _record(self, name: str, cut: Cut, error: SmeltError) -> None:
+        self._failed[name] = cut.commit_lsn
+        message = f"{error.where}: {error.message}" if error.where else error.message
+        self._control.open_error(
+            OpenError("document", name, error.code, message, error.remedy, cut.commit_lsn)
+        )
+
+
+def _spark_error(name: str, error: Exception) -> DefiniteError:
+    said = str(error).strip().partition("\n")[0]
+    return DefiniteError(
+        said,
+        code="document-failed",
+        where=name,
+        remedy="correct the expression in the document file, or the value in the source; the others go on",
+    )

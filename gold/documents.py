@@ -1,0 +1,402 @@
+"""The document language: what a document file says, as strict models.
+
+A document file is read here without knowing any table, so that a wrong key, verb or type is found offline. What
+needs the catalog (tables, columns, types) is `gold.tree`. Each entry of `fields` is a column's name, or one name
+with one verb::
+
+    fields:
+      - id
+      - country: {one: public.countries, on: {id: country_id}, fields: [code, name]}
+
+Verbs are told apart by their own key, and the errors of a field speak of its verb alone, never of all verbs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    model_validator,
+)
+
+from bronze.identifiers import TableName
+from bronze.settings import Section
+from gold.yaml_source import Problem, YamlFile, problems_error, read_yaml, suggestion, validate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+AGGREGATES: Final = ("count", "sum", "avg", "min", "max", "count_distinct", "collect")
+VERBS: Final = ("column", "sql", "object", "one", "many", *AGGREGATES)
+
+_ORDERING: Final = re.compile(
+    r"""\s*(?:`(?P<quoted>[^`]+)`|(?P<plain>\S+))
+        (?:\s+(?P<direction>asc|desc))?
+        (?:\s+nulls\s+(?P<nulls>first|last))?\s*""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_NAME_PART: Final = re.compile(r'(?:"(?:[^"]|"")+"|[^".\s]+)')
+# What parquet and Delta refuse in a column's name without column mapping, and what would need quoting in every query.
+_FIELD_NAME: Final = re.compile(r"[^\s,;{}()=.`]+")
+
+
+def _table(text: str) -> str:
+    TableName.parse(text)
+    return text
+
+
+def _ordering(text: str) -> str:
+    parse_ordering(text)
+    return text
+
+
+def _field_name(text: str) -> str:
+    if not _FIELD_NAME.fullmatch(text):
+        raise ValueError(
+            f"{text!r} cannot name a field: it may not hold spaces or any of , ; {{ }} ( ) = . `"
+        )
+    return text
+
+
+Name: TypeAlias = Annotated[str, StringConstraints(min_length=1)]
+FieldName: TypeAlias = Annotated[str, AfterValidator(_field_name)]
+TableText: TypeAlias = Annotated[str, AfterValidator(_table)]
+Conditions: TypeAlias = Annotated[dict[Name, Name], Field(min_length=1)]
+Ordering: TypeAlias = Annotated[str, AfterValidator(_ordering)]
+Orderings: TypeAlias = Annotated[list[Ordering], Field(min_length=1)]
+Snippet: TypeAlias = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedColumn:
+    """One entry of `order_by`. NULLs lie as in PostgreSQL unless said otherwise: last ascending, first descending."""
+
+    column: str
+    descending: bool = False
+    nulls_first: bool = False
+
+
+def parse_ordering(text: str) -> OrderedColumn:
+    """Read ``column [asc|desc] [nulls first|last]``; backticks around a name with spaces.
+
+    Raises:
+        ValueError: text of another form.
+    """
+    match = _ORDERING.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not an ordering (expected: column [asc|desc] [nulls first|last])")
+    descending = (match["direction"] or "asc").lower() == "desc"
+    nulls_first = descending if match["nulls"] is None else match["nulls"].lower() == "first"
+    return OrderedColumn(match["quoted"] or match["plain"], descending, nulls_first)
+
+
+def _one_verb(value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise ValueError(f"expected a mapping with one of {', '.join(VERBS)}")  # noqa: TRY004 - pydantic wants it
+    verbs = [key for key in value if key in VERBS]
+    if len(verbs) > 1:
+        raise ValueError(f"{verbs[0]!r} and {verbs[1]!r} cannot stand in one field")
+    if not verbs:
+        first = next(iter(value), "")
+        raise ValueError(f"says nothing to take{suggestion(first, VERBS)}")
+    return value
+
+
+def _verb_tag(value: Any) -> str:
+    if isinstance(value, Section):
+        return f"<{type(value).__name__}>"
+    verb = next(key for key in value if key in VERBS)
+    return _TAGS[verb]
+
+
+def _one_name(value: Any) -> Any:
+    if isinstance(value, dict) and len(value) != 1:
+        names = ", ".join(repr(name) for name in value) or "nothing"
+        raise ValueError(f"an entry is a column's name, or one name with a mapping; this one holds {names}")
+    if not isinstance(value, str | dict):
+        raise ValueError("an entry is a column's name, or one name with a mapping")  # noqa: TRY004
+    return value
+
+
+def _entry_tag(value: Any) -> str:
+    return "<name>" if isinstance(value, str) else "<field>"
+
+
+class ColumnField(Section):
+    """A column under another name, or with a default for NULL."""
+
+    column: Name
+    default: str | bool | int | float | None = None
+
+
+class SqlField(Section):
+    """A scalar Spark SQL expression over the row's own columns."""
+
+    sql: Snippet
+
+
+class ObjectField(Section):
+    """Values of the same row, nested."""
+
+    object: Entries
+
+
+class Through(Section):
+    """The link table of a many-to-many: ``on`` its columns: the parent's; ``to`` its columns: the far table's."""
+
+    table: TableText
+    on: Conditions
+    to: Conditions
+    where: Snippet | None = None
+    fields: Entries | None = None
+
+
+class OneField(Section):
+    """At most one row of another table, as an object."""
+
+    one: TableText
+    on: Conditions
+    fields: Entries
+    where: Snippet | None = None
+    order_by: Orderings | None = None
+
+
+class _Joined(Section):
+    on: Conditions | None = None
+    through: Through | None = None
+    where: Snippet | None = None
+    order_by: Orderings | None = None
+    limit: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+
+    @model_validator(mode="after")
+    def _on_or_through(self) -> _Joined:
+        if (self.on is None) == (self.through is None):
+            raise ValueError("give either 'on' or 'through'")
+        return self
+
+
+class ManyField(_Joined):
+    """Rows of another table, as an array of objects, or of plain values."""
+
+    many: TableText
+    fields: Entries | None = None
+    values: Name | None = None
+
+    @model_validator(mode="after")
+    def _fields_or_values(self) -> ManyField:
+        if (self.fields is None) == (self.values is None):
+            raise ValueError("give either 'fields' or 'values'")
+        if self.values is not None and self.through is not None and self.through.fields is not None:
+            raise ValueError("'through.fields' has no place among plain 'values'; use 'fields'")
+        return self
+
+
+class AggregateField(_Joined):
+    """One number or value over rows of another table. `count` names a table or a column, the others a column."""
+
+    count: str | None = None
+    sum: str | None = None
+    avg: str | None = None
+    min: str | None = None
+    max: str | None = None
+    count_distinct: str | None = None
+    collect: str | None = None
+
+    @property
+    def function(self) -> str:
+        """Which of `AGGREGATES` it is."""
+        return next(name for name in AGGREGATES if getattr(self, name) is not None)
+
+    @property
+    def target(self) -> tuple[TableName, str | None]:
+        """The table, and the column where there is one."""
+        return parse_target(getattr(self, self.function))
+
+    @model_validator(mode="after")
+    def _target_fits(self) -> AggregateField:
+        function = self.function
+        _, column = self.target
+        if column is None and function != "count":
+            raise ValueError(f"{function} wants a column (expected schema.table.column)")
+        if function != "collect" and (self.order_by is not None or self.limit is not None):
+            raise ValueError(f"'order_by' and 'limit' mean nothing to {function}")
+        if self.through is not None and self.through.fields is not None:
+            raise ValueError("'through.fields' means nothing to an aggregate")
+        return self
+
+
+def parse_target(text: str) -> tuple[TableName, str | None]:
+    """Read ``schema.table`` or ``schema.table.column``.
+
+    Raises:
+        ValueError: neither.
+    """
+    parts = _NAME_PART.findall(text)
+    if ".".join(parts) != text or len(parts) not in {2, 3}:
+        raise ValueError(f"{text!r} names no table or column (expected schema.table or schema.table.column)")
+    table = TableName.parse(".".join(parts[:2]))
+    if len(parts) == 2:
+        return table, None
+    column = parts[2]
+    return table, column[1:-1].replace('""', '"') if column.startswith('"') else column
+
+
+_MODELS: Final[dict[str, type[Section]]] = {
+    "column": ColumnField, "sql": SqlField, "object": ObjectField, "one": OneField, "many": ManyField,
+    **dict.fromkeys(AGGREGATES, AggregateField),
+}  # fmt: skip
+_TAGS: Final = {verb: f"<{model.__name__}>" for verb, model in _MODELS.items()}
+
+FieldSpec: TypeAlias = Annotated[
+    Annotated[
+        Annotated[ColumnField, Tag("<ColumnField>")]
+        | Annotated[SqlField, Tag("<SqlField>")]
+        | Annotated[ObjectField, Tag("<ObjectField>")]
+        | Annotated[OneField, Tag("<OneField>")]
+        | Annotated[ManyField, Tag("<ManyField>")]
+        | Annotated[AggregateField, Tag("<AggregateField>")],
+        Discriminator(_verb_tag),
+    ],
+    BeforeValidator(_one_verb),
+]
+Entry: TypeAlias = Annotated[
+    Annotated[
+        Annotated[Name, Tag("<name>")] | Annotated[dict[FieldName, FieldSpec], Tag("<field>")],
+        Discriminator(_entry_tag),
+    ],
+    BeforeValidator(_one_name),
+]
+Entries: TypeAlias = Annotated[list[Entry], Field(min_length=1)]
+
+for _model in (ObjectField, Through, OneField, ManyField, AggregateField):
+    _model.model_rebuild()
+
+
+class Definition(Section):
+    """A whole document file."""
+
+    OWN: ClassVar = frozenset({"_commit_lsn", "_content_hash", "_key"})
+
+    document: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,99}$")]
+    root: TableText
+    where: Snippet | None = None
+    fields: Entries
+
+    @property
+    def root_table(self) -> TableName:
+        """The table whose rows the documents belong to."""
+        return TableName.parse(self.root)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document's definition and the file it stands in, which knows lines."""
+
+    definition: Definition
+    file: YamlFile
+
+    @property
+    def name(self) -> str:
+        """Name of the document and of its gold table."""
+        return self.definition.document
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the definition: equal for equal meaning, whatever the file's layout and comments."""
+        text = self.definition.model_dump_json(exclude_none=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load_document(path: Path) -> Document:
+    """Read one document file.
+
+    Raises:
+        ConfigurationError: ``file:line: …`` for each problem.
+    """
+    return parse_document(read_yaml(path))
+
+
+def parse_document(file: YamlFile) -> Document:
+    """As `load_document`, from a file that was read.
+
+    Raises:
+        ConfigurationError: ``file:line: …`` for each problem.
+    """
+    document = Document(validate(Definition, file), file)
+    problems = list(_name_clashes(document))
+    if problems:
+        raise problems_error(file.path, problems, code="document-invalid")
+    return document
+
+
+def load_documents(paths: Iterable[Path]) -> list[Document]:
+    """Read document files; two documents of one name are refused, also of names that differ only in case.
+
+    Raises:
+        ConfigurationError: ``file:line: …`` for each problem of the first file that has any.
+    """
+    documents: dict[str, Document] = {}
+    for path in paths:
+        document = load_document(path)
+        other = documents.setdefault(document.name.lower(), document)
+        if other is not document:
+            problem = Problem(
+                document.file.line(("document",)),
+                f"document {document.name!r} is defined twice (also at {other.file.where(('document',))})",
+            )
+            raise problems_error(path, [problem], code="document-invalid")
+    return list(documents.values())
+
+
+def entry_name(entry: str | dict[str, Any]) -> str:
+    """The field's name that an entry gives."""
+    return entry if isinstance(entry, str) else next(iter(entry))
+
+
+def _name_clashes(document: Document) -> Iterator[Problem]:
+    """Names that stand twice in one object: Spark does not tell upper from lower case, so neither may they."""
+    definition, file = document.definition, document.file
+    for index, entry in enumerate(definition.fields):
+        if entry_name(entry).lower() in Definition.OWN:
+            line = file.line(("fields", index))
+            yield Problem(
+                line, f"{entry_name(entry)!r} is a column that every document carries; choose another name"
+            )
+    yield from _clashes(definition.fields, ("fields",), file, {})
+
+
+def _clashes(
+    entries: list[Any], path: tuple[str | int, ...], file: YamlFile, taken: dict[str, int]
+) -> Iterator[Problem]:
+    for index, entry in enumerate(entries):
+        place = (*path, index)
+        name = entry_name(entry)
+        line = file.line(place)
+        if name.lower() in taken:
+            first = taken[name.lower()]
+            yield Problem(line, f"field {name!r} stands twice in one object (first at line {first})")
+        taken.setdefault(name.lower(), line)
+        if isinstance(entry, dict):
+            yield from _inner_clashes(entry[name], (*place, name), file)
+        elif not _FIELD_NAME.fullmatch(name):
+            yield Problem(line, f"{name!r} cannot name a field; give it a name: {{column: {name!r}}}")
+
+
+def _inner_clashes(spec: Any, path: tuple[str | int, ...], file: YamlFile) -> Iterator[Problem]:
+    if isinstance(spec, ObjectField):
+        yield from _clashes(spec.object, (*path, "object"), file, {})
+    elif isinstance(spec, OneField | ManyField) and spec.fields is not None:
+        taken: dict[str, int] = {}
+        yield from _clashes(spec.fields, (*path, "fields"), file, taken)
+        if isinstance(spec, ManyField) and spec.through is not None and spec.through.fields is not None:
+            yield from _clashes(spec.through.fields, (*path, "through", "fields"), file, taken)

@@ -1,0 +1,449 @@
+"""A document resolved against silver's catalog: the tree that is checked, compiled and walked.
+
+Every name of the definition has become a table, a column or an expression here, and everything that can be wrong
+with a name or a type has been said, with the line of the file that says it. What follows (`gold.compile`,
+`gold.affected`) takes the tree and cannot fail.
+
+A *scope* is one occurrence of a table in the document: the root, or the rows of one `one`, `many` or
+aggregate. The same table at two places is two scopes, each with its own set of columns that it reads;
+pruning of changes rests on these sets, so every expression of a scope adds its columns to them here, in one place.
+
+Aggregates over the same rows (table, `on`, `through`) are one node with several measures, so that they cost one pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from bronze.identifiers import TableName
+from gold import types
+from gold.documents import (
+    AggregateField,
+    ColumnField,
+    Document,
+    ManyField,
+    ObjectField,
+    OneField,
+    OrderedColumn,
+    SqlField,
+    Through,
+    entry_name,
+    parse_ordering,
+)
+from gold.expressions import Expression, column, parse_expression
+from gold.yaml_source import Problem, suggestion
+from silver.sql import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gold.yaml_source import YamlPath
+    from silver.catalog import SilverTable
+
+Catalog: TypeAlias = "Mapping[TableName, SilverTable]"
+Pairs: TypeAlias = tuple[tuple[str, str], ...]
+"""Join conditions: (this side's column, the other side's column)."""
+
+
+@dataclass(slots=True)
+class Scope:
+    """One occurrence of a table in a document.
+
+    Attributes:
+        label: path of field names, for people: ``orders.items``; the root's is empty.
+        table: the silver table.
+        where: filter of its rows.
+        reads: columns that the document takes from it; a change of any other column changes no document.
+    """
+
+    label: str
+    table: SilverTable
+    where: Expression | None = None
+    reads: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A field that is an expression over a scope's own row."""
+
+    name: str
+    expression: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """An object of the same row."""
+
+    name: str
+    fields: tuple[TreeField, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A field that comes from other rows.
+
+    Attributes:
+        measure: of an aggregate node: which of its measures.
+    """
+
+    name: str
+    node: Node
+    measure: int = 0
+
+
+TreeField: TypeAlias = Value | Nested | Child
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The link table of a many-to-many.
+
+    Attributes:
+        on: (link's column, parent's column).
+        to: (link's column, far table's column).
+        fields: flat in each element, after the far table's.
+    """
+
+    scope: Scope
+    on: Pairs
+    to: Pairs
+    fields: tuple[TreeField, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One aggregate of a node. `column` is None for a count of rows."""
+
+    function: str
+    column: str | None
+    where: Expression | None
+
+
+@dataclass(slots=True)
+class Node:
+    """Rows of another table that belong to a row of `parent`.
+
+    Attributes:
+        kind: ``one``, ``many``, ``collect`` or ``aggregate``.
+        id: number in the document, from 1, in the order of the file.
+        on: (this table's column, parent's column); empty with a link.
+        fields: of ``one`` and ``many``.
+        plain: elements are the one field's value, not an object.
+        order: complete: what `order_by` says, then what breaks ties.
+        unique: at most one row can match, by the table's key.
+    """
+
+    kind: str
+    id: int
+    parent: Scope
+    scope: Scope
+    on: Pairs
+    link: Link | None = None
+    fields: tuple[TreeField, ...] = ()
+    plain: bool = False
+    order: tuple[OrderedColumn, ...] = ()
+    limit: int | None = None
+    unique: bool = False
+    measures: list[Measure] = field(default_factory=list)
+    children: list[Node] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """Short name that is unique in the document and says where: ``n2_items``."""
+        word = "".join(c if c.isalnum() and c.isascii() else "_" for c in self.scope.label.rpartition(".")[2])
+        return f"n{self.id}_{word.lower()}"
+
+    @property
+    def parent_columns(self) -> tuple[str, ...]:
+        """The parent's columns that its rows are found by."""
+        return tuple(parent for _, parent in (self.link.on if self.link else self.on))
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A whole document, resolved.
+
+    Attributes:
+        key: the root table's key columns.
+        key_fields: for each key column, the top-level field that holds it; empty when one is missing. Then the gold table
+            carries the key in a column `_key` of its own.
+    """
+
+    name: str
+    root: Scope
+    fields: tuple[TreeField, ...]
+    children: tuple[Node, ...]
+    key: tuple[str, ...]
+    key_fields: tuple[str, ...]
+
+    def nodes(self) -> list[Node]:
+        """All nodes, parents before children."""
+        found: list[Node] = []
+        waiting = list(self.children)
+        while waiting:
+            node = waiting.pop(0)
+            found.append(node)
+            waiting[:0] = node.children
+        return found
+
+    def tables(self) -> dict[TableName, SilverTable]:
+        """Every silver table that the document reads."""
+        scopes = [self.root]
+        for node in self.nodes():
+            scopes += [node.scope] if node.link is None else [node.scope, node.link.scope]
+        return {scope.table.table: scope.table for scope in scopes}
+
+    def reads(self, table: TableName) -> set[str]:
+        """Columns of a table that some scope of the document takes."""
+        scopes = [self.root]
+        for node in self.nodes():
+            scopes += [node.scope] if node.link is None else [node.scope, node.link.scope]
+        return set().union(*(scope.reads for scope in scopes if scope.table.table == table))
+
+
+def resolve(document: Document, catalog: Catalog) -> tuple[Tree | None, list[Problem]]:
+    """Find every table, column and expression of a document.
+
+    Returns:
+        the tree, or None where there are problems; and the problems.
+    """
+    resolver = _Resolver(document, catalog)
+    tree = resolver.tree()
+    return (None if resolver.problems else tree), resolver.problems
+
+
+class _Resolver:
+    """Walks the definition beside the file's paths, so that each problem has its line."""
+
+    def __init__(self, document: Document, catalog: Catalog) -> None:
+        self._document = document
+        self._catalog = catalog
+        self._nodes = 0
+        self.problems: list[Problem] = []
+
+    def tree(self) -> Tree | None:
+        definition = self._document.definition
+        table = self._table(definition.root_table, ("root",))
+        if table is None:
+            return None
+        if not table.key:
+            self._problem(("root",), f"{table.table} has no key, so its rows cannot have documents")
+        root = Scope("", table)
+        root.where = self._expression(definition.where, root, ("where",))
+        root.reads.update(table.key)
+        children: list[Node] = []
+        fields = self._fields(definition.fields, ("fields",), root, children)
+        return Tree(
+            definition.document, root, fields, tuple(children), table.key, _key_fields(table.key, fields)
+        )
+
+    def _problem(self, path: YamlPath, message: str, *, key: bool = False) -> None:
+        self.problems.append(Problem(self._document.file.line(path, key=key), message))
+
+    def _table(self, name: TableName, path: YamlPath) -> SilverTable | None:
+        table = self._catalog.get(name)
+        if table is None:
+            known = suggestion(str(name), [str(other) for other in self._catalog])
+            self._problem(path, f"unknown table {name}{known}")
+        return table
+
+    def _column(self, scope: Scope, name: str, path: YamlPath, *, key: bool = False) -> str | None:
+        """The type of a column, which the scope reads from now on."""
+        for found in scope.table.columns:
+            if found.name == name:
+                scope.reads.add(name)
+                return found.spark_type
+        known = suggestion(name, [found.name for found in scope.table.columns])
+        self._problem(path, f"{scope.table.table} has no column {name!r}{known}", key=key)
+        return None
+
+    def _expression(self, text: str | None, scope: Scope, path: YamlPath) -> Expression | None:
+        if text is None:
+            return None
+        names = [found.name for found in scope.table.columns]
+        try:
+            expression = parse_expression(text, names, str(scope.table.table))
+        except ValueError as error:
+            self._problem(path, str(error))
+            return None
+        scope.reads.update(expression.columns)
+        return expression
+
+    def _fields(
+        self, entries: Sequence[Any], path: YamlPath, scope: Scope, children: list[Node]
+    ) -> tuple[TreeField, ...]:
+        fields: list[TreeField] = []
+        for index, entry in enumerate(entries):
+            name = entry_name(entry)
+            place: YamlPath = (*path, index)
+            if isinstance(entry, str):
+                if self._column(scope, name, place) is not None:
+                    fields.append(Value(name, column(name)))
+                continue
+            found = self._field(name, entry[name], (*place, name), scope, children)
+            if found is not None:
+                fields.append(found)
+        return tuple(fields)
+
+    def _field(
+        self, name: str, spec: Any, path: YamlPath, scope: Scope, children: list[Node]
+    ) -> TreeField | None:
+        if isinstance(spec, ColumnField):
+            return self._column_field(name, spec, path, scope)
+        if isinstance(spec, SqlField):
+            expression = self._expression(spec.sql, scope, (*path, "sql"))
+            return None if expression is None else Value(name, expression)
+        if isinstance(spec, ObjectField):
+            return Nested(name, self._fields(spec.object, (*path, "object"), scope, children))
+        label = f"{scope.label}.{name}" if scope.label else name
+        if isinstance(spec, AggregateField):
+            return self._aggregate(name, spec, path, scope, children, label)
+        node = self._one_or_many(spec, path, scope, label)
+        if node is None:
+            return None
+        children.append(node)
+        return Child(name, node)
+
+    def _column_field(self, name: str, spec: ColumnField, path: YamlPath, scope: Scope) -> Value | None:
+        ddl = self._column(scope, spec.column, (*path, "column"))
+        if ddl is None:
+            return None
+        if spec.default is None:
+            return Value(name, column(spec.column))
+        if not types.holds(ddl, spec.default):
+            said = f"default {spec.default!r} does not fit {spec.column!r}, which is {ddl}"
+            self._problem((*path, "default"), said)
+        found = column(spec.column)
+        return Value(
+            name, Expression(("coalesce(", *found.parts, f", CAST({literal(spec.default)} AS {ddl}))"))
+        )
+
+    def _one_or_many(
+        self, spec: OneField | ManyField, path: YamlPath, parent: Scope, label: str
+    ) -> Node | None:
+        kind = "one" if isinstance(spec, OneField) else "many"
+        text = spec.one if isinstance(spec, OneField) else spec.many
+        node = self._node(kind, TableName.parse(text), (*path, kind), spec, path, parent, label)
+        if node is None:
+            return None
+        scope = node.scope
+        scope.where = self._expression(spec.where, scope, (*path, "where"))
+        if isinstance(spec, ManyField) and spec.values is not None:
+            node.plain = True
+            if self._column(scope, spec.values, (*path, "values")) is not None:
+                node.fields = (Value(spec.values, column(spec.values)),)
+        elif spec.fields is not None:
+            node.fields = self._fields(spec.fields, (*path, "fields"), scope, node.children)
+        if isinstance(spec, ManyField):
+            node.limit = spec.limit
+        node.unique = kind == "one" and set(scope.table.key) <= {this for this, _ in node.on}
+        self._order(node, spec.order_by, path)
+        return node
+
+    def _aggregate(
+        self, name: str, spec: AggregateField, path: YamlPath, parent: Scope, children: list[Node], label: str
+    ) -> Child | None:
+        table, of = spec.target
+        function = spec.function
+        kind = "collect" if function == "collect" else "aggregate"
+        node = self._node(kind, table, (*path, function), spec, path, parent, label)
+        if node is None:
+            return None
+        scope = node.scope
+        where = self._expression(spec.where, scope, (*path, "where"))
+        if of is not None:
+            ddl = self._column(scope, of, (*path, function))
+            wanted = None if ddl is None else types.unfit(function, ddl)
+            if wanted is not None:
+                self._problem((*path, function), f"{function} of {table}.{of}, which is {ddl}: {wanted}")
+        if kind == "collect":
+            scope.where, node.limit, node.plain = where, spec.limit, True
+            node.fields = (Value(name, column(of or "")),)
+            self._order(node, spec.order_by, path)
+        else:
+            same = next((other for other in children if _same_rows(other, node)), None)
+            if same is not None:
+                self._nodes -= 1
+                same.scope.reads |= scope.reads
+                if same.link is not None and node.link is not None:
+                    same.link.scope.reads |= node.link.scope.reads
+                node = same
+            node.measures.append(Measure(function, of, where))
+            if same is not None:
+                return Child(name, node, len(node.measures) - 1)
+        children.append(node)
+        return Child(name, node, 0)
+
+    def _node(
+        self, kind: str, name: TableName, at: YamlPath, spec: Any, path: YamlPath, parent: Scope, label: str
+    ) -> Node | None:
+        table = self._table(name, at)
+        self._nodes += 1
+        node_id = self._nodes
+        if table is None:
+            return None
+        scope = Scope(label, table)
+        if getattr(spec, "through", None) is None:
+            on = self._pairs(spec.on, (*path, "on"), scope, parent)
+            return Node(kind, node_id, parent, scope, on)
+        link = self._link(spec.through, (*path, "through"), scope, parent)
+        return None if link is None else Node(kind, node_id, parent, scope, (), link)
+
+    def _link(self, through: Through, path: YamlPath, far: Scope, parent: Scope) -> Link | None:
+        table = self._table(TableName.parse(through.table), (*path, "table"))
+        if table is None:
+            return None
+        scope = Scope(far.label, table)
+        on = self._pairs(through.on, (*path, "on"), scope, parent)
+        to = self._pairs(through.to, (*path, "to"), scope, far)
+        scope.where = self._expression(through.where, scope, (*path, "where"))
+        nowhere: list[Node] = []
+        fields = self._fields(through.fields or (), (*path, "fields"), scope, nowhere)
+        if nowhere:
+            self._problem((*path, "fields"), "fields of a link are its own columns, objects and sql only")
+        return Link(scope, on, to, fields)
+
+    def _pairs(self, conditions: Mapping[str, str], path: YamlPath, this: Scope, other: Scope) -> Pairs:
+        for mine, theirs in conditions.items():
+            place = (*path, mine)
+            left = self._column(this, mine, place, key=True)
+            right = self._column(other, theirs, place)
+            if left is not None and right is not None and not types.comparable(left, right):
+                self._problem(
+                    place,
+                    f"{this.table.table}.{mine} is {left} and {other.table.table}.{theirs} is {right}: "
+                    "they cannot be equal",
+                )
+        return tuple(conditions.items())
+
+    def _order(self, node: Node, texts: Sequence[str] | None, path: YamlPath) -> None:
+        order: list[OrderedColumn] = []
+        for index, text in enumerate(texts or ()):
+            wanted = parse_ordering(text)
+            place = (*path, "order_by", index)
+            ddl = self._column(node.scope, wanted.column, place)
+            if ddl is not None and not types.orderable(ddl):
+                self._problem(place, f"{wanted.column!r} is {ddl}, which has no order")
+            order.append(wanted)
+        taken = {wanted.column for wanted in order}
+        order += [OrderedColumn(name) for name in node.scope.table.key if name not in taken]
+        node.order = tuple(order)
+
+
+def _same_rows(one: Node, other: Node) -> bool:
+    """Whether two aggregates speak of the same rows, their own `where` apart."""
+    if one.kind != "aggregate" or one.scope.table.table != other.scope.table.table or one.on != other.on:
+        return False
+    if one.link is None or other.link is None:
+        return one.link is other.link
+    left, right = one.link, other.link
+    return (left.scope.table.table, left.on, left.to, left.scope.where) == (
+        right.scope.table.table, right.on, right.to, right.scope.where,
+    )  # fmt: skip
+
+
+def _key_fields(key: Sequence[str], fields: Sequence[TreeField]) -> tuple[str, ...]:
+    plain = {field.expression: field.name for field in reversed(fields) if isinstance(field, Value)}
+    names = tuple(plain.get(column(name), "") for name in key)
+    return names if all(names) else ()

@@ -1,0 +1,87 @@
+"""What the document language asks of Spark types: can they be compared, ordered, summed; does a default fit."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime
+from typing import Final
+
+_INTEGERS: Final = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "INTEGER": 32, "BIGINT": 64}
+_FLOATING: Final = frozenset({"FLOAT", "DOUBLE", "REAL"})
+_WORD: Final = re.compile(r"\w+")
+
+
+def base(ddl: str) -> str:
+    """The type's first word: ``DECIMAL(12,2)`` is ``DECIMAL``."""
+    found = _WORD.match(ddl.strip())
+    return found[0].upper() if found else ""
+
+
+def is_integer(ddl: str) -> bool:
+    """Whether values are whole numbers of a fixed width."""
+    return base(ddl) in _INTEGERS
+
+
+def is_floating(ddl: str) -> bool:
+    """Whether sums depend on the order of their terms."""
+    return base(ddl) in _FLOATING
+
+
+def is_numeric(ddl: str) -> bool:
+    """Whether values can be added up."""
+    return base(ddl) in {*_INTEGERS, *_FLOATING, "DECIMAL", "NUMERIC"}
+
+
+def orderable(ddl: str) -> bool:
+    """Whether values can be compared by less and greater."""
+    return not re.search(r"\b(?:MAP|VARIANT)\b", ddl.upper())
+
+
+def comparable(left: str, right: str) -> bool:
+    """Whether values of both types can be equal. Numbers of all kinds can; otherwise the types must be the same."""
+    if not (orderable(left) and orderable(right)):
+        return False
+    if is_numeric(left) and is_numeric(right):
+        return True
+    moments = {"DATE", "TIMESTAMP", "TIMESTAMP_NTZ"}
+    if base(left) in moments and base(right) in moments:
+        return base(left) == base(right)
+    return re.sub(r"\s", "", left.upper()) == re.sub(r"\s", "", right.upper())
+
+
+def unfit(function: str, ddl: str) -> str | None:
+    """Why an aggregate cannot be taken of a type; None where it can."""
+    if function in {"sum", "avg"} and not is_numeric(ddl):
+        if base(ddl) == "STRING":
+            return "not a number; for numeric without precision set its type, e.g. silver: {types: {…: decimal(38,9)}}"
+        return "not a number"
+    if function in {"min", "max", "count_distinct"} and not orderable(ddl):
+        return "has no order" if function != "count_distinct" else "cannot be compared"
+    return None
+
+
+def holds(ddl: str, value: str | float) -> bool:
+    """Whether a default of the document file is a value of a type."""
+    kind = base(ddl)
+    if kind == "BOOLEAN":
+        return isinstance(value, bool)
+    if isinstance(value, bool):
+        return False
+    if kind in _INTEGERS:
+        limit = 1 << (_INTEGERS[kind] - 1)
+        return isinstance(value, int) and -limit <= value < limit
+    if is_numeric(ddl):
+        return isinstance(value, int | float)
+    if not isinstance(value, str):
+        return False
+    if kind in {"DATE", "TIMESTAMP", "TIMESTAMP_NTZ"}:
+        return _is_moment(kind, value)
+    return kind == "STRING"
+
+
+def _is_moment(kind: str, text: str) -> bool:
+    try:
+        (date if kind == "DATE" else datetime).fromisoformat(text)
+    except ValueError:
+        return False
+    return True

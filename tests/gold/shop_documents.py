@@ -1,0 +1,102 @@
+"""Documents over the test shop, and what their SQL means in Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gold.documents import Document, parse_document
+from gold.yaml_source import parse_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CUSTOMER: Final = """\
+document: customer
+root: public.customers
+where: "deleted_at is null"
+fields:
+  - id
+  - email: {sql: "lower(trim(email))"}
+  - tier: {column: tier, default: free}
+  - account: {object: [created_at, balance, {home: {one: public.addresses, on: {id: billing_id}, fields: [city]}}]}
+  - country: {one: public.countries, on: {id: country_id}, fields: [code, name]}
+  - billing: {one: public.addresses, on: {id: billing_id}, fields: [city,
+      {country: {one: public.countries, on: {id: country_id}, fields: [code]}}]}
+  - shipping: {one: public.addresses, on: {id: shipping_id}, fields: [city]}
+  - referrer: {one: public.customers, on: {id: referred_by}, fields: [id, {mail: {column: email}}]}
+  - referred: {many: public.customers, on: {referred_by: id}, where: "deleted_at is null", values: id}
+  - orders:
+      many: public.orders
+      on: {customer_id: id}
+      where: "status <> 'cancelled'"
+      order_by: [placed_at desc]
+      limit: 3
+      fields:
+        - id
+        - total
+        - items:
+            many: public.order_items
+            on: {order_id: id}
+            fields:
+              - sku
+              - qty
+              - product: {one: public.products, on: {id: product_id}, fields: [name, price, launched]}
+              - parcels: {many: logistics.parcels, on: {order_id: order_id, line: line}, order_by: [weight desc],
+                          fields: [carrier, weight]}
+        - pieces: {sum: public.order_items.qty, on: {order_id: id}}
+  - first_order: {one: public.orders, on: {customer_id: id}, order_by: [placed_at nulls first], fields: [id, status]}
+  - tags:
+      many: public.tags
+      through: {table: public.customer_tags, on: {customer_id: id}, to: {tag_id: id}, where: active, fields: [added_at]}
+      where: "name <> 'old'"
+      order_by: [name]
+      fields: [id, name]
+  - tag_names: {many: public.tags, values: name,
+                through: {table: public.customer_tags, on: {customer_id: id}, to: {tag_id: id}}}
+  - order_count: {count: public.orders, on: {customer_id: id}}
+  - paid_total: {sum: public.orders.total, on: {customer_id: id}, where: "status = 'paid'"}
+  - average_order: {avg: public.orders.total, on: {customer_id: id}}
+  - last_order: {max: public.orders.placed_at, on: {customer_id: id}}
+  - statuses: {count_distinct: public.orders.status, on: {customer_id: id}}
+  - placements: {collect: public.orders.placed_at, on: {customer_id: id}, order_by: [placed_at desc]}
+  - tag_count: {count_distinct: public.tags.name,
+                through: {table: public.customer_tags, on: {customer_id: id}, to: {tag_id: id}}}
+"""
+
+PARCEL_LINE: Final = """\
+document: parcel_line
+root: public.order_items
+fields:
+  - number: {column: line}
+  - order_id
+  - weight: {sum: logistics.parcels.weight, on: {order_id: order_id, line: line}}
+  - mean: {avg: logistics.parcels.weight, on: {order_id: order_id, line: line}}
+  - order: {one: public.orders, on: {id: order_id}, fields: [status,
+      {customer: {one: public.customers, on: {id: customer_id}, fields: [email]}}]}
+"""
+
+COUNTRY: Final = """\
+document: country
+root: public.countries
+where: "code <> 'IT'"
+fields:
+  - name
+  - people: {many: public.customers, on: {country_id: id}, fields: [email,
+      {bought: {many: public.orders, on: {customer_id: id}, where: "status = 'paid'", values: total}}]}
+"""
+
+SNIPPETS: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
+    "deleted_at is null": lambda row: row["deleted_at"] is None,
+    "lower(trim(email))": lambda row: None if row["email"] is None else row["email"].strip().lower(),
+    "status <> 'cancelled'": lambda row: row["status"] is not None and row["status"] != "cancelled",
+    "status = 'paid'": lambda row: row["status"] == "paid",
+    "active": lambda row: row["active"],
+    "name <> 'old'": lambda row: row["name"] is not None and row["name"] != "old",
+    "code <> 'IT'": lambda row: row["code"] is not None and row["code"] != "IT",
+}
+
+
+def document(text: str) -> Document:
+    """A definition as if read from a file."""
+    return parse_document(parse_yaml(text, Path("document.yml")))
