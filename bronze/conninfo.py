@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PINNED: Final = {
     "TimeZone": "UTC",
-    "DateStyle": "ISO",
+    "DateStyle": "ISO,MDY",
     "IntervalStyle": "iso_8601",
     "extra_float_digits": "3",
     "bytea_output": "hex",

@@ -197,7 +197,7 @@ def _slot(server: _Server, slot: SlotState | None, source: SourceSettings) -> It
     if slot.active_pid is not None:
         yield Finding(
             "info", "slot-in-use", subject,
-            f"backend {slot.active_pid} reads it: this pipeline, if it runs; a second is refused",
+            f"backend {slot.active_pid} reads it; a second start would be refused",
         )  # fmt: skip
     quarter = (server.wal_keep << 20) // 4
     low = slot.safe_wal_size is not None and slot.safe_wal_size < min(_LOW_WAL_BYTES, quarter)
@@ -205,6 +205,6 @@ def _slot(server: _Server, slot: SlotState | None, source: SourceSettings) -> It
         left = "nothing" if not slot.safe_wal_size else f"{slot.safe_wal_size / 1e6:,.0f} MB"
         yield Finding(
             "warning", "slot-at-risk", subject,
-            f"its wal_status is {slot.wal_status}, {left} may still be written before the server gives it up",
+            f"wal_status is {slot.wal_status}; {left} may be written until the server gives it up",
             "start the pipeline; ALTER SYSTEM SET max_slot_wal_keep_size = '<more>'; SELECT pg_reload_conf();",
         )  # fmt: skip

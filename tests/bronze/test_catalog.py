@@ -1,0 +1,513 @@
+"""The catalog of real servers: selection, shapes, types, keys, problems."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from bronze.catalog import SourceTable, describe_relation, select_tables, skipped_relations
+from bronze.errors import ConfigurationError
+from bronze.identifiers import TableName
+from bronze.lsn import ZERO
+from bronze.server import connect
+from bronze.settings import SourceSettings
+from bronze.shapes import PgType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def source(dsn: str, **values: object) -> SourceSettings:
+    return SourceSettings.model_validate({"dsn": dsn, "slot": "smelt", "publication": "smelt_pub", **values})
+
+
+def run(dsn: str, sql: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(sql.encode())
+
+
+def tables(dsn: str, **values: object) -> dict[str, SourceTable]:
+    settings = source(dsn, **values)
+    with connect(settings) as connection:
+        return {str(table.table): table for table in select_tables(connection, settings)}
+
+
+def problems(table: SourceTable) -> list[str]:
+    return [problem.code for problem in table.problems]
+
+
+@pytest.fixture(params=[16, 18])
+def dsn(request: pytest.FixtureRequest) -> str:
+    """A fresh database on each version."""
+    name = "database" if request.param == 16 else "database18"
+    value: str = request.getfixturevalue(name)
+    return value
+
+
+@pytest.fixture
+def role(dsn: str) -> Iterator[tuple[str, str]]:
+    """A login role without privileges: its name and DSN."""
+    name = f"r_{psycopg.conninfo.conninfo_to_dict(dsn)['dbname']}"
+    run(dsn, f"CREATE ROLE {name} LOGIN")
+    yield name, psycopg.conninfo.make_conninfo(dsn, user=name)
+    run(dsn, f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+def base(name: str, oid: int, typmod: int = -1) -> PgType:
+    return PgType(kind="base", name=name, oid=oid, typmod=typmod)
+
+
+def test_a_table_is_described_as_pgoutput_announces_it(dsn: str) -> None:
+    run(dsn, """
+        CREATE TABLE orders (gone int, id bigint, "Total" numeric(12,2) NOT NULL, note varchar(20),
+                             double int GENERATED ALWAYS AS (1 + 1) STORED, PRIMARY KEY (id));
+        ALTER TABLE orders DROP COLUMN gone;
+    """)  # fmt: skip
+    relation = tables(dsn)["public.orders"].relation
+    assert [
+        (each.name, each.attnum, each.type_text, each.not_null, each.in_identity) for each in relation.columns
+    ] == [
+        ("id", 2, "bigint", True, True),
+        ("Total", 3, "numeric(12,2)", True, False),
+        ("note", 4, "character varying(20)", False, False),
+    ]
+    assert relation.columns[1].type == base("numeric", 1700, ((12 << 16) | 2) + 4)
+    assert relation.key == ("id",)
+    assert (relation.replica_identity, relation.from_lsn) == ("d", ZERO)
+
+
+def test_columns_of_a_key_stand_in_the_order_of_its_index(dsn: str) -> None:
+    run(dsn, "CREATE TABLE t (a int, b int, c int, PRIMARY KEY (c, a) INCLUDE (b))")
+    assert tables(dsn)["public.t"].relation.key == ("c", "a")
+
+
+def test_composed_types_are_resolved_to_the_bottom(dsn: str) -> None:
+    run(dsn, """
+        CREATE TYPE mood AS ENUM ('sad', 'happy');
+        ALTER TYPE mood ADD VALUE 'ok' BEFORE 'happy';
+        CREATE DOMAIN amount AS numeric(10,2) CHECK (VALUE > 0);
+        CREATE DOMAIN amounts AS amount[];
+        CREATE TYPE pair AS (gone int, low amount, moods mood[]);
+        ALTER TYPE pair DROP ATTRIBUTE gone;
+        CREATE TABLE other (x int, y text);
+        CREATE TYPE span AS RANGE (subtype = timestamptz);
+        CREATE TABLE t (id int PRIMARY KEY, m mood, a amounts, p pair[], o other, n numeric(5,2)[], neg numeric(3,-2),
+                        r span, mr int8multirange, v int2vector, ov oidvector, b box[]);
+    """)  # fmt: skip
+    trees = {each.name: each.type for each in tables(dsn, tables=["public.t"])["public.t"].relation.columns}
+    assert trees["m"].labels == ("sad", "ok", "happy")
+    assert (trees["m"].kind, trees["m"].schema) == ("enum", "public")
+    amounts = trees["a"]
+    assert amounts.kind == "domain"
+    array = amounts.element
+    assert array is not None
+    assert array.kind == "array"
+    assert array.element is not None
+    assert array.element.kind == "domain"
+    assert array.element.name == "amount"
+    assert array.element.element == base("numeric", 1700, ((10 << 16) | 2) + 4)
+    pair = trees["p"].element
+    assert pair is not None
+    assert pair.kind == "composite"
+    assert [name for name, _ in pair.fields] == ["low", "moods"]
+    assert pair.fields[0][1] == array.element
+    assert pair.fields[1][1].element == trees["m"]
+    assert trees["o"].fields == (("x", base("int4", 23)), ("y", base("text", 25)))
+    assert trees["n"].element == base("numeric", 1700, ((5 << 16) | 2) + 4)
+    assert trees["neg"].typmod == ((3 << 16) | (-2 & 0x7FF)) + 4
+    assert (trees["r"].kind, trees["r"].element) == ("range", base("timestamptz", 1184))
+    assert (trees["mr"].kind, trees["mr"].element) == ("multirange", base("int8", 20))
+    assert trees["v"] == base("int2vector", 22)
+    assert trees["ov"] == base("oidvector", 30)
+    assert (trees["b"].kind, trees["b"].delimiter) == ("array", ";")
+    for tree in trees.values():
+        assert PgType.from_json(tree.to_json()) == tree
+
+
+def test_the_row_type_of_a_partitioned_table_and_types_of_extensions(dsn: str) -> None:
+    run(dsn, """
+        CREATE SCHEMA ext;
+        CREATE TYPE ext.nothing AS ();
+        CREATE TABLE t (id int PRIMARY KEY, n ext.nothing, names name[], c "char", j jsonb[]);
+    """)  # fmt: skip
+    trees = {each.name: each.type for each in tables(dsn)["public.t"].relation.columns}
+    assert (trees["n"].schema, trees["n"].fields) == ("ext", ())
+    assert trees["names"].element == base("name", 19)
+    assert trees["c"] == base("char", 18)
+    assert trees["j"].element == base("jsonb", 3802)
+
+
+def test_patterns_select_and_exclude_by_schema_and_name_case_kept(dsn: str) -> None:
+    run(dsn, """
+        CREATE SCHEMA sales;
+        CREATE TABLE sales.orders (id int PRIMARY KEY);
+        CREATE TABLE public.orders (id int PRIMARY KEY);
+        CREATE TABLE public."Orders 2" (id int PRIMARY KEY);
+        CREATE TABLE public.audit_log (id int PRIMARY KEY);
+    """)  # fmt: skip
+    assert list(tables(dsn)) == ["public.Orders 2", "public.audit_log", "public.orders"]
+    assert list(tables(dsn, tables=["*.orders"])) == ["public.orders", "sales.orders"]
+    assert list(tables(dsn, tables=["public.*"], exclude=["public.audit_*", "public.O*"])) == [
+        "public.orders"
+    ]
+    assert list(tables(dsn, tables=["public.nothing"])) == []
+
+
+def test_partitions_belong_to_their_root_and_children_of_inheritance_to_themselves(dsn: str) -> None:
+    run(dsn, """
+        CREATE TABLE events (day date, id int, PRIMARY KEY (day, id)) PARTITION BY RANGE (day);
+        CREATE TABLE events_2024 PARTITION OF events FOR VALUES FROM ('2024-01-01') TO ('2025-01-01')
+            PARTITION BY LIST (id);
+        CREATE TABLE events_2024_1 PARTITION OF events_2024 FOR VALUES IN (1);
+        CREATE TABLE events_2025 PARTITION OF events FOR VALUES FROM ('2025-01-01') TO ('2026-01-01');
+        INSERT INTO events SELECT date '2025-01-01', g FROM generate_series(1, 1000) g;
+        CREATE TABLE parent (id int PRIMARY KEY);
+        CREATE TABLE child (PRIMARY KEY (id)) INHERITS (parent);
+        ANALYZE events;
+    """)  # fmt: skip
+    found = tables(dsn)
+    assert list(found) == ["public.child", "public.events", "public.parent"]
+    events = found["public.events"]
+    assert events.kind == "p"
+    assert events.partitions == (TableName("public", "events_2024_1"), TableName("public", "events_2025"))
+    assert events.problem is None
+    assert events.rows_estimate == 1000
+    assert events.pages >= 4
+    assert events.bytes >= events.pages * 8192
+
+
+def test_what_has_no_rows_of_its_own_in_the_log_is_skipped_with_a_word(dsn: str) -> None:
+    run(dsn, """
+        CREATE TABLE t (id int PRIMARY KEY);
+        CREATE VIEW v AS SELECT 1 AS one;
+        CREATE MATERIALIZED VIEW m AS SELECT 1 AS one;
+        CREATE UNLOGGED TABLE u (id int PRIMARY KEY);
+        CREATE TABLE p (id int PRIMARY KEY) PARTITION BY LIST (id);
+        CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
+    """)  # fmt: skip
+    assert list(tables(dsn)) == ["public.p", "public.t"]
+    settings = source(dsn)
+    exact = source(dsn, tables=["public.p1"])
+    with connect(settings) as connection:
+        skipped = {each.table.name: each.reason for each in skipped_relations(connection, settings)}
+        assert sorted(skipped) == ["m", "u", "v"]
+        assert "unlogged" in skipped["u"]
+        assert [each.table.name for each in skipped_relations(connection, exact)] == ["p1"]
+        assert select_tables(connection, exact) == []
+
+
+def test_a_table_without_a_key_is_a_problem_whose_remedy_names_an_index_that_would_do(dsn: str) -> None:
+    run(dsn, """
+        CREATE TABLE bare (a int, b int);
+        CREATE TABLE has_index (a int NOT NULL, b int);
+        CREATE UNIQUE INDEX would_do ON has_index (a);
+        CREATE TABLE nullable (a int UNIQUE);
+        CREATE TABLE partial (a int NOT NULL);
+        CREATE UNIQUE INDEX partial_index ON partial (a) WHERE a > 0;
+    """)  # fmt: skip
+    found = tables(dsn)
+    for table in found.values():
+        assert problems(table) == ["table-without-key"]
+        assert table.relation.key == ()
+        assert str(table.table) in str(table.problem)
+    remedies = {name: str(table.problems[0].remedy) for name, table in found.items()}
+    assert (
+        'ALTER TABLE "public"."has_index" REPLICA IDENTITY USING INDEX "would_do";'
+        in remedies["public.has_index"]
+    )
+    for name in ("public.bare", "public.nullable", "public.partial"):
+        assert "ADD PRIMARY KEY" in remedies[name]
+        assert "USING INDEX" not in remedies[name]
+
+
+def test_every_cure_that_is_named_cures(dsn: str) -> None:
+    run(dsn, """
+        CREATE TABLE index_only (a int NOT NULL, b int);
+        CREATE UNIQUE INDEX its_index ON index_only (a);
+        CREATE TABLE nothing (a int PRIMARY KEY);
+        ALTER TABLE nothing REPLICA IDENTITY NOTHING;
+        CREATE TABLE deferred (a int PRIMARY KEY DEFERRABLE, b int);
+        CREATE TABLE overridden (a int PRIMARY KEY, b int NOT NULL, c int NOT NULL);
+        CREATE UNIQUE INDEX by_b ON overridden (b, c);
+        CREATE TABLE lost_index (a int, b int NOT NULL);
+        CREATE UNIQUE INDEX lost ON lost_index (b);
+        ALTER TABLE lost_index REPLICA IDENTITY USING INDEX lost;
+        DROP INDEX lost;
+        ALTER TABLE lost_index ADD PRIMARY KEY (a);
+    """)  # fmt: skip
+    keys = {"public.overridden": ["b"]}
+    before = tables(dsn, keys=keys)
+    assert {name: problems(table) for name, table in before.items()} == {
+        "public.index_only": ["table-without-key"],
+        "public.nothing": ["replica-identity-nothing"],
+        "public.deferred": ["replica-identity-missing"],
+        "public.overridden": ["key-not-in-identity"],
+        "public.lost_index": ["replica-identity-missing"],
+    }
+    for table in before.values():
+        assert table.problem is not None
+        assert table.problem.remedy is not None
+        run(dsn, table.problem.remedy.partition(";")[0])
+    after = tables(dsn, keys=keys)
+    assert [table.problem for table in after.values()] == [None] * 5
+    assert after["public.index_only"].relation.key == ("a",)
+    assert after["public.overridden"].relation.key == ("b",)
+    assert after["public.deferred"].relation.replica_identity == "f"
+
+
+def test_what_is_called_a_problem_of_identity_is_what_postgresql_refuses(dsn: str) -> None:
+    """The point of these problems: once published, the application's own UPDATE fails."""
+    run(dsn, """
+        CREATE TABLE bare (a int);
+        CREATE TABLE nothing (a int PRIMARY KEY);
+        ALTER TABLE nothing REPLICA IDENTITY NOTHING;
+        CREATE TABLE deferred (a int PRIMARY KEY DEFERRABLE);
+        CREATE TABLE fine (a int PRIMARY KEY);
+        CREATE TABLE complete (a int);
+        ALTER TABLE complete REPLICA IDENTITY FULL;
+        INSERT INTO bare VALUES (1);
+        INSERT INTO nothing VALUES (1);
+        INSERT INTO deferred VALUES (1);
+        CREATE PUBLICATION all_of_it FOR ALL TABLES;
+    """)  # fmt: skip
+    for name, table in tables(dsn).items():
+        refused = False
+        try:
+            run(dsn, f"UPDATE {name} SET a = 2")
+        except psycopg.errors.ObjectNotInPrerequisiteState:
+            refused = True
+        no_identity = table.relation.replica_identity != "f" and bool(table.problems)
+        assert refused == no_identity, name
+
+
+def test_a_key_override_wins_over_the_primary_key_where_old_rows_carry_it(dsn: str) -> None:
+    run(dsn, """
+        CREATE TABLE events (id int PRIMARY KEY, tenant int NOT NULL, code text);
+        ALTER TABLE events REPLICA IDENTITY FULL;
+        CREATE TABLE bare (a int, b int);
+        ALTER TABLE bare REPLICA IDENTITY FULL;
+        CREATE TABLE two (a int, b int, c int, PRIMARY KEY (a, b));
+    """)  # fmt: skip
+    keys = {"public.events": ["tenant", "code"], '"public"."bare"': ["a"], "public.two": ["b"]}
+    found = tables(dsn, keys=keys)
+    assert [table.problem for table in found.values()] == [None] * 3
+    assert found["public.events"].relation.key == ("tenant", "code")
+    assert found["public.bare"].relation.key == ("a",)
+    assert found["public.two"].relation.key == ("b",)
+    assert all(column.in_identity for column in found["public.events"].relation.columns)
+
+
+def test_a_key_override_must_name_columns_that_exist(dsn: str) -> None:
+    run(dsn, "CREATE TABLE t (id int PRIMARY KEY, g int GENERATED ALWAYS AS (1) STORED)")
+    for columns in (["idd"], ["id", "g"]):
+        table = tables(dsn, keys={"public.t": columns})["public.t"]
+        assert problems(table) == ["key-column-unknown"]
+        assert columns[-1] in str(table.problem)
+    with pytest.raises(ConfigurationError) as caught:
+        tables(dsn, keys={"t": ["id"]})
+    assert caught.value.code == "key-table-invalid"
+
+
+def test_a_primary_key_that_old_rows_do_not_carry_gives_way_to_the_identity_index(dsn: str) -> None:
+    run(dsn, """
+        CREATE TABLE t (id int PRIMARY KEY, code text NOT NULL, part int NOT NULL);
+        CREATE UNIQUE INDEX by_code ON t (code, part);
+        ALTER TABLE t REPLICA IDENTITY USING INDEX by_code;
+        CREATE TABLE u (id int PRIMARY KEY, code text NOT NULL);
+        CREATE UNIQUE INDEX u_code ON u (code, id);
+        ALTER TABLE u REPLICA IDENTITY USING INDEX u_code;
+    """)  # fmt: skip
+    found = tables(dsn)
+    assert found["public.t"].relation.key == ("code", "part")
+    assert [column.in_identity for column in found["public.t"].relation.columns] == [False, True, True]
+    assert found["public.u"].relation.key == ("id",)
+    assert [table.problem for table in found.values()] == [None, None]
+
+
+def test_the_identity_of_each_partition_counts_not_that_of_the_root(dsn: str) -> None:
+    run(dsn, """
+        CREATE TABLE ok (a int, PRIMARY KEY (a)) PARTITION BY LIST (a);
+        CREATE TABLE ok1 PARTITION OF ok FOR VALUES IN (1);
+        ALTER TABLE ok1 REPLICA IDENTITY FULL;
+        CREATE TABLE bad (a int, b text, PRIMARY KEY (a)) PARTITION BY LIST (a);
+        CREATE TABLE bad1 PARTITION OF bad FOR VALUES IN (1);
+        CREATE TABLE bad2 PARTITION OF bad FOR VALUES IN (2);
+        ALTER TABLE bad2 REPLICA IDENTITY NOTHING;
+        CREATE TABLE keyless (a int) PARTITION BY LIST (a);
+        CREATE TABLE keyless1 PARTITION OF keyless FOR VALUES IN (1);
+        ALTER TABLE keyless REPLICA IDENTITY FULL;
+    """)  # fmt: skip
+    found = tables(dsn, keys={"public.keyless": ["a"]})
+    assert found["public.ok"].problem is None
+    assert problems(found["public.bad"]) == ["replica-identity-nothing"]
+    assert "public.bad2" in found["public.bad"].problems[0].message
+    assert problems(found["public.keyless"]) == ["replica-identity-missing"]
+    assert (
+        found["public.keyless"].problems[0].remedy == 'ALTER TABLE "public"."keyless1" REPLICA IDENTITY FULL;'
+    )
+
+
+def test_an_unlogged_partition_is_a_problem_of_its_root(dsn: str) -> None:
+    run(dsn, """
+        CREATE TABLE p (a int PRIMARY KEY) PARTITION BY LIST (a);
+        CREATE UNLOGGED TABLE p1 PARTITION OF p FOR VALUES IN (1);
+    """)  # fmt: skip
+    assert problems(tables(dsn)["public.p"]) == ["partition-not-logged"]
+
+
+def test_columns_that_differ_only_in_case_or_are_ours_are_problems(dsn: str) -> None:
+    run(dsn, """
+        CREATE TABLE cases (id int PRIMARY KEY, name text, "Name" text);
+        CREATE TABLE ours (id int PRIMARY KEY, "_Commit_LSN" text);
+        CREATE TABLE deltas (id int PRIMARY KEY, _change_type text);
+    """)  # fmt: skip
+    found = tables(dsn)
+    assert problems(found["public.cases"]) == ["columns-differ-only-in-case"]
+    assert problems(found["public.ours"]) == ["column-name-reserved"]
+    assert problems(found["public.deltas"]) == ["column-name-reserved"]
+
+
+def test_tables_that_want_one_silver_name_are_all_problems(dsn: str) -> None:
+    run(dsn, """
+        CREATE SCHEMA a;
+        CREATE TABLE a.b (id int PRIMARY KEY);
+        CREATE TABLE public."A__b" (id int PRIMARY KEY);
+        CREATE TABLE public.other (id int PRIMARY KEY);
+    """)  # fmt: skip
+    found = tables(dsn, tables=["*.*"])
+    assert problems(found["a.b"]) == problems(found["public.A__b"]) == ["silver-name-clash"]
+    assert "public.A__b" in found["a.b"].problems[0].message
+    assert found["public.other"].problem is None
+    assert tables(dsn, tables=["*.*"], exclude=["a.*"])["public.A__b"].problem is None
+
+
+def test_missing_privileges_are_problems_with_the_grant(dsn: str, role: tuple[str, str]) -> None:
+    name, theirs = role
+    run(
+        dsn,
+        "CREATE SCHEMA shut; CREATE TABLE shut.t (id int PRIMARY KEY); CREATE TABLE t (id int PRIMARY KEY)",
+    )
+    found = tables(theirs, tables=["*.*"])
+    assert problems(found["public.t"]) == ["table-privilege"]
+    assert problems(found["shut.t"]) == ["schema-privilege", "table-privilege"]
+    assert not found["public.t"].owned
+    for table in found.values():
+        for problem in table.problems:
+            grant = str(problem.remedy).partition(": ")[2]
+            assert f'TO "{name}"' in grant
+            run(dsn, grant)
+    assert [table.problem for table in tables(theirs, tables=["*.*"]).values()] == [None, None]
+
+
+def test_row_level_security_is_a_problem_only_for_whom_it_applies(dsn: str, role: tuple[str, str]) -> None:
+    name, theirs = role
+    run(dsn, f"""
+        CREATE TABLE t (id int PRIMARY KEY);
+        CREATE TABLE p (id int PRIMARY KEY) PARTITION BY LIST (id);
+        CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
+        ALTER TABLE t ENABLE ROW LEVEL SECURITY;
+        ALTER TABLE p1 ENABLE ROW LEVEL SECURITY;
+        GRANT SELECT ON ALL TABLES IN SCHEMA public TO {name};
+    """)  # fmt: skip
+    for table in tables(theirs).values():
+        assert problems(table) == ["row-level-security"]
+        assert f'ALTER ROLE "{name}" BYPASSRLS' in str(table.problem)
+    assert [table.problem for table in tables(dsn).values()] == [None, None]
+    run(dsn, f"ALTER ROLE {name} BYPASSRLS")
+    assert [table.problem for table in tables(theirs).values()] == [None, None]
+
+
+def test_a_copy_that_a_policy_would_filter_fails_instead(dsn: str, role: tuple[str, str]) -> None:
+    name, theirs = role
+    run(dsn, f"CREATE TABLE t (id int PRIMARY KEY); ALTER TABLE t ENABLE ROW LEVEL SECURITY; "
+             f"GRANT SELECT ON t TO {name}")  # fmt: skip
+    with connect(source(theirs)) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute("SELECT * FROM public.t")
+
+
+def test_a_column_list_of_the_publication_holds(dsn: str) -> None:
+    run(dsn, """
+        CREATE TABLE t (id int PRIMARY KEY, kept text, left_out text);
+        CREATE TABLE without_key (id int PRIMARY KEY, kept text);
+        CREATE PUBLICATION smelt_pub FOR TABLE t (id, kept), without_key (kept) WITH (publish = 'insert');
+    """)  # fmt: skip
+    found = tables(dsn)
+    assert [column.name for column in found["public.t"].relation.columns] == ["id", "kept"]
+    assert found["public.t"].problem is None
+    assert problems(found["public.without_key"]) == ["publication-column-list"]
+
+
+def test_a_row_filter_of_the_publication_is_a_problem(dsn: str) -> None:
+    run(dsn, "CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION smelt_pub FOR TABLE t WHERE (id > 5)")
+    table = tables(dsn)["public.t"]
+    assert problems(table) == ["publication-row-filter"]
+    assert "(id > 5)" in table.problems[0].message
+    for statement in str(table.problems[0].remedy).partition(" (")[0].split("; "):
+        run(dsn, statement)
+    assert tables(dsn)["public.t"].problem is None
+
+
+def test_generated_columns_are_left_out_unless_the_publication_carries_them(database18: str) -> None:
+    run(database18, """
+        CREATE TABLE t (id int PRIMARY KEY, s int GENERATED ALWAYS AS (id * 2) STORED,
+                        v int GENERATED ALWAYS AS (id * 3) VIRTUAL);
+        CREATE TABLE listed (id int PRIMARY KEY, s int GENERATED ALWAYS AS (id * 2) STORED);
+    """)  # fmt: skip
+    names = [column.name for column in tables(database18)["public.t"].relation.columns]
+    assert names == ["id"]
+    run(
+        database18,
+        "CREATE PUBLICATION smelt_pub FOR TABLE t, listed (id, s) WITH (publish_generated_columns = none)",
+    )
+    found = tables(database18)
+    assert [column.name for column in found["public.t"].relation.columns] == ["id"]
+    assert [column.name for column in found["public.listed"].relation.columns] == ["id", "s"]
+    run(database18, "ALTER PUBLICATION smelt_pub SET (publish_generated_columns = stored)")
+    found = tables(database18)
+    assert [column.name for column in found["public.t"].relation.columns] == ["id", "s"]
+
+
+def test_one_relation_is_described_as_all_are(dsn: str) -> None:
+    run(dsn, """
+        CREATE TABLE t (id int PRIMARY KEY, kept text, left_out text);
+        CREATE VIEW v AS SELECT 1 AS one;
+        CREATE TABLE p (id int PRIMARY KEY) PARTITION BY LIST (id);
+        CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
+        CREATE PUBLICATION smelt_pub FOR TABLE t (id, kept);
+    """)  # fmt: skip
+    settings = source(dsn)
+    with connect(settings) as connection:
+        for table in select_tables(connection, settings):
+            described = describe_relation(connection, table.relation.relation_id, {}, settings.publication)
+            assert described == table.relation
+        row = connection.execute("SELECT 'public.t'::regclass::oid, 'public.v'::regclass::oid").fetchone()
+        assert row is not None
+        whole = describe_relation(connection, row[0], {"public.t": ["kept"]})
+        assert whole is not None
+        assert [column.name for column in whole.columns] == ["id", "kept", "left_out"]
+        assert whole.key == ("kept",)
+        assert describe_relation(connection, row[1], {}) is None
+        assert describe_relation(connection, 4_000_000_000, {}) is None
+
+
+def test_a_locked_table_does_not_hold_the_catalog_up(dsn: str) -> None:
+    run(dsn, "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 5000); ANALYZE t")
+    with psycopg.connect(dsn) as holder:
+        holder.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+        found = tables(dsn)["public.t"]
+        holder.rollback()
+    assert (found.rows_estimate, found.problem) == (5000, None)
+    assert found.pages > 10
+
+
+def test_names_of_any_spelling_pass(dsn: str) -> None:
+    run(dsn, """
+        CREATE SCHEMA "we""ird.schema";
+        CREATE TABLE "we""ird.schema"."ta ble;--" ("co""l" int PRIMARY KEY, "äöü 漢字" text);
+    """)  # fmt: skip
+    [table] = tables(dsn, tables=["*.*"]).values()
+    assert table.table == TableName('we"ird.schema', "ta ble;--")
+    assert table.relation.key == ('co"l',)
+    assert table.problem is None

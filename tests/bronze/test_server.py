@@ -1,0 +1,435 @@
+"""Connections to real servers: pinned settings, identity, and every way a connection can fail."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg import pq
+
+from bronze import server
+from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
+from bronze.server import (
+    connect,
+    conninfo,
+    describe,
+    identify,
+    pin,
+    replication_conninfo,
+    translate,
+    translate_failed_connection,
+    translate_result,
+)
+from bronze.settings import SourceSettings
+from pipelines.embedded import EmbeddedServer, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PASSWORD = "op3n-s3same"
+HBA = """
+local all all trust
+host all postgres 127.0.0.1/32 trust
+host all guest 127.0.0.1/32 scram-sha-256
+host all sleeper 127.0.0.1/32 trust
+host all unknown 127.0.0.1/32 trust
+hostssl all encrypted 127.0.0.1/32 trust
+"""
+
+
+def source(dsn: str | None = None, **values: object) -> SourceSettings:
+    return SourceSettings.model_validate({"dsn": dsn, "slot": "smelt", "publication": "smelt_pub", **values})
+
+
+def failure(settings: SourceSettings) -> SmeltError:
+    with pytest.raises(SmeltError) as caught:
+        connect(settings)
+    assert PASSWORD not in str(caught.value)
+    assert caught.value.remedy
+    return caught.value
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[EmbeddedServer]:
+    """A server with passwords, few connections, a locked database."""
+    with EmbeddedServer(settings={"max_connections": "8", "superuser_reserved_connections": "3",
+                                  "max_wal_senders": "2"}) as guarded:  # fmt: skip
+        with psycopg.connect(guarded.dsn(), autocommit=True) as connection:
+            connection.execute(f"CREATE ROLE guest LOGIN PASSWORD '{PASSWORD}'")
+            connection.execute("CREATE ROLE sleeper")
+            connection.execute("CREATE ROLE encrypted LOGIN")
+            connection.execute("CREATE DATABASE locked")
+            connection.execute("REVOKE CONNECT ON DATABASE locked FROM PUBLIC")
+            (guarded.data / "pg_hba.conf").write_text(HBA)
+            connection.execute("SELECT pg_reload_conf()")
+        until_refused(guarded.dsn(user="nobody_knows"))
+        yield guarded
+
+
+def until_refused(dsn: str) -> None:
+    """pg_reload_conf() only sends a signal: wait until the new pg_hba.conf is in force."""
+    for _ in range(200):
+        try:
+            psycopg.connect(dsn).close()
+        except psycopg.OperationalError as error:
+            if "pg_hba.conf" in str(error):
+                return
+        time.sleep(0.02)
+    raise AssertionError("pg_hba.conf was not read again")
+
+
+def guest(guarded: EmbeddedServer, password: str | None = PASSWORD, **values: object) -> SourceSettings:
+    plain = {"host": "127.0.0.1", "port": guarded.port, "database": "postgres", "user": "guest"}
+    return source(password=password, **{**plain, **values})
+
+
+RENDERED = """
+    SELECT timestamptz '2024-02-29 12:00:00.5+00', date '2024-02-29', interval '1 month -2 days 3.5 seconds',
+           float8 '0.1', float4 '0.1', '\\x00ff'::bytea, 12.5::float8::numeric::money
+"""
+EXPECTED = ("2024-02-29 12:00:00.5+00", "2024-02-29", "P1M-2DT3.5S", "0.1", "0.1", "\\x00ff", "$12.50")
+
+
+def as_text(connection: psycopg.Connection[tuple[object, ...]]) -> tuple[str, ...]:
+    result = connection.pgconn.exec_(RENDERED.encode())
+    return tuple((result.get_value(0, column) or b"").decode() for column in range(result.nfields))
+
+
+@pytest.fixture
+def drifted(database: str) -> str:
+    """A database whose owner set everything that changes rendering."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        name = connection.info.dbname
+        for setting in (
+            "TimeZone = 'Asia/Kolkata'", "DateStyle = 'German, DMY'", "IntervalStyle = 'postgres_verbose'",
+            "extra_float_digits = -5", "bytea_output = 'escape'", "statement_timeout = '5s'",
+            "search_path = 'elsewhere'", "idle_in_transaction_session_timeout = '5s'", "lock_timeout = '1s'",
+            "row_security = on", "client_encoding = 'LATIN1'",
+        ):  # fmt: skip
+            connection.execute(f'ALTER DATABASE "{name}" SET {setting}'.encode())
+    return database
+
+
+def test_values_are_rendered_alike_whatever_the_database_sets(drifted: str) -> None:
+    with connect(source(drifted)) as connection:
+        rendered = as_text(connection)
+        assert rendered[:6] == EXPECTED[:6]
+        for name, value in (
+            ("statement_timeout", "0"), ("lock_timeout", "0"), ("search_path", "pg_catalog"),
+            ("idle_in_transaction_session_timeout", "0"), ("row_security", "off"),
+            ("idle_session_timeout", "0"), ("client_encoding", "UTF8"), ("lc_monetary", "C"),
+        ):  # fmt: skip
+            assert connection.execute("SELECT current_setting(%s)", [name]).fetchone() == (value,)
+
+
+def test_walsenders_render_as_connections_do(drifted: str) -> None:
+    walsender = pq.PGconn.connect(replication_conninfo(source(drifted)).encode())
+    try:
+        result = walsender.exec_(RENDERED.encode())
+        rendered = [(result.get_value(0, column) or b"").decode() for column in range(6)]
+        assert rendered == list(EXPECTED[:6])
+    finally:
+        walsender.finish()
+
+
+def test_client_variables_that_beat_options_are_overruled(
+    drifted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGTZ", "America/New_York")
+    monkeypatch.setenv("PGDATESTYLE", "SQL, DMY")
+    with connect(source(drifted)) as connection:
+        assert as_text(connection)[:2] == EXPECTED[:2]
+    walsender = pq.PGconn.connect(replication_conninfo(source(drifted)).encode())
+    try:
+        pin(walsender)
+        assert walsender.exec_(RENDERED.encode()).get_value(0, 0) == EXPECTED[0].encode()
+    finally:
+        walsender.finish()
+
+
+def test_options_of_the_user_stay_but_do_not_beat_ours(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect(source(f"{database} options='-c work_mem=12MB -c TimeZone=Asia/Tokyo'")) as connection:
+        shown = connection.execute(
+            "SELECT current_setting('work_mem'), current_setting('TimeZone')"
+        ).fetchone()
+        assert shown == ("12MB", "UTC")
+    monkeypatch.setenv("PGOPTIONS", "-c work_mem=13MB -c DateStyle=German")
+    with connect(source(database)) as connection:
+        shown = connection.execute(
+            "SELECT current_setting('work_mem'), current_setting('DateStyle')"
+        ).fetchone()
+        assert shown == ("13MB", "ISO, MDY")
+
+
+def test_identity_names_cluster_timeline_version_and_database(database: str, database18: str) -> None:
+    with connect(source(database)) as connection, connect(source(database18)) as other:
+        one, two = identify(connection), identify(other)
+        assert one.database == connection.info.dbname
+        assert one.version // 10000 == connection.info.server_version // 10000
+        assert two.version // 10000 == 18
+        assert one.timeline == two.timeline == 1
+        assert one.system_identifier != two.system_identifier
+        assert identify(connection) == one
+
+
+def test_a_source_is_described_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PGHOST", "PGPORT", "PGUSER", "PGDATABASE", "PGSERVICE"):
+        monkeypatch.delenv(name, raising=False)
+    assert (
+        describe(source(f"postgresql://me:{PASSWORD}@db.example:6543/shop")) == "db.example:6543/shop as me"
+    )
+    assert describe(source(f"host=db user=me password={PASSWORD}")) == "db:5432/me as me"
+    assert (
+        describe(source(host="::1", user="me", database="shop", password=PASSWORD)) == "[::1]:5432/shop as me"
+    )
+    assert describe(source(host="/run/pg", user="me", database="shop")) == "/run/pg:5432/shop as me"
+    assert describe(source(service="shop")) == "service shop"
+    monkeypatch.setenv("PGHOST", "env.example")
+    monkeypatch.setenv("PGDATABASE", "envdb")
+    assert describe(source(user="me")) == "env.example:5432/envdb as me"
+
+
+def test_keywords_win_over_the_dsn_and_reach_libpq() -> None:
+    values = psycopg.conninfo.conninfo_to_dict(
+        conninfo(
+            source(
+                "postgresql://a@h1:1/d1",
+                host="h2",
+                port=2,
+                database="d2",
+                user="b",
+                password=PASSWORD,
+                sslmode="require",
+                sslrootcert="/ca.pem",
+            ),
+            application_name="x",
+        )
+    )
+    names = ("host", "port", "dbname", "user", "password", "sslmode", "sslrootcert")
+    assert [values[name] for name in names] == ["h2", "2", "d2", "b", PASSWORD, "require", "/ca.pem"]
+    assert values["application_name"] == "x"
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        f"postgresql://me:{PASSWORD}@@db/shop",
+        f"postgresql://me:{PASSWORD}@x@db/shop",
+        f"postgresql://me:%zz{PASSWORD}@db/shop",
+        f"host=db user=me {PASSWORD}",
+        f"host=db user=me password='{PASSWORD}",
+        f"postgresql://me@db:{PASSWORD}:5432/shop?{PASSWORD}",
+    ],
+)
+def test_an_unreadable_dsn_is_refused_without_repeating_any_part_of_it(dsn: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        conninfo(source(dsn))
+    assert caught.value.code == "dsn-invalid"
+    assert "s3same" not in str(caught.value)
+    assert "postgresql://user:password@host:5432/database" in str(caught.value)
+    assert "s3same" not in describe(source(dsn))
+
+
+def test_a_wrong_password(guarded: EmbeddedServer) -> None:
+    error = failure(guest(guarded, password="wrong"))
+    assert isinstance(error, ConfigurationError)
+    assert error.code == "password-rejected"
+    assert "guest" in error.message
+    assert error.where == f"127.0.0.1:{guarded.port}/postgres as guest"
+    assert "wrong" not in error.message
+
+
+def test_a_missing_password(guarded: EmbeddedServer) -> None:
+    error = failure(guest(guarded, password=None, passfile="/nonexistent"))
+    assert isinstance(error, ConfigurationError)
+    assert error.code == "password-missing"
+    assert "PGPASSWORD" in str(error.remedy)
+
+
+def test_an_unknown_database(guarded: EmbeddedServer) -> None:
+    error = failure(guest(guarded, database="shopp"))
+    assert isinstance(error, ConfigurationError)
+    assert error.code == "database-unknown"
+    assert error.message == "database shopp does not exist on that server"
+
+
+def test_a_database_without_the_connect_privilege(guarded: EmbeddedServer) -> None:
+    error = failure(guest(guarded, database="locked"))
+    assert isinstance(error, DefiniteError)
+    assert error.code == "connect-denied"
+    assert 'GRANT CONNECT ON DATABASE "locked" TO "guest";' in str(error.remedy)
+
+
+def test_an_unknown_role_and_one_that_may_not_log_in(guarded: EmbeddedServer) -> None:
+    for user in ("sleeper", "unknown"):
+        error = failure(guest(guarded, user=user))
+        assert isinstance(error, ConfigurationError)
+        assert error.code == "role-unknown"
+        assert f'"{user}"' in str(error.remedy)
+
+
+def test_a_connection_that_pg_hba_does_not_admit(guarded: EmbeddedServer) -> None:
+    error = failure(guest(guarded, user="stranger"))
+    assert isinstance(error, DefiniteError)
+    assert error.code == "pg-hba-rejected"
+    assert "hostssl postgres stranger" in str(error.remedy)
+
+
+def test_a_server_that_wants_encryption_and_one_that_has_none(guarded: EmbeddedServer) -> None:
+    assert failure(guest(guarded, user="encrypted")).code == "pg-hba-rejected"
+    error = failure(guest(guarded, sslmode="require"))
+    assert isinstance(error, ConfigurationError)
+    assert error.code == "ssl-failed"
+
+
+def test_a_port_that_nobody_listens_on() -> None:
+    error = failure(source(f"postgresql://me:{PASSWORD}@127.0.0.1:{free_port()}/shop"))
+    assert isinstance(error, TransientError)
+    assert error.code == "server-unreachable"
+
+
+def test_a_host_name_that_nobody_knows() -> None:
+    error = failure(source(f"postgresql://me:{PASSWORD}@no-such-host.invalid/shop"))
+    assert isinstance(error, TransientError)
+    assert error.code == "host-unknown"
+
+
+def test_a_service_that_is_not_defined() -> None:
+    error = failure(source(service="no_such_service"))
+    assert isinstance(error, ConfigurationError)
+    assert error.code == "service-unknown"
+
+
+def test_an_option_that_the_server_does_not_know(guarded: EmbeddedServer) -> None:
+    error = failure(source(f"{guarded.dsn()}?options=-c%20no_such_setting%3D1"))
+    assert isinstance(error, ConfigurationError)
+    assert error.code == "connection-option-unknown"
+    assert "no_such_setting" in error.message
+
+
+def test_a_server_without_a_free_connection(guarded: EmbeddedServer) -> None:
+    taken = [psycopg.connect(guarded.dsn(user="guest"), password=PASSWORD) for _ in range(5)]
+    try:
+        error = failure(guest(guarded))
+        assert isinstance(error, TransientError)
+        assert error.code == "too-many-connections"
+    finally:
+        for connection in taken:
+            connection.close()
+
+
+def test_a_role_without_replication(guarded: EmbeddedServer) -> None:
+    with pytest.raises(psycopg.OperationalError) as caught:
+        psycopg.connect(replication_conninfo(guest(guarded)))
+    error = translate(caught.value, guest(guarded))
+    assert isinstance(error, DefiniteError)
+    assert error.code == "replication-privilege"
+    assert 'ALTER ROLE "guest" REPLICATION;' in str(error.remedy)
+
+
+def test_no_free_walsender(guarded: EmbeddedServer) -> None:
+    settings = source(guarded.dsn())
+    walsenders = [pq.PGconn.connect(replication_conninfo(settings).encode()) for _ in range(3)]
+    try:
+        failed = [each for each in walsenders if each.status != pq.ConnStatus.OK]
+        assert len(failed) == 1
+        error = translate_failed_connection(failed[0].get_error_message(), settings)
+        assert isinstance(error, DefiniteError)
+        assert error.code == "slots-exhausted"
+    finally:
+        for each in walsenders:
+            each.finish()
+
+
+def test_a_server_older_than_supported(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MINIMUM_VERSION", 990000)
+    error = failure(source(database))
+    assert isinstance(error, DefiniteError)
+    assert error.code == "server-too-old"
+
+
+def test_a_connection_that_an_administrator_ends(own_server: EmbeddedServer) -> None:
+    settings = source(own_server.dsn())
+    with connect(settings) as one, connect(settings) as two:
+        two.execute("SELECT pg_terminate_backend(%s, 10000)", [one.info.backend_pid])
+        with pytest.raises(psycopg.Error) as caught:
+            one.execute("SELECT 1")
+        ended = translate(caught.value, settings)
+        with pytest.raises(psycopg.Error) as caught:
+            one.execute("SELECT 1")
+        closed = translate(caught.value, settings)
+        own_server.stop("immediate")
+        with pytest.raises(psycopg.Error) as caught:
+            two.execute("SELECT 1")
+        crashed = translate(caught.value, settings)
+    for error in (ended, closed, crashed):
+        assert isinstance(error, TransientError)
+        assert error.code == "connection-lost"
+
+
+def test_a_server_that_shuts_down_or_has_gone(own_server: EmbeddedServer) -> None:
+    settings = source(own_server.dsn())
+    held = connect(settings)
+    stopping = threading.Thread(target=own_server.stop, args=("smart",))
+    stopping.start()  # waits for our session, and admits no other meanwhile
+    try:
+        for _ in range(100):
+            try:
+                connect(settings).close()
+            except SmeltError as error:
+                shutting = error
+                break
+            time.sleep(0.05)
+        assert isinstance(shutting, TransientError)
+        assert shutting.code == "server-starting"
+    finally:
+        held.close()
+        stopping.join()
+    gone = failure(settings)
+    assert isinstance(gone, TransientError)
+    assert gone.code == "server-unreachable"
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind", "code"),
+    [
+        ("SELECT pg_replication_slot_advance('smelt', '0/1')", DefiniteError, "slot-missing"),
+        ("ALTER PUBLICATION smelt_pub SET (publish = 'insert')", DefiniteError, "publication-missing"),
+        ("SET statement_timeout = '10ms'; SELECT pg_sleep(5)", TransientError, "statement-cancelled"),
+        ("SET transaction_read_only = on; CREATE PUBLICATION x", DefiniteError, "server-read-only"),
+        ("SELECT 1/0", DefiniteError, "server-error"),
+    ],
+)
+def test_a_statement_that_fails(database: str, statement: str, kind: type[SmeltError], code: str) -> None:
+    settings = source(database)
+    with connect(settings) as connection:
+        result = connection.pgconn.exec_(statement.encode())
+        error = translate_result(result, settings)
+    assert isinstance(error, kind)
+    assert error.code == code
+    assert error.where == describe(settings)
+    if code == "server-error":
+        assert "22012" in error.message
+
+
+def test_messages_in_another_language_are_told_apart_by_names_and_by_asking_again(
+    guarded: EmbeddedServer,
+) -> None:
+    def said(text: str, settings: SourceSettings) -> SmeltError:
+        return translate_failed_connection(
+            f'connection to server at "127.0.0.1", port 1 failed: {text}', settings
+        )
+
+    here = guest(guarded, password="wrong")
+    assert said("FATAL:  Datenbank »postgres« existiert nicht", here).code == "database-unknown"
+    refused = said("FATAL:  Passwort-Authentifizierung für Benutzer »guest« fehlgeschlagen", here)
+    assert isinstance(refused, ConfigurationError)
+    assert refused.code == "connection-refused"
+    assert said("FATAL:  kein pg_hba.conf-Eintrag für Host »127.0.0.1«", here).code == "pg-hba-rejected"
+    nowhere = source(f"postgresql://me@127.0.0.1:{free_port()}/shop")
+    assert isinstance(said("FATAL:  das Datenbanksystem startet", nowhere), TransientError)
