@@ -1,0 +1,199 @@
+"""What the source's catalog promises now: foreign keys, enum labels, NOT NULL.
+
+The stream announces a table's shape only when its next row changes, and it never announces a foreign key or a
+new enum label. So the catalog is asked once per run where the source can be reached, and what it said is kept
+in the lake (`quality.constraints`, one row) for the runs while the source is down. The catalog speaks of now
+and the cut of a moment before; what is derived from both (`pipelines.quality.derived`) takes the weaker
+promise, so that a change on its way is no false alarm.
+
+Plain SQL on pg_catalog; columns that only newer servers have (``conenforced``, ``conperiod``: PostgreSQL 18)
+are read through ``to_jsonb``, where an older server's row has none.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from bronze import delta
+from bronze.identifiers import TableName
+
+if TYPE_CHECKING:
+    from typing import LiteralString
+
+    from psycopg import Connection
+    from psycopg.rows import TupleRow
+
+    from bronze.lake import Lake
+
+CONSTRAINTS: Final = "constraints"
+
+CONSTRAINTS_SCHEMA: Final = pa.schema(
+    [pa.field("read_at", pa.timestamp("us", tz="UTC")), pa.field("constraints", pa.string())]
+)
+"""`quality.constraints`: one row, what the source's catalog last said, as JSON of `Constraints`."""
+
+_FOREIGN_KEYS: Final[LiteralString] = """
+SELECT con.conname::text,
+       child_schema.nspname::text,
+       child.relname::text,
+       (SELECT array_agg(a.attname::text ORDER BY k.position)
+        FROM unnest(con.conkey) WITH ORDINALITY AS k (attnum, position)
+        JOIN pg_attribute AS a ON a.attrelid = con.conrelid AND a.attnum = k.attnum),
+       parent_schema.nspname::text,
+       parent.relname::text,
+       (SELECT array_agg(a.attname::text ORDER BY k.position)
+        FROM unnest(con.confkey) WITH ORDINALITY AS k (attnum, position)
+        JOIN pg_attribute AS a ON a.attrelid = con.confrelid AND a.attnum = k.attnum),
+       (SELECT array_agg(coalesce(base.typname, t.typname)::text ORDER BY k.position)
+        FROM unnest(con.conkey) WITH ORDINALITY AS k (attnum, position)
+        JOIN pg_attribute AS a ON a.attrelid = con.conrelid AND a.attnum = k.attnum
+        JOIN pg_type AS t ON t.oid = a.atttypid
+        LEFT JOIN pg_type AS base ON base.oid = nullif(t.typbasetype, 0)),
+       CASE
+           WHEN NOT con.convalidated THEN 'NOT VALID: PostgreSQL has not checked its older rows'
+           WHEN (to_jsonb(con) ->> 'conenforced')::boolean IS FALSE THEN 'NOT ENFORCED'
+           WHEN (to_jsonb(con) ->> 'conperiod')::boolean THEN 'it refers to a PERIOD'
+           WHEN EXISTS (
+               SELECT FROM pg_attribute AS a JOIN pg_collation AS c ON c.oid = a.attcollation
+               WHERE a.attrelid = con.conrelid AND a.attnum = ANY (con.conkey) AND NOT c.collisdeterministic
+           ) THEN 'its collation takes different texts for equal'
+       END
+FROM pg_constraint AS con
+JOIN pg_class AS child ON child.oid = con.conrelid
+JOIN pg_namespace AS child_schema ON child_schema.oid = child.relnamespace
+JOIN pg_class AS parent ON parent.oid = con.confrelid
+JOIN pg_namespace AS parent_schema ON parent_schema.oid = parent.relnamespace
+WHERE con.contype = 'f' AND con.conparentid = 0
+ORDER BY 2, 3, 1
+"""
+
+_ENUM_LABELS: Final[LiteralString] = """
+SELECT enumtypid::bigint, array_agg(enumlabel::text ORDER BY enumsortorder)
+FROM pg_enum
+GROUP BY enumtypid
+"""
+
+_NOT_NULL: Final[LiteralString] = """
+SELECT a.attrelid::bigint, array_agg(a.attnum::integer ORDER BY a.attnum)
+FROM pg_attribute AS a
+JOIN pg_class AS c ON c.oid = a.attrelid
+JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE a.attnotnull AND a.attnum > 0 AND NOT a.attisdropped AND c.relkind IN ('r', 'p')
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg_toast%'
+GROUP BY a.attrelid
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """One foreign key of the source.
+
+    Attributes: types: pg_type names of the child's columns, domains resolved to their base. weak: why
+    PostgreSQL itself does not hold it for all rows, or compares in a way of its own; None where it does.
+    """
+
+    name: str
+    child: TableName
+    columns: tuple[str, ...]
+    parent: TableName
+    referenced: tuple[str, ...]
+    types: tuple[str, ...]
+    weak: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """What the source's catalog said at `read_at`.
+
+    Attributes:
+        enum_labels: by the enum's pg_type.oid.
+        not_null: attnums of the NOT NULL columns, by pg_class.oid.
+    """
+
+    read_at: datetime
+    foreign_keys: tuple[ForeignKey, ...] = ()
+    enum_labels: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    not_null: dict[int, frozenset[int]] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Everything but `read_at`, in a fixed order."""
+        return json.dumps(
+            {
+                "foreign_keys": [asdict(key) for key in self.foreign_keys],
+                "enum_labels": sorted(self.enum_labels.items()),
+                "not_null": sorted((table, sorted(columns)) for table, columns in self.not_null.items()),
+            },
+            ensure_ascii=False,
+        )
+
+    @classmethod
+    def from_json(cls, text: str, read_at: datetime) -> Constraints:
+        """The inverse of `to_json`."""
+        plain = json.loads(text)
+        return cls(
+            read_at,
+            tuple(_foreign_key(key) for key in plain["foreign_keys"]),
+            {oid: tuple(labels) for oid, labels in plain["enum_labels"]},
+            {oid: frozenset(columns) for oid, columns in plain["not_null"]},
+        )
+
+
+def _foreign_key(plain: dict[str, Any]) -> ForeignKey:
+    return ForeignKey(
+        plain["name"],
+        TableName(**plain["child"]),
+        tuple(plain["columns"]),
+        TableName(**plain["parent"]),
+        tuple(plain["referenced"]),
+        tuple(plain["types"]),
+        plain["weak"],
+    )
+
+
+def read_constraints(connection: Connection[TupleRow]) -> Constraints:
+    """Ask the source's catalog.
+
+    Raises:
+        psycopg.Error: the connection broke.
+    """
+    keys = [
+        ForeignKey(
+            name, TableName(child_schema, child), tuple(columns), TableName(parent_schema, parent),
+            tuple(referenced), tuple(types), weak,
+        )
+        for name, child_schema, child, columns, parent_schema, parent, referenced, types, weak
+        in connection.execute(_FOREIGN_KEYS)
+    ]  # fmt: skip
+    return Constraints(
+        datetime.now(UTC),
+        tuple(keys),
+        {oid: tuple(labels) for oid, labels in connection.execute(_ENUM_LABELS)},
+        {oid: frozenset(columns) for oid, columns in connection.execute(_NOT_NULL)},
+    )
+
+
+def record_constraints(lake: Lake, constraints: Constraints) -> None:
+    """Keep what the catalog said; nothing is written where it is what was said before."""
+    known = recorded_constraints(lake)
+    text = constraints.to_json()
+    if known is not None and known.to_json() == text:
+        return
+    row = pa.Table.from_pylist(
+        [{"read_at": constraints.read_at, "constraints": text}], schema=CONSTRAINTS_SCHEMA
+    )
+    write_deltalake(delta.location(lake, "quality", CONSTRAINTS), row, mode="overwrite")
+
+
+def recorded_constraints(lake: Lake) -> Constraints | None:
+    """What the catalog said when it was last asked; None where it never was."""
+    table = delta.open_table(delta.location(lake, "quality", CONSTRAINTS))
+    if table is None:
+        return None
+    (row,) = table.to_pyarrow_table().to_pylist()
+    return Constraints.from_json(row["constraints"], row["read_at"])

@@ -1,0 +1,168 @@
+"""Expectations that follow from the source's catalog: NOT NULL, keys unique, enum labels, foreign keys.
+
+They ask one question: is silver still what PostgreSQL promised? So each is the weaker of two promises, that
+of the shape which bronze recorded for the cut and that of the catalog as it was last read, which may be older
+or newer than the cut:
+
+* NOT NULL holds where both say so: rows before ``SET NOT NULL`` or after ``DROP NOT NULL`` may be on their
+  way.
+* An enum's value is one of the labels of either; a label that was renamed keeps its old text in rows that did
+  not change.
+* A foreign key holds where PostgreSQL checks it for all rows, both tables are in the cut and texts compare as
+  in Spark.
+
+A value that silver's type cannot hold is NULL there with its text in ``_unrepresentable`` (NaN, infinity): it
+is not missing, so NOT NULL is asked of both. Rows that were soft-deleted are no rows of the source and are
+not asked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pipelines.quality.expectations import CATALOG_SUITE, FOREIGN_KEY, Expectation, LeftOut
+from silver.catalog import UNREPRESENTABLE
+from silver.sql import literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from bronze.shapes import PgType
+    from pipelines.quality.constraints import Constraints, ForeignKey
+    from silver.catalog import SilverTable
+
+NOT_NULL: Final = "expect_column_values_to_not_be_null"
+UNIQUE: Final = "expect_column_values_to_be_unique"
+COMPOUND_UNIQUE: Final = "expect_compound_columns_to_be_unique"
+IN_SET: Final = "expect_column_values_to_be_in_set"
+
+DELETED: Final = "_deleted"
+"""Silver's mark of a soft-deleted row, where ``deletes: soft`` asks for them."""
+
+_COMPARE: Final = {"citext": "ignore case", "bpchar": "ignore trailing spaces", "numeric": "as numbers"}
+"""How PostgreSQL compares keys of these types, whose text alone does not tell."""
+
+
+def from_catalog(
+    catalog: Iterable[SilverTable], constraints: Constraints | None, tables: Mapping[str, Sequence[str]]
+) -> tuple[list[Expectation], list[LeftOut]]:
+    """Expectations of silver, and what could not be derived.
+
+    Args:
+        catalog: the silver tables that the shapes as of the cut give.
+        constraints: what the source's catalog said last; None where it never could be asked.
+        tables: columns of every table of the cut (``silver.orders``).
+    """
+    expectations: list[Expectation] = []
+    known: set[str] = set()
+    for table in catalog:
+        silver = f"silver.{table.name}"
+        if silver in tables:
+            known.add(silver)
+            expectations += _of_table(table, constraints, tables[silver])
+    left_out = [
+        LeftOut(table, "bronze.relations has no shape of it: only its own suites were run")
+        for table in tables
+        if table.startswith("silver.") and table not in known and not table.endswith("__history")
+    ]
+    for key in constraints.foreign_keys if constraints else ():
+        of_key, why = _of_foreign_key(key, tables)
+        expectations += of_key
+        if why is not None:
+            left_out.append(LeftOut(f"foreign key {key.name} of {key.child}", why))
+    return expectations, left_out
+
+
+def _of_table(
+    table: SilverTable, constraints: Constraints | None, columns: Sequence[str]
+) -> Iterator[Expectation]:
+    relation = table.relation
+
+    def expect(kind: str, note: str, **kwargs: Any) -> Expectation:
+        where = f"catalog of {table.table}"
+        return Expectation("silver", table.name, CATALOG_SUITE, kind, kwargs, note=note, where=where)
+
+    if table.key and set(table.key) <= set(columns):
+        if len(table.key) == 1:
+            yield expect(UNIQUE, "key", column=table.key[0])
+        else:
+            yield expect(COMPOUND_UNIQUE, "key", column_list=list(table.key))
+    promised = constraints.not_null.get(relation.relation_id) if constraints else None
+    for column in relation.columns:
+        if column.name not in columns:
+            continue
+        if column.not_null and (promised is None or column.attnum in promised):
+            yield expect(NOT_NULL, "NOT NULL", column=column.name)
+        enum = _enum(column.type)
+        if enum is not None:
+            labels = dict.fromkeys(enum.labels)
+            if constraints:
+                labels |= dict.fromkeys(constraints.enum_labels.get(enum.oid, ()))
+            yield expect(IN_SET, f"enum {enum.name}", column=column.name, value_set=list(labels))
+
+
+def catalog_frame(frame: DataFrame, expectations: Iterable[Expectation]) -> DataFrame:
+    """The rows and columns of a silver table that its derived expectations are asked of.
+
+    Soft-deleted rows are left out. A column of NOT NULL alone becomes "is there a value": true, or NULL.
+    """
+    used: dict[str, bool] = {}
+    for about in expectations:
+        columns = about.kwargs.get("column_list") or [about.kwargs["column"]]
+        for column in columns:
+            used[column] = used.get(column, True) and about.kind == NOT_NULL
+    known = set(frame.columns)
+    rows = frame.where(f"NOT coalesce({quote(DELETED)}, false)") if DELETED in known else frame
+    return rows.selectExpr(
+        *(
+            f"{_present(column)} AS {quote(column)}"
+            if presence and UNREPRESENTABLE in known
+            else quote(column)
+            for column, presence in used.items()
+        )
+    )
+
+
+def _present(column: str) -> str:
+    kept = f"map_contains_key({quote(UNREPRESENTABLE)}, {literal(column)})"
+    return f"CASE WHEN {quote(column)} IS NOT NULL OR {kept} THEN true END"
+
+
+def _enum(type_: PgType) -> PgType | None:
+    """The enum behind a column's type, through domains; None where it is none."""
+    while type_.kind == "domain" and type_.element is not None:
+        type_ = type_.element
+    return type_ if type_.kind == "enum" and type_.labels else None
+
+
+def _of_foreign_key(
+    key: ForeignKey, tables: Mapping[str, Sequence[str]]
+) -> tuple[list[Expectation], str | None]:
+    child, parent = f"silver.{key.child.silver_name}", f"silver.{key.parent.silver_name}"
+    if child not in tables:
+        return [], None
+    if parent not in tables:
+        return [], f"{key.parent} is not in the cut"
+    if key.weak is not None:
+        return [], key.weak
+    missing = [*(set(key.columns) - set(tables[child])), *(set(key.referenced) - set(tables[parent]))]
+    if missing:
+        return [], f"the cut does not have {', '.join(sorted(missing))} yet"
+    kwargs: dict[str, Any] = {
+        "columns": list(key.columns),
+        "references": parent,
+        "referenced_columns": list(key.referenced),
+        "name": key.name,
+    }
+    compare = [_COMPARE.get(name, "exact") for name in key.types]
+    if set(compare) != {"exact"}:
+        kwargs["compare"] = compare
+    note = f"foreign key {key.name}"
+    where = f"catalog of {key.child}"
+    return [
+        Expectation(
+            "silver", key.child.silver_name, CATALOG_SUITE, FOREIGN_KEY, kwargs, note=note, where=where
+        )
+    ], None

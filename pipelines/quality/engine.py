@@ -1,0 +1,310 @@
+"""Great Expectations, kept quiet and quick.
+
+It is loaded here and nowhere else, by the first quality run of a process: its import takes seconds. Before
+that its analytics are switched off by its environment variable; its progress bars and log lines are switched
+off by its context.
+
+Why in two passes: for each expectation of rows Great Expectations asks Spark for the number of breaches,
+which it gathers into one aggregation of the whole table, and then twice more for values that break it, also
+where there are none. So the first pass asks for the verdict alone (``BOOLEAN_ONLY``), and only what failed,
+or tolerates some breaches (``mostly``), is asked again with values. A whole suite that holds costs a handful
+of jobs.
+
+Why names are changed: it resolves column names as Spark paths, so ``a.b`` would be field b of a. Such columns
+get a plain name for the run.
+
+What it raises for one expectation (a text compared with a number) becomes that expectation's error; the
+others are not touched.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.errors import ConfigurationError
+from gold.yaml_source import suggestion
+from pipelines.quality.expectations import FOREIGN_KEY, Result
+from pipelines.quality.suite_files import QUERY, placeholders
+from silver.catalog import OWN_COLUMNS
+from silver.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from pipelines.quality.expectations import Expectation
+
+SAMPLES: Final = 5
+_LOOKED_AT: Final = 20
+"""Values that break an expectation among which different ones are looked for."""
+_SAMPLE_LENGTH: Final = 200
+_ERROR_LENGTH: Final = 500
+_BATCH_VIEW: Final = "deltasmelt_quality_batch"
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_COLUMN_ARGUMENTS: Final = ("column", "column_A", "column_B", "column_list", "column_set")
+_NOT_ARGUMENTS: Final = frozenset(
+    {"id", "meta", "notes", "result_format", "description", "catch_exceptions", "rendered_content",
+     "severity", "windows", "batch_id"}
+)  # fmt: skip
+"""Fields of every expectation that a suite file does not set, or sets beside its arguments."""
+
+
+class Engine:
+    """Great Expectations over Spark frames, in memory alone: nothing is written to a project folder.
+
+    Raises:
+        ConfigurationError: Great Expectations is not installed.
+    """
+
+    def __init__(self) -> None:
+        with _quiet():
+            self._gx = _load()
+            context = self._gx.get_context(mode="ephemeral")
+            context.variables.progress_bars = {"globally": False, "metric_calculations": False}
+            # What to keep in memory is decided by who calls.
+            self._source = context.data_sources.add_spark(name="lake", persist=False)
+        self._count = 0
+
+    @property
+    def version(self) -> str:
+        """Great Expectations' version."""
+        return str(self._gx.__version__)
+
+    def evaluate(
+        self, frame: DataFrame, expectations: Sequence[Expectation], views: Mapping[str, str]
+    ) -> list[Result]:
+        """What became of each expectation of one table, in their order.
+
+        Args:
+            frame: the table at the cut.
+            expectations: with names that are known to be right.
+            views: name of a temporary view for each table that a query names in braces.
+        """
+        names = _plain_names(frame.columns)
+        plain = frame.selectExpr(*(f"{quote(name)} AS {quote(new)}" for name, new in names.items()))
+        results: dict[int, Result] = {}
+        built: dict[int, Any] = {}
+        with _quiet():
+            for index, about in enumerate(expectations):
+                made = self._build(index, about, names, views)
+                if isinstance(made, str):
+                    results[index] = Result(about, None, error=made)
+                else:
+                    built[index] = made
+            if built:
+                results |= self._validate(plain, expectations, built)
+        return [results[index] for index in range(len(expectations))]
+
+    def _build(
+        self, index: int, about: Expectation, names: Mapping[str, str], views: Mapping[str, str]
+    ) -> Any | str:
+        """Great Expectations' object, or what is wrong with the expectation."""
+        registry = self._gx.expectations.registry
+        known = registry.list_registered_expectation_implementations()
+        if about.kind not in known:
+            return f"unknown expectation {about.kind!r}{suggestion(about.kind, [*known, FOREIGN_KEY])}"
+        kind = registry.get_expectation_impl(about.kind)
+        arguments = [name for name in kind.__fields__ if name not in _NOT_ARGUMENTS]
+        for name in about.kwargs:
+            if name not in arguments:
+                return f"{about.kind}: unknown argument {name!r}{suggestion(name, arguments)}"
+        kwargs = {name: _renamed(name, value, names) for name, value in about.kwargs.items()}
+        if QUERY in kwargs:
+            query = str(kwargs[QUERY])
+            for name in placeholders(query):
+                query = query if name == "batch" else query.replace("{" + name + "}", quote(views[name]))
+            kwargs[QUERY] = query
+        try:
+            return kind(**kwargs, severity=about.severity, meta={"index": index})
+        except (ValueError, TypeError) as error:  # a ValidationError of pydantic is a ValueError
+            return f"{about.kind}: {_complaint(error)}"
+
+    def _validate(
+        self, frame: DataFrame, expectations: Sequence[Expectation], built: dict[int, Any]
+    ) -> dict[int, Result]:
+        rows = frame.count()
+        self._count += 1
+        asset = self._source.add_dataframe_asset(f"table {self._count}")
+        batch = asset.add_batch_definition_whole_dataframe("whole").get_batch({"dataframe": frame})
+        results: dict[int, Result] = {}
+        of_rows = {index: made for index, made in built.items() if self._verdict_suffices(made)}
+        for index, outcome in self._run(batch, of_rows, "BOOLEAN_ONLY"):
+            if outcome.success:
+                results[index] = Result(
+                    expectations[index],
+                    success=True,
+                    element_count=rows,
+                    unexpected_count=0,
+                    unexpected_percent=0.0,
+                )
+        others = {index: made for index, made in built.items() if index not in results}
+        details = {"result_format": "SUMMARY", "partial_unexpected_count": _LOOKED_AT}
+        raised: dict[int, Any] = {}
+        for index, outcome in self._run(batch, others, details):
+            results[index] = _result(expectations[index], outcome, rows, frame)
+            if results[index].success is None:
+                raised[index] = built[index]
+        if len(raised) > 1:  # one may have spoiled the aggregation that they were asked in together
+            for index, made in raised.items():
+                for _, outcome in self._run(batch, {index: made}, details):
+                    results[index] = _result(expectations[index], outcome, rows, frame)
+        return results
+
+    def _run(
+        self, batch: Any, built: Mapping[int, Any], result_format: str | dict[str, Any]
+    ) -> Iterator[tuple[int, Any]]:
+        if not built:
+            return
+        suite = self._gx.ExpectationSuite(name="suite", expectations=list(built.values()))
+        for outcome in batch.validate(suite, result_format=result_format).results:
+            yield outcome.expectation_config.meta["index"], outcome
+
+    def _verdict_suffices(self, made: Any) -> bool:
+        """Whether "it holds" says all: an expectation of all rows that tolerates no breach."""
+        kinds = self._gx.expectations.expectation
+        of_rows = (
+            kinds.ColumnMapExpectation,
+            kinds.ColumnPairMapExpectation,
+            kinds.MulticolumnMapExpectation,
+        )
+        return isinstance(made, of_rows) and made.mostly == 1 and not made.row_condition
+
+
+def _load() -> Any:
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    try:
+        import great_expectations  # noqa: PLC0415 - seconds of import, and only quality needs it
+        import great_expectations.expectations.expectation  # noqa: PLC0415
+        import great_expectations.expectations.registry  # noqa: PLC0415
+    except ImportError:
+        raise ConfigurationError(
+            "Great Expectations is not installed",
+            code="quality-missing",
+            remedy="pip install 'deltasmelt[spark,quality]'",
+        ) from None
+    return great_expectations
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Great Expectations' warnings and log lines go nowhere; what matters of them is in its results."""
+    log = logging.getLogger("great_expectations")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
+
+
+def _plain_names(columns: Sequence[str]) -> dict[str, str]:
+    """Each column's name for the run: its own where that is one plain word, else a free one."""
+    taken = {name.lower() for name in columns}
+    names: dict[str, str] = {}
+    for name in columns:
+        new = name
+        if not _PLAIN_NAME.fullmatch(name):
+            new = re.sub(r"\W", "_", name, flags=re.ASCII)
+            while new.lower() in taken:
+                new += "_"
+            taken.add(new.lower())
+        names[name] = new
+    return names
+
+
+def _renamed(argument: str, value: Any, names: Mapping[str, str]) -> Any:
+    if argument not in _COLUMN_ARGUMENTS:
+        return value
+    if isinstance(value, list):
+        return [names.get(str(name), name) for name in value]
+    return names.get(str(value), value)
+
+
+def _complaint(error: Exception) -> str:
+    """The first thing that pydantic says is wrong, in a line; the last where a value has several types."""
+    errors = getattr(error, "errors", None)
+    if errors is None:
+        return str(error)
+    first = errors()[0]
+    name = first["loc"][0]
+    of_name = [item["msg"] for item in errors() if item["loc"][0] == name]
+    if len(of_name) > 1:
+        return f"{name}: a value of a wrong kind ({of_name[0]})"
+    return of_name[0] if name == "__root__" else f"{name}: {of_name[0]}"
+
+
+def _result(about: Expectation, outcome: Any, rows: int, frame: DataFrame) -> Result:
+    error = _raised(outcome)
+    if error is not None:
+        return Result(about, None, element_count=rows, error=error)
+    found: dict[str, Any] = outcome.result
+    success = bool(outcome.success)
+    samples = tuple(dict.fromkeys(_shown(value) for value in found.get("partial_unexpected_list", ())))[
+        :SAMPLES
+    ]
+    count = found.get("unexpected_count")
+    observed = found.get("observed_value")
+    percent = found.get("unexpected_percent")
+    if QUERY in about.kwargs:
+        count, observed = int(observed or 0), None
+        percent = 100 * count / rows if rows else None
+        samples = () if success else _query_samples(outcome.expectation_config.kwargs[QUERY], frame)
+    return Result(
+        about,
+        success=success,
+        element_count=found.get("element_count", rows),
+        unexpected_count=count,
+        unexpected_percent=percent,
+        observed=observed,
+        samples=samples,
+    )
+
+
+def _query_samples(query: str, frame: DataFrame) -> tuple[str, ...]:
+    """Some of the rows that a query found; its result in Great Expectations holds their number alone."""
+    frame.createOrReplaceTempView(_BATCH_VIEW)
+    try:
+        found = frame.sparkSession.sql(query.format(batch=_BATCH_VIEW)).limit(SAMPLES).collect()
+    finally:
+        frame.sparkSession.catalog.dropTempView(_BATCH_VIEW)
+    return tuple(
+        _shown({name: value for name, value in row.asDict().items() if name not in OWN_COLUMNS})
+        for row in found
+    )
+
+
+def _raised(outcome: Any) -> str | None:
+    """What Great Expectations caught while it evaluated, in a line."""
+    info: dict[str, Any] = outcome.exception_info or {}
+    for found in (info, *(value for value in info.values() if isinstance(value, dict))):
+        if found.get("raised_exception"):
+            return _cause(str(found.get("exception_message") or "unknown error"))
+    return None
+
+
+def _cause(message: str) -> str:
+    """The line of a message that says why: Spark's error class or innermost cause, where there is one."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()] or ["unknown error"]
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    classes = [line for line in lines if line.startswith("[")]
+    chosen = classes[0] if classes else causes[-1] if causes else lines[0]
+    if chosen.startswith("An error occurred while calling") and len(lines) > 1:
+        chosen = lines[1].removeprefix(": ")
+    return chosen.removeprefix("Caused by: ")[:_ERROR_LENGTH]
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        text = json.dumps(value, default=str, ensure_ascii=False)
+    else:
+        text = "NULL" if value is None else str(value)
+    return text if len(text) <= _SAMPLE_LENGTH else text[: _SAMPLE_LENGTH - 1] + "…"

@@ -1,0 +1,216 @@
+"""The values of a quality run: expectations, what became of each, and the whole.
+
+Three outcomes are kept apart, because they ask for different people: an expectation that *failed* is about
+the data; one that *could not be checked* (a misspelt column, an unknown expectation, a type that does not
+fit) is about the suite; what was *left out* (the source was down, a table stands still) is about the
+pipeline, and is said but is no fault of either. Great Expectations itself counts the second kind as failed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+
+    from bronze.lake import Layer
+    from bronze.lsn import Lsn
+
+Severity: TypeAlias = Literal["critical", "warning", "info"]
+
+CATALOG_SUITE: Final = "catalog"
+"""Suite of the expectations that follow from the source's catalog."""
+
+FOREIGN_KEY: Final = "expect_foreign_key_to_hold"
+"""Our own expectation beside Great Expectations' names: see `pipelines.quality.references`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """One thing that must hold of one table.
+
+    Attributes:
+        kind: name in Great Expectations' snake case, or `FOREIGN_KEY`.
+        kwargs: its arguments, ``column`` among them.
+        note: why somebody expects it; shown in the report.
+        where: ``file:line``, or what in the source's catalog it follows from.
+    """
+
+    layer: Layer
+    table: str
+    suite: str
+    kind: str
+    kwargs: dict[str, Any]
+    severity: Severity = "critical"
+    note: str | None = None
+    where: str | None = None
+
+    @property
+    def qualified(self) -> str:
+        """``silver.orders``."""
+        return f"{self.layer}.{self.table}"
+
+    @property
+    def column(self) -> str | None:
+        """The column, or columns, that it speaks of; None where it speaks of the table."""
+        if "column" in self.kwargs:
+            return str(self.kwargs["column"])
+        for name in ("column_list", "columns", "column_set"):
+            if isinstance(self.kwargs.get(name), list):
+                return ", ".join(map(str, self.kwargs[name]))
+        pair = [str(self.kwargs[name]) for name in ("column_A", "column_B") if name in self.kwargs]
+        return ", ".join(pair) or None
+
+    def kwargs_json(self) -> str:
+        """The arguments as JSON."""
+        return json.dumps(self.kwargs, default=str, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one expectation.
+
+    Attributes:
+        success: None where it could not be checked; then `error` says why.
+        element_count: rows of the table.
+        unexpected_count: rows that break it; None where it speaks of the table as a whole.
+        unexpected_percent: of the rows that it speaks of (a NULL is no breach of most expectations).
+        observed: what was found, where the expectation speaks of the table or of a column as a whole.
+        samples: some of the values (or rows, as JSON) that break it.
+    """
+
+    expectation: Expectation
+    success: bool | None
+    element_count: int | None = None
+    unexpected_count: int | None = None
+    unexpected_percent: float | None = None
+    observed: Any = None
+    samples: tuple[str, ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What was not checked, through no fault of data or suite."""
+
+    subject: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of the cut."""
+
+    layer: Layer
+    name: str
+    version: int
+    rows: int | None = None
+
+    @property
+    def qualified(self) -> str:
+        """``silver.orders``."""
+        return f"{self.layer}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class QualityResult:
+    """One quality run.
+
+    Attributes:
+        commit_lsn: the cut that everything was checked at; `commit_ts` is its commit time.
+        tables: every table of that cut, checked or not.
+        rows: what became of each expectation that stands in a suite.
+        file_errors: suite files that could not be read, as ``file:line: message``.
+        report: the HTML report, where one was asked for.
+    """
+
+    pipeline: str
+    run_id: str
+    run_at: datetime
+    seconds: float
+    commit_lsn: Lsn
+    commit_ts: datetime | None
+    tables: tuple[Table, ...]
+    rows: tuple[Result, ...]
+    file_errors: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    report: Path | None = None
+    details: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def success(self) -> bool:
+        """Whether every expectation was checked and holds."""
+        return not self.file_errors and all(row.success for row in self.rows)
+
+    @property
+    def passed(self) -> tuple[Result, ...]:
+        """Expectations that hold."""
+        return tuple(row for row in self.rows if row.success)
+
+    @property
+    def failed(self) -> tuple[Result, ...]:
+        """Expectations that the data breaks, the gravest first."""
+        order = {"critical": 0, "warning": 1, "info": 2}
+        failed = [row for row in self.rows if row.success is False]
+        return tuple(
+            sorted(failed, key=lambda row: (order[row.expectation.severity], -(row.unexpected_count or 0)))
+        )
+
+    @property
+    def unchecked(self) -> tuple[Result, ...]:
+        """Expectations that could not be checked."""
+        return tuple(row for row in self.rows if row.success is None)
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """All that is wrong with the suites themselves, a line for each."""
+        return (*self.file_errors, *(f"{row.expectation.where}: {row.error}" for row in self.unchecked))
+
+    def summary(self) -> str:
+        """The verdict in one line."""
+        if self.success:
+            return f"all {len(self.rows)} expectations hold"
+        parts = [f"{len(self.failed)} of {len(self.rows)} expectations failed"] if self.failed else []
+        if self.errors:
+            parts.append(f"{len(self.errors)} could not be checked")
+        return ", ".join(parts)
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain values for ``--output json``."""
+        return {
+            "pipeline": self.pipeline,
+            "run_id": self.run_id,
+            "run_at": self.run_at.isoformat(),
+            "seconds": round(self.seconds, 3),
+            "commit_lsn": str(self.commit_lsn),
+            "commit_ts": self.commit_ts.isoformat() if self.commit_ts else None,
+            "success": self.success,
+            "expectations": len(self.rows),
+            "passed": len(self.passed),
+            "failed": [_plain(row) for row in self.failed],
+            "errors": list(self.errors),
+            "left_out": [f"{item.subject}: {item.why}" for item in self.left_out],
+            "report": None if self.report is None else str(self.report),
+        }
+
+
+def _plain(row: Result) -> dict[str, object]:
+    about = row.expectation
+    return {
+        "table": about.qualified,
+        "suite": about.suite,
+        "expectation": about.kind,
+        "column": about.column,
+        "kwargs": json.loads(about.kwargs_json()),
+        "severity": about.severity,
+        "unexpected_count": row.unexpected_count,
+        "unexpected_percent": row.unexpected_percent,
+        "observed": row.observed
+        if isinstance(row.observed, int | float | str | bool | None)
+        else str(row.observed),
+        "samples": list(row.samples),
+        "where": about.where,
+    }

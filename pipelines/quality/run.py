@@ -1,0 +1,225 @@
+"""A quality run from beginning to end: one cut, all suites, results kept, a report written.
+
+Every table is read at its version of one cut. A table's derived expectations and each of its suite files' are
+evaluated in one go, because what they ask of the table is then gathered into few Spark jobs; small tables are
+kept in memory meanwhile. Nothing is changed but `quality.*` and the report. When the run is killed, its
+results are not there, and nothing else is missing.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from deltalake import DeltaTable
+
+from bronze.control_tables import ControlTables
+from bronze.errors import SmeltError
+from bronze.relations import read_relations
+from bronze.server import connect
+from pipelines.quality.constraints import (
+    Constraints,
+    read_constraints,
+    record_constraints,
+    recorded_constraints,
+)
+from pipelines.quality.cut import QualityCut, choose_cut
+from pipelines.quality.derived import catalog_frame, from_catalog
+from pipelines.quality.engine import Engine
+from pipelines.quality.expectations import (
+    CATALOG_SUITE,
+    FOREIGN_KEY,
+    Expectation,
+    LeftOut,
+    QualityResult,
+    Result,
+)
+from pipelines.quality.references import check_references
+from pipelines.quality.report import write_report
+from pipelines.quality.results import append_results, past_runs
+from pipelines.quality.suite_files import QUERY, load_suites, misnamed, placeholders
+from silver.catalog import silver_catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bronze.lake import Lake
+    from pipelines.settings import Pipeline
+
+_IN_MEMORY_BYTES: Final = 64_000_000
+"""Tables up to this size on disk are kept in memory while their suites run."""
+
+_HISTORY: Final = 30
+
+
+def run_quality(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    *,
+    report: Path | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> QualityResult:
+    """Check silver and gold at one cut.
+
+    Args:
+        spark: the session.
+        pipeline: the pipeline file.
+        report: where to write the HTML report; its folder is made.
+        progress: is told what is being checked.
+
+    Raises:
+        ConfigurationError: silver has no cut yet, or Great Expectations is not installed.
+    """
+    started, run_at = time.monotonic(), datetime.now(UTC)
+    say = progress or (lambda _: None)
+    lake = pipeline.lake_address()
+    control = ControlTables(lake)
+    cut = choose_cut(control, with_gold=bool(pipeline.gold.documents), where=str(pipeline.path))
+    say(f"reading the tables at {cut.commit_lsn}")
+    frames = {table.qualified: cut.frame(spark, lake, table) for table in cut.tables}
+    columns = {name: frame.columns for name, frame in frames.items()}
+
+    expectations, left_out = _derived(pipeline, lake, cut, columns)
+    from_files, file_errors = load_suites(pipeline.suite_files(), pipeline.folder)
+    expectations += from_files
+    left_out = [*cut.left_out, *_stopped(control), *left_out]
+
+    say("loading Great Expectations")
+    engine = Engine()
+    rows = _Checks(spark, lake, cut, engine, say).run(expectations, frames)
+    counts = {row.expectation.qualified: row.element_count for row in rows if row.element_count is not None}
+    result = QualityResult(
+        pipeline=pipeline.pipeline,
+        run_id=uuid.uuid4().hex,
+        run_at=run_at,
+        seconds=time.monotonic() - started,
+        commit_lsn=cut.commit_lsn,
+        commit_ts=cut.commit_ts,
+        tables=tuple(replace(table, rows=counts.get(table.qualified)) for table in cut.tables),
+        rows=tuple(rows),
+        file_errors=tuple(file_errors),
+        left_out=tuple(left_out),
+        report=report,
+        details={"great_expectations": engine.version},
+    )
+    append_results(lake, result)
+    if report is not None:
+        write_report(result, past_runs(lake, _HISTORY), report)
+    return result
+
+
+def _derived(
+    pipeline: Pipeline, lake: Lake, cut: QualityCut, columns: dict[str, list[str]]
+) -> tuple[list[Expectation], list[LeftOut]]:
+    constraints, left_out = _constraints(pipeline, lake)
+    relations = [relation for relation in read_relations(lake) if relation.from_lsn <= cut.commit_lsn]
+    catalog = silver_catalog(relations, pipeline.silver)
+    expectations, not_derived = from_catalog(catalog.values(), constraints, columns)
+    return expectations, [*left_out, *not_derived]
+
+
+def _constraints(pipeline: Pipeline, lake: Lake) -> tuple[Constraints | None, list[LeftOut]]:
+    """What the source's catalog says; what it said last where it cannot be asked."""
+    try:
+        with connect(pipeline.source, application_name="deltasmelt quality") as connection:
+            constraints = read_constraints(connection)
+    except SmeltError as error:  # the run goes on, and says what it could not ask
+        recorded = recorded_constraints(lake)
+        why = f"the source could not be asked ({error.message})"
+        if recorded is None:
+            return None, [LeftOut("foreign keys", why)]
+        return recorded, [
+            LeftOut("newer constraints", f"{why}; its catalog is taken as of {recorded.read_at:%F %T} UTC")
+        ]
+    record_constraints(lake, constraints)
+    return constraints, []
+
+
+def _stopped(control: ControlTables) -> list[LeftOut]:
+    """Tables and documents that stand still; their last state is not in the cut, or old."""
+    return [
+        LeftOut(f"{error.scope} {error.name}", f"it stands still: {error.message}")
+        for error in control.open_errors()
+        if error.scope in {"table", "document"}
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Checks:
+    """What every check of a run needs."""
+
+    spark: SparkSession
+    lake: Lake
+    cut: QualityCut
+    engine: Engine
+    say: Callable[[str], None]
+
+    def run(self, expectations: Sequence[Expectation], frames: dict[str, DataFrame]) -> list[Result]:
+        """What became of each expectation, in their order."""
+        columns = {name: frame.columns for name, frame in frames.items()}
+        results: dict[int, Result] = {}
+        groups: dict[str, dict[bool, list[int]]] = defaultdict(lambda: defaultdict(list))
+        references: list[int] = []
+        for index, about in enumerate(expectations):
+            wrong = None if about.suite == CATALOG_SUITE else misnamed(about, columns)
+            if wrong is not None:
+                results[index] = Result(about, None, error=wrong)
+            elif about.kind == FOREIGN_KEY:
+                references.append(index)
+            else:
+                groups[about.qualified][about.suite == CATALOG_SUITE].append(index)
+        with self._views(frames, expectations) as views:
+            for number, (name, suites) in enumerate(sorted(groups.items()), 1):
+                self.say(f"checking {name} ({number} of {len(groups)})")
+                small = self._is_small(name)
+                for derived, indexes in suites.items():
+                    asked = [expectations[index] for index in indexes]
+                    frame = catalog_frame(frames[name], asked) if derived else frames[name]
+                    with _kept(frame, in_memory=small):
+                        results |= zip(indexes, self.engine.evaluate(frame, asked, views), strict=True)
+            if references:
+                self.say(f"checking {len(references)} foreign keys")
+                asked = [expectations[index] for index in references]
+                results |= zip(references, check_references(asked, frames.__getitem__), strict=True)
+        return [results[index] for index in range(len(expectations))]
+
+    @contextmanager
+    def _views(
+        self, frames: dict[str, DataFrame], expectations: Sequence[Expectation]
+    ) -> Iterator[dict[str, str]]:
+        """Temporary views of the tables that queries name, at the cut."""
+        named = {name for about in expectations for name in placeholders(str(about.kwargs.get(QUERY, "")))}
+        views = {name: f"deltasmelt_quality_{n}" for n, name in enumerate(sorted(named & frames.keys()))}
+        for name, view in views.items():
+            frames[name].createOrReplaceTempView(view)
+        try:
+            yield views
+        finally:
+            for view in views.values():
+                self.spark.catalog.dropTempView(view)
+
+    def _is_small(self, name: str) -> bool:
+        """Whether a table's files at the cut fit into memory; asked of its log, not of Spark."""
+        table = next(table for table in self.cut.tables if table.qualified == name)
+        actions = DeltaTable(self.lake.uri(table.layer, table.name), version=table.version).get_add_actions()
+        size: int = sum(actions.column("size_bytes").to_pylist())
+        return size <= _IN_MEMORY_BYTES
+
+
+@contextmanager
+def _kept(frame: DataFrame, *, in_memory: bool) -> Iterator[None]:
+    if in_memory:
+        frame.persist()
+    try:
+        yield
+    finally:
+        if in_memory:
+            frame.unpersist()

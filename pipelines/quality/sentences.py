@@ -1,0 +1,128 @@
+"""What an expectation means, as a sentence for the report; its name in Great Expectations stays beside it.
+
+A sentence is a list of parts: plain text, and names or values that are shown as code. Kinds without a
+sentence of their own are read out from their name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from pipelines.quality.expectations import FOREIGN_KEY
+from pipelines.quality.suite_files import QUERY
+
+if TYPE_CHECKING:
+    from pipelines.quality.expectations import Expectation
+
+Parts: TypeAlias = list[tuple[str, bool]]
+"""Text, and whether it is code."""
+
+_SHOWN_VALUES: Final = 8
+
+_OF_COLUMN: Final = {
+    "expect_column_values_to_not_be_null": "is never NULL",
+    "expect_column_values_to_be_null": "is always NULL",
+    "expect_column_values_to_be_unique": "is unique",
+    "expect_column_to_exist": "exists",
+    "expect_column_values_to_be_increasing": "increases",
+    "expect_column_values_to_be_decreasing": "decreases",
+    "expect_column_values_to_be_json_parseable": "is JSON",
+}
+
+_RANGES: Final = {
+    "expect_column_values_to_be_between": "",
+    "expect_column_value_lengths_to_be_between": "length of ",
+    "expect_column_min_to_be_between": "smallest ",
+    "expect_column_max_to_be_between": "largest ",
+    "expect_column_mean_to_be_between": "mean of ",
+    "expect_column_median_to_be_between": "median of ",
+    "expect_column_stdev_to_be_between": "standard deviation of ",
+    "expect_column_sum_to_be_between": "sum of ",
+    "expect_column_unique_value_count_to_be_between": "distinct values of ",
+    "expect_column_proportion_of_unique_values_to_be_between": "share of distinct values of ",
+    "expect_column_proportion_of_non_null_values_to_be_between": "share of rows with a value of ",
+    "expect_table_row_count_to_be_between": "number of rows",
+    "expect_table_column_count_to_be_between": "number of columns",
+}
+
+_PATTERNS: Final = {
+    "expect_column_values_to_match_regex": ("matches", "regex"),
+    "expect_column_values_to_not_match_regex": ("does not match", "regex"),
+    "expect_column_values_to_match_like_pattern": ("is like", "like_pattern"),
+    "expect_column_values_to_not_match_like_pattern": ("is not like", "like_pattern"),
+    "expect_column_values_to_be_of_type": ("is of type", "type_"),
+    "expect_column_value_lengths_to_equal": ("has the length", "value"),
+    "expect_table_row_count_to_equal": ("number of rows is", "value"),
+}
+
+_SETS: Final = {
+    "expect_column_values_to_be_in_set": "is one of",
+    "expect_column_values_to_not_be_in_set": "is none of",
+    "expect_column_distinct_values_to_be_in_set": "has no other value than",
+    "expect_column_distinct_values_to_contain_set": "has all of",
+    "expect_column_distinct_values_to_equal_set": "has exactly the values",
+}
+
+
+def sentence(about: Expectation) -> Parts:
+    """The expectation in words."""
+    kwargs = about.kwargs
+    parts = _main(about)
+    if kwargs.get("mostly", 1) != 1:
+        parts.append((f" in at least {100 * float(kwargs['mostly']):g} % of rows", False))
+    if kwargs.get("row_condition"):
+        parts += [(" where ", False), (str(kwargs["row_condition"]), True)]
+    return parts
+
+
+def _main(about: Expectation) -> Parts:
+    kind, kwargs = about.kind, about.kwargs
+    column: Parts = [(about.column, True), (" ", False)] if about.column else []
+    if kind in _OF_COLUMN:
+        return [*column, (_OF_COLUMN[kind], False)]
+    if kind in _RANGES:
+        subject: Parts = (
+            [(_RANGES[kind], False), (about.column, True)] if about.column else [(_RANGES[kind], False)]
+        )
+        return [*subject, (" ", False), *_range(kwargs)]
+    if kind in _PATTERNS:
+        words, argument = _PATTERNS[kind]
+        return [*column, (f"{words} ", False), (str(kwargs.get(argument)), True)]
+    if kind in _SETS:
+        return [*column, (f"{_SETS[kind]} ", False), *_values(kwargs.get("value_set"))]
+    if kind == "expect_compound_columns_to_be_unique":
+        return [*column, ("are unique together", False)]
+    if kind == FOREIGN_KEY:
+        parent = f"{kwargs['references']} ({', '.join(kwargs['referenced_columns'])})"
+        return [*column, ("is found in ", False), (parent, True)]
+    if kind == "unexpected_rows_expectation":
+        return [("the query finds no row: ", False), (" ".join(str(kwargs.get(QUERY)).split()), True)]
+    words = kind.removeprefix("expect_").removeprefix("column_").replace("_", " ")
+    others = {
+        name: value for name, value in kwargs.items() if name not in {"column", "mostly", "row_condition"}
+    }
+    return [*column, (words, False), *([(": ", False), (str(others), True)] if others else [])]
+
+
+def _range(kwargs: dict[str, Any]) -> Parts:
+    low, high = kwargs.get("min_value"), kwargs.get("max_value")
+    strict_low, strict_high = bool(kwargs.get("strict_min")), bool(kwargs.get("strict_max"))
+    if low is not None and high is not None and not strict_low and not strict_high:
+        return [("lies between ", False), (str(low), True), (" and ", False), (str(high), True)]
+    bounds: Parts = []
+    if low is not None:
+        bounds += [("is above " if strict_low else "is at least ", False), (str(low), True)]
+    if high is not None:
+        words = "is below " if strict_high else "is at most "
+        bounds += [(f" and {words}" if bounds else words, False), (str(high), True)]
+    return bounds
+
+
+def _values(values: object) -> Parts:
+    listed = list(values) if isinstance(values, list | tuple) else [values]
+    parts: Parts = []
+    for value in listed[:_SHOWN_VALUES]:
+        parts += [(", ", False), (str(value), True)]
+    if len(listed) > _SHOWN_VALUES:
+        parts.append((f" and {len(listed) - _SHOWN_VALUES} more", False))
+    return parts[1:]

@@ -1,0 +1,221 @@
+"""Suite files: what the owners of the data expect, in YAML. Strict, and every complaint names file and line.
+
+    table: silver.orders
+    suite: orders                      # default: the file's name
+    expectations:
+      - expectation: expect_column_values_to_be_between
+        column: total
+        kwargs: {min_value: 0}
+        severity: warning              # critical (default), warning, info
+        note: A total below zero is a refund that took the wrong road.
+
+Names and arguments are Great Expectations' own. They are checked against it when the run has loaded it
+(`pipelines.quality.engine`), names of tables and columns against the cut; here stands what needs neither. A
+file that cannot be read spoils that file alone: the others are run, and the run fails all the same.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, cast
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from bronze.errors import ConfigurationError
+from bronze.settings import Section
+from gold.yaml_source import read_yaml, suggestion, validate
+from pipelines.quality.expectations import FOREIGN_KEY, Expectation, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from bronze.lake import Layer
+
+_LAYERS: Final = ("silver", "gold")
+_COLUMN_ARGUMENTS: Final = ("column", "column_A", "column_B")
+_COLUMN_LISTS: Final = ("column_list", "columns")
+QUERY: Final = "unexpected_rows_query"
+_PLACEHOLDER: Final = re.compile(r"(?<!\{)\{([^{}]+)\}(?!\})")
+
+
+Comparison: TypeAlias = Literal["exact", "ignore case", "ignore trailing spaces", "as numbers"]
+
+
+class _Item(Section):
+    expectation: Annotated[str, Field(pattern=r"^(expect_[a-z0-9_]+|unexpected_rows_expectation)$")]
+    column: str | None = None
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    severity: Severity = "critical"
+    note: str | None = None
+
+    @model_validator(mode="after")
+    def _column_once(self) -> _Item:
+        if self.column is not None and "column" in self.kwargs:
+            raise ValueError("column stands twice: beside kwargs and in it")
+        return self
+
+
+class ForeignKeyArguments(Section):
+    """Arguments of `FOREIGN_KEY`.
+
+    Attributes:
+        columns: of the suite's table.
+        references: the parent, ``silver.customers``.
+        referenced_columns: of the parent, in the order of `columns`.
+        name: the constraint's, where there is one.
+        compare: how each pair is compared, where not as equal values.
+    """
+
+    columns: Annotated[list[str], Field(min_length=1)]
+    references: str
+    referenced_columns: Annotated[list[str], Field(min_length=1)]
+    name: str | None = None
+    compare: list[Comparison] | None = None
+
+    @model_validator(mode="after")
+    def _as_many(self) -> ForeignKeyArguments:
+        lists = [self.referenced_columns, self.columns if self.compare is None else self.compare]
+        if any(len(other) != len(self.columns) for other in lists):
+            raise ValueError("columns, referenced_columns and compare name as many columns each")
+        return self
+
+
+class _SuiteFile(Section):
+    table: str
+    suite: Annotated[str, Field(min_length=1)] | None = None
+    expectations: Annotated[list[_Item], Field(min_length=1)]
+
+    @field_validator("table")
+    @classmethod
+    def _layer_and_name(cls, table: str) -> str:
+        layer, dot, name = table.partition(".")
+        if layer not in _LAYERS or not dot or not name:
+            raise ValueError(
+                f"{table!r} is no table of silver or gold (expected e.g. silver.orders, gold.customer)"
+            )
+        return table
+
+
+def load_suite(path: Path, shown: str | None = None) -> list[Expectation]:
+    """The expectations of one suite file.
+
+    Args:
+        path: the file.
+        shown: how messages and results name it.
+
+    Raises:
+        ConfigurationError: not readable, or not of this form; ``file:line``.
+    """
+    file = read_yaml(path)
+    suite = validate(_SuiteFile, file)
+    layer, _, name = suite.table.partition(".")
+    return [
+        Expectation(
+            layer=cast("Layer", layer),
+            table=name,
+            suite=suite.suite or path.stem,
+            kind=item.expectation,
+            kwargs=({} if item.column is None else {"column": item.column}) | item.kwargs,
+            severity=item.severity,
+            note=item.note,
+            where=f"{shown or path}:{file.line(('expectations', index), key=True)}",
+        )
+        for index, item in enumerate(suite.expectations)
+    ]
+
+
+def load_suites(paths: Sequence[Path], folder: Path) -> tuple[list[Expectation], list[str]]:
+    """All suites, and the complaints about files that could not be read.
+
+    Args:
+        paths: the files.
+        folder: the pipeline file's; names are shown relative to it where that is shorter.
+    """
+    expectations: list[Expectation] = []
+    errors: list[str] = []
+    for path in paths:
+        shown = str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+        try:
+            expectations += load_suite(path, shown)
+        except ConfigurationError as error:
+            errors.append(str(error).replace(str(path), shown))
+    return expectations, errors
+
+
+def misnamed(about: Expectation, tables: Mapping[str, Sequence[str]]) -> str | None:
+    """What is wrong with the names in an expectation, with the nearest right one; None where nothing is.
+
+    Args:
+        about: the expectation.
+        tables: columns of every table that can be named (``silver.orders``).
+    """
+    if about.qualified not in tables:
+        return f"no table {about.qualified!r} in the cut{suggestion(about.qualified, tables)}"
+    columns = tables[about.qualified]
+    named = [about.kwargs[name] for name in _COLUMN_ARGUMENTS if name in about.kwargs]
+    for name in _COLUMN_LISTS:
+        value = about.kwargs.get(name, [])
+        if not isinstance(value, list):
+            return f"{name}: expected a list of columns"
+        named += value
+    for column in named:
+        if column not in columns and about.kind != "expect_column_to_exist":
+            return f"no column {column!r} in {about.qualified}{suggestion(str(column), columns)}"
+    if about.kind == FOREIGN_KEY:
+        return _misnamed_reference(about, tables)
+    return _misnamed_query(about, tables)
+
+
+def placeholders(query: str) -> list[str]:
+    """Names in single braces of a query, ``{batch}`` included."""
+    return _PLACEHOLDER.findall(query)
+
+
+def _misnamed_query(about: Expectation, tables: Mapping[str, Sequence[str]]) -> str | None:
+    query = about.kwargs.get(QUERY)
+    if query is None:
+        return None
+    named = placeholders(str(query))
+    if "batch" not in named:
+        return f"{QUERY} does not read {{batch}}, the table of the suite at the cut"
+    for name in named:
+        if name != "batch" and name not in tables:
+            return f"{QUERY} names {{{name}}}, no table of the cut{suggestion(name, tables)}"
+    return None
+
+
+def _misnamed_reference(about: Expectation, tables: Mapping[str, Sequence[str]]) -> str | None:
+    try:
+        reference = ForeignKeyArguments.model_validate(about.kwargs)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            return f"unknown argument {name!r}{suggestion(name, ForeignKeyArguments.model_fields)}"
+        return f"{name}: {first['msg']}".removeprefix(": ")
+    if reference.references not in tables:
+        named = reference.references
+        return f"references: no table {named!r} in the cut{suggestion(named, tables)}"
+    known = tables[reference.references]
+    for column in reference.referenced_columns:
+        if column not in known:
+            return f"no column {column!r} in {reference.references}{suggestion(column, known)}"
+    return None
+
+
+def check_suites(
+    paths: Sequence[Path], folder: Path, tables: Mapping[str, Sequence[str]] | None = None
+) -> list[str]:
+    """What `smelt check` can say of suite files without Spark: ``file:line: message`` for each fault.
+
+    Args:
+        paths: the files.
+        folder: the pipeline file's.
+        tables: columns of the tables that will be there, where known.
+    """
+    expectations, errors = load_suites(paths, folder)
+    if tables is not None:
+        wrong = ((about, misnamed(about, tables)) for about in expectations)
+        errors += [f"{about.where}: {message}" for about, message in wrong if message is not None]
+    return errors
