@@ -1,15 +1,15 @@
 """The thread that owns the replication connection: fills a bounded queue, and keeps the server informed.
 
-Why it is a thread of its own: `wal_sender_timeout` cuts a client that stays silent, and decoding or a commit may last.
-Feedback leaves here on a timer, whatever the consumer does. When the queue is full, reading stops (the server then
-waits, nothing is buffered here) but feedback goes on; a keepalive that lies unread behind data needs no answer of its
-own, because any feedback counts.
+Why it is a thread of its own: `wal_sender_timeout` cuts a client that stays silent, and decoding or a commit
+may last. Feedback leaves here on a timer, whatever the consumer does. When the queue is full, reading stops
+(the server then waits, nothing is buffered here) but feedback goes on; a keepalive that lies unread behind
+data needs no answer of its own, because any feedback counts.
 
-Only `confirm` moves the slot, and only the writer calls it, after its Delta commit is durable. What sits in the queue
-when the process dies was never confirmed and is sent again.
+Only `confirm` moves the slot, and only the writer calls it, after its Delta commit is durable. What sits in
+the queue when the process dies was never confirmed and is sent again.
 
-An error of the connection is kept until the consumer has taken everything that was received before it: those messages
-are good, and complete transactions among them need not be sent again.
+An error of the connection is kept until the consumer has taken everything that was received before it: those
+messages are good, and complete transactions among them need not be sent again.
 """
 
 from __future__ import annotations
@@ -31,13 +31,21 @@ FEEDBACK_SECONDS: Final = 1.0
 _FULL_SECONDS: Final = 0.2
 
 
+_MESSAGE_OVERHEAD: Final = 300
+"""Bytes that a message in the queue takes beside its own; what counts for short ones."""
+
+
 @dataclass(slots=True)
 class Batch:
-    """Messages in order, and the keepalive that followed all of them, if one did."""
+    """Messages in order, their bytes, and the keepalive that followed all of them, if one did.
+
+    `reply_requested`: the server waits for a confirmation, for instance before it shuts down.
+    """
 
     messages: list[Message]
-    size: int
-    keepalive: Keepalive | None
+    size: int = 0
+    keepalive: Keepalive | None = None
+    reply_requested: bool = False
 
 
 class Receiver:
@@ -45,7 +53,7 @@ class Receiver:
 
     Args:
         connection: with the stream started; owned from here on, closed at the end.
-        capacity: bytes of messages that may wait in the queue.
+        capacity: bytes that the queue may hold, Python's own share included.
         durable: position up to which everything is durable at the start.
         feedback_seconds: longest silence towards the server.
     """
@@ -69,6 +77,7 @@ class Receiver:
         self._error: BaseException | None = None
         self._stopping = False
         self._ask = False
+        self._report = False
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -96,24 +105,28 @@ class Receiver:
                     raise self._error
                 return None
             was_full = self._size >= self._capacity
-            batch = Batch([], 0, None)
+            batch = Batch([])
             while self._queue and batch.size < most:
                 drained = self._queue.popleft()
                 batch.messages += drained.messages
                 batch.size += drained.size
                 batch.keepalive = drained.keepalive
-            self._size -= batch.size
+                batch.reply_requested |= drained.reply_requested
+                self._size -= _weight(drained)
         if was_full:
             self._wake()
         return batch
 
-    def confirm(self, durable: Lsn) -> None:
+    def confirm(self, durable: Lsn, *, at_once: bool = False) -> None:
         """Everything before this position is durable; the slot may move there with the next feedback."""
         self._durable = durable
+        if at_once:
+            self._report = True
+            self._wake()
 
     def ask(self) -> None:
         """Ask the server for a keepalive now."""
-        self._ask = True
+        self._ask = self._report = True
         self._wake()
 
     def stop(self) -> None:
@@ -139,7 +152,8 @@ class Receiver:
         due = 0.0
         while not self._stopping:
             now = time.monotonic()
-            if now >= due or self._ask:
+            if now >= due or self._report:
+                self._report = False
                 ask, self._ask = self._ask, False
                 self._connection.feedback(received=self._received, durable=self._durable, request_reply=ask)
                 due = now + self._feedback_seconds
@@ -159,7 +173,7 @@ class Receiver:
         with self._changed:
             self._received = max(self._received, drained.received)
             self._queue.append(drained)
-            self._size += drained.size
+            self._size += _weight(drained)
             self._changed.notify()
 
     def _sleep(self, seconds: float) -> None:
@@ -173,3 +187,7 @@ class Receiver:
     def _clear_wake(self) -> None:
         with suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
+
+
+def _weight(drained: Drained) -> int:
+    return drained.size + _MESSAGE_OVERHEAD * len(drained.messages)

@@ -8,6 +8,9 @@ twice.
 
 from __future__ import annotations
 
+import threading
+from bisect import bisect_right
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +23,7 @@ from bronze.shapes import Column, PgType, Relation
 from bronze.tables import RELATIONS, RELATIONS_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from deltalake import DeltaTable
 
@@ -48,6 +51,45 @@ def append_relations(table: DeltaTable, relations: Sequence[Relation]) -> None:
     recorded = datetime.now(UTC)
     rows = [_row(relation, recorded) for relation in relations]
     delta.append(table, pa.Table.from_pylist(rows, schema=RELATIONS_SCHEMA))
+
+
+class ShapeLog:
+    """`bronze.relations` as its writers know it; a shape is appended where it differs from the one before it.
+
+    Safe to share: the stream and snapshots record shapes side by side.
+
+    Args:
+        known: what the table holds.
+        append: makes versions durable.
+    """
+
+    def __init__(self, known: Sequence[Relation], append: Callable[[Sequence[Relation]], None]) -> None:
+        self._append = append
+        self._lock = threading.Lock()
+        self._versions: dict[int, list[Relation]] = {}
+        for relation in known:
+            self._insert(relation)
+
+    def until(self, lsn: Lsn) -> list[Relation]:
+        """The versions that begin at or before an LSN; a stream that goes on from there knows no others."""
+        with self._lock:
+            return [each for versions in self._versions.values() for each in versions if each.from_lsn <= lsn]
+
+    def record(self, relations: Sequence[Relation]) -> None:
+        """Make versions durable, those that say something new."""
+        with self._lock:
+            new = [relation for relation in relations if self._insert(relation)]
+            if new:
+                self._append(new)
+
+    def _insert(self, relation: Relation) -> bool:
+        """Put a version in its place by LSN; False if the version that holds there is the same."""
+        versions = self._versions.setdefault(relation.relation_id, [])
+        place = bisect_right(versions, relation.from_lsn, key=lambda version: version.from_lsn)
+        if place and replace(versions[place - 1], from_lsn=relation.from_lsn) == relation:
+            return False
+        versions.insert(place, relation)
+        return True
 
 
 def _row(relation: Relation, recorded: datetime) -> dict[str, Any]:

@@ -1,16 +1,17 @@
 """One logical replication connection on libpq: start the stream, take what has arrived, send status feedback.
 
-libpq does all input and output, so everything that libpq can connect to works: TLS, Kerberos, several hosts, service
-files. The stream is protocol version 1 with `messages`, which every server from 14 on offers.
+libpq does all input and output, so everything that libpq can connect to works: TLS, Kerberos, several hosts,
+service files. The stream is protocol version 1 with `messages`, which every server from 14 on offers.
 
-Being woken per message costs both ends more than the messages themselves. So the socket wakes us by the batch:
-`SO_RCVLOWAT` lets `poll` sleep until a quarter of a megabyte has come; if nothing has woken us after 20 ms, whatever is
-there is taken, so a few bytes never wait longer. libpq reads at most as much as its input buffer holds, 16 KiB at
-first; one large result before the stream makes it grow once, after which a wake-up is one `recv`.
+Being woken per message costs both ends more than the messages themselves. So the socket wakes us by the
+batch: `SO_RCVLOWAT` lets `poll` sleep until a quarter of a megabyte has come; if nothing has woken us after
+20 ms, whatever is there is taken, so a few bytes never wait longer. libpq reads at most as much as its input
+buffer holds, 16 KiB at first; one large result before the stream makes it grow once, after which a wake-up is
+one `recv`.
 
-With TLS, bytes may wait inside the TLS library while the socket has none. Therefore input is consumed until several
-attempts have brought nothing before each `poll`, and a `poll` under TLS is short. The formats: PostgreSQL docs,
-"Streaming Replication Protocol".
+With TLS, bytes may wait inside the TLS library while the socket has none. Therefore input is consumed until
+several attempts have brought nothing before each `poll`, and a `poll` under TLS is short. The formats:
+PostgreSQL docs, "Streaming Replication Protocol".
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ from bronze.server import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from psycopg.pq.abc import PGresult
 
     from bronze.settings import SourceSettings
@@ -50,6 +53,7 @@ _WAKE_BYTES: Final = 256 * 1024
 _WAKE_SECONDS: Final = 0.02
 _TLS_POLL_SECONDS: Final = 0.1
 _TLS_ATTEMPTS: Final = 4
+_LOOK_SECONDS: Final = 0.2
 _INPUT_BUFFER: Final = 1024 * 1024
 _DRAIN_BYTES: Final = 1024 * 1024
 """How much is taken before the caller looks at its clock again."""
@@ -73,6 +77,20 @@ class Keepalive:
 
     wal_end: Lsn
     clock: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedSnapshot:
+    """A state of the whole database that other sessions can look at.
+
+    Attributes:
+        consistent_point: transactions whose commit record begins here or later are not in it, all earlier
+            ones are.
+        name: for SET TRANSACTION SNAPSHOT.
+    """
+
+    consistent_point: Lsn
+    name: str
 
 
 @dataclass(slots=True)
@@ -131,6 +149,33 @@ class ReplicationConnection:
             tuple(_text(result.get_value(row, column)) for column in range(result.nfields))
             for row in range(result.ntuples)
         ]
+
+    def export_snapshot(self, slot: str, cancelled: Callable[[], bool]) -> ExportedSnapshot | None:
+        """Make a temporary slot and export the snapshot at its consistent point; None when cancelled meanwhile.
+
+        The server waits for every transaction that is running now. The snapshot can be imported until the
+        next command on this connection, or its end; the slot ends with the connection.
+
+        Raises:
+            SmeltError: the server refused, or the connection broke.
+        """
+        # The spelling of version 14, which later ones still take.
+        sql = f"CREATE_REPLICATION_SLOT {quote_identifier(slot)} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT"
+        try:
+            self._pgconn.send_query(sql.encode())
+            while self._pgconn.is_busy():
+                if cancelled():
+                    return None
+                select.select([self._pgconn.socket], [], [], _LOOK_SECONDS)
+                self._pgconn.consume_input()
+            result = self._pgconn.get_result()
+        except psycopg.OperationalError as error:
+            raise self._lost(error) from error
+        if result is None or result.status != pq.ExecStatus.TUPLES_OK:
+            raise self._ended() if result is None else self._failure(result)
+        self._pgconn.get_result()  # the end of the command; the snapshot stays
+        point, name = (_text(result.get_value(0, column)) or "" for column in (1, 2))
+        return ExportedSnapshot(Lsn.parse(point), name)
 
     def start(self, start_at: Lsn) -> None:
         """START_REPLICATION of the source's slot at a position.
@@ -201,7 +246,7 @@ class ReplicationConnection:
         return drained
 
     def feedback(self, *, received: Lsn, durable: Lsn, request_reply: bool = False) -> None:
-        """Send a status update: `received` as written, `durable` as flushed and applied. Moves the slot to `durable`.
+        """Send a status update: `received` as written; `durable` as flushed, where the slot moves to.
 
         Raises:
             SmeltError: the connection broke.

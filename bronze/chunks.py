@@ -1,0 +1,66 @@
+"""A table cut into ranges of pages, which workers copy independently of each other. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from bronze.identifiers import quote_identifier
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bronze.identifiers import TableName
+    from bronze.shapes import Relation
+
+_ROWS_PER_PAGE: Final = 50
+"""Taken for a table that was never analysed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A range of pages of one table, or of one leaf of a partitioned table.
+
+    Attributes:
+        number: unique within the table's snapshot, from 0.
+        source: the table or leaf to read.
+        first: first page.
+        end: page after the last; None: to the end of the table.
+    """
+
+    number: int
+    source: TableName
+    first: int
+    end: int | None
+
+    def query(self, relation: Relation) -> str:
+        """SELECT of the chunk's rows, columns in the relation's order."""
+        columns = ", ".join(quote_identifier(column.name) for column in relation.columns)
+        conditions = []
+        if self.first > 0:
+            conditions.append(f"ctid >= '({self.first},0)'::tid")
+        if self.end is not None:
+            conditions.append(f"ctid < '({self.end},0)'::tid")
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        return f"SELECT {columns} FROM ONLY {self.source.quoted}{where}"
+
+
+def chunks_of(leaves: Sequence[tuple[TableName, int]], rows: int, chunk_rows: int) -> list[Chunk]:
+    """Cut a table into chunks of about `chunk_rows` rows.
+
+    Args:
+        leaves: the table itself or its leaf partitions, each with its pages.
+        rows: estimate for all together; 0 if unknown.
+        chunk_rows: rows of one chunk.
+    """
+    pages = sum(count for _, count in leaves)
+    per_page = rows / pages if rows and pages else _ROWS_PER_PAGE
+    step = max(1, int(chunk_rows / per_page))
+    chunks: list[Chunk] = []
+    for leaf, count in leaves:
+        starts = range(0, max(count, 1), step)
+        for start in starts:
+            # Open at the end: what the measured size did not know still belongs to the last chunk.
+            end = None if start == starts[-1] else start + step
+            chunks.append(Chunk(len(chunks), leaf, start, end))
+    return chunks

@@ -1,0 +1,102 @@
+"""COPY … TO STDOUT as columns of text, in bounded memory.
+
+The format is CSV with every value quoted, so that NULL (nothing) and the empty string (``""``) differ, and a
+value may hold
+anything: quotes, commas, line breaks. The server sends one row per message; rows are collected to blocks of
+    some megabytes and each block is parsed at once, so that no row is ever split, however large it is.
+
+Both ways into bronze print a value by its type's output function under the same pinned settings, so a
+snapshot and the stream say the same text for the same value.
+"""
+
+from __future__ import annotations
+
+import select
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+from psycopg import pq
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from psycopg.pq.abc import PGconn
+
+BLOCK_BYTES: Final = 8 * 1024 * 1024
+_LOOK_SECONDS: Final = 0.5
+
+
+class CopyCancelledError(Exception):
+    """The caller asked to stop in the middle of a COPY."""
+
+
+def copy_statement(query: str) -> str:
+    """COPY of a query's rows in the form that `parse` reads."""
+    return f"COPY ({query}) TO STDOUT (FORMAT csv, NULL '', FORCE_QUOTE *)"
+
+
+def copy_blocks(
+    connection: PGconn, query: str, cancelled: Callable[[], bool], *, block_bytes: int = BLOCK_BYTES
+) -> Iterator[bytes]:
+    """Run COPY and yield blocks of whole rows.
+
+    Raises:
+        psycopg.Error: the server refused or broke off.
+        CopyCancelledError: `cancelled` said so; the connection is of no further use.
+    """
+    result = connection.exec_(copy_statement(query).encode())
+    if result.status != pq.ExecStatus.COPY_OUT:
+        raise psycopg.errors.error_from_result(result)
+    rows: list[bytes | memoryview] = []
+    size = 0
+    while True:
+        count, data = connection.get_copy_data(1)
+        if count > 0:
+            rows.append(data)
+            size += count
+            if size >= block_bytes:
+                yield b"".join(rows)
+                rows, size = [], 0
+        elif count == 0:
+            if cancelled():
+                raise CopyCancelledError
+            select.select([connection.socket], [], [], _LOOK_SECONDS)
+            connection.consume_input()
+        else:
+            break
+    if rows:
+        yield b"".join(rows)
+    _finish(connection)
+
+
+def _finish(connection: PGconn) -> None:
+    """Read the command's results to their end.
+
+    Raises:
+        psycopg.Error: the COPY failed on the way.
+    """
+    failed = None
+    while (result := connection.get_result()) is not None:
+        if result.status != pq.ExecStatus.COMMAND_OK:
+            failed = result
+    if failed is not None:
+        raise psycopg.errors.error_from_result(failed)
+
+
+def parse(block: bytes, width: int) -> list[pa.StringArray]:
+    """The columns of a block of whole rows; one array for each of `width` columns."""
+    names = [str(index) for index in range(width)]
+    table = pa_csv.read_csv(
+        pa.BufferReader(block),
+        read_options=pa_csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names),
+        parse_options=pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        convert_options=pa_csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    return [column.combine_chunks() for column in table.columns]

@@ -1,0 +1,190 @@
+"""Which tables the reader carries, and their first copies, on a thread beside the stream.
+
+A table needs a copy when it is selected, has no problem, and bronze holds no mark of a complete snapshot of
+it. Tables that appear under the patterns later are found by looking again now and then; they join the
+publication first and are copied then, so that every change behind the copy's LSN is in the stream.
+
+A fault that heals (lost connection, lock) is retried with growing pauses; tables that were complete before it
+stay complete. A definite error of one table is recorded for that table alone. Any other stops the reader,
+through `raise_failure`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Final
+
+from bronze.backoff import Backoff
+from bronze.catalog import select_tables
+from bronze.control import OpenError
+from bronze.errors import TransientError
+from bronze.lsn import ZERO
+from bronze.server import connect, translated
+from bronze.setup import ensure_publication
+from bronze.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bronze.catalog import SourceTable
+    from bronze.control_tables import ControlTables
+    from bronze.errors import TableError
+    from bronze.identifiers import TableName
+    from bronze.landing import Landing
+    from bronze.settings import SnapshotSettings, SourceSettings
+
+_LOOK_SECONDS: Final = 30.0
+_LOGGER = logging.getLogger("deltasmelt.reader")
+
+SOURCE_CODES: Final = frozenset(
+    {
+        "column-name-reserved",
+        "columns-differ-only-in-case",
+        "key-column-unknown",
+        "key-not-in-identity",
+        "partition-not-logged",
+        "permission-denied",
+        "publication-column-list",
+        "publication-row-filter",
+        "replica-identity-missing",
+        "replica-identity-nothing",
+        "row-level-security",
+        "schema-privilege",
+        "server-error",
+        "silver-name-clash",
+        "table-gone",
+        "table-privilege",
+        "table-without-key",
+    }
+)
+"""Errors of a table that are found at the source; the others are silver's to close."""
+
+
+class InitialCopies:
+    """The selected tables of one pipeline, and the thread that copies those without a snapshot.
+
+    Args:
+        source: which server and tables.
+        settings: of snapshots.
+        landing: where rows go.
+        control: where errors of tables are recorded.
+    """
+
+    def __init__(
+        self, source: SourceSettings, settings: SnapshotSettings, landing: Landing, control: ControlTables
+    ) -> None:
+        self._source = source
+        self._settings = settings
+        self._landing = landing
+        self._control = control
+        self._snapshot = Snapshot(source, settings, landing)
+        self._known: dict[TableName, bool] = {}
+        self._failed: set[TableName] = set()
+        self._stop = threading.Event()
+        self._complete = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="smelt-copies", daemon=True)
+        self.lsn = ZERO
+        """Greatest LSN of a snapshot taken since the start."""
+
+    @property
+    def complete(self) -> bool:
+        """Every table selected at the start is copied, or failed."""
+        return self._complete.is_set()
+
+    def carries(self, table: TableName) -> bool:
+        """Whether the stream's changes of a table are kept.
+
+        A table that matches the patterns but is not known yet (new, renamed) is kept: it is copied when the
+        next look finds it, and until then its rows do no harm. One with a problem is left out.
+        """
+        known = self._known.get(table)
+        if known is not None:
+            return known
+        wanted = any(table.matches(pattern) for pattern in self._source.tables)
+        return wanted and not any(table.matches(pattern) for pattern in self._source.exclude)
+
+    def look(self) -> list[SourceTable]:
+        """Select tables, record their problems, extend the publication; the tables without a copy.
+
+        Raises:
+            SmeltError: the server cannot be asked; the publication may not be changed.
+        """
+        with connect(self._source) as connection, translated(self._source):
+            tables = select_tables(connection, self._source)
+            healthy = [table for table in tables if table.problem is None]
+            ensure_publication(connection, self._source, [table.table for table in healthy])
+        self._known = {table.table: table.problem is None for table in tables}
+        for table in tables:
+            self._record_problems(table.table, table.problems)
+        return [
+            table
+            for table in healthy
+            if table.table not in self._failed and self._landing.sink.snapshot_of(table.table) is None
+        ]
+
+    def start(self) -> None:
+        """Begin to copy; nothing if it has begun."""
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; what it was copying is taken again by the next start."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def raise_failure(self) -> None:
+        """Raise what ended the thread.
+
+        Raises:
+            SmeltError: a definite error that concerns more than one table.
+        """
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        backoff = Backoff()
+        try:
+            while not self._stop.is_set():
+                try:
+                    self._copy(self.look())
+                except TransientError as error:
+                    _LOGGER.warning("copying tables is tried again: %s", error)
+                    self._landing.progress.set(said=f"copying tables is tried again: {error.message}")
+                    if backoff.pause(self._stop):
+                        return
+                    continue
+                backoff.reset()
+                self._complete.set()
+                self._stop.wait(_LOOK_SECONDS)
+        except BaseException as error:  # noqa: BLE001 - raised by `raise_failure`
+            self._failure = error
+
+    def _copy(self, tables: Sequence[SourceTable]) -> None:
+        if not tables:
+            return
+        if self._settings.mode == "never":
+            position = self._landing.sink.position
+            self._snapshot.start_empty(tables, position.frontier if position else ZERO)
+            return
+        outcome = self._snapshot.take(tables, self._stop)
+        if outcome.taken:
+            self.lsn = max(self.lsn, outcome.lsn)
+        for error in outcome.failed:
+            _LOGGER.error("%s", error)
+            self._failed.add(error.table)
+            self._record_problems(error.table, [error])
+
+    def _record_problems(self, table: TableName, problems: Sequence[TableError]) -> None:
+        codes = {problem.code for problem in problems}
+        for problem in problems:
+            self._control.open_error(
+                OpenError("table", str(table), problem.code, problem.message, problem.remedy)
+            )
+        if table in self._failed and not problems:
+            return
+        for known in self._control.open_errors():
+            if known.scope == "table" and known.name == str(table) and known.code in SOURCE_CODES - codes:
+                self._control.close_errors("table", str(table), known.code)

@@ -1,0 +1,175 @@
+"""Parquet files of `bronze.changes`, written before the commit that names them.
+
+Nobody sees a file until a Delta commit names it; a crash before that leaves a file that no version refers to,
+which vacuum removes. On a local path each file is flushed to disk when it is closed, because the slot is
+confirmed on the strength of it.
+
+The values of a row are stored plain and compressed; a dictionary is kept for the columns that repeat
+(operation, table, column names), where it costs next to nothing. A file is closed at about `FILE_BYTES` of
+Arrow data, so that one large transaction becomes several files that Spark reads side by side. Its statistics
+let readers skip it by commit LSN and table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pa_fs
+import pyarrow.parquet as pq
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction
+
+from bronze.tables import CHANGES_SCHEMA
+
+FILE_BYTES: Final = 256 * 1024 * 1024
+
+_REPEATING: Final = ["op", "table_schema", "table_name", "columns.list.element", "unchanged.list.element"]
+_MEASURED: Final = ("commit_lsn", "seq", "table_schema", "table_name", "op")
+"""Columns whose least and greatest values go into Delta's statistics."""
+
+_COMPRESSION: Final = "zstd"
+_COMPRESSION_LEVEL: Final = 1
+
+
+def file_system(uri: str) -> pa_fs.FileSystem:
+    """The file system below a table's location: local, or whatever `deltalake` reaches."""
+    if "://" in uri and not uri.startswith("file://"):
+        return pa_fs.PyFileSystem(DeltaStorageHandler(uri))
+    return pa_fs.SubTreeFileSystem(uri.removeprefix("file://"), pa_fs.LocalFileSystem())
+
+
+def local_folder(uri: str) -> Path | None:
+    """The folder of a local table; None for an object store."""
+    return None if "://" in uri and not uri.startswith("file://") else Path(uri.removeprefix("file://"))
+
+
+def flush_to_disk(path: Path) -> None:
+    """Wait until a file or folder has reached the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class PartWriter:
+    """Writes rows to one file after another; `finish` says what a commit must name.
+
+    Args:
+        uri: location of the table.
+        prefix: begins the files' names, for people who look into the folder.
+    """
+
+    def __init__(self, uri: str, prefix: str) -> None:
+        self._system = file_system(uri)
+        self._folder = local_folder(uri)
+        self._prefix = prefix
+        self._actions: list[AddAction] = []
+        self._name = ""
+        self._writer: pq.ParquetWriter | None = None
+        self._stream: Any = None
+        self._bytes = 0
+        self._statistics = _Statistics()
+
+    @property
+    def rows(self) -> int:
+        """Rows in the file that is open."""
+        return self._statistics.rows
+
+    def write(self, rows: pa.Table) -> None:
+        """Append rows as one row group."""
+        if rows.num_rows == 0:
+            return
+        if self._writer is None:
+            self._open()
+        assert self._writer is not None  # noqa: S101 - just opened
+        self._writer.write_table(rows, row_group_size=rows.num_rows)
+        self._statistics.add(rows)
+        self._bytes += rows.nbytes
+        if self._bytes >= FILE_BYTES:
+            self._close()
+
+    def finish(self) -> list[AddAction]:
+        """Close the open file; what was written since the last call, ready to be named by a commit."""
+        self._close()
+        actions, self._actions = self._actions, []
+        return actions
+
+    def discard(self) -> None:
+        """Give up what was written since the last `finish`; files stay behind, named by no version."""
+        self._actions = []
+        if self._writer is not None:
+            self._writer = None
+            with suppress(OSError):  # nothing in it is wanted any more
+                self._stream.close()
+
+    def _open(self) -> None:
+        self._name = f"{self._prefix}-{uuid.uuid4()}.parquet"
+        self._stream = self._system.open_output_stream(self._name)
+        self._writer = pq.ParquetWriter(
+            self._stream,
+            CHANGES_SCHEMA,
+            compression=_COMPRESSION,
+            compression_level=_COMPRESSION_LEVEL,
+            use_dictionary=_REPEATING,
+            write_statistics=list(_MEASURED),
+            store_schema=False,
+        )
+        self._bytes = 0
+        self._statistics = _Statistics()
+
+    def _close(self) -> None:
+        if self._writer is None:
+            return
+        self._writer.close()
+        self._writer = None
+        size = self._stream.tell()
+        self._stream.close()
+        if self._folder is not None:
+            flush_to_disk(self._folder / self._name)
+        self._actions.append(
+            AddAction(
+                path=self._name,
+                size=size,
+                partition_values={},
+                modification_time=int(time.time() * 1000),
+                data_change=True,
+                stats=self._statistics.to_json(),
+            )
+        )
+
+
+class _Statistics:
+    """Number of rows, least and greatest values of one file."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._least: dict[str, Any] = {}
+        self._greatest: dict[str, Any] = {}
+
+    def add(self, rows: pa.Table) -> None:
+        self.rows += rows.num_rows
+        for name in _MEASURED:
+            found = pc.min_max(rows[name]).as_py()
+            if found["min"] is not None:
+                self._least[name] = min(found["min"], self._least.get(name, found["min"]))
+                self._greatest[name] = max(found["max"], self._greatest.get(name, found["max"]))
+
+    def to_json(self) -> str:
+        nulls = {name: 0 for name in _MEASURED if name in self._least and not name.startswith("table_")}
+        return json.dumps(
+            {
+                "numRecords": self.rows,
+                "minValues": self._least,
+                "maxValues": self._greatest,
+                "nullCount": nulls,
+            }
+        )

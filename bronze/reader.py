@@ -1,0 +1,300 @@
+"""The reader: PostgreSQL's write-ahead log into bronze, from where bronze ends, for as long as it is wanted.
+
+Order of a start, and why each step is safe to die after:
+
+1. The server's identity is compared with the lake's; a lake of another pipeline, cluster or database is
+    refused.
+2. The publication is made before the slot: a slot that began earlier would decode changes with a catalog that
+    has no such
+   publication.
+3. The slot is made only where bronze has no place yet; its first point P becomes bronze's first place (P - 1,
+    P). Dying in between
+   leaves a slot at P and no place, and the next start takes the slot's point again: nothing was confirmed in
+   between.
+4. The stream is started at bronze's own mark, never at the slot's. Then the slot is read again, while nobody
+    else can move it, and
+   compared (`bronze.continuity`).
+5. Tables without a snapshot are copied on a thread of their own (`bronze.initial_copies`) while the stream
+    goes on.
+
+Faults that heal end the session, not the reader: it starts again at bronze's mark, after a growing pause, and
+`control.errors` shows what it waits for. Nothing of a failed session is kept but what was committed. Definite
+errors are recorded and raised.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from bronze.backoff import Backoff
+from bronze.catalog import describe_relation
+from bronze.continuity import check_start, slot_gone
+from bronze.control import OpenError
+from bronze.control_tables import ControlTables
+from bronze.decoder import HEARTBEAT_PREFIX, StreamDecoder
+from bronze.errors import SmeltError, TransientError
+from bronze.initial_copies import InitialCopies
+from bronze.landing import Landing
+from bronze.lsn import Lsn
+from bronze.position import Position
+from bronze.progress import Progress
+from bronze.receiver import FEEDBACK_SECONDS, Receiver
+from bronze.relations import ShapeLog
+from bronze.replication import ReplicationConnection
+from bronze.server import connect, describe, identify, translated
+from bronze.setup import ensure_slot, read_slot
+from bronze.sink import DeltaSink
+from bronze.stream import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    import psycopg
+
+    from bronze.lake import Lake
+    from bronze.settings import BronzeSettings, SnapshotSettings, SourceSettings
+    from bronze.shapes import Relation
+
+_QUEUE_BYTES: Final = 32 * 1024 * 1024
+_REPORT_SECONDS: Final = 0.5
+_ASK_SECONDS: Final = 0.1
+_FIRST_CONTACT_SECONDS: Final = 20.0
+_LOGGER = logging.getLogger("deltasmelt.reader")
+
+
+class Reader:
+    """Carries one pipeline's changes into `bronze.*`.
+
+    Args:
+        pipeline: its name; the lake remembers it.
+        source: server, slot, publication, tables.
+        lake: a lake with a path.
+        bronze: pace of commits.
+        snapshot: first copies.
+        progress: called now and then with the counters as plain values (`Progress.read`).
+        reached: called at named points of the way; fault tests kill the process there.
+    """
+
+    def __init__(
+        self,
+        pipeline: str,
+        source: SourceSettings,
+        lake: Lake,
+        bronze: BronzeSettings,
+        snapshot: SnapshotSettings,
+        *,
+        progress: Callable[[dict[str, Any]], None] | None = None,
+        reached: Callable[[str], None] | None = None,
+    ) -> None:
+        self._pipeline = pipeline
+        self._source = source
+        self._lake = lake
+        self._bronze = bronze
+        self._snapshot = snapshot
+        self._report_to = progress
+        self._reached = reached or (lambda _: None)
+        self._reported = 0.0
+        self._application_name = f"deltasmelt {pipeline} {socket.gethostname()}:{os.getpid()}"[:63]
+        self._landing: Landing | None = None
+        self._copies: InitialCopies | None = None
+        self._identity: tuple[int, str] | None = None
+        self.progress = Progress()
+
+    def run(self, *, until: Lsn | None = None, stop: threading.Event | None = None) -> None:
+        """Read until told to stop, or until bronze holds everything up to an LSN.
+
+        Args:
+            until: return once every transaction with a commit LSN up to this one is in bronze and the tables'
+                first copies are complete (or failed, see `control.errors`). None: go on for ever.
+            stop: set it to end in order: what is complete is committed and confirmed.
+
+        Raises:
+            DefiniteError: a person is needed; recorded in `control.errors`.
+            TransientError: the server could not be reached at all since the start.
+        """
+        stop = stop or threading.Event()
+        control = ControlTables(self._lake)
+        backoff, started = Backoff(), time.monotonic()
+        try:
+            while not stop.is_set():
+                try:
+                    if self._session(until, stop, control, backoff):
+                        return
+                except TransientError as error:
+                    self._record(control, error)
+                    never = self._landing is None and time.monotonic() - started > _FIRST_CONTACT_SECONDS
+                    if never:
+                        raise
+                    _LOGGER.warning("the stream is started again: %s", error)
+                    self.progress.set(phase="waiting", said=error.message)
+                    self._report(now=True)
+                    backoff.pause(stop)
+        except SmeltError as error:
+            self._record(control, error)
+            raise
+        finally:
+            if self._copies is not None:
+                self._copies.stop()
+            self.progress.set(phase="stopped")
+            self._report(now=True)
+
+    def _session(
+        self, until: Lsn | None, stop: threading.Event, control: ControlTables, backoff: Backoff
+    ) -> bool:
+        """One connection's stream, from its start to its end; whether all that was wanted is done."""
+        self.progress.set(phase="starting", said="")
+        with connect(self._source, application_name=self._application_name) as connection:
+            with translated(self._source):
+                landing, copies = self._open(connection, control)
+                position = self._place(connection, landing)
+                replication = self._start_stream(connection, position)
+            receiver = Receiver(
+                replication,
+                capacity=_QUEUE_BYTES,
+                durable=position.confirm,
+                feedback_seconds=_feedback_seconds(connection),
+            )
+            decoder = StreamDecoder(
+                lambda relation, _: self._describe(connection, relation),
+                copies.carries,
+                landing.shapes.until(position.frontier),
+            )
+            receiver.start()
+            stream = Stream(receiver, decoder, position, landing, self._bronze)
+            try:
+                self.progress.set(phase="streaming", durable=position.confirm)
+                control.close_errors("pipeline", self._pipeline)
+                copies.start()
+                backoff.reset()
+                done = self._follow(stream, receiver, copies, until, stop)
+                stream.finish()
+            finally:
+                stream.close()
+                receiver.stop()
+        return done
+
+    def _open(
+        self, connection: psycopg.Connection[Any], control: ControlTables
+    ) -> tuple[Landing, InitialCopies]:
+        """Check who the server is and whose the lake is; select tables at the first time."""
+        identity = identify(connection)
+        if self._landing is None or self._copies is None:
+            sink = DeltaSink(self._lake, self._pipeline, identity)
+            shapes = ShapeLog(sink.relations(), sink.add_relations)
+            self._landing = Landing(sink, shapes, self.progress, self._reached)
+            self._copies = InitialCopies(self._source, self._snapshot, self._landing, control)
+            self._copies.look()
+        else:
+            # Another server may answer at the same address after a failover.
+            DeltaSink(self._lake, self._pipeline, identity)
+        return self._landing, self._copies
+
+    def _place(
+        self, connection: psycopg.Connection[Any], landing: Landing, stop: threading.Event
+    ) -> Position:
+        """Bronze's place in the stream; for an empty bronze the slot's first point, made durable at once."""
+        position = landing.sink.position
+        if position is not None and read_slot(connection, self._source.slot) is None:
+            raise slot_gone(position, name=self._source.slot, where=describe(self._source))
+        slot = ensure_slot(connection, self._source, progress=self._say)
+        self._reached("slot-ready")
+        if position is None:
+            first = Position(Lsn(slot.confirmed_flush - 1), slot.confirmed_flush, 0, None)
+            position = landing.sink.commit(first)
+            self._reached("first-place-committed")
+        return position
+
+    def _start_stream(self, connection: psycopg.Connection[Any], position: Position) -> ReplicationConnection:
+        """Start the stream at bronze's mark, and make sure that it really begins there."""
+        replication = ReplicationConnection(self._source, application_name=self._application_name)
+        try:
+            replication.start(position.confirm)
+            slot = read_slot(connection, self._source.slot)
+            row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+            assert row is not None  # noqa: S101 - a SELECT without FROM has one row
+            check_start(
+                position,
+                slot,
+                replication.backend_pid,
+                Lsn.parse(row[0]),
+                name=self._source.slot,
+                where=describe(self._source),
+            )
+        except BaseException:
+            replication.close()
+            raise
+        return replication
+
+    def _follow(
+        self,
+        stream: Stream,
+        receiver: Receiver,
+        copies: InitialCopies,
+        until: Lsn | None,
+        stop: threading.Event,
+    ) -> bool:
+        """Step until stopped or done; whether the target was reached."""
+        nudge = _Nudge(self._source, receiver)
+        while not stop.is_set():
+            copies.raise_failure()
+            target = None if until is None else max(until, copies.lsn)
+            if target is not None and copies.complete and stream.durable.frontier >= target:
+                return True
+            came = stream.step(target=target, patience=_REPORT_SECONDS if target is None else _ASK_SECONDS)
+            if target is not None and not came and stream.newest.frontier < target:
+                nudge.push()
+            self._report()
+        return True
+
+    def _describe(self, connection: psycopg.Connection[Any], relation_id: int) -> Relation | None:
+        with translated(self._source):
+            return describe_relation(connection, relation_id, self._source.keys, self._source.publication)
+
+    def _say(self, said: str) -> None:
+        _LOGGER.info("%s", said)
+        self.progress.set(said=said)
+        self._report(now=True)
+
+    def _report(self, *, now: bool = False) -> None:
+        if self._report_to is not None and (now or time.monotonic() - self._reported >= _REPORT_SECONDS):
+            self._reported = time.monotonic()
+            self._report_to(self.progress.read())
+
+    def _record(self, control: ControlTables, error: SmeltError) -> None:
+        control.open_error(OpenError("pipeline", self._pipeline, error.code, error.message, error.remedy))
+
+
+class _Nudge:
+    """Makes an idle stream reach a wanted position: first by asking, then by writing a message of our own to the log.
+
+    The server says how far it has read only now and then, and on an idle server its log may end exactly where
+    it is wanted to pass.
+    """
+
+    def __init__(self, source: SourceSettings, receiver: Receiver) -> None:
+        self._source = source
+        self._receiver = receiver
+        self._pushes = 0
+
+    def push(self) -> None:
+        """Ask for a keepalive; at the third time write a message, once."""
+        self._pushes += 1
+        if self._pushes == 3:  # asked twice in vain
+            with connect(self._source) as connection, translated(self._source):
+                connection.execute("SELECT pg_logical_emit_message(true, %s, 'until')", [HEARTBEAT_PREFIX])
+        self._receiver.ask()
+
+
+def _feedback_seconds(connection: psycopg.Connection[Any]) -> float:
+    """How often to answer: well within the server's patience."""
+    row = connection.execute(
+        "SELECT setting::int FROM pg_settings WHERE name = 'wal_sender_timeout'"
+    ).fetchone()
+    patience = row[0] / 1000 if row and row[0] else 0.0
+    return min(FEEDBACK_SECONDS, patience / 4) if patience else FEEDBACK_SECONDS

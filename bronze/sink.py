@@ -1,0 +1,282 @@
+"""Where changes become durable: `ChangeSink`, and the one that writes Delta tables through delta-rs.
+
+What makes it exactly-once, at each point where the process may die:
+
+* *while rows are written*: parquet files without a name in any version. The next reader starts at the last
+  marks and writes the rows again.
+* *after `bronze.relations`, before `bronze.changes`*: shapes that no row uses yet; see `bronze.relations`.
+* *during the commit*: the log entry exists or it does not. It holds the rows and the marks (frontier,
+  confirm) together, so a restart finds either both or neither.
+* *after the commit, before the slot is confirmed*: the next reader asks for the stream from the mark, not
+  from the slot.
+
+Two readers on one lake cannot interleave: both write the same application ids, and Delta refuses a commit
+whose application id was written since the writer's version.
+
+Only whole transactions are committed. Rows of an open one may be written to files early (`write`), but
+`commit` is called by the reader when everything written belongs to complete transactions.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pyarrow as pa
+from deltalake import CommitProperties, PostCommitHookProperties, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from bronze import delta
+from bronze.errors import DefiniteError, TransientError
+from bronze.lsn import Lsn
+from bronze.parts import PartWriter, flush_to_disk, local_folder
+from bronze.position import Position, position_of
+from bronze.relations import append_relations, relations_of
+from bronze.tables import (
+    CHANGES,
+    CHANGES_SCHEMA,
+    DATABASE_PROPERTY,
+    PIPELINE_PROPERTY,
+    RELATIONS,
+    RELATIONS_SCHEMA,
+    SYSTEM_PROPERTY,
+    snapshot_app,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from deltalake import DeltaTable
+    from deltalake.transaction import AddAction
+
+    from bronze.identifiers import TableName
+    from bronze.lake import Lake
+    from bronze.server import ServerIdentity
+    from bronze.shapes import Relation
+
+_CHECKPOINT_INTERVAL: Final = 50
+
+
+class ChangeSink(Protocol):
+    """What the reader needs of the lake. One reader owns it; snapshots may commit from other threads."""
+
+    @property
+    def position(self) -> Position | None:
+        """The place of the stream; None before the first commit."""
+
+    def relations(self) -> list[Relation]:
+        """All versions of shapes known to the lake, by relation and LSN."""
+
+    def snapshot_of(self, table: TableName) -> Lsn | None:
+        """LSN of a table's newest complete snapshot."""
+
+    def add_relations(self, relations: Sequence[Relation]) -> None:
+        """Make shapes durable, before any row that needs them."""
+
+    def write(self, rows: pa.Table) -> None:
+        """Take rows of `bronze.changes` in order; they become visible with `commit`."""
+
+    def commit(self, position: Position) -> Position:
+        """Make everything written visible and durable together with the place.
+
+        Returns it with its version.
+        """
+
+    def discard(self) -> None:
+        """Forget what was written since the last commit."""
+
+    def parts(self, prefix: str) -> PartWriter:
+        """A writer of files apart from the stream's, for a snapshot."""
+
+    def commit_snapshot(self, table: TableName, lsn: Lsn, parts: Sequence[AddAction]) -> None:
+        """Make a complete snapshot of one table visible and durable, with its mark."""
+
+
+class DeltaSink:
+    """`ChangeSink` on Delta tables of a path, through delta-rs.
+
+    Args:
+        lake: a lake with a path.
+        pipeline: name of the pipeline; a lake of another one is refused.
+        identity: the source; a lake of another system identifier or database is refused.
+
+    Raises:
+        DefiniteError: ``lake-of-another-pipeline``, ``lake-of-another-server``, ``lake-of-another-database``.
+        ConfigurationError: the lake is a catalog.
+    """
+
+    def __init__(self, lake: Lake, pipeline: str, identity: ServerIdentity) -> None:
+        self._uri = delta.location(lake, "bronze", CHANGES)
+        self._folder = local_folder(self._uri)
+        self._lock = threading.Lock()
+        properties = {
+            "delta.appendOnly": "true",
+            "delta.checkpointInterval": str(_CHECKPOINT_INTERVAL),
+            PIPELINE_PROPERTY: pipeline,
+            SYSTEM_PROPERTY: str(identity.system_identifier),
+            DATABASE_PROPERTY: identity.database,
+        }
+        existing = delta.open_table(self._uri)
+        if existing is not None:
+            _refuse_foreign(existing, properties, self._uri)
+        self._changes = delta.open_or_create(
+            self._uri, CHANGES_SCHEMA, description="Every change, in commit order", properties=properties
+        )
+        _refuse_foreign(self._changes, properties, self._uri)
+        relations_uri = delta.location(lake, "bronze", RELATIONS)
+        self._relations = delta.open_or_create(
+            relations_uri,
+            RELATIONS_SCHEMA,
+            description="Every version of every table's shape",
+            properties={**properties, "delta.checkpointInterval": str(_CHECKPOINT_INTERVAL)},
+        )
+        self._writer = PartWriter(self._uri, "stream")
+        self._position = self._attempted = position_of(self._changes)
+
+    @property
+    def position(self) -> Position | None:
+        """The place of the stream; None before the first commit. Read again from the table.
+
+        Raises:
+            DefiniteError: ``lake-in-use``.
+            TransientError: ``lake-unwritable``.
+        """
+        with self._lock, self._storage():
+            self._refresh()
+            return self._position
+
+    def relations(self) -> list[Relation]:
+        """All versions of shapes known to the lake, by relation and LSN."""
+        with self._lock, self._storage():
+            self._relations.update_incremental()
+            return relations_of(self._relations)
+
+    def snapshot_of(self, table: TableName) -> Lsn | None:
+        """LSN of a table's newest complete snapshot."""
+        with self._lock, self._storage():
+            self._refresh()
+            version = self._changes.transaction_version(snapshot_app(table))
+        return None if version is None else Lsn(version)
+
+    def add_relations(self, relations: Sequence[Relation]) -> None:
+        """Make shapes durable, before any row that needs them."""
+        with self._lock, self._storage():
+            append_relations(self._relations, relations)
+
+    def write(self, rows: pa.Table) -> None:
+        """Take rows of `bronze.changes` in order; they become visible with `commit`.
+
+        Raises:
+            TransientError: ``lake-unwritable``.
+        """
+        with self._storage():
+            self._writer.write(rows)
+
+    def commit(self, position: Position) -> Position:
+        """Make everything written visible and durable together with the place; returns it with its version.
+
+        Raises:
+            DefiniteError: ``lake-in-use``: another reader committed to this lake.
+            TransientError: ``lake-unwritable``. Whether the commit came about is then seen by `position`.
+        """
+        with self._storage():
+            parts = self._writer.finish()
+        version = self._commit(parts, position.marks(), position)
+        return replace(position, version=version)
+
+    def discard(self) -> None:
+        """Forget what was written since the last commit. Its files stay behind, named by no version."""
+        self._writer.discard()
+
+    def parts(self, prefix: str) -> PartWriter:
+        """A writer of files apart from the stream's, for a snapshot."""
+        return PartWriter(self._uri, prefix)
+
+    def commit_snapshot(self, table: TableName, lsn: Lsn, parts: Sequence[AddAction]) -> None:
+        """Make a complete snapshot of one table visible and durable, with its mark.
+
+        Raises:
+            DefiniteError: ``lake-in-use``: another process took the same snapshot.
+        """
+        self._commit(parts, [Transaction(snapshot_app(table), int(lsn))])
+
+    def _commit(
+        self, parts: Sequence[AddAction], marks: Sequence[Transaction], position: Position | None = None
+    ) -> int:
+        with self._lock, self._storage():
+            self._attempted = position or self._attempted
+            try:
+                self._changes.create_write_transaction(
+                    list(parts),
+                    mode="append",
+                    schema=CHANGES_SCHEMA,
+                    commit_properties=CommitProperties(app_transactions=list(marks)),
+                    post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+                )
+            except CommitFailedError as error:
+                raise self._in_use() from error
+            version = self._refresh()
+            if self._folder is not None:
+                # The slot is confirmed on the strength of this entry, so it must outlive a power cut.
+                log = self._folder / "_delta_log"
+                flush_to_disk(log / f"{version:020}.json")
+                flush_to_disk(log)
+                flush_to_disk(self._folder)
+        return version
+
+    @contextmanager
+    def _storage(self) -> Iterator[None]:
+        """Failures of the storage as errors that are tried again."""
+        try:
+            yield
+        except (OSError, DeltaError, pa.ArrowException) as error:
+            raise TransientError(
+                f"bronze cannot be written: {error}",
+                code="lake-unwritable",
+                where=self._uri,
+                remedy="check free space, permissions and, for an object store, credentials and network",
+            ) from error
+
+    def _refresh(self) -> int:
+        """Bring the handle to the newest version.
+
+        Delta checks application ids against what was written since the handle's version. What another reader
+        wrote must therefore not pass unseen when the handle moves.
+        """
+        self._changes.update_incremental()
+        found = position_of(self._changes)
+        if not any(_same_place(found, ours) for ours in (self._position, self._attempted)):
+            raise self._in_use()
+        self._position = self._attempted = found
+        return self._changes.version()
+
+    def _in_use(self) -> DefiniteError:
+        return DefiniteError(
+            "another process wrote to this table at the same time",
+            code="lake-in-use",
+            where=self._uri,
+            remedy="stop the other reader of this pipeline; one lake has one reader",
+        )
+
+
+def _same_place(one: Position | None, other: Position | None) -> bool:
+    return (one and (one.frontier, one.confirm)) == (other and (other.frontier, other.confirm))
+
+
+def _refuse_foreign(table: DeltaTable, properties: dict[str, str], uri: str) -> None:
+    found = table.metadata().configuration
+    for name, code, what in (
+        (PIPELINE_PROPERTY, "lake-of-another-pipeline", "pipeline"),
+        (SYSTEM_PROPERTY, "lake-of-another-server", "PostgreSQL cluster (system identifier)"),
+        (DATABASE_PROPERTY, "lake-of-another-database", "database"),
+    ):
+        if found.get(name) != properties[name]:
+            raise DefiniteError(
+                f"this lake holds changes of {what} {found.get(name)!r}, not of {properties[name]!r}",
+                code=code,
+                where=uri,
+                remedy="give another lake.path; or, if the source was replaced for good, move this lake away "
+                "and start anew",
+            )

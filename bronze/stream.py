@@ -1,0 +1,268 @@
+"""From messages to commits: one replication session, from its start to its end.
+
+Three stages work at the same time: the receiver's thread takes messages off the connection, this thread
+decodes, and a writer thread makes parquet files and commits. Each hand-over is bounded, so a slow stage slows
+the ones before it, down to the server.
+
+What is committed is always whole transactions. Rows of complete transactions collect until `flush_interval`
+or `flush_bytes`; then one commit takes them with the newest position. Rows of a transaction that is still
+open are kept apart. When they grow large, everything complete is committed first and they are then written to
+files early, which the commit at their own end will name. So memory does not depend on the size of a
+transaction.
+
+A keepalive says that everything before W was sent. With no transaction open that is a position as good as a
+commit's: (W - 1, W). It rides along with the next commit; with nothing else to commit, marks alone are
+committed at heartbeat pace, so that an idle table beside a busy one does not hold WAL back. When the server
+asks for an answer (it does so before it can shut down), they are committed at once.
+
+The slot is confirmed by `_commit` alone, after the sink says that its commit is durable.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from bronze.lsn import Lsn
+from bronze.position import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from bronze.decoder import StreamDecoder
+    from bronze.landing import Landing
+    from bronze.receiver import Batch, Receiver
+    from bronze.settings import BronzeSettings
+
+FEED_BYTES: Final = 4 * 1024 * 1024
+"""Message bytes decoded at a time: enough for work by columns to pay, little enough for memory."""
+
+WRITE_BYTES: Final = 16 * 1024 * 1024
+"""Arrow bytes written at a time; one row group."""
+
+_PENDING_WRITES: Final = 2
+_LONGEST_WAIT: Final = 0.5
+
+
+class Stream:
+    """Decodes, writes and commits what a receiver brings.
+
+    Args:
+        receiver: started.
+        decoder: of this session.
+        position: what the sink holds.
+        landing: where rows go.
+        settings: pace of commits.
+    """
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        decoder: StreamDecoder,
+        position: Position,
+        landing: Landing,
+        settings: BronzeSettings,
+    ) -> None:
+        self._receiver = receiver
+        self._decoder = decoder
+        self._landing = landing
+        self._settings = settings
+        self._start = position
+        self._durable = position
+        self._committing = position
+        self._newest = position
+        self._complete = _Rows()
+        self._open = _Rows()
+        self._open_written = False
+        self._uncommitted_rows = 0
+        self._uncommitted_bytes = 0
+        self._open_rows = 0
+        self._waiting_since = 0.0
+        self._last_commit = time.monotonic()
+        self._urgent = False
+        self._writer = ThreadPoolExecutor(1, "smelt-writer")
+        self._writes: deque[Future[None]] = deque()
+
+    @property
+    def durable(self) -> Position:
+        """The newest place that a commit holds."""
+        return self._durable
+
+    @property
+    def newest(self) -> Position:
+        """The newest place that was decoded."""
+        return self._newest
+
+    def step(self, *, target: Lsn | None = None, patience: float = _LONGEST_WAIT) -> bool:
+        """Take what has come, if anything, and commit what is due.
+
+        Args:
+            target: a frontier that somebody waits for: commit as soon as it can be reached.
+            patience: longest wait for something to come, in seconds.
+
+        Returns:
+            Whether anything came.
+
+        Raises:
+            SmeltError: the connection ended, the stream is malformed, the lake cannot be written.
+        """
+        self._raise_failed_writes()
+        batch = self._receiver.take(most=FEED_BYTES, timeout=min(patience, self._until_due()))
+        if batch is not None:
+            self._take(batch)
+        if self._due(target):
+            self.flush()
+        return batch is not None
+
+    def flush(self) -> None:
+        """Commit everything complete, with its place. Nothing happens where there is nothing new."""
+        if self._newest == self._committing:
+            return
+        self._write(self._complete)
+        position, rows, urgent = self._newest, self._uncommitted_rows, self._urgent
+        self._submit(lambda: self._commit(position, rows, urgent=urgent))
+        self._committing = position
+        self._uncommitted_rows = self._uncommitted_bytes = 0
+        self._urgent = False
+        self._last_commit = time.monotonic()
+
+    def finish(self) -> None:
+        """Commit everything complete, and wait until it is durable.
+
+        Raises:
+            SmeltError: the lake cannot be written.
+        """
+        if not self._open_written:
+            self.flush()
+        while self._writes:
+            self._writes.popleft().result()
+
+    def close(self) -> None:
+        """End the writer thread after its present task. What is not committed is given up."""
+        self._writer.shutdown(wait=True, cancel_futures=True)
+        self._landing.sink.discard()
+
+    def _take(self, batch: Batch) -> None:
+        decoded = self._decoder.feed(batch.messages)
+        self._landing.progress.received(batch.size, self._receiver.received)
+        if decoded.relations:
+            self._landing.shapes.record(decoded.relations)
+            self._landing.reached("relations-committed")
+        changes, complete = self._only_new(decoded.changes, decoded.complete_rows)
+        if decoded.last_commit is not None:
+            self._end_transactions(changes.slice(0, complete))
+            commit = decoded.last_commit
+            self._advance(commit.commit_lsn, commit.end_lsn, commit.commit_ts)
+            changes = changes.slice(complete)
+        self._uncommitted_bytes += batch.size
+        self._open.add(changes)
+        self._open_rows += changes.num_rows
+        if self._complete.size >= WRITE_BYTES:
+            self._write(self._complete)
+        if self._open.size >= WRITE_BYTES:
+            if not self._open_written:
+                self.flush()
+            self._write(self._open)
+            self._open_written = True
+            self._landing.reached("open-transaction-written")
+        if batch.keepalive is not None and not decoded.in_transaction:
+            wal_end = batch.keepalive.wal_end
+            self._landing.progress.set(server=wal_end)
+            self._advance(Lsn(wal_end - 1), wal_end, batch.keepalive.clock)
+            self._urgent |= batch.reply_requested
+
+    def _only_new(self, changes: pa.Table, complete: int) -> tuple[pa.Table, int]:
+        """Leave out what bronze holds. PostgreSQL does not send it again, but nothing here relies on that."""
+        frontier = int(self._start.frontier)
+        if changes.num_rows == 0 or changes["commit_lsn"][0].as_py() > frontier:
+            return changes, complete
+        known = int(np.searchsorted(changes["commit_lsn"].to_numpy(), frontier, side="right"))
+        return changes.slice(known), max(complete - known, 0)
+
+    def _end_transactions(self, rows: pa.Table) -> None:
+        """Take the rows that end the open transaction, if there was one, and whole transactions after it."""
+        if not self._uncommitted_rows:
+            self._waiting_since = time.monotonic()
+        self._uncommitted_rows += self._open_rows + rows.num_rows
+        self._complete.take_over(self._open)
+        self._complete.add(rows)
+        self._open_rows = 0
+        self._open_written = False
+
+    def _advance(self, frontier: Lsn, confirm: Lsn, commit_ts: datetime | None) -> None:
+        if frontier > self._newest.frontier:
+            self._newest = Position(
+                frontier,
+                max(confirm, self._newest.confirm),
+                self._newest.version,
+                commit_ts or self._newest.commit_ts,
+            )
+
+    def _due(self, target: Lsn | None) -> bool:
+        if self._newest == self._committing:
+            return False
+        if self._until_due() <= 0 or self._uncommitted_bytes >= self._settings.flush_bytes:
+            return True
+        return target is not None and self._committing.frontier < target <= self._newest.frontier
+
+    def _until_due(self) -> float:
+        """Seconds until the next commit by the clock."""
+        if self._newest == self._committing:
+            return _LONGEST_WAIT
+        if self._urgent:
+            return 0.0
+        if self._uncommitted_rows:
+            due = self._waiting_since + self._settings.flush_interval
+        else:
+            due = self._last_commit + self._settings.heartbeat
+        return max(due - time.monotonic(), 0.0)
+
+    def _write(self, rows: _Rows) -> None:
+        table = rows.take_all()
+        if table is not None:
+            self._submit(lambda: self._landing.sink.write(table))
+
+    def _commit(self, position: Position, rows: int, *, urgent: bool) -> None:
+        """In the writer thread, after the writes before it."""
+        self._landing.reached("parts-written")
+        self._durable = self._landing.sink.commit(position)
+        self._landing.reached("committed")
+        self._receiver.confirm(self._durable.confirm, at_once=urgent)
+        self._landing.progress.committed(rows, self._durable.confirm)
+
+    def _submit(self, task: Callable[[], None]) -> None:
+        while len(self._writes) >= _PENDING_WRITES:
+            self._writes.popleft().result()
+        self._writes.append(self._writer.submit(task))
+
+    def _raise_failed_writes(self) -> None:
+        while self._writes and self._writes[0].done():
+            self._writes.popleft().result()
+
+
+class _Rows:
+    """Rows that wait to be written."""
+
+    def __init__(self) -> None:
+        self._tables: list[pa.Table] = []
+        self.size = 0
+
+    def add(self, rows: pa.Table) -> None:
+        if rows.num_rows:
+            self._tables.append(rows)
+            self.size += rows.nbytes
+
+    def take_over(self, other: _Rows) -> None:
+        self._tables += other._tables
+        self.size += other.size
+        other._tables, other.size = [], 0
+
+    def take_all(self) -> pa.Table | None:
+        tables, self._tables, self.size = self._tables, [], 0
+        return pa.concat_tables(tables) if tables else None
