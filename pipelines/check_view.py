@@ -1,4 +1,4 @@
-"""Printing of `smelt check`: each finding with its remedy; the exit code says whether the pipeline may run."""
+"""Printing of `smelt check`: each finding with its remedy; the exit code says whether it may run."""
 
 from __future__ import annotations
 

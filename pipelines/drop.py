@@ -7,6 +7,8 @@ passing it.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bronze.conninfo import describe
@@ -28,9 +30,10 @@ def run_drop(pipeline: Pipeline, output: Output) -> None:
     Raises:
         SmeltError: the pipeline runs, somebody reads the slot, or the server refuses.
     """
-    source = pipeline.source
+    source, lake = pipeline.source, pipeline.lake_address()
+    there = lake.path is not None and Path(lake.path).is_dir()
     with (
-        lake_lock(pipeline.lake_address(), ("bronze",), command="smelt drop"),
+        lake_lock(lake, ("bronze",), command="smelt drop") if there else nullcontext(),
         connect(source) as connection,
         translated(source),
     ):

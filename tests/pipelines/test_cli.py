@@ -1,0 +1,218 @@
+"""The command as a user calls it: exit codes, and one clear message for each kind of bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+if TYPE_CHECKING:
+    from subprocess import CompletedProcess
+
+ROOT = Path(__file__).parents[2]
+
+
+def smelt(*arguments: str | Path, folder: Path, **environment: str) -> CompletedProcess[str]:
+    """Run the command in a process of its own, its logs in `folder`."""
+    return subprocess.run(
+        [sys.executable, "-m", "pipelines.cli", *map(str, arguments)],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "SMELT_LOGS": str(folder / "logs"), **environment},
+    )
+
+
+def pipeline_file(folder: Path, dsn: str, more: str = "") -> Path:
+    path = folder / "pipeline.yml"
+    path.write_text(
+        f"pipeline: shop\nsource: {{dsn: '{dsn}', slot: cli_test, publication: cli_test}}\n"
+        f"lake: {{path: ./lake}}\n{more}"
+    )
+    return path
+
+
+def one_message(done: CompletedProcess[str], code: int = 1) -> str:
+    """What was said, after making sure that it is one message and no traceback."""
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+    assert done.stderr.count("error:") == 1
+    return done.stderr
+
+
+def test_help_and_version_start_without_spark_great_expectations_or_the_driver(tmp_path: Path) -> None:
+    shown = smelt("--help", folder=tmp_path)
+    commands = [
+        "demo",
+        "check",
+        "run",
+        "bronze",
+        "silver",
+        "gold",
+        "status",
+        "sql",
+        "preview",
+        "quality",
+        "drop",
+    ]
+    assert shown.returncode == 0
+    assert [word for word in commands if f"\n  {word} " not in shown.stdout] == []
+    assert smelt("--version", folder=tmp_path).stdout.startswith("deltasmelt ")
+    probe = (
+        "import sys, pipelines.cli; "
+        "heavy = ('pyspark', 'great_expectations', 'psycopg', 'deltalake'); "
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert loaded.stdout.strip() == "[]"
+
+
+def test_status_loads_neither_spark_nor_pandas(tmp_path: Path) -> None:
+    file = pipeline_file(tmp_path, "host=127.0.0.1 port=1 dbname=x")
+    probe = (
+        "import sys; from pipelines.cli import main; main(sys.argv[1:]); "
+        "print([name for name in ('pyspark', 'great_expectations', 'pandas') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe, "status", str(file)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "SMELT_LOGS": str(tmp_path)},
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_an_unknown_command_is_a_usage_error(tmp_path: Path) -> None:
+    done = smelt("statu", "x.yml", folder=tmp_path)
+    assert done.returncode == 2
+    assert "status" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["check", "run", "bronze", "silver", "gold", "status", "quality", "drop"])
+def test_a_missing_pipeline_file_is_named(tmp_path: Path, command: str) -> None:
+    assert "nowhere.yml: no such pipeline file" in one_message(smelt(command, "nowhere.yml", folder=tmp_path))
+
+
+def test_a_misspelt_key_is_named_with_file_and_line_before_anything_starts(tmp_path: Path) -> None:
+    file = pipeline_file(tmp_path, "host=127.0.0.1 port=1", more="sliver: {deletes: soft}\n")
+    said = one_message(smelt("run", file, folder=tmp_path))
+    assert f"{file}:4" in said
+    assert "'silver'" in said
+
+
+def test_a_mistake_in_a_document_is_named_with_its_file_before_anything_starts(tmp_path: Path) -> None:
+    file = pipeline_file(tmp_path, "host=127.0.0.1 port=1", more="gold: {documents: [d.yml]}\n")
+    (tmp_path / "d.yml").write_text("document: d\nroot: public.t\nfeilds: [id]\n")
+    said = one_message(smelt("run", file, folder=tmp_path))
+    assert f"{tmp_path / 'd.yml'}:3" in said
+    assert "'fields'" in said
+
+
+def test_a_server_that_is_down_is_told_with_its_address_and_without_the_password(tmp_path: Path) -> None:
+    file = pipeline_file(tmp_path, "postgresql://me:geheim@127.0.0.1:1/shop")
+    for command in (
+        ["run", file, "--until-caught-up"],
+        ["bronze", file, "--until-caught-up"],
+        ["drop", file],
+    ):
+        said = one_message(smelt(*command, folder=tmp_path))
+        assert "127.0.0.1:1/shop" in said
+        assert "remedy" in said
+        assert "geheim" not in said
+    assert "geheim" not in "".join(path.read_text() for path in (tmp_path / "logs").glob("*.log"))
+
+
+def test_debug_shows_the_traceback_wherever_it_stands(tmp_path: Path) -> None:
+    for arguments in (["--debug", "status", "nowhere.yml"], ["status", "nowhere.yml", "--debug"]):
+        done = smelt(*arguments, folder=tmp_path)
+        assert done.returncode == 1
+        assert "Traceback" in done.stderr
+
+
+@pytest.mark.postgres
+def test_a_wrong_database_and_a_wrong_role_are_told_apart(tmp_path: Path, database: str) -> None:
+    wrong_database = pipeline_file(tmp_path, make_conninfo(database, dbname="nowhere"))
+    assert "nowhere" in one_message(smelt("run", wrong_database, "--until-caught-up", folder=tmp_path))
+    wrong_role = pipeline_file(tmp_path, make_conninfo(database, user="nobody_of_that_name"))
+    assert "nobody_of_that_name" in one_message(
+        smelt("run", wrong_role, "--until-caught-up", folder=tmp_path)
+    )
+
+
+def test_stages_that_have_nothing_to_read_say_which_command_comes_first(tmp_path: Path) -> None:
+    file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
+    said = one_message(smelt("silver", file, "--until-caught-up", folder=tmp_path))
+    assert "smelt bronze pipeline.yml --until-caught-up" in said
+    for command in (["sql", file, "SELECT 1"], ["quality", file]):
+        assert "smelt run pipeline.yml --until-caught-up" in one_message(smelt(*command, folder=tmp_path))
+
+
+def test_a_time_that_is_none_is_refused_before_spark_starts(tmp_path: Path) -> None:
+    file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
+    said = one_message(smelt("sql", file, "SELECT 1", "--as-of", "yesterday", folder=tmp_path))
+    assert "'yesterday' is neither an LSN nor a time" in said
+
+
+def test_an_unknown_document_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    file = pipeline_file(tmp_path, "host=127.0.0.1 port=1", more="gold: {documents: [d.yml]}\n")
+    (tmp_path / "d.yml").write_text("document: customer\nroot: public.t\nfields: [id]\n")
+    said = one_message(smelt("preview", file, "custmer", "--key", "1", folder=tmp_path))
+    assert "did you mean 'customer'" in said
+
+
+def test_a_missing_java_is_told_before_spark_is_started(tmp_path: Path) -> None:
+    file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
+    done = smelt("silver", file, folder=tmp_path, JAVA_HOME=str(tmp_path / "no-java"))
+    assert "Java is missing" in one_message(done)
+
+
+@pytest.mark.postgres
+def test_status_without_a_lake_shows_the_server_alone_and_the_other_way_round(
+    tmp_path: Path, database: str
+) -> None:
+    fresh = smelt("status", pipeline_file(tmp_path, database), "--output", "json", folder=tmp_path)
+    shown = json.loads(fresh.stdout)
+    assert fresh.returncode == 0
+    assert shown["lake_error"] == "nothing has been written there yet"
+    assert shown["source_error"] is None
+    assert shown["ladder"][0]["name"] == "head"
+    assert shown["ladder"][0]["bytes"] == 0
+    down = smelt("status", pipeline_file(tmp_path, "host=127.0.0.1 port=1"), folder=tmp_path)
+    assert down.returncode == 0
+    assert "cannot be reached" in down.stdout
+    assert "Traceback" not in down.stdout + down.stderr
+
+
+@pytest.mark.postgres
+def test_drop_removes_slot_and_publication_and_says_the_sql(
+    tmp_path: Path, server_dsn: str, database: str
+) -> None:
+    file = pipeline_file(tmp_path, database)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE PUBLICATION cli_test")
+        connection.execute("SELECT pg_create_logical_replication_slot('cli_test', 'pgoutput')")
+        done = smelt("drop", file, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines() == [
+            "SELECT pg_drop_replication_slot('cli_test');",
+            'DROP PUBLICATION "cli_test";',
+        ]
+        left = connection.execute(
+            "SELECT (SELECT count(*) FROM pg_publication), "
+            "(SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'cli_test')"
+        ).fetchone()
+    assert left == (0, 0)
+    assert "nothing to do" in smelt("drop", file, folder=tmp_path).stderr

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.errors import DefiniteError, TransientError
+from pipelines.failures import Failure, Terminated, report, tables_stopped, without_secrets
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_an_error_of_ours_is_told_with_place_and_remedy_and_without_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code = report(DefiniteError("the slot is gone", code="no-page", where="slot s", remedy="make it"))
+    said = capsys.readouterr().err
+    assert code == 1
+    assert said == "error: slot s: the slot is gone\nremedy: make it\n"
+
+
+def test_debug_shows_the_traceback_of_the_same_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(DefiniteError) as raised:
+        _fail()
+    report(raised.value, debug=True)
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_foreign_error_is_one_line_that_names_the_log_and_no_password(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    error = RuntimeError("cannot open postgresql://me:geheim@db/shop\nwith more lines")
+    assert report(error, log=tmp_path / "smelt.log") == 1
+    said = capsys.readouterr().err
+    assert "geheim" not in said
+    assert "more lines" not in said
+    assert str(tmp_path / "smelt.log") in said
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(KeyboardInterrupt(), 130), (Terminated(), 143), (tables_stopped(["public.a"]), 3), (Failure("no"), 1),
+     (TransientError("away", code="no-page"), 1)],
+)  # fmt: skip
+def test_each_kind_of_end_has_its_exit_code(error: BaseException, code: int) -> None:
+    assert report(error) == code
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["postgresql://me:geheim@db:5432/shop", "host=db password=geheim user=me", "password = 'geheim' host=db",
+     "PASSWORD=geheim"],
+)  # fmt: skip
+def test_passwords_are_blanked_in_any_spelling_of_a_connection_string(text: str) -> None:
+    assert "geheim" not in without_secrets(text)
+    assert without_secrets(text).count("***") == 1
+
+
+def _fail() -> None:
+    raise DefiniteError("the slot is gone", code="no-page")

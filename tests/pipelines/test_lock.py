@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bronze.errors import DefiniteError
+from bronze.lake import Lake
+from pipelines.lock import lake_lock
+
+ROOT = Path(__file__).parents[2]
+HOLDER = """
+import sys
+from bronze.lake import Lake
+from pipelines.lock import lake_lock
+with lake_lock(Lake(path=sys.argv[1]), ("bronze", "silver"), command="smelt run"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_start_is_refused_with_who_holds_the_lake(lake_path: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, lake_path], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        lake = Lake(path=lake_path)
+        with pytest.raises(DefiniteError) as raised, lake_lock(lake, ("silver",), command="smelt silver"):
+            pass
+        assert raised.value.code == "already-running"
+        assert f"`smelt run`, process {holder.pid}" in str(raised.value)
+        with lake_lock(lake, ("gold",), command="smelt gold"):
+            pass  # another stage may run beside it
+        holder.kill()
+        holder.wait()
+        with lake_lock(lake, ("silver",), command="smelt silver"):
+            pass  # however the holder ended, the lake is free
+
+
+def test_an_object_store_is_not_locked_by_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with lake_lock(Lake(path="s3://bucket/lake"), ("bronze",), command="smelt run"):
+        assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from pipelines.output import Format, Output, bytes_text, seconds_text, text_value
+
+
+def test_off_a_terminal_a_table_is_plain_aligned_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().table(("name", "rows"), [("a", 5), ("longer\nname", None)], right=("rows",))
+    assert capsys.readouterr().out.splitlines() == [
+        "name          rows",
+        "------------  ----",
+        "a                5",
+        "longer\\nname  NULL",
+    ]
+
+
+def test_an_empty_table_still_shows_its_headings(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().table(("name",), [])
+    assert capsys.readouterr().out.splitlines() == ["name", "----"]
+
+
+def test_what_is_said_meanwhile_does_not_mix_with_the_data(capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output(Format.JSON)
+    output.say("starting …")
+    output.value({"price": Decimal("1.50"), "at": datetime(2026, 1, 1, tzinfo=UTC)})
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == {"price": "1.50", "at": "2026-01-01T00:00:00+00:00"}
+    assert captured.err == "starting …\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "NULL"), (True, "true"), (b"\x00\xff", "0x00ff"), ([1, None], "[1, null]"),
+     ({"a": "é"}, '{"a": "é"}'), ("[bold]", "[bold]")],
+)  # fmt: skip
+def test_cells_show_nulls_and_nested_values(value: object, text: str) -> None:
+    assert text_value(value) == text
+
+
+def test_sizes_and_durations_read_well_and_unknown_ones_are_marked() -> None:
+    assert [bytes_text(size) for size in (None, 0, 999, 1500, 2_500_000_000)] == [
+        "?", "0 B", "999 B", "1.5 kB", "2.5 GB",
+    ]  # fmt: skip
+    assert [seconds_text(age) for age in (None, 0.04, 61, 7260, 200_000)] == [
+        "?", "0.0 s", "1 min 1 s", "2 h 1 min", "2 d 7 h",
+    ]  # fmt: skip

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.errors import ConfigurationError
+from pipelines.settings import load_pipeline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SOURCE = "source: {host: db, slot: s, publication: p}\n"
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "pipeline.yml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_shortest_pipeline_file_has_the_documented_defaults(tmp_path: Path) -> None:
+    pipeline = load_pipeline(written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: ./lake}}\n"))
+    assert pipeline.bronze.flush_interval == 0.5
+    assert pipeline.bronze.flush_bytes == 64_000_000
+    assert pipeline.snapshot.mode == "initial"
+    assert pipeline.silver.deletes == "hard"
+    assert pipeline.document_files() == []
+    assert pipeline.path == tmp_path / "pipeline.yml"
+
+
+def test_a_relative_lake_is_relative_to_the_file_not_to_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "conf").mkdir()
+    path = written(tmp_path / "conf", f"pipeline: shop\n{SOURCE}lake: {{path: ../lake}}\n")
+    monkeypatch.chdir("/")
+    assert load_pipeline(path).lake_address().path == str(tmp_path / "lake")
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ("s3://bucket/lake/", "s3://bucket/lake"),
+        ("file:///data/lake", "/data/lake"),
+        ("/data/lake/", "/data/lake"),
+    ],
+)
+def test_a_lake_may_be_a_url_or_an_absolute_path(tmp_path: Path, given: str, address: str) -> None:
+    path = written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: '{given}'}}\n")
+    assert load_pipeline(path).lake_address().path == address
+
+
+def test_environment_variables_are_expanded_also_with_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", "0123")
+    monkeypatch.delenv("SHOP_HOST", raising=False)
+    text = "source: {host: '${SHOP_HOST:-db}', password: '${SHOP_PASSWORD}', slot: s, publication: p}"
+    pipeline = load_pipeline(written(tmp_path, f"pipeline: shop\n{text}\nlake: {{path: lake}}\n"))
+    assert pipeline.source.host == "db"
+    assert pipeline.source.password is not None
+    assert pipeline.source.password.get_secret_value() == "0123"
+    assert "0123" not in repr(pipeline)
+
+
+def test_spark_settings_of_any_yaml_type_reach_spark_as_text(tmp_path: Path) -> None:
+    spark = "spark: {spark.driver.memory: 4g, spark.sql.shuffle.partitions: 8, spark.ui.enabled: true}\n"
+    pipeline = load_pipeline(written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: lake}}\n{spark}"))
+    assert pipeline.spark == {
+        "spark.driver.memory": "4g",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.ui.enabled": "true",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        (f"pipeline: shop\n{SOURCE}lake: {{path: lake}}\nsliver: {{}}\n", 4, "did you mean 'silver'"),
+        (f"pipeline: shop\n{SOURCE}lake: {{path: lake, catalog: main}}\n", 3, "either path or catalog"),
+        (
+            "pipeline: shop\nsource: {host: db, slot: Not-A-Slot, publication: p}\nlake: {path: lake}\n",
+            2,
+            "slot",
+        ),
+        (
+            f"pipeline: shop\n{SOURCE}lake: {{path: lake}}\nbronze: {{flush_interval: soon}}\n",
+            4,
+            "not a duration",
+        ),
+        (
+            f"pipeline: shop\n{SOURCE}lake: {{path: lake}}\nspark: {{driver.memory: 4g}}\n",
+            4,
+            "not a Spark setting",
+        ),
+        (f"pipeline: shop\n{SOURCE}lake: {{path: lake}}\ngold: {{documents: d.yml}}\n", 4, "expected a list"),
+        (f"{SOURCE}lake: {{path: lake}}\n", 1, "'pipeline' is missing"),
+        ("pipeline: [shop\n", 2, ""),
+    ],
+)
+def test_a_mistake_is_named_with_file_and_line(tmp_path: Path, text: str, line: int, said: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigurationError) as raised:
+        load_pipeline(path)
+    assert f"{path}:{line}" in str(raised.value)
+    assert said in str(raised.value)
+
+
+def test_a_missing_file_and_a_folder_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no such pipeline file"):
+        load_pipeline(tmp_path / "nowhere.yml")
+    with pytest.raises(ConfigurationError, match="is a folder"):
+        load_pipeline(tmp_path)
+
+
+def test_document_patterns_find_each_file_once_and_a_missing_plain_name_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "documents").mkdir()
+    for name in ("b.yml", "a.yml", "note.txt"):
+        (tmp_path / "documents" / name).touch()
+    gold = "gold: {documents: [documents/*.yml, documents/a.yml]}"
+    text = f"pipeline: shop\n{SOURCE}lake: {{path: lake}}\n{gold}\n"
+    found = load_pipeline(written(tmp_path, text)).document_files()
+    assert [path.name for path in found] == ["a.yml", "b.yml"]
+    lacking = load_pipeline(written(tmp_path, text.replace("documents/a.yml", "documents/c.yml")))
+    with pytest.raises(ConfigurationError, match=r"gold\.documents names documents/c\.yml"):
+        lacking.document_files()

@@ -1,0 +1,70 @@
+"""Which moment `smelt sql` shows; no Spark needed to choose it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from bronze.control import Cut
+from bronze.control_tables import ControlTables
+from bronze.errors import ConfigurationError, DefiniteError
+from bronze.lake import Lake
+from bronze.lsn import Lsn
+from pipelines.sql import choose_cut, parse_as_of
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def control(lake_path: str) -> ControlTables:
+    """Silver cuts at 100, 200, 300; gold lags at 200."""
+    control = ControlTables(Lake(path=lake_path))
+    for number, lsn in enumerate((100, 200, 300)):
+        moment = BEGIN + timedelta(hours=number)
+        control.record_cut(Cut("silver", Lsn(lsn), moment, {"a": number, "b": number}))
+        if lsn <= 200:
+            control.record_cut(Cut("gold", Lsn(lsn), moment, {"d": number}))
+    return control
+
+
+def test_with_documents_golds_newest_cut_decides_for_silver_too(control: ControlTables) -> None:
+    cut = choose_cut(control, with_gold=True, at=None, lake="lake")
+    assert cut.commit_lsn == 200
+    assert cut.versions == {("silver", "a"): 1, ("silver", "b"): 1, ("gold", "d"): 1}
+
+
+def test_without_documents_silvers_newest_cut_decides(control: ControlTables) -> None:
+    cut = choose_cut(control, with_gold=False, at=None, lake="lake")
+    assert cut.versions == {("silver", "a"): 2, ("silver", "b"): 2}
+
+
+@pytest.mark.parametrize("at", [Lsn(199), BEGIN + timedelta(minutes=59)])
+def test_as_of_takes_the_newest_cut_at_or_before_that_moment(
+    control: ControlTables, at: Lsn | datetime
+) -> None:
+    cut = choose_cut(control, with_gold=True, at=at, lake="lake")
+    assert cut.commit_lsn == 100
+    assert set(cut.versions.values()) == {0}
+
+
+def test_a_moment_before_the_first_cut_is_refused_with_the_oldest_there_is(control: ControlTables) -> None:
+    with pytest.raises(DefiniteError, match="the oldest cut is 0/64"):
+        choose_cut(control, with_gold=True, at=Lsn(99), lake="lake")
+
+
+def test_gold_at_a_moment_that_silver_no_longer_has_is_left_out_rather_than_mixed(lake_path: str) -> None:
+    control = ControlTables(Lake(path=lake_path))
+    control.record_cut(Cut("silver", Lsn(300), BEGIN, {"a": 5}))
+    control.record_cut(Cut("gold", Lsn(200), BEGIN, {"d": 1}))
+    cut = choose_cut(control, with_gold=True, at=None, lake="lake")
+    assert cut.versions == {("silver", "a"): 5}
+
+
+def test_as_of_takes_lsns_and_times_and_a_time_without_zone_is_utc() -> None:
+    assert parse_as_of("0/16B3748") == Lsn(0x16B3748)
+    assert parse_as_of("23803720") == Lsn(23803720)
+    assert parse_as_of("2026-01-01T12:00:00+02:00") == datetime(2026, 1, 1, 10, tzinfo=UTC)
+    assert parse_as_of("2026-01-01 12:00") == datetime(2026, 1, 1, 12, tzinfo=UTC)
+    with pytest.raises(ConfigurationError):
+        parse_as_of("soon")
