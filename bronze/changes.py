@@ -98,7 +98,7 @@ def assemble(
     columns = {
         "commit_lsn": pa.array(transactions.commit_lsn[number]),
         "seq": pa.array(_seq(number, next_seq)),
-        "lsn": pa.array(frames.int64(frames.at[rows.message] + 1)),
+        "lsn": pa.array(frames.lsn[rows.message]),
         "xid": pa.array(transactions.xid[number], mask=real),
         "commit_ts": pa.array(transactions.commit_ts[number], _type("commit_ts"), mask=real),
         "op": _OP_NAMES.take(pa.array(_OP_OF_TYPE[frames.types[rows.message]])),

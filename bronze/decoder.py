@@ -121,6 +121,7 @@ class StreamDecoder:
         self._layouts: dict[int, Layout] = {}
         self._types: dict[int, AnnouncedType] = {}
         self._open: OpenTransaction | None = None
+        self._last_lsn = 0
         self._next_seq = 0
         self._held: pa.RecordBatch | None = None
 
@@ -149,16 +150,17 @@ class StreamDecoder:
         )
 
     def _feed_slice(self, frames: Frames, batch: _Batch) -> None:
-        transactions = Transactions(frames, self._open)
+        transactions = Transactions(frames, self._open, self._last_lsn)
         rows = self._rows(frames, transactions, batch)
         changes = assemble(frames, transactions, rows, self._next_seq, ingested_at=time.time_ns() // 1000)
         self._open = transactions.still_open
+        self._last_lsn = max(self._last_lsn, int(transactions.commit_lsn[-1]))
         self._give_out(changes, transactions.number[rows.message], transactions, batch)
 
     def _give_out(
         self, changes: pa.RecordBatch, number: Positions, transactions: Transactions, batch: _Batch
     ) -> None:
-        """Settle the row that was held back; add the slice's rows, but for the last of an open transaction."""
+        """Settle the row held back before; add the slice's rows but for the last of an open transaction."""
         if self._held is not None and (transactions.closed[0] or (len(number) and number[0] == 0)):
             followed = bool(len(number)) and number[0] == 0
             batch.add(self._held if followed else _with_end_of_tx(self._held))
@@ -222,7 +224,7 @@ class StreamDecoder:
         announced: dict[int, list[tuple[int, Layout]]],
         written: list[Layout],
     ) -> SliceRows:
-        """Find each row's layout, which is that of the last Relation message before it; drop unselected rows."""
+        """Find each row's layout (that of the last Relation message before it); drop unselected rows."""
         layouts: list[Layout] = []
         layout_of_row = np.empty(len(message), np.int64)
         for one, rows in by_value(relation_id):

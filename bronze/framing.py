@@ -60,6 +60,7 @@ class Frames:
         at: where each message begins; int64, one longer than the number of messages (the last is the end of
             all).
         types: pgoutput type byte of each message.
+        lsn: WAL position in the header of each message; 0 where the server sends none (Relation, Type).
     """
 
     def __init__(self, messages: Sequence[bytes | memoryview], lengths: Positions) -> None:
@@ -72,7 +73,10 @@ class Frames:
         self._uint64 = self._view(">u8")
         self._check_headers(lengths)
         self.types = self.data[self.at[:-1] + HEADER]
+        self.lsn = self.int64(self.at[:-1] + 1)
         self._check_types(lengths)
+        for message in np.flatnonzero(self.lsn < 0)[:1].tolist():
+            self.malformed(message, "a message's LSN is beyond what WAL can have")
 
     def __len__(self) -> int:
         return len(self.at) - 1
@@ -97,10 +101,6 @@ class Frames:
         """The pgoutput message, from its type byte on."""
         return self._bytes[int(self.at[message]) + HEADER : int(self.at[message + 1])]
 
-    def lsn(self, message: int) -> Lsn:
-        """WAL position in the message's header; 0 where the server sends none (Relation, Type)."""
-        return Lsn(int.from_bytes(self._bytes[int(self.at[message]) + 1 :][:8], "big"))
-
     def buffer(self) -> bytes:
         """The bytes themselves, for Arrow to read in place."""
         return self._bytes
@@ -111,8 +111,8 @@ class Frames:
         Raises:
             DefiniteError: always; names the nearest LSN at or before the message.
         """
-        lsns = (self.lsn(earlier) for earlier in range(message, -1, -1))
-        malformed(problem, next((lsn for lsn in lsns if lsn), None))
+        known = np.flatnonzero(self.lsn[: message + 1] > 0)
+        malformed(problem, Lsn(self.lsn[known[-1]]) if len(known) else None)
 
     def _view(self, dtype: str) -> NDArray[np.generic]:
         size = np.dtype(dtype).itemsize
@@ -149,7 +149,7 @@ def malformed(problem: str, lsn: Lsn | None) -> NoReturn:
         f"the replication stream is not what pgoutput protocol 1 sends: {problem}",
         code="stream-malformed",
         where=f"WAL at {lsn}" if lsn else "WAL at an unknown position",
-        remedy="check the slot's plugin and what lies between server and reader; see docs/errors/stream-malformed.md",
+        remedy="check the slot's plugin and what lies between; see docs/errors/stream-malformed.md",
     )
 
 

@@ -55,11 +55,11 @@ class AnnouncedType:
 
 @dataclass(frozen=True, slots=True)
 class LogicalMessage:
-    """What ``pg_logical_emit_message`` wrote.
+    r"""What ``pg_logical_emit_message`` wrote.
 
     Attributes:
         lsn: end of the message's own WAL record.
-        content: as text; bytes that are not UTF-8 as bytea's ``\\x`` form.
+        content: as text; bytes that are not UTF-8 as bytea's ``\x`` form.
     """
 
     transactional: bool
@@ -69,12 +69,13 @@ class LogicalMessage:
 
 
 def parse_relation(body: bytes) -> AnnouncedRelation:
-    """``R``, oid (4), schema (empty for pg_catalog), table, identity (1), number of columns (2), then for
-    each flags (1), name, type oid (4), typmod (4, signed).
+    """``R``, oid (4), schema, table, identity (1), number of columns (2), and the columns.
+
+    A column is flags (1), name, type oid (4), typmod (4, signed). The schema pg_catalog is sent empty.
 
     Raises:
         ValueError: the message is malformed.
-    """  # noqa: D205 - the wire format is one sentence
+    """
     fields = _Fields(body)
     relation_id, schema, name = fields.number(4), fields.text(), fields.text()
     identity = chr(fields.number(1))
@@ -102,8 +103,7 @@ def parse_type(body: bytes) -> AnnouncedType:
 
 
 def parse_truncate(body: bytes) -> list[int]:
-    """``T``, number of relations (4), options (1: CASCADE, 2: RESTART IDENTITY), then the relation oids (4
-    each).
+    """``T``, number of relations (4), options (1: CASCADE, 2: RESTART IDENTITY), then their oids (4 each).
 
     Raises:
         ValueError: the message is malformed.

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _POSTGRES_EPOCH: Final = 946_684_800_000_000
 """2000-01-01, PostgreSQL's zero of time, in microseconds since 1970."""
+_EARLIEST: Final = -60_000_000_000_000_000
+_LATEST: Final = 240_000_000_000_000_000
+"""About the years 100 and 9600, in microseconds from 2000: no clock says more, and datetime holds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +52,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """What Begin said of a transaction whose Commit was not seen yet; `commit_ts` in microseconds since
-    1970.
-    """
+    """What Begin said of a transaction whose Commit was not seen yet; time in microseconds since 1970."""
 
     commit_lsn: int
     commit_ts: int
@@ -72,7 +73,8 @@ class Transactions:
         still_open: the transaction without its Commit at the end of the slice.
     """
 
-    def __init__(self, frames: Frames, before: OpenTransaction | None) -> None:
+    def __init__(self, frames: Frames, before: OpenTransaction | None, last_lsn: int) -> None:
+        """Number the transactions of a slice; `last_lsn` is the commit LSN of the last one before it."""
         self._frames = frames
         start, types = frames.at[:-1], frames.types
         alone = types == MESSAGE
@@ -85,12 +87,13 @@ class Transactions:
 
         first = before or OpenTransaction(0, 0, 0)
         at, single = start[begins], alone[begins]
-        lsn, ts = frames.int64(at + (HEADER + 1)), frames.int64(at + (HEADER + 9)) + _POSTGRES_EPOCH
+        lsn, ts = frames.int64(at + (HEADER + 1)), frames.int64(at + (HEADER + 9))
         xid = frames.uint32(at + np.where(single, 0, HEADER + 17))
         if single.any():
-            lsn[single] = frames.int64(at[single] + (HEADER + 2)) - 1
+            lsn[single], ts[single] = frames.int64(at[single] + (HEADER + 2)) - 1, 0
+        self._check_begins(np.flatnonzero(begins), lsn, ts, last_lsn)
         self.commit_lsn = np.concatenate(([first.commit_lsn], lsn))
-        self.commit_ts = np.concatenate(([first.commit_ts], ts))
+        self.commit_ts = np.concatenate(([first.commit_ts], ts + _POSTGRES_EPOCH))
         self.xid = np.concatenate(([first.xid], xid))
         self.timed = np.concatenate(([True], ~single))
 
@@ -111,6 +114,18 @@ class Transactions:
             place = "inside of another transaction" if inside[message] else "outside of a transaction"
             self._frames.malformed(message, f"a {chr(self._frames.types[message])!r} message {place}")
 
+    def _check_begins(self, begun: Positions, lsn: Positions, ts: Positions, last_lsn: int) -> None:
+        """Commit LSNs ascend from one transaction to the next: everything downstream orders by them."""
+        before = np.concatenate(([last_lsn], lsn))[:-1]
+        for index in np.flatnonzero((lsn <= before) | (ts < _EARLIEST) | (ts > _LATEST))[:1].tolist():
+            if lsn[index] <= before[index]:
+                problem = (
+                    f"a transaction that commits at {Lsn(lsn[index])}, behind one at {Lsn(before[index])}"
+                )
+            else:
+                problem = "a commit time beyond all calendars"
+            self._frames.malformed(int(begun[index]), problem)
+
     def _commits(self, committed: Positions, alone: NDArray[np.bool_]) -> Commit | None:
         """Compare every Commit with its Begin; returns the newest."""
         if len(committed) == 0:
@@ -125,6 +140,8 @@ class Transactions:
             return Commit(lsn, Lsn(lsn + 1), None)
         fields = np.array([HEADER + 10, HEADER + 18]) + frames.at[last]
         end, ts = frames.int64(fields).tolist()
+        if end <= lsn or not _EARLIEST <= ts <= _LATEST:
+            frames.malformed(last, "a Commit whose end or time cannot be")
         return Commit(lsn, Lsn(end), _EPOCH + timedelta(microseconds=ts + _POSTGRES_EPOCH))
 
     def _open_transaction(self) -> OpenTransaction:

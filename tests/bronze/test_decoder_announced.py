@@ -1,0 +1,193 @@
+"""Shape versions: what the stream announces, completed from a catalog that may be ahead of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from bronze.announced import relation_version, same_shape
+from bronze.builtin_types import builtin_type, format_type
+from bronze.catalog import describe_relation
+from bronze.decoder import StreamDecoder
+from bronze.identifiers import TableName
+from bronze.lsn import Lsn
+from bronze.messages import AnnouncedColumn, AnnouncedRelation, AnnouncedType
+from bronze.shapes import Column, PgType, Relation
+from tests.bronze import wire
+from tests.bronze.record_messages import history, record, schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+INT4, INT8, TEXT = builtin_type(23), builtin_type(20), builtin_type(25)
+TABLE = TableName("public", "t")
+
+
+def announced(
+    *columns: tuple[str, PgType], key: Iterable[str] = ("id",), identity: str = "d"
+) -> AnnouncedRelation:
+    listed = tuple(AnnouncedColumn(name, type_.oid, type_.typmod, name in key) for name, type_ in columns)
+    return AnnouncedRelation(1, TABLE, identity, listed)
+
+
+def version(
+    *columns: tuple[str, int, PgType], key: tuple[str, ...] = ("id",), identity: str = "d"
+) -> Relation:
+    listed = tuple(
+        Column(name, attnum, type_, format_type(type_), not_null=name in key, in_identity=name in key)
+        for name, attnum, type_ in columns
+    )
+    return Relation(1, TABLE, listed, key, identity, Lsn(5))
+
+
+def complete(
+    message: AnnouncedRelation,
+    catalog: Relation | None = None,
+    known: Relation | None = None,
+    types: dict[int, AnnouncedType] | None = None,
+) -> Relation:
+    return relation_version(message, Lsn(9), catalog=catalog, known=known, types=types or {})
+
+
+def attnums(relation: Relation) -> dict[str, int | None]:
+    return {column.name: column.attnum for column in relation.columns}
+
+
+def test_a_catalog_with_the_same_columns_completes_the_message() -> None:
+    domain = PgType("domain", "price", "public", 50000, 655366, element=builtin_type(1700, 655366))
+    catalog = version(("id", 1, INT4), ("p", 3, domain))
+    message = AnnouncedRelation(
+        1, TABLE, "d", (AnnouncedColumn("id", 23, -1, True), AnnouncedColumn("p", 50000, -1, False))
+    )
+    made = complete(message, catalog)
+    assert made == replace(catalog, from_lsn=Lsn(9))
+
+
+def test_a_column_dropped_and_added_again_by_name_is_seen_by_its_attnum() -> None:
+    known = version(("id", 1, INT4), ("v", 2, TEXT))
+    catalog = version(("id", 1, INT4), ("v", 3, TEXT))
+    made = complete(announced(("id", INT4), ("v", TEXT)), catalog, known)
+    assert attnums(made) == {"id": 1, "v": 3}
+    assert not same_shape(made, known)
+
+
+def test_names_swapped_in_a_catalog_that_is_ahead_do_not_swap_what_is_known() -> None:
+    known = version(("id", 1, INT4), ("a", 2, INT4), ("b", 3, TEXT))
+    catalog = version(("id", 1, INT4), ("b", 2, INT4), ("a", 3, TEXT))
+    made = complete(announced(("id", INT4), ("a", INT4), ("b", TEXT)), catalog, known)
+    assert same_shape(made, known)
+
+
+def test_a_column_dropped_in_a_catalog_that_is_ahead_keeps_what_is_known_of_it() -> None:
+    known = version(("id", 1, INT4), ("v", 2, TEXT))
+    catalog = version(("id", 1, INT4))
+    assert same_shape(complete(announced(("id", INT4), ("v", TEXT)), catalog, known), known)
+
+
+def test_a_column_that_was_widened_later_has_its_old_type_and_its_attnum() -> None:
+    catalog = version(("id", 1, INT4), ("n", 2, INT8))
+    made = complete(announced(("id", INT4), ("n", builtin_type(1700, 786439))), catalog)
+    assert attnums(made) == {"id": 1, "n": 2}
+    assert made.column("n").type_text == "numeric(12,3)"
+    assert not made.column("n").not_null
+
+
+def test_a_table_dropped_since_has_types_by_oid_and_by_type_message() -> None:
+    mood = AnnouncedType(50000, "public", "mood")
+    made = complete(
+        announced(("id", INT4), ("m", PgType("enum", "", oid=50000)), ("x", PgType("base", "", oid=60000))),
+        types={50000: mood},
+    )
+    assert attnums(made) == {"id": None, "m": None, "x": None}
+    assert [column.type.name for column in made.columns] == ["int4", "mood", ""]
+    assert made.key == ("id",)
+
+
+def test_a_key_override_of_the_catalog_holds_while_its_columns_are_announced() -> None:
+    catalog = version(("id", 1, INT4), ("tenant", 2, TEXT), key=("tenant", "id"), identity="f")
+    columns = (("id", INT4), ("tenant", TEXT))
+    assert complete(announced(*columns, key=("id", "tenant"), identity="f"), catalog).key == ("tenant", "id")
+    assert complete(announced(("id", INT4), key=("id",), identity="f"), catalog).key == ()
+
+
+def test_a_key_changed_in_a_catalog_that_is_ahead_does_not_replace_the_known_one() -> None:
+    known = version(("id", 1, INT4), ("v", 2, TEXT), key=("id",))
+    catalog = version(("id", 1, INT4), ("v", 2, TEXT), key=("v",))
+    assert complete(announced(("id", INT4), ("v", TEXT), key=("id",)), catalog, known).key == ("id",)
+    assert complete(announced(("id", INT4), ("v", TEXT), key=("v",)), catalog, known).key == ("v",)
+
+
+def test_a_shape_announced_again_is_given_out_only_when_it_differs() -> None:
+    catalog = version(("id", 1, TEXT), ("v", 2, TEXT))
+    decoder = StreamDecoder(lambda _id, _lsn: catalog, lambda _table: True, known=[catalog])
+    again, wider = wire.plain_relation(1, "t", ["id", "v"]), wire.plain_relation(1, "t", ["id", "v", "w"])
+    messages = [wire.begin(100), again, wire.insert(1, ["1", "a"]), wire.commit(100)]
+    assert decoder.feed(messages).relations == []
+    messages = [wire.begin(200), again, wider, wire.insert(1, ["1", "a", "b"]), wire.commit(200)]
+    (given,) = decoder.feed(messages).relations
+    assert (attnums(given), given.from_lsn) == ({"id": 1, "v": 2, "w": None}, 200)
+
+
+def test_excluded_tables_are_not_described() -> None:
+    def describe(_relation_id: int, _lsn: Lsn) -> Relation | None:
+        raise AssertionError("described")
+
+    decoder = StreamDecoder(describe, lambda _table: False)
+    decoded = decoder.feed([wire.begin(100), wire.plain_relation(1, "t", ["id"]), wire.insert(1, ["1"])])
+    assert (decoded.changes.num_rows, decoded.relations) == (0, [])
+
+
+@pytest.mark.postgres
+def test_a_live_catalog_agrees_with_what_the_server_announces_of_every_table(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(schema().encode())
+        messages = record(database, history())
+        described: dict[int, Relation] = {}
+
+        def describe(relation_id: int, _lsn: Lsn) -> Relation | None:
+            found = describe_relation(connection, relation_id, {})
+            if found is not None:
+                described[relation_id] = found
+            return found
+
+        relations = StreamDecoder(describe, lambda _table: True).feed(messages).relations
+    newest = {relation.relation_id: relation for relation in relations}
+    assert len(newest) == len(described) > 15
+    for relation_id, relation in newest.items():
+        assert relation == replace(described[relation_id], from_lsn=relation.from_lsn)
+    shapes = [relation for relation in relations if relation.table.name in ("shaped", "reshaped")]
+    names = [[column.name for column in relation.columns] for relation in shapes]
+    assert names[:4] == [["id", "a", "b"], ["id", "a", "b", "c"], ["id", "z", "b", "c"], ["id", "z", "c"]]
+
+
+@pytest.mark.postgres
+def test_built_in_types_are_what_a_server_says_of_them(server_dsn: str) -> None:
+    modified = {
+        1700: [655366, 786439, -1],
+        1043: [44],
+        1042: [12],
+        1114: [3],
+        1184: [0],
+        1266: [6],
+        1560: [8],
+    }
+    with psycopg.connect(server_dsn) as connection:
+        listed = connection.execute(
+            """SELECT oid::bigint, typname, typarray::bigint FROM pg_type
+               WHERE oid < 10000 AND typtype IN ('b', 'r') AND typcategory <> 'A' AND typarray <> 0"""
+        ).fetchall()
+        known = [(oid, name, array) for oid, name, array in listed if builtin_type(oid).name]
+        assert len(known) > 40
+        for oid, name, array in known:
+            assert (builtin_type(oid).name, builtin_type(array).name) == (name, f"_{name}")
+            for typmod in modified.get(oid, [-1]):
+                said = connection.execute(
+                    "SELECT format_type(%s, %s), format_type(%s, %s)", [oid, typmod, array, typmod]
+                ).fetchone()
+                assert said == (
+                    format_type(builtin_type(oid, typmod)),
+                    format_type(builtin_type(array, typmod)),
+                )

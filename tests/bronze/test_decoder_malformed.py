@@ -1,0 +1,165 @@
+"""Streams that no server sends are refused with their place in WAL, never read as something else."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bronze.tuples
+from bronze.decoder import StreamDecoder
+from bronze.errors import DefiniteError
+from bronze.identifiers import TableName
+from bronze.lsn import Lsn
+from tests.bronze import wire
+from tests.bronze.reference_decoder import ReferenceDecoder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+LSN = 0x1_6B37_4848
+GOOD = [
+    wire.begin(LSN),
+    wire.named_type(70000, "public", "mood"),
+    wire.plain_relation(1, "a", ["id", "v"]),
+    wire.plain_relation(2, "b", ["id", "v", "w"]),
+    wire.insert(1, ["1", "text"], LSN - 90),
+    wire.insert(2, ["1", None, "x"], LSN - 80),
+    wire.update(1, ["1", wire.UNCHANGED], ["1", None], "K", LSN - 70),
+    wire.update(1, ["1", "new"], ["1", "old"], "O", LSN - 60),
+    wire.delete(1, ["1", None], "K", LSN - 50),
+    wire.truncate([1, 2], lsn=LSN - 40),
+    wire.message("outbox", b"content", lsn=LSN - 30),
+    wire.commit(LSN, end_lsn=LSN + 48),
+]
+
+
+@pytest.fixture(params=[0, 8], ids=["side by side", "one by one"], autouse=True)
+def both_walks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(bronze.tuples, "_FEW_ROWS", request.param)
+    return iter([None])
+
+
+def decode(messages: Sequence[bytes]) -> list[dict[str, object]]:
+    decoder = StreamDecoder(lambda _relation, _lsn: None, lambda _table: True)
+    decoded = decoder.feed(messages)
+    decoded.changes.validate(full=True)
+    rows: list[dict[str, object]] = decoded.changes.drop_columns(["ingested_at"]).to_pylist()
+    return rows
+
+
+def refused(messages: Sequence[bytes], match: str, where: str = str(Lsn(LSN))) -> None:
+    with pytest.raises(DefiniteError, match=match) as caught:
+        decode(messages)
+    assert caught.value.code == "stream-malformed"
+    assert caught.value.where is not None
+    assert where in caught.value.where
+
+
+def test_the_stream_that_the_others_are_broken_from_is_good() -> None:
+    slow = ReferenceDecoder(lambda _table: True, TableName)
+    slow.feed(GOOD)
+    assert decode(GOOD) == slow.rows
+    assert len(slow.rows) == 8
+
+
+@pytest.mark.parametrize("place", range(len(GOOD)))
+def test_a_message_that_is_cut_anywhere_is_refused(place: int) -> None:
+    for length in range(len(GOOD[place])):
+        with pytest.raises(DefiniteError) as caught:
+            decode([*GOOD[:place], GOOD[place][:length], *GOOD[place + 1 :]])
+        assert caught.value.code == "stream-malformed"
+
+
+@pytest.mark.parametrize("place", range(len(GOOD)))
+def test_a_message_with_a_byte_left_over_is_refused(place: int) -> None:
+    with pytest.raises(DefiniteError) as caught:
+        decode([*GOOD[:place], GOOD[place] + b"t", *GOOD[place + 1 :]])
+    assert caught.value.code == "stream-malformed"
+
+
+@pytest.mark.parametrize("place", range(len(GOOD)))
+def test_a_stream_that_lost_a_message_is_refused_unless_the_rest_still_makes_sense(place: int) -> None:
+    rest = [*GOOD[:place], *GOOD[place + 1 :]]
+    if rest[-1][25:26] != b"C":
+        assert len(decode(rest)) == 7  # all but the row held back for a Commit to come
+    elif GOOD[place][25:26] in b"BR":
+        refused(rest, "outside of a transaction|which was not announced", "")
+    else:
+        slow = ReferenceDecoder(lambda _table: True, TableName)
+        slow.feed(rest)
+        assert decode(rest) == slow.rows
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.data())
+def test_flipped_bytes_are_refused_or_read_as_the_reference_reads_them(data: st.DataObject) -> None:
+    messages = list(GOOD)
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(messages) - 1))
+        broken = bytearray(messages[place])
+        broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
+        messages[place] = bytes(broken)
+    try:
+        rows = decode(messages)
+    except DefiniteError as error:
+        assert error.code == "stream-malformed"  # noqa: PT017 - the other outcome is as good
+    else:
+        slow = ReferenceDecoder(lambda _table: True, TableName)
+        slow.feed(messages)
+        assert rows == slow.rows
+
+
+def test_an_unknown_message_type_names_its_place() -> None:
+    refused([*GOOD[:5], wire.xlog(b"S\0\0\0\1\1", LSN - 85)], "unknown message type b'S'", str(Lsn(LSN - 85)))
+
+
+def test_a_relation_message_which_has_no_lsn_names_its_transaction() -> None:
+    cut = wire.xlog(GOOD[2][25:-1])
+    refused([GOOD[0], cut], "'R' message: it is cut short", str(Lsn(LSN)))
+
+
+def test_binary_values_which_were_not_asked_for_are_refused() -> None:
+    binary = wire.xlog(b"I" + struct.pack(">IcH", 1, b"N", 2) + b"t\0\0\0\1x" + b"b\0\0\0\1\xff", LSN - 5)
+    refused([*GOOD[:4], binary], "binary form", str(Lsn(LSN - 5)))
+
+
+def test_values_that_are_not_utf8_are_refused() -> None:
+    latin1 = wire.insert(1, ["1", "grün"], LSN - 5).replace("ü".encode(), b"\xfc\xfc")
+    refused([*GOOD[:4], latin1, GOOD[-1]], "not valid UTF-8", "")
+
+
+def test_a_tuple_of_another_width_than_announced_is_refused() -> None:
+    refused(
+        [*GOOD[:4], wire.insert(1, ["1"], LSN - 5)], "1 columns where 2 were announced", str(Lsn(LSN - 5))
+    )
+
+
+def test_an_old_tuple_with_a_value_that_was_not_sent_is_refused() -> None:
+    broken = wire.delete(1, ["1", wire.UNCHANGED], "O", LSN - 5)
+    refused([*GOOD[:4], broken], "old tuple was not sent", str(Lsn(LSN - 5)))
+
+
+def test_a_transaction_inside_of_another_is_refused() -> None:
+    refused(
+        [*GOOD[:5], wire.begin(LSN + 100)], "'B' message inside of another transaction", str(Lsn(LSN + 92))
+    )
+
+
+def test_a_commit_of_another_transaction_is_refused() -> None:
+    refused([*GOOD[:5], wire.commit(LSN + 8)], "no Begin announced", "")
+
+
+def test_a_transaction_that_commits_behind_the_one_before_is_refused_also_in_the_next_batch() -> None:
+    decoder = StreamDecoder(lambda _relation, _lsn: None, lambda _table: True)
+    decoder.feed(GOOD)
+    decoder.feed([])
+    with pytest.raises(DefiniteError, match="behind one at"):
+        decoder.feed([wire.begin(LSN), wire.commit(LSN)])
+
+
+def test_a_keepalive_is_not_a_message_of_the_stream() -> None:
+    refused([b"k" + bytes(40)], "not an XLogData message: it opens with 0x6b", "unknown position")
