@@ -175,7 +175,12 @@ def _role(server: _Server, source: SourceSettings) -> Iterator[Finding]:
         try:
             psycopg.connect(replication_conninfo(source, application_name="deltasmelt check")).close()
         except psycopg.Error as error:
-            yield Finding.of(translate(error, source), "replication connection")
+            reason = translate(error, source)
+            yield Finding(
+                "error", reason.code, "replication connection",
+                f"an ordinary connection is admitted, one for replication is not: {reason.message}",
+                f"{reason.remedy}; a pooler in between must be passed by",
+            )  # fmt: skip
 
 
 def _slot(server: _Server, slot: SlotState | None, source: SourceSettings) -> Iterator[Finding]:
@@ -202,9 +207,9 @@ def _slot(server: _Server, slot: SlotState | None, source: SourceSettings) -> It
     quarter = (server.wal_keep << 20) // 4
     low = slot.safe_wal_size is not None and slot.safe_wal_size < min(_LOW_WAL_BYTES, quarter)
     if slot.wal_status == "unreserved" or low:
-        left = "nothing" if not slot.safe_wal_size else f"{slot.safe_wal_size / 1e6:,.0f} MB"
+        left = f"{max(0, slot.safe_wal_size or 0) / 1e6:,.0f} MB"
         yield Finding(
             "warning", "slot-at-risk", subject,
             f"wal_status is {slot.wal_status}; {left} may be written until the server gives it up",
-            "start the pipeline; ALTER SYSTEM SET max_slot_wal_keep_size = '<more>'; SELECT pg_reload_conf();",
+            "start the pipeline; ALTER SYSTEM SET max_slot_wal_keep_size = '…'; SELECT pg_reload_conf();",
         )  # fmt: skip

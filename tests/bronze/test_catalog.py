@@ -66,9 +66,10 @@ def test_a_table_is_described_as_pgoutput_announces_it(dsn: str) -> None:
         ALTER TABLE orders DROP COLUMN gone;
     """)  # fmt: skip
     relation = tables(dsn)["public.orders"].relation
-    assert [
+    described = [
         (each.name, each.attnum, each.type_text, each.not_null, each.in_identity) for each in relation.columns
-    ] == [
+    ]
+    assert described == [
         ("id", 2, "bigint", True, True),
         ("Total", 3, "numeric(12,2)", True, False),
         ("note", 4, "character varying(20)", False, False),
@@ -93,7 +94,8 @@ def test_composed_types_are_resolved_to_the_bottom(dsn: str) -> None:
         ALTER TYPE pair DROP ATTRIBUTE gone;
         CREATE TABLE other (x int, y text);
         CREATE TYPE span AS RANGE (subtype = timestamptz);
-        CREATE TABLE t (id int PRIMARY KEY, m mood, a amounts, p pair[], o other, n numeric(5,2)[], neg numeric(3,-2),
+        CREATE TABLE t (id int PRIMARY KEY, m mood, a amounts, p pair[], o other, n numeric(5,2)[],
+                        neg numeric(3,-2),
                         r span, mr int8multirange, v int2vector, ov oidvector, b box[]);
     """)  # fmt: skip
     trees = {each.name: each.type for each in tables(dsn, tables=["public.t"])["public.t"].relation.columns}
@@ -126,17 +128,24 @@ def test_composed_types_are_resolved_to_the_bottom(dsn: str) -> None:
         assert PgType.from_json(tree.to_json()) == tree
 
 
-def test_the_row_type_of_a_partitioned_table_and_types_of_extensions(dsn: str) -> None:
+def test_types_of_other_schemas_and_extensions_carry_their_schema(dsn: str) -> None:
     run(dsn, """
         CREATE SCHEMA ext;
+        CREATE EXTENSION vector SCHEMA ext;
         CREATE TYPE ext.nothing AS ();
-        CREATE TABLE t (id int PRIMARY KEY, n ext.nothing, names name[], c "char", j jsonb[]);
+        CREATE TABLE t (id int PRIMARY KEY, n ext.nothing, e ext.vector(3), names name[], c "char", j json[]);
     """)  # fmt: skip
     trees = {each.name: each.type for each in tables(dsn)["public.t"].relation.columns}
     assert (trees["n"].schema, trees["n"].fields) == ("ext", ())
+    assert (trees["e"].kind, trees["e"].schema, trees["e"].name, trees["e"].typmod) == (
+        "base",
+        "ext",
+        "vector",
+        3,
+    )
     assert trees["names"].element == base("name", 19)
     assert trees["c"] == base("char", 18)
-    assert trees["j"].element == base("jsonb", 3802)
+    assert trees["j"].element == base("json", 114)
 
 
 def test_patterns_select_and_exclude_by_schema_and_name_case_kept(dsn: str) -> None:

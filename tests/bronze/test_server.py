@@ -83,7 +83,7 @@ def until_refused(dsn: str) -> None:
 
 def guest(guarded: EmbeddedServer, password: str | None = PASSWORD, **values: object) -> SourceSettings:
     plain = {"host": "127.0.0.1", "port": guarded.port, "database": "postgres", "user": "guest"}
-    return source(password=password, **{**plain, **values})
+    return source(None, password=password, **{**plain, **values})
 
 
 RENDERED = """

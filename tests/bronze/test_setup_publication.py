@@ -1,0 +1,201 @@
+"""Publications on real servers: made, extended, refused, and never changed without leave."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from bronze.errors import DefiniteError, SmeltError
+from bronze.identifiers import TableName
+from bronze.publication import Member, Publication, publication_statements
+from bronze.server import connect
+from bronze.settings import SourceSettings
+from bronze.setup import ensure_publication, read_publication
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+A, B, P, CHILD = (TableName("public", name) for name in ("a", "b", "p", "child"))
+WHOLE = frozenset({"insert", "update", "delete", "truncate"})
+
+
+def source(dsn: str, **values: object) -> SourceSettings:
+    return SourceSettings.model_validate({"dsn": dsn, "slot": "smelt", "publication": "smelt_pub", **values})
+
+
+def run(dsn: str, sql: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(sql.encode())
+
+
+@pytest.fixture(params=[16, 18])
+def dsn(request: pytest.FixtureRequest) -> str:
+    """A fresh database with tables a, b (which has an inheriting child) and p (partitioned)."""
+    name = "database" if request.param == 16 else "database18"
+    value: str = request.getfixturevalue(name)
+    run(value, """
+        CREATE TABLE a (id int PRIMARY KEY);
+        CREATE TABLE b (id int PRIMARY KEY);
+        CREATE TABLE child (PRIMARY KEY (id)) INHERITS (b);
+        CREATE TABLE p (id int PRIMARY KEY) PARTITION BY LIST (id);
+        CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
+    """)  # fmt: skip
+    return value
+
+
+@pytest.fixture
+def role(dsn: str) -> Iterator[str]:
+    """DSN of a login role that owns nothing."""
+    name = f"r_{conninfo_to_dict(dsn)['dbname']}"
+    run(dsn, f"CREATE ROLE {name} LOGIN REPLICATION")
+    yield make_conninfo(dsn, user=name)
+    run(dsn, f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+def published(dsn: str) -> list[str]:
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute(
+            "SELECT tablename FROM pg_publication_tables WHERE pubname = 'smelt_pub' ORDER BY 1"
+        )
+        return [row[0] for row in rows]
+
+
+def test_a_missing_publication_is_made_with_exactly_the_tables_through_partition_roots(dsn: str) -> None:
+    with connect(source(dsn)) as connection:
+        done = ensure_publication(connection, source(dsn), [P, B])
+        assert done == [
+            (
+                'CREATE PUBLICATION "smelt_pub" FOR TABLE ONLY "public"."b", ONLY "public"."p" '
+                "WITH (publish_via_partition_root = true);"
+            )
+        ]
+        assert published(dsn) == ["b", "p"]
+        assert ensure_publication(connection, source(dsn), [P, B]) == []
+
+
+def test_without_a_table_an_empty_publication_is_made_that_can_be_extended(dsn: str) -> None:
+    with connect(source(dsn)) as connection:
+        ensure_publication(connection, source(dsn), [])
+        assert published(dsn) == []
+        ensure_publication(connection, source(dsn), [A])
+        assert published(dsn) == ["a"]
+
+
+def test_a_table_that_is_missing_is_added_and_the_others_stay(dsn: str) -> None:
+    run(dsn, "CREATE PUBLICATION smelt_pub FOR TABLE a WITH (publish_via_partition_root = true)")
+    with connect(source(dsn)) as connection:
+        done = ensure_publication(connection, source(dsn), [B, P])
+        assert done == ['ALTER PUBLICATION "smelt_pub" ADD TABLE ONLY "public"."b", ONLY "public"."p";']
+    assert published(dsn) == ["a", "b", "p"]
+
+
+def test_missing_operations_and_the_partition_root_are_set(dsn: str) -> None:
+    run(dsn, "CREATE PUBLICATION smelt_pub FOR TABLE a WITH (publish = 'insert')")
+    with connect(source(dsn)) as connection:
+        ensure_publication(connection, source(dsn), [A])
+        publication = read_publication(connection, "smelt_pub")
+    assert publication is not None
+    assert (publication.operations, publication.via_root) == (WHOLE, True)
+
+
+def test_tables_of_a_published_schema_and_all_tables_are_not_added_again(dsn: str) -> None:
+    run(
+        dsn,
+        "CREATE PUBLICATION smelt_pub FOR TABLES IN SCHEMA public WITH (publish_via_partition_root = true)",
+    )
+    with connect(source(dsn)) as connection:
+        assert ensure_publication(connection, source(dsn), [A, B, P]) == []
+        run(dsn, "DROP PUBLICATION smelt_pub")
+        run(dsn, "CREATE PUBLICATION smelt_pub FOR ALL TABLES WITH (publish_via_partition_root = true)")
+        assert ensure_publication(connection, source(dsn), [A, B, P]) == []
+
+
+def test_unmanaged_nothing_is_changed_and_the_error_holds_sql_that_works(dsn: str) -> None:
+    settings = source(dsn, manage=False)
+    with connect(settings) as connection:
+        for tables, code in (([A], "publication-missing"), ([A, B], "publication-incomplete")):
+            before = published(dsn)
+            with pytest.raises(DefiniteError) as caught:
+                ensure_publication(connection, settings, tables)
+            assert caught.value.code == code
+            assert published(dsn) == before
+            run(dsn, str(caught.value.remedy).partition(": ")[2].partition(" (or")[0])
+            assert ensure_publication(connection, settings, tables) == []
+
+
+def test_a_role_that_may_not_is_told_what_the_owner_should_run(dsn: str, role: str) -> None:
+    with connect(source(role)) as connection:
+        with pytest.raises(DefiniteError) as caught:
+            ensure_publication(connection, source(role), [A, B])
+        assert caught.value.code == "publication-privilege"
+        assert "CREATE PUBLICATION" in str(caught.value.remedy)
+        run(dsn, "CREATE PUBLICATION smelt_pub FOR TABLE a WITH (publish_via_partition_root = true)")
+        with pytest.raises(DefiniteError) as caught:
+            ensure_publication(connection, source(role), [A, B])
+        assert caught.value.code == "publication-privilege"
+        assert 'ADD TABLE ONLY "public"."b";' in str(caught.value.remedy)
+        assert ensure_publication(connection, source(role), [A]) == []
+    assert published(dsn) == ["a"]
+
+
+def test_starts_at_the_same_moment_do_not_disturb_each_other(dsn: str) -> None:
+    settings = source(dsn)
+    failures: list[SmeltError] = []
+    gate = threading.Barrier(6)
+
+    def start(tables: list[TableName]) -> None:
+        with connect(settings) as connection:
+            gate.wait()
+            try:
+                ensure_publication(connection, settings, tables)
+            except SmeltError as error:
+                failures.append(error)
+
+    wanted = ([A], [A, B], [B, P], [P], [A, P], [CHILD])
+    threads = [threading.Thread(target=start, args=(tables,)) for tables in wanted]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert published(dsn) == ["a", "b", "child", "p"]
+
+
+def test_a_publication_is_read_as_it_is(dsn: str) -> None:
+    run(dsn, """
+        CREATE TABLE wide (id int PRIMARY KEY, x int, y int);
+        CREATE PUBLICATION smelt_pub FOR TABLE wide (id, y) WHERE (id > 5), a
+            WITH (publish = 'insert, truncate');
+    """)  # fmt: skip
+    with connect(source(dsn)) as connection:
+        publication = read_publication(connection, "smelt_pub")
+        assert read_publication(connection, "another") is None
+    assert publication is not None
+    assert publication.operations == {"insert", "truncate"}
+    assert publication.member(TableName("public", "wide")) == Member(frozenset({1, 3}), "(id > 5)")
+    assert publication.member(A) == Member()
+    assert publication.member(B) is None
+
+
+def test_statements_are_quoted_and_in_a_stable_order() -> None:
+    tables = [TableName("s", 'odd"name'), TableName("S", "T")]
+    publication = Publication(
+        "my pub", owner="me", all_tables=False, operations=frozenset({"insert"}), via_root=False
+    )
+    assert publication_statements(None, "my pub", tables) == [
+        (
+            'CREATE PUBLICATION "my pub" FOR TABLE ONLY "S"."T", ONLY "s"."odd""name" '
+            "WITH (publish_via_partition_root = true);"
+        )
+    ]
+    assert publication_statements(publication, "my pub", tables) == [
+        (
+            "ALTER PUBLICATION \"my pub\" SET (publish = 'insert, update, delete, truncate', "
+            "publish_via_partition_root = true);"
+        ),
+        'ALTER PUBLICATION "my pub" ADD TABLE ONLY "S"."T", ONLY "s"."odd""name";',
+    ]
