@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _GRACE_SECONDS: Final = 30.0
-_TELL_SECONDS: Final = 0.5
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
@@ -92,41 +91,28 @@ def error_fields(error: SmeltError) -> dict[str, str | None]:
 
 def _read(file: str, until: Lsn | None, stop: threading.Event, events: TextIO) -> None:
     from bronze.reader import Reader  # noqa: PLC0415 - after the parent watch is up: imports take a while
-
-    from bronze.progress import Progress  # noqa: PLC0415
     from pipelines.logs import start_logging  # noqa: PLC0415
     from pipelines.settings import load_pipeline  # noqa: PLC0415
 
     pipeline = load_pipeline(file)
     start_logging(pipeline.pipeline)
 
-    progress = Progress()
+    def tell(counters: dict[str, Any]) -> None:
+        _send(events, {"event": "progress", **counters})
+
     reader = Reader(
         pipeline.pipeline,
         pipeline.source,
         pipeline.lake_address(),
         pipeline.bronze,
         pipeline.snapshot,
-        progress=progress,
+        progress=tell,
     )
-    over = threading.Event()
-
-    def tell() -> None:
-        while not over.wait(_TELL_SECONDS):
-            _send(events, {"event": "progress", **progress.read()})
-
-    teller = threading.Thread(target=tell, name="progress", daemon=True)
-    teller.start()
-    try:
-        reader.run(until=until, stop=stop)
-    finally:
-        over.set()
-        teller.join()
-        _send(events, {"event": "progress", **progress.read()})
+    reader.run(until=until, stop=stop)
 
 
 def _send(events: TextIO, event: dict[str, Any]) -> None:
-    """Write one event; a whole line at once, as two threads write."""
+    """Write one event, a whole line at once."""
     try:
         events.write(json.dumps(event, default=str) + "\n")
         events.flush()

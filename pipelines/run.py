@@ -150,7 +150,7 @@ def reader_text(event: dict[str, Any]) -> str:
     copying = {name: state for name, state in event["snapshots"].items() if not state["done"]}
     if copying:
         rows = sum(state["rows"] for state in event["snapshots"].values())
-        return f"snapshot: {rows:,} rows, {', '.join(sorted(copying))} to go"
+        return f"snapshot: {rows:,} rows, {', '.join(sorted(copying))} to go" if rows else ""
     if event["phase"] == "waiting":
         return f"waits: {event['said']}"
     return f"{event['changes']:,} changes up to {Lsn(event['durable'])}" if event["changes"] else ""

@@ -210,6 +210,7 @@ def _ladder(
     rungs.append(rung("bronze", frontier, bronze_seconds))
     for (name, cut), (commits, oldest) in zip(layers, pending, strict=True):
         age = bronze_seconds if oldest is None else (datetime.now(UTC) - oldest).total_seconds()
+        age = None if cut is None else age
         rungs.append(rung(name, None if cut is None else cut.commit_lsn, age, commits))
     return tuple(rungs)
 
