@@ -10,15 +10,18 @@ lake has recorded, where there are any.
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from bronze.catalog import select_tables
+from bronze.continuity import check_start, slot_gone
 from bronze.delta import open_table
-from bronze.errors import ConfigurationError, SmeltError
+from bronze.errors import ConfigurationError, DefiniteError, SmeltError
 from bronze.findings import Finding
+from bronze.lsn import Lsn
 from bronze.position import position_of
 from bronze.relations import read_relations
-from bronze.server import connect, identify, translated
+from bronze.server import connect, describe, identify, translated
 from bronze.setup import inspect, read_slot
 from bronze.tables import CHANGES, DATABASE_PROPERTY, PIPELINE_PROPERTY, SYSTEM_PROPERTY
 from gold.check import check_document
@@ -114,35 +117,48 @@ def _collect(findings: list[Finding], step: Callable[[], _T]) -> _T | None:
 def _source(pipeline: Pipeline, lake: _Lake | None, findings: list[Finding]) -> list[Relation]:
     """Ask the source; returns the shapes of the selected tables."""
     with connect(pipeline.source, application_name="deltasmelt check") as connection:
-        findings += inspect(connection, pipeline.source)
+        found = inspect(connection, pipeline.source)
         with translated(pipeline.source):
-            identity = identify(connection)
             if lake is not None:
-                findings += _lake_fits(connection, pipeline, lake, identity)
+                foreign = _owner(lake, identify(connection))
+                broken = (
+                    [] if foreign or lake.position is None else _broken(connection, pipeline, lake.position)
+                )
+                if broken:  # a slot that is missing now is not one that has yet to be made
+                    found = [finding for finding in found if finding.code != "slot-missing"]
+                findings += [*foreign, *broken]
+            findings += found
             tables = select_tables(connection, pipeline.source, sizes=False)
     return [table.relation for table in tables]
 
 
-def _lake_fits(
-    connection: psycopg.Connection[TupleRow], pipeline: Pipeline, lake: _Lake, identity: ServerIdentity
-) -> Iterator[Finding]:
-    """Whether lake and source belong together, and the stream can go on where the lake ends."""
-    yield from lake.belongs(SYSTEM_PROPERTY, "lake-of-another-server", str(identity.system_identifier))
-    yield from lake.belongs(DATABASE_PROPERTY, "lake-of-another-database", identity.database)
-    if lake.position is None:
-        return
-    slot = read_slot(connection, pipeline.source.slot)
-    heal = "take the tables again (smelt snapshot); the changes in between are gone"
-    if slot is None:
-        yield Finding(
-            "error", "slot-gone", f"slot {pipeline.source.slot}",
-            f"the lake stands at {lake.position.confirm}, but its slot is gone", heal,
-        )  # fmt: skip
-    elif slot.confirmed_flush > lake.position.confirm:
-        yield Finding(
-            "error", "slot-ahead", f"slot {pipeline.source.slot}",
-            f"the lake stands at {lake.position.confirm}, the slot at {slot.confirmed_flush}", heal,
-        )  # fmt: skip
+def _owner(lake: _Lake, identity: ServerIdentity) -> list[Finding]:
+    """Findings where the lake belongs to another source."""
+    return [
+        *lake.belongs(SYSTEM_PROPERTY, "lake-of-another-server", str(identity.system_identifier)),
+        *lake.belongs(DATABASE_PROPERTY, "lake-of-another-database", identity.database),
+    ]
+
+
+def _broken(
+    connection: psycopg.Connection[TupleRow], pipeline: Pipeline, position: Position
+) -> list[Finding]:
+    """Whether the stream can go on where the lake ends; the reader asks the same once it has started one."""
+    name, where = pipeline.source.slot, describe(pipeline.source)
+    slot = read_slot(connection, name)
+    row = connection.execute(
+        "SELECT pg_current_wal_insert_lsn()::text WHERE NOT pg_is_in_recovery()"
+    ).fetchone()
+    if row is None:
+        return []
+    try:
+        if slot is None:
+            raise slot_gone(position, name=name, where=where)
+        idle = replace(slot, active_pid=0)
+        check_start(position, idle, 0, Lsn.parse(row[0]), name=name, where=where)
+    except DefiniteError as error:
+        return [Finding.of(error, f"slot {name}")]
+    return []
 
 
 def _against_shapes(

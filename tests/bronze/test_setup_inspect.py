@@ -115,7 +115,8 @@ def test_a_weak_role_is_told_every_privilege_and_the_cures_cure(dsn: str, role: 
     settings = source(theirs, tables=["public.*", "shut.*"])
     found = findings(settings)
     assert codes(found, "error") == [
-        "replication-privilege", "table-privilege", "schema-privilege", "table-privilege", "publication-privilege",
+        "replication-privilege", "table-privilege", "schema-privilege", "table-privilege",
+        "publication-privilege",
     ]  # fmt: skip
     lacks = one(found, "publication-privilege").message
     assert "CREATE on the database" in lacks

@@ -1,0 +1,200 @@
+"""`smelt check` on real servers and lakes: what it finds, and that it finds all of it at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from bronze.identifiers import TableName
+from bronze.lsn import Lsn
+from bronze.position import Position
+from bronze.server import connect, identify
+from bronze.setup import Finding, ensure_publication, ensure_slot
+from bronze.shapes import Column, PgType, Relation
+from bronze.sink import DeltaSink
+from pipelines.check import run_check
+from pipelines.settings import Pipeline, load_pipeline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DOCUMENT = """
+document: customer
+root: public.customers
+fields:
+  - id
+  - email
+  - orders: {many: public.orders, on: {customer_id: id}, fields: [id, total]}
+"""
+SHOP = """
+    CREATE TABLE customers (id int PRIMARY KEY, email text NOT NULL);
+    CREATE TABLE orders (id int PRIMARY KEY, customer_id int REFERENCES customers, total numeric(12,2));
+"""
+
+
+def run(dsn: str, sql: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(sql.encode())
+
+
+def pipeline(
+    folder: Path, dsn: str, *, document: str = DOCUMENT, more: str = "", name: str = "shop"
+) -> Pipeline:
+    (folder / "customer.yml").write_text(document)
+    file = folder / "pipeline.yml"
+    file.write_text(
+        f"pipeline: {name}\nsource:\n  dsn: {dsn}\n  slot: check_{name}\n  publication: smelt_pub\n"
+        f"lake: {{path: ./lake}}\ngold: {{documents: ['*customer.yml']}}\n{more}"
+    )
+    return load_pipeline(file)
+
+
+def codes(found: list[Finding], level: str = "error") -> list[str]:
+    return [finding.code for finding in found if finding.level == level]
+
+
+def one(found: list[Finding], code: str) -> Finding:
+    [finding] = [each for each in found if each.code == code]
+    return finding
+
+
+@pytest.fixture
+def shop(database: str) -> str:
+    run(database, SHOP)
+    return database
+
+
+def lake_of(pipeline: Pipeline, at: Lsn, *, name: str = "shop", database: str | None = None) -> None:
+    """A lake as the reader leaves it: marks, owner, one shape."""
+    with connect(pipeline.source) as connection:
+        identity = identify(connection)
+    if database is not None:
+        identity = type(identity)(identity.system_identifier, identity.timeline, identity.version, database)
+    sink = DeltaSink(pipeline.lake_address(), name, identity)
+    integer = PgType(kind="base", name="int4", oid=23)
+    columns = (Column("id", 1, integer, "integer", not_null=True, in_identity=True),)
+    sink.add_relations([Relation(1, TableName("public", "customers"), columns, ("id",), "d", Lsn(5))])
+    sink.commit(Position(Lsn(at - 1), at, 0, None))
+
+
+def test_a_sound_pipeline_has_no_error(tmp_path: Path, shop: str) -> None:
+    found = run_check(pipeline(tmp_path, shop))
+    assert codes(found) == []
+    assert "documents-unchecked" not in codes(found, "info")
+
+
+def test_findings_come_errors_first(tmp_path: Path, shop: str) -> None:
+    run(shop, "CREATE TABLE bare (a money)")
+    levels = [finding.level for finding in run_check(pipeline(tmp_path, shop))]
+    assert levels == sorted(levels, key=["error", "warning", "info"].index)
+    assert levels[0] == "error"
+
+
+def test_unknown_tables_and_columns_of_documents_are_named_with_file_and_line(
+    tmp_path: Path, shop: str
+) -> None:
+    wrong = DOCUMENT.replace("- email", "- emial").replace("public.orders", "public.order")
+    found = run_check(pipeline(tmp_path, shop, document=wrong))
+    assert [
+        (finding.code, finding.subject.rpartition("/")[2]) for finding in found if finding.level == "error"
+    ] == [
+        ("document-invalid", "customer.yml:6"),
+        ("document-invalid", "customer.yml:7"),
+    ]
+    assert "email" in found[0].message
+
+
+def test_a_broken_document_does_not_hide_what_is_wrong_with_the_source(tmp_path: Path, shop: str) -> None:
+    run(shop, "CREATE TABLE bare (a int)")
+    found = run_check(pipeline(tmp_path, shop, document="document: customer\nroots: public.customers\n"))
+    assert codes(found)[-1] == "table-without-key"
+    assert any("customer.yml:2" in finding.subject + finding.message for finding in found)
+
+
+def test_an_unreachable_source_is_one_error_without_the_password(tmp_path: Path, shop: str) -> None:
+    dsn = make_conninfo(shop, host="127.0.0.1", port=1, password="op3n-s3same")
+    found = run_check(pipeline(tmp_path, f'"{dsn}"'))
+    assert codes(found) == ["server-unreachable"]
+    assert found[0].remedy
+    assert not any("s3same" in str(finding) for finding in found)
+    assert codes(found, "info") == ["documents-unchecked"]
+
+
+def test_offline_no_server_is_asked(tmp_path: Path) -> None:
+    here = pipeline(tmp_path, "postgresql://nobody@127.0.0.1:1/nothing")
+    assert [finding.code for finding in run_check(here, offline=True)] == ["documents-unchecked"]
+
+
+def test_offline_documents_are_checked_against_the_shapes_in_the_lake(tmp_path: Path, shop: str) -> None:
+    here = pipeline(tmp_path, shop)
+    lake_of(here, Lsn(100))
+    found = run_check(here, offline=True)
+    assert {finding.code for finding in found} == {"document-invalid"}
+    assert any("public.orders" in finding.message for finding in found)
+    assert any("email" in finding.message for finding in found)
+
+
+def test_settings_that_name_no_table_or_column_are_told_with_the_nearest_name(
+    tmp_path: Path, shop: str
+) -> None:
+    more = "silver: {types: {public.orders.totl: 'decimal(38,9)'}, history: [public.order]}\n"
+    found = run_check(pipeline(tmp_path, shop, more=more))
+    assert codes(found) == []
+    assert "public.orders.total?" in str(one(found, "type-override-unused").remedy)
+    assert "public.orders?" in str(one(found, "history-unused").remedy)
+
+
+def test_a_type_override_that_cannot_be_is_an_error(tmp_path: Path, shop: str) -> None:
+    found = run_check(pipeline(tmp_path, shop, more="silver: {types: {public.orders.total: nonsense}}\n"))
+    [finding] = [each for each in found if each.level == "error" and each.code != "document-invalid"]
+    assert "nonsense" in finding.message + str(finding.remedy)
+
+
+def test_names_that_silver_settings_make_clash_are_errors(tmp_path: Path, shop: str) -> None:
+    run(shop, "CREATE TABLE orders__history (id int PRIMARY KEY, _deleted boolean)")
+    more = "silver: {deletes: soft, history: [public.orders]}\n"
+    assert sorted(codes(run_check(pipeline(tmp_path, shop, more=more)))) == [
+        "column-name-reserved", "silver-name-clash",
+    ]  # fmt: skip
+    assert codes(run_check(pipeline(tmp_path, shop))) == []
+
+
+def test_a_lake_of_another_pipeline_cluster_or_database_is_an_error(
+    tmp_path: Path, shop: str, database18: str
+) -> None:
+    here = pipeline(tmp_path, shop)
+    lake_of(here, Lsn(100), name="another", database="elsewhere")
+    found = run_check(here)
+    assert {"lake-of-another-pipeline", "lake-of-another-database"} <= set(codes(found))
+    assert "another" in one(found, "lake-of-another-pipeline").message
+    assert codes(run_check(here, offline=True))[0] == "lake-of-another-pipeline"
+    run(database18, SHOP)
+    moved = pipeline(tmp_path, database18, name="another")
+    assert "lake-of-another-server" in codes(run_check(moved))
+
+
+def test_a_stream_that_cannot_go_on_where_the_lake_ends_is_an_error(tmp_path: Path, shop: str) -> None:
+    here = pipeline(tmp_path, shop)
+    lake_of(here, Lsn(100))
+    found = run_check(here)
+    assert codes(found) == ["slot-lost"]
+    assert "slot-missing" not in codes(found, "info")
+    with connect(here.source) as connection:
+        tables = [TableName("public", "orders"), TableName("public", "customers")]
+        ensure_publication(connection, here.source, tables)
+        slot = ensure_slot(connection, here.source)
+    found = run_check(here)
+    assert codes(found) == ["slot-gap"]
+    assert str(slot.confirmed_flush) in one(found, "slot-gap").message
+
+    for folder, end, expected in (
+        ("fits", slot.confirmed_flush, []),
+        ("ahead", Lsn(slot.confirmed_flush + (1 << 40)), ["server-behind"]),
+    ):
+        (tmp_path / folder).mkdir()
+        other = pipeline(tmp_path / folder, shop)
+        lake_of(other, end)
+        assert codes(run_check(other)) == expected
