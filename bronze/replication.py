@@ -151,7 +151,7 @@ class ReplicationConnection:
         ]
 
     def export_snapshot(self, slot: str, cancelled: Callable[[], bool]) -> ExportedSnapshot | None:
-        """Make a temporary slot and export the snapshot at its consistent point; None when cancelled meanwhile.
+        """Make a temporary slot and export the snapshot at its consistent point; None when cancelled.
 
         The server waits for every transaction that is running now. The snapshot can be imported until the
         next command on this connection, or its end; the slot ends with the connection.
@@ -277,7 +277,7 @@ class ReplicationConnection:
         """What ended the connection: the server's last words, where it had any."""
         with suppress(psycopg.Error):
             result = self._pgconn.get_result()
-            if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
+            if result is not None and result.error_field(pq.DiagnosticField.SQLSTATE):
                 return translate_result(result, self._source)
         return translate(error, self._source)
 

@@ -287,7 +287,8 @@ def translate(error: psycopg.Error, source: SourceSettings) -> SmeltError:
     said = _said(error, source)
     if error.sqlstate is not None:
         rule = _by_sqlstate(error.sqlstate, said, source)
-    elif isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
+    elif isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) or error.pgresult is not None:
+        # A failed result without SQLSTATE was made by libpq itself: the connection broke.
         rule = _by_text(str(error), source)
     else:
         rule = _UNKNOWN
