@@ -66,9 +66,17 @@ class SilverTable:
         Raises:
             KeyError: there is none.
         """
-        for column in self.columns:
+        return self.columns[self.position(name)]
+
+    def position(self, name: str) -> int:
+        """Where the column of that name stands among `columns`.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for position, column in enumerate(self.columns):
             if column.name == name:
-                return column
+                return position
         raise KeyError(name)
 
 

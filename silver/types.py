@@ -75,8 +75,8 @@ def _mapped(pg_type: PgType, typmod: int) -> Reading:
         return _array(_mapped(element, typmod if element.typmod == -1 else element.typmod), pg_type.delimiter)
     if kind == "range" and element is not None:
         bound = _mapped(element, element.typmod)
-        flags = "lower_inc: BOOLEAN, upper_inc: BOOLEAN, empty: BOOLEAN"
-        ddl = f"STRUCT<lower: {bound.ddl}, upper: {bound.ddl}, {flags}>"
+        flags = "`lower_inc`: BOOLEAN, `upper_inc`: BOOLEAN, `empty`: BOOLEAN"
+        ddl = f"STRUCT<`lower`: {bound.ddl}, `upper`: {bound.ddl}, {flags}>"
         return Reading(ddl, lambda text, depth: range_value(text, depth, bound.value))
     if kind == "composite" and pg_type.fields:
         return _composite(pg_type)
@@ -120,8 +120,15 @@ def numeric_precision(typmod: int) -> tuple[int, int]:
 
 
 def _instant(ddl: str) -> Reading:
-    """Dates and timestamps of four-digit years; infinity, BC and later years are not of that form."""
-    return Reading(ddl, lambda text, _: f"CASE WHEN {text} LIKE '____-%' THEN try_cast({text} AS {ddl}) END")
+    """Dates and timestamps of years 1 to 9999; infinity, BC and later years are not of that form.
+
+    Spark alone would take ``0044-03-15 12:00:00+00 BC`` for a year of our era.
+    """
+
+    def value(text: str, _: int) -> str:
+        return f"CASE WHEN {text} LIKE '____-%' AND {text} NOT LIKE '% BC' THEN try_cast({text} AS {ddl}) END"
+
+    return Reading(ddl, value)
 
 
 _SIMPLE: Final = {

@@ -1,0 +1,369 @@
+"""One silver cycle: every table up to bronze's frontier, then a cut that names them all.
+
+Why it is right, at each point where it may be killed:
+
+* Bronze's frontier C is read first. Everything up to it is in bronze, whole transactions only, and the
+  version of `bronze.changes` is
+  pinned; what arrives later is not seen.
+* A table's window is (what it holds, C]. What it holds is told by the mark on the table, written by the same
+  commit as the rows, or, where
+  its last windows changed nothing, by the newest cut that names it. So each change is applied to exactly the
+  state that precedes it, exactly once.
+* Killed between two tables: some are at C, others not. The next cycle's frontier C' ≥ C carries all of them
+  to C'; no cut names the state
+  between. Killed between two ALTERs or before the statement: the rest of the ALTERs follows from the table's
+  own columns.
+* The cut is one commit after all tables' own commits. Killed before it: the next cycle has nothing left to
+  fold, or more, and
+  records the cut. A statement may leave no commit where it has no effect; then the mark stays behind, and
+  folding that window again has no effect either.
+
+A definite error of one table stops that table alone: it keeps its last version and is in no later cut, until
+a newer snapshot of it arrives or the process starts again. Any other failure ends the cycle after the tables
+that run beside it are done; no cut is recorded.
+
+Tables run side by side, each thread in a session of its own, because the mark is a setting of the session.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.control import Cut, OpenError, Run
+from bronze.delta import location, open_table
+from bronze.errors import TableError
+from bronze.identifiers import TableName
+from bronze.lsn import ZERO, Lsn
+from bronze.position import position_of
+from bronze.relations import read_relations
+from bronze.tables import CHANGES, snapshot_app
+from silver import ddl, merge
+from silver.catalog import silver_catalog
+from silver.errors import CODES, table_error
+from silver.fold import Fold, fold, key_ranges, moves, unfolded
+from silver.tables import SILVER_APP, SilverLog
+from silver.window import Activity, Step, activity_of, activity_query, plan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deltalake import DeltaTable
+    from pyspark.sql import SparkSession
+
+    from bronze.control_tables import ControlTables
+    from bronze.lake import Lake
+    from bronze.position import Position
+    from bronze.shapes import Relation
+    from silver.catalog import SilverTable
+    from silver.settings import SilverSettings
+
+_THREADS: Final = min(4, max(2, os.cpu_count() or 2))
+_RANGES_ABOVE: Final = 4
+"""Data files from which looking for the window's key ranges pays."""
+_MATERIALIZE_ABOVE: Final = 50_000
+"""Changes from which a MERGE had better keep its source than fold twice."""
+
+_APP_ID: Final = "spark.databricks.delta.write.txnAppId"
+_APP_VERSION: Final = "spark.databricks.delta.write.txnVersion"
+_MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One table's part of a cycle."""
+
+    table: SilverTable
+    versions: tuple[Relation, ...]
+    start: Lsn
+    activity: Activity | None
+
+
+class Silver:
+    """Folds bronze into silver; one object per process and lake, one cycle at a time."""
+
+    def __init__(
+        self, spark: SparkSession, lake: Lake, settings: SilverSettings, control: ControlTables
+    ) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._settings = settings
+        self._control = control
+        self._log = SilverLog(spark, lake)
+        self._bronze: DeltaTable | None = None
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="silver")
+        self._sessions = threading.local()
+        self._stopped: dict[TableName, Lsn | None] = {}
+
+    @property
+    def stopped(self) -> frozenset[TableName]:
+        """Tables that a definite error has stopped."""
+        return frozenset(self._stopped)
+
+    def cycle(self, *, until: Lsn | None = None) -> Cut | None:
+        """Carry all tables to bronze's frontier and record the cut.
+
+        Args:
+            until: go no further than this LSN, but never behind what a table already holds.
+
+        Returns:
+            The cut; None where there is nothing new.
+        """
+        bronze = self._open_bronze()
+        position = None if bronze is None else position_of(bronze)
+        if bronze is None or position is None:
+            return None
+        last = self._control.latest_cut("silver")
+        relations = read_relations(self._lake)
+        end = self._end(position, last, relations, until)
+        known = [one for one in relations if one.from_lsn <= end]
+        work = self._work(known, last, bronze, position, end)
+        busy = [one for one in work if one.activity is not None]
+        runs = self._run_all(busy, position, end)
+        self._close_healed(work)
+        healthy = [one.table for one in work if one.table.table not in self._stopped]
+        if last is not None and last.commit_lsn == end and not runs and _names(healthy) == set(last.tables):
+            return None
+        versions = {table.name: stored.version for table in healthy if (stored := self._log.read(table.name))}
+        self._control.record_runs(runs)
+        commit_ts = position.commit_ts if end == position.frontier else None
+        cut = Cut("silver", end, commit_ts, versions, datetime.now(UTC))
+        self._control.record_cut(cut)
+        return cut
+
+    def _open_bronze(self) -> DeltaTable | None:
+        """`bronze.changes` at its newest version; its log is read on from where it was read before."""
+        if self._bronze is None:
+            self._bronze = open_table(location(self._lake, "bronze", CHANGES))
+        else:
+            self._bronze.update_incremental()
+        return self._bronze
+
+    def _end(
+        self, position: Position, last: Cut | None, relations: Sequence[Relation], until: Lsn | None
+    ) -> Lsn:
+        if until is None or until >= position.frontier:
+            return position.frontier
+        marks = [
+            stored.mark or ZERO
+            for name in silver_catalog(relations, self._settings).values()
+            if (stored := self._log.read(name.name)) is not None
+        ]
+        return min(position.frontier, max([until, last.commit_lsn if last else ZERO, *marks]))
+
+    def _work(
+        self,
+        relations: Sequence[Relation],
+        last: Cut | None,
+        bronze: DeltaTable,
+        position: Position,
+        end: Lsn,
+    ) -> list[_Work]:
+        """What each table that silver has, or begins with, must do."""
+        tables: list[tuple[SilverTable, Lsn]] = []
+        for table in silver_catalog(relations, self._settings).values():
+            snapshot = _snapshot(bronze, table.table)
+            if table.table in self._stopped:
+                if self._stopped[table.table] == snapshot:
+                    continue
+                del self._stopped[table.table]
+            start = self._start(table, last, snapshot, end)
+            if start is not None:
+                tables.append((table, start))
+        if not tables:
+            return []
+        activities = self._activities(
+            position, {table.relation.relation_id: start for table, start in tables}, end
+        )
+        found = []
+        for table, start in tables:
+            relation_id = table.relation.relation_id
+            versions = tuple(one for one in relations if one.relation_id == relation_id)
+            found.append(_Work(table, versions, start, activities.get(relation_id)))
+        return found
+
+    def _start(self, table: SilverTable, last: Cut | None, snapshot: Lsn | None, end: Lsn) -> Lsn | None:
+        """The LSN up to which the table is done; None while it cannot begin, for want of a snapshot at or
+        before `end`."""
+        stored = self._log.read(table.name)
+        known = stored.mark if stored is not None else None
+        if last is not None and table.name in last.tables:
+            known = max(known or ZERO, last.commit_lsn)
+        if known is not None:
+            return Lsn(known)
+        return Lsn(snapshot - 1) if snapshot is not None and snapshot <= end else None
+
+    def _activities(self, position: Position, starts: dict[int, Lsn], end: Lsn) -> dict[int, Activity]:
+        if all(start >= end for start in starts.values()):
+            return {}
+        query = activity_query(self._changes(position), starts, end)
+        rows = self._session().sql(query).collect()
+        found = {row["relation_id"]: activity_of(row.asDict()) for row in rows}
+        return {relation: activity for relation, activity in found.items() if activity.effective}
+
+    def _changes(self, position: Position) -> str:
+        return f"{self._lake.sql('bronze', CHANGES)} VERSION AS OF {position.version}"
+
+    def _run_all(self, busy: Sequence[_Work], position: Position, end: Lsn) -> list[Run]:
+        """Run all tables side by side; a table's own error stops it, the first other failure is raised at the
+        end."""
+        runs: list[Run] = []
+        failures: list[Exception] = []
+        futures = {one.table.table: self._pool.submit(self._run, one, position, end) for one in busy}
+        for name, future in futures.items():
+            try:
+                runs.append(future.result())
+            except TableError as error:
+                self._stop(error, end)
+            except Exception as error:  # noqa: BLE001 - told apart here, raised below
+                found = table_error(name, str(error))
+                if found is None:
+                    failures.append(error)
+                else:
+                    self._stop(found, end)
+        if failures:
+            raise failures[0]
+        return runs
+
+    def _stop(self, error: TableError, end: Lsn) -> None:
+        self._stopped[error.table] = None if self._bronze is None else _snapshot(self._bronze, error.table)
+        self._control.open_error(
+            OpenError("table", str(error.table), error.code, error.message, error.remedy, commit_lsn=end)
+        )
+
+    def _close_healed(self, work: Sequence[_Work]) -> None:
+        """Close errors of silver's own kinds on tables that went through."""
+        healthy = {str(one.table.table) for one in work if one.table.table not in self._stopped}
+        for error in self._control.open_errors():
+            if error.scope == "table" and error.name in healthy and error.code in CODES:
+                self._control.close_errors("table", error.name, error.code)
+
+    def _run(self, work: _Work, position: Position, end: Lsn) -> Run:
+        """All steps of one table."""
+        started, clock = datetime.now(UTC), time.monotonic()
+        activity = work.activity
+        if activity is None:
+            raise ValueError(work.table.name)
+        steps = plan(self._changes(position), work.versions, activity, work.start, end, self._settings)
+        run = Run("silver", work.table.name, "incremental", work.start, end, started_at=started)
+        run.changes = activity.changes
+        for step in steps:
+            version = self._step(step, activity)
+            if step.mode == "load":
+                run.mode = "snapshot" if step.window.snapshot is not None else "full"
+                run.reason = None if run.mode == "snapshot" else "the table was truncated"
+            counts = self._log.counts(work.table.name, version)
+            run.inserts += counts.get("inserts", 0)
+            run.updates += counts.get("updates", 0)
+            run.deletes += counts.get("deletes", 0)
+            run.delta_version = version
+        run.seconds = time.monotonic() - clock
+        run.details = {"plan": [step.mode for step in steps]}
+        return run
+
+    def _step(self, step: Step, activity: Activity) -> int:
+        """Bring the table to the step's shape and run its statement; returns the version after it."""
+        session = self._session()
+        table, window = step.table, step.window
+        target = self._lake.sql("silver", table.name)
+        stored = self._log.read(table.name)
+        if stored is None:
+            session.sql(ddl.create(target, table))
+        else:
+            for statement in ddl.steps(
+                target, table, stored.fields, self._settings, emptied=step.mode == "load"
+            ):
+                session.sql(statement)
+        stored = self._log.read(table.name)
+        if stored is None:
+            raise RuntimeError(f"{target} was created but is not there")
+        if stored.mark is not None and stored.mark >= window.end:
+            return stored.version
+        before = f"{target} VERSION AS OF {stored.version}"
+        if step.folded:
+            origins = self._origins(session, step, before)
+            folded = fold(table, window, target=before, origins=origins)
+        else:
+            folded = unfolded(table, window)
+        kept = ddl.kept(table, stored.fields)
+        if step.mode == "load":
+            statement = merge.load(target, table, folded, kept)
+        elif step.mode == "append":
+            statement = merge.append(target, table, folded, kept)
+        else:
+            statement = merge.merge(target, table, folded, self._ranges(session, step, folded, stored.files))
+        session.conf.set(_MATERIALIZE, "auto" if activity.changes > _MATERIALIZE_ABOVE else "none")
+        session.conf.set(_APP_ID, SILVER_APP)
+        session.conf.set(_APP_VERSION, str(int(window.end)))
+        try:
+            session.sql(statement).collect()
+        finally:  # an ALTER under the mark would count as the window
+            session.conf.unset(_APP_ID)
+            session.conf.unset(_APP_VERSION)
+        after = self._log.read(table.name)
+        if after is None:
+            raise RuntimeError(f"{target} is gone")
+        return after.version
+
+    def _origins(self, session: SparkSession, step: Step, before: str) -> str | None:
+        """A temporary view with the values that moved with their rows; None where the window has no such
+        moves."""
+        found = moves(step.table, step.window, target=before)
+        if found is None:
+            return None
+        first, round_ = found
+        view = "smelt_origins"  # a session runs one table at a time
+        session.sql(first).localCheckpoint().createOrReplaceTempView(view)
+        while session.sql(f"SELECT 1 FROM {view} WHERE parent IS NOT NULL LIMIT 1").collect():
+            session.sql(round_(view)).localCheckpoint().createOrReplaceTempView(view)
+        return view
+
+    def _ranges(
+        self, session: SparkSession, step: Step, folded: Fold, files: int
+    ) -> dict[int, tuple[str, str]]:
+        """Key ranges of the window, where the target has enough files that some may be skipped."""
+        keys = {
+            position: name
+            for position, name in folded.keys.items()
+            if merge.prunable(step.table.columns[position].spark_type)
+        }
+        if files < _RANGES_ABOVE or not keys:
+            return {}
+        row = session.sql(key_ranges(step.table, step.window, keys)).collect()[0]
+        return {
+            position: (row[f"low_{position}"], row[f"high_{position}"])
+            for position in keys
+            if row[f"low_{position}"] is not None
+        }
+
+    def _session(self) -> SparkSession:
+        """This thread's own session, with the settings of the one we were given."""
+        session: SparkSession | None = getattr(self._sessions, "session", None)
+        if session is None:
+            session = own_session(self._spark)
+            self._sessions.session = session
+        return session
+
+
+def _snapshot(bronze: DeltaTable, table: TableName) -> Lsn | None:
+    version = bronze.transaction_version(snapshot_app(table))
+    return None if version is None else Lsn(version)
+
+
+def _names(tables: Sequence[SilverTable]) -> set[str]:
+    return {table.name for table in tables}
+
+
+def own_session(spark: SparkSession) -> SparkSession:
+    """A session beside the given one, with its settings; a new session starts with the static ones alone."""
+    session = spark.newSession()
+    settings: Any = spark.conf.getAll
+    for name, value in settings.items():
+        if name.startswith(("spark.sql.", "spark.databricks.")) and session.conf.isModifiable(name):
+            session.conf.set(name, value)
+    return session

@@ -1,0 +1,226 @@
+"""The shape of silver tables: made by explicit DDL, changed by explicit DDL, never by automatic schema
+merging. Pure text.
+
+A column carries its source's attnum in its comment (``attribute 3``), inside the schema itself. So a column
+is recognised after a rename, two swapped names are told from two changed types, and the steps from any state
+to the wanted one can be derived from the table alone: after a crash between two ALTERs the next cycle takes
+up where the last one stopped.
+
+Features: column mapping by name (rename, drop, any character), deletion vectors (small MERGEs on large
+files), change data feed (gold), type widening, clustering by key.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.errors import TableError
+from silver.catalog import OWN_COLUMNS
+from silver.sql import comma, literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from silver.catalog import SilverColumn, SilverTable
+    from silver.settings import SilverSettings
+
+PROPERTIES: Final = {
+    "delta.columnMapping.mode": "name",
+    "delta.enableDeletionVectors": "true",
+    "delta.enableChangeDataFeed": "true",
+    "delta.enableTypeWidening": "true",
+    "delta.checkpointInterval": "50",
+}
+
+_CLUSTERING_COLUMNS: Final = 4
+_INDEXED_COLUMNS: Final = 32
+_WITH_STATISTICS: Final = frozenset(
+    (
+        "SMALLINT",
+        "INT",
+        "BIGINT",
+        "FLOAT",
+        "DOUBLE",
+        "DECIMAL",
+        "STRING",
+        "DATE",
+        "TIMESTAMP",
+        "TIMESTAMP_NTZ",
+    )
+)
+_ATTRIBUTE: Final = re.compile(r"attribute (\d+)")
+_DECIMAL: Final = re.compile(r"DECIMAL\((\d+),(\d+)\)")
+_WIDER: Final = {"SMALLINT": ("INT", "BIGINT"), "INT": ("BIGINT",), "FLOAT": ("DOUBLE",)}
+
+_TYPES: Final = {
+    "long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT", "string": "STRING", "boolean": "BOOLEAN",
+    "binary": "BINARY", "date": "DATE", "timestamp": "TIMESTAMP", "timestamp_ntz": "TIMESTAMP_NTZ", "float": "FLOAT",
+    "double": "DOUBLE", "variant": "VARIANT",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column that a silver table has.
+
+    Attributes:
+        attnum: of the source's column that it comes from; None for our own.
+        ddl: Spark type, spelt as in `silver.types.Reading`.
+    """
+
+    name: str
+    attnum: int | None
+    ddl: str
+
+
+def fields_of(schema: dict[str, Any]) -> list[Field]:
+    """The columns in a Delta schema (its JSON form)."""
+    found = []
+    for field in schema["fields"]:
+        match = _ATTRIBUTE.match(field.get("metadata", {}).get("comment", ""))
+        found.append(Field(field["name"], int(match[1]) if match else None, _ddl(field["type"])))
+    return found
+
+
+def _ddl(plain: str | dict[str, Any]) -> str:
+    if isinstance(plain, str):
+        return _TYPES.get(plain, plain.upper())
+    if plain["type"] == "array":
+        return f"ARRAY<{_ddl(plain['elementType'])}>"
+    if plain["type"] == "map":
+        return f"MAP<{_ddl(plain['keyType'])}, {_ddl(plain['valueType'])}>"
+    fields = (f"{quote(field['name'])}: {_ddl(field['type'])}" for field in plain["fields"])
+    return f"STRUCT<{', '.join(fields)}>"
+
+
+def _definition(column: SilverColumn) -> str:
+    comment = "" if column.attnum is None else f" COMMENT {literal(f'attribute {column.attnum}')}"
+    return f"{quote(column.name)} {column.spark_type}{comment}"
+
+
+def create(target: str, table: SilverTable) -> str:
+    """CREATE TABLE for a table that is not there."""
+    columns = [_definition(column) for column in table.columns]
+    columns += [f"{quote(name)} {ddl}" for name, ddl in OWN_COLUMNS.items()]
+    clustering = [
+        name for name in table.key if table.column(name).spark_type.partition("(")[0] in _WITH_STATISTICS
+    ][:_CLUSTERING_COLUMNS]
+    properties = dict(PROPERTIES)
+    if any(_leaves_before(table, name) >= _INDEXED_COLUMNS for name in clustering):
+        # Clustering needs statistics, which Delta keeps for the first columns alone unless told otherwise.
+        properties["delta.dataSkippingStatsColumns"] = ",".join(
+            quote(name) for name in [*clustering, "_commit_lsn"]
+        )
+    cluster = f"\nCLUSTER BY ({', '.join(quote(name) for name in clustering)})" if clustering else ""
+    options = comma((f"{literal(name)} = {literal(value)}" for name, value in properties.items()), 2)
+    return f"""\
+CREATE TABLE IF NOT EXISTS {target} (
+  {comma(columns, 2)}
+) USING DELTA
+COMMENT {literal(f"Rows of {table.table}")}{cluster}
+TBLPROPERTIES (
+  {options}
+)"""
+
+
+def _leaves_before(table: SilverTable, name: str) -> int:
+    """How many columns, counted inside structs, stand before this one."""
+    before = table.columns[: table.position(name)]
+    return sum(max(1, column.spark_type.count(": ")) for column in before)
+
+
+def steps(
+    target: str, table: SilverTable, actual: Sequence[Field], settings: SilverSettings, *, emptied: bool
+) -> list[str]:
+    """ALTERs that bring a table to the wanted shape; each one leaves a state from which the rest follows
+    again.
+
+    Args:
+        emptied: the next statement replaces all rows, so that a column of another type may simply be made
+            anew.
+
+    Raises:
+        TableError: a type changed in a way that stored values do not survive.
+    """
+    sql: list[str] = []
+    wanted = {column.attnum: column for column in table.columns if column.attnum is not None}
+    known = {field.attnum: field for field in actual if field.attnum is not None}
+    names = {attnum: field.name for attnum, field in known.items()}
+    for attnum in [attnum for attnum in names if attnum not in wanted]:
+        if settings.on_drop_column == "drop":
+            sql.append(f"ALTER TABLE {target} DROP COLUMN {quote(names.pop(attnum))}")
+        elif any(column.name.lower() == names[attnum].lower() for column in wanted.values()):
+            aside = f"{names[attnum]}__{attnum}"  # its name is needed for another column
+            sql.append(f"ALTER TABLE {target} RENAME COLUMN {quote(names[attnum])} TO {quote(aside)}")
+            names[attnum] = aside
+    sql += _renames(target, names, {attnum: column.name for attnum, column in wanted.items()})
+    for attnum, column in wanted.items():
+        field = known.get(attnum)
+        if field is None or field.ddl == column.spark_type:
+            continue
+        if widens(field.ddl, column.spark_type):
+            sql.append(f"ALTER TABLE {target} ALTER COLUMN {quote(column.name)} TYPE {column.spark_type}")
+        elif emptied:
+            sql.append(f"ALTER TABLE {target} DROP COLUMN {quote(column.name)}")
+            del names[attnum]
+        else:
+            raise TableError(
+                table.table,
+                f"column {column.name} changed its type: silver has {field.ddl}, now it is {column.spark_type}",
+                code="column-retyped",
+                remedy=f"take the table again: smelt snapshot FILE {table.table}",
+            )
+    previous: str | None = None
+    present = {name.lower() for name in names.values()}
+    for column in table.columns:
+        if column.attnum is not None and column.attnum not in names and column.name.lower() not in present:
+            place = "FIRST" if previous is None else f"AFTER {quote(previous)}"
+            sql.append(f"ALTER TABLE {target} ADD COLUMNS ({_definition(column)} {place})")
+        previous = column.name
+    return sql
+
+
+def _renames(target: str, names: dict[int, str], wanted: dict[int, str]) -> list[str]:
+    """Renames in an order in which no name is taken twice; a cycle goes through a name that is free."""
+    sql: list[str] = []
+    open_ = {attnum for attnum, name in names.items() if attnum in wanted and wanted[attnum] != name}
+
+    def rename(attnum: int, to: str) -> None:
+        sql.append(f"ALTER TABLE {target} RENAME COLUMN {quote(names[attnum])} TO {quote(to)}")
+        names[attnum] = to
+
+    while open_:
+        ready = [
+            attnum
+            for attnum in sorted(open_)
+            if not any(
+                other != attnum and name.lower() == wanted[attnum].lower() for other, name in names.items()
+            )
+        ]
+        if ready:
+            rename(ready[0], wanted[ready[0]])
+            open_.discard(ready[0])
+        else:
+            stuck = min(open_)
+            rename(stuck, f"{names[stuck]}__{stuck}")
+    return sql
+
+
+def widens(narrow: str, wide: str) -> bool:
+    """Whether Delta can change the type in place, and every stored value then reads as PostgreSQL's new one
+    does."""
+    before, after = _DECIMAL.fullmatch(narrow), _DECIMAL.fullmatch(wide)
+    if before is not None and after is not None:
+        more_scale = int(after[2]) - int(before[2])
+        return more_scale >= 0 and int(after[1]) - int(before[1]) >= more_scale
+    return wide in _WIDER.get(narrow, ())
+
+
+def kept(table: SilverTable, actual: Sequence[Field]) -> list[tuple[str, str]]:
+    """(name, type) of columns that the source no longer has, after `steps` ran."""
+    wanted = {column.attnum for column in table.columns}
+    return [
+        (field.name, field.ddl) for field in actual if field.attnum is not None and field.attnum not in wanted
+    ]

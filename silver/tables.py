@@ -1,0 +1,108 @@
+"""Silver tables in the lake: where they are, which version, which mark, which columns. Reads logs, not rows.
+
+A table's place in the stream is the transaction mark ``deltasmelt.silver`` on the table itself. It is part of
+the very commit that holds the rows, so both cannot disagree; and Delta skips a write whose mark is not newer
+than the table's, so a window is never applied twice.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from bronze.lsn import Lsn
+from silver.ddl import Field, fields_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from bronze.lake import Lake
+
+SILVER_APP: Final = "deltasmelt.silver"
+"""Application id of the mark; its version is the LSN up to which the table is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A silver table as it is in the lake.
+
+    Attributes:
+        version: Delta version.
+        mark: LSN of the newest window in it; None where none is.
+        fields: its columns, own ones included.
+        files: number of data files.
+    """
+
+    version: int
+    mark: Lsn | None
+    fields: tuple[Field, ...]
+    files: int
+
+
+class SilverLog:
+    """Looks into the Delta logs of one lake's silver tables."""
+
+    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._tables: dict[str, DeltaTable] = {}
+        self._locations: dict[str, str] = {}
+
+    def read(self, name: str) -> Stored | None:
+        """The table at its newest version; None where there is none."""
+        table = self._open(name)
+        if table is None:
+            return None
+        mark = table.transaction_version(SILVER_APP)
+        fields = fields_of(json.loads(table.schema().to_json()))
+        return Stored(
+            table.version(), None if mark is None else Lsn(mark), tuple(fields), len(table.file_uris())
+        )
+
+    def counts(self, name: str, version: int) -> dict[str, int]:
+        """Rows inserted, updated and deleted by the newest commit, if it is this version."""
+        table = self._open(name)
+        entries = [] if table is None else table.history(1)
+        if not entries or entries[0].get("version", version) != version:
+            return {}
+        metrics = entries[0].get("operationMetrics", {})
+        written = {"inserts": "numOutputRows"} if entries[0].get("operation") == "WRITE" else _MERGE_METRICS
+        return {kind: int(metrics.get(metric, 0)) for kind, metric in written.items()}
+
+    def _open(self, name: str) -> DeltaTable | None:
+        table = self._tables.get(name)
+        if table is not None:
+            table.update_incremental()
+            return table
+        location = self._location(name)
+        if location is None:
+            return None
+        try:
+            table = DeltaTable(location)
+        except TableNotFoundError:
+            return None
+        self._tables[name] = table
+        return table
+
+    def _location(self, name: str) -> str | None:
+        """Where the table lies; of a catalog's table the catalog knows it."""
+        if self._lake.path is not None:
+            return self._lake.uri("silver", name)
+        if name not in self._locations:
+            address = self._lake.sql("silver", name)
+            if not self._spark.catalog.tableExists(address):
+                return None
+            row = self._spark.sql(f"DESCRIBE DETAIL {address}").select("location").collect()[0]
+            self._locations[name] = row["location"]
+        return self._locations[name]
+
+
+_MERGE_METRICS: Final = {
+    "inserts": "numTargetRowsInserted",
+    "updates": "numTargetRowsUpdated",
+    "deletes": "numTargetRowsDeleted",
+}

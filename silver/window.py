@@ -1,0 +1,251 @@
+"""What happened in a window, and which statements it takes: from counts and shapes to a list of steps. Pure,
+no Spark.
+
+One grouped query over the window tells, for every table at once, which kinds of changes there are
+(`activity_query`, `Activity`). From that and the versions of the table's shape follow the `Step`s, each one
+statement and one Delta commit with its own mark:
+
+* Nothing before the newest snapshot or TRUNCATE counts, so the first step starts there, and earlier shapes do
+  not matter.
+* Where the shape changes, the window is split right before the transaction that announced it: rows before are
+  folded into a table
+  of the old shape, then the table is altered, then the rest follows. So schema changes take effect in order
+  with the data. The announcing transaction itself may hold rows of both shapes; each is read by its own
+  column names.
+* A snapshot much larger than what followed is loaded as it is, without a shuffle, and what followed is
+  merged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from bronze.errors import TableError
+from bronze.lsn import ZERO, Lsn
+from silver.catalog import silver_table
+from silver.fold import Facts, Shape, Window
+from silver.sql import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bronze.shapes import Relation
+    from silver.catalog import SilverTable
+    from silver.settings import SilverSettings
+
+Mode: TypeAlias = Literal["load", "append", "merge"]
+
+_SPLIT_ABOVE: Final = 100_000
+"""Snapshot rows from which loading them apart pays."""
+_SPLIT_RATIO: Final = 2
+
+_KINDS: Final = ("insert", "update", "delete", "truncate", "snapshot")
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What a window holds of one relation.
+
+    Attributes:
+        counts: rows by `op`.
+        snapshot: LSN of the newest complete snapshot; None where none ended in the window.
+        truncated: (commit_lsn, seq) of the last TRUNCATE.
+        last_change: LSN of the last insert, update or delete.
+        facts: what the fold must reckon with.
+    """
+
+    counts: Mapping[str, int]
+    snapshot: Lsn | None
+    truncated: tuple[int, int] | None
+    last_change: Lsn
+    facts: Facts
+
+    @property
+    def changes(self) -> int:
+        """All rows."""
+        return sum(self.counts.values())
+
+    @property
+    def effective(self) -> bool:
+        """Whether there is anything to do. Rows of a snapshot that has not ended do not count."""
+        return self.snapshot is not None or any(self.counts[kind] for kind in _KINDS if kind != "snapshot")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One statement: how the table looks during it, which changes it folds, and the plan."""
+
+    table: SilverTable
+    window: Window
+    mode: Mode
+    folded: bool
+
+
+def activity_query(changes: str, starts: Mapping[int, Lsn], end: Lsn) -> str:
+    """One row per relation that has changes after its own start.
+
+    Args:
+        starts: by relation id: the LSN up to which its table is done.
+    """
+    counts = "".join(f"\n  count_if(op = {literal(kind)}) AS {kind}s," for kind in _KINDS)
+    since = " ".join(f"WHEN {relation} THEN {int(start)}" for relation, start in starts.items())
+    low = min(starts.values())
+    own = (
+        ""
+        if all(start == low for start in starts.values())
+        else f"\n  AND commit_lsn > CASE relation_id {since} END"
+    )
+    return f"""\
+SELECT relation_id,{counts}
+  max(CASE WHEN op = 'snapshot_end' THEN commit_lsn END) AS snapshot,
+  max(CASE WHEN op = 'truncate' THEN struct(commit_lsn, seq) END) AS truncated,
+  max(CASE WHEN op IN ('insert', 'update', 'delete') THEN commit_lsn END) AS last_change,
+  count_if(op = 'update' AND old IS NOT NULL) AS old_tuples,
+  count_if(op = 'update' AND old IS NOT NULL AND unchanged IS NOT NULL) AS moved_unchanged,
+  array_distinct(flatten(collect_set(unchanged))) AS unchanged
+FROM {changes}
+WHERE commit_lsn > {int(low)} AND commit_lsn <= {int(end)}
+  AND relation_id IN ({", ".join(str(relation) for relation in starts)}){own}
+GROUP BY relation_id"""
+
+
+def activity_of(row: Mapping[str, Any]) -> Activity:
+    """A row of `activity_query`."""
+    truncated = row["truncated"]
+    facts = Facts(
+        updates=row["updates"] > 0,
+        deletes=row["deletes"] > 0,
+        old_tuples=row["old_tuples"],
+        unchanged=frozenset(row["unchanged"] or ()),
+        moved_unchanged=row["moved_unchanged"],
+    )
+    return Activity(
+        counts={kind: row[f"{kind}s"] for kind in _KINDS},
+        snapshot=None if row["snapshot"] is None else Lsn(row["snapshot"]),
+        truncated=None if truncated is None else (truncated[0], truncated[1]),
+        last_change=Lsn(row["last_change"] or ZERO),
+        facts=facts,
+    )
+
+
+def fold_key(relation: Relation) -> tuple[str, ...]:
+    """Columns by which an old tuple names its row: the key, or where the identity does not cover it, the
+    identity.
+
+    Both identify a row of the source; but of a changed or deleted row PostgreSQL sends the identity alone.
+    """
+    identity = tuple(column.name for column in relation.columns if column.in_identity)
+    if relation.replica_identity == "f" or set(relation.key) <= set(identity) or not identity:
+        return relation.key
+    return identity
+
+
+def plan(
+    changes: str,
+    versions: Sequence[Relation],
+    activity: Activity,
+    start: Lsn,
+    end: Lsn,
+    settings: SilverSettings,
+) -> list[Step]:
+    """The statements that carry a table over the window, in order.
+
+    Args:
+        versions: all versions of the relation's shape.
+
+    Raises:
+        TableError: the window holds changes whose row cannot be known.
+        ConfigurationError: see `silver_table`.
+    """
+    truncated = activity.truncated
+    if truncated is not None and activity.snapshot is not None and truncated[0] <= activity.snapshot:
+        truncated = None
+    barrier = Lsn(max(start, activity.snapshot or 0, truncated[0] if truncated else 0))
+    distinct = _distinct(sorted(versions, key=lambda version: version.from_lsn))
+    first = max((at for at, version in enumerate(distinct) if version.from_lsn <= barrier), default=0)
+    later = [at for at in range(first + 1, len(distinct)) if distinct[at].from_lsn <= end]
+    steps: list[Step] = []
+    low = start
+    for at, following in zip([first, *later], [*later, None], strict=True):
+        high = end if following is None else Lsn(distinct[following].from_lsn - 1)
+        version = distinct[at]
+        table = silver_table(version, settings)
+        _check_identity(version, activity)
+        both = version.from_lsn > low and at > 0 and at != first
+        window = Window(
+            changes=changes,
+            relation_id=version.relation_id,
+            start=low,
+            end=high,
+            fold_key=fold_key(version),
+            shapes=_shapes(table, distinct[: at + 1] if both else [version]),
+            facts=activity.facts,
+        )
+        if not steps:
+            window = replace(
+                window, snapshot=activity.snapshot if truncated is None else None, truncated=truncated
+            )
+        steps += _steps(table, window, activity)
+        low = high
+    return steps
+
+
+def _distinct(versions: Sequence[Relation]) -> list[Relation]:
+    """Versions that differ from the one before in what silver sees."""
+    found: list[Relation] = []
+    for version in versions:
+        if not found or replace(version, from_lsn=ZERO) != replace(found[-1], from_lsn=ZERO):
+            found.append(version)
+    return found
+
+
+def _check_identity(version: Relation, activity: Activity) -> None:
+    identity = any(column.in_identity for column in version.columns) or version.replica_identity == "f"
+    if not version.key or not (identity or not (activity.facts.updates or activity.facts.deletes)):
+        raise TableError(
+            version.table,
+            "rows were updated or deleted, but the table has no replica identity: which rows, is not in the stream",
+            code="identity-missing",
+            remedy=f"ALTER TABLE {version.table.quoted} REPLICA IDENTITY DEFAULT (or FULL), then take the table again: "
+            f"smelt snapshot FILE {version.table}",
+        )
+
+
+def _shapes(table: SilverTable, versions: Sequence[Relation]) -> tuple[Shape, ...]:
+    """How rows of these versions map to the table, newest first; one per list of names."""
+    found: dict[tuple[str, ...], Shape] = {}
+    for version in reversed(versions):
+        names = tuple(column.name for column in version.columns)
+        by_attnum = {
+            column.attnum: at for at, column in enumerate(version.columns) if column.attnum is not None
+        }
+        by_name = {column.name: at for at, column in enumerate(version.columns)}
+        positions = tuple(
+            by_name.get(column.name) if column.attnum is None else by_attnum.get(column.attnum)
+            for column in table.columns
+        )
+        found.setdefault(names, Shape(names, positions))
+    return tuple(found.values())
+
+
+def _steps(table: SilverTable, window: Window, activity: Activity) -> list[Step]:
+    """The plan for one window of one shape."""
+    relation = table.relation
+    enforced = relation.replica_identity in "di" and set(window.fold_key) == {
+        column.name for column in relation.columns if column.in_identity
+    }
+    counts = activity.counts
+    stream = counts["insert"] + counts["update"] + counts["delete"]
+    inserts_only = enforced and not counts["update"] and not counts["delete"]
+    if not window.from_empty:
+        return [Step(table, window, "append" if inserts_only else "merge", folded=not inserts_only)]
+    snapshot = window.snapshot
+    if snapshot is None:
+        return [Step(table, window, "load", folded=not inserts_only)]
+    quiet = activity.last_change <= snapshot
+    if not quiet and not inserts_only and counts["snapshot"] > max(_SPLIT_ABOVE, _SPLIT_RATIO * stream):
+        rows = replace(window, end=snapshot)
+        rest = replace(window, start=snapshot, snapshot=None)
+        return [Step(table, rows, "load", folded=False), Step(table, rest, "merge", folded=True)]
+    return [Step(table, window, "load", folded=not (quiet or inserts_only))]

@@ -1,0 +1,353 @@
+"""A source in plain Python: rows that change in transactions, and what PostgreSQL would send of it.
+
+The machine keeps the rows as a client of the source sees them, and writes the changes as the reader would
+into bronze. It says which values are out of line (they begin with ``BIG``) and leaves them out of updates
+that do not set them, sends old tuples as the replica identity demands, and moves rows under deferred
+constraints in any physical order.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+from bronze import delta
+from bronze.identifiers import TableName
+from bronze.lsn import ZERO, Lsn
+from bronze.relations import append_relations
+from bronze.shapes import Column, PgType, Relation
+from bronze.tables import (
+    CHANGES,
+    CHANGES_SCHEMA,
+    CONFIRM_APP,
+    RELATIONS,
+    RELATIONS_SCHEMA,
+    STREAM_APP,
+    snapshot_app,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from bronze.lake import Lake
+
+INT = PgType("base", "int4", oid=23)
+TEXT = PgType("base", "text", oid=25)
+NUMERIC = PgType("base", "numeric", oid=1700, typmod=(10 << 16 | 2) + 4)
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def time_of(lsn: int) -> datetime:
+    """When the transaction with this commit LSN committed."""
+    return START + timedelta(milliseconds=lsn)
+
+
+def relation(
+    name: str,
+    columns: Sequence[tuple[str, PgType]],
+    key: Sequence[str],
+    *,
+    relation_id: int,
+    identity: str = "d",
+    identity_columns: Sequence[str] | None = None,
+    from_lsn: int = 0,
+    attnums: Sequence[int] | None = None,
+) -> Relation:
+    """A shape; the replica identity covers the key unless said otherwise."""
+    covered = {name for name, _ in columns} if identity == "f" else set(identity_columns or key)
+    numbers = attnums or range(1, len(columns) + 1)
+    return Relation(
+        relation_id=relation_id,
+        table=TableName.parse(name if "." in name else f"public.{name}"),
+        columns=tuple(
+            Column(column, number, type_, type_.name, not_null=column in key, in_identity=column in covered)
+            for (column, type_), number in zip(columns, numbers, strict=True)
+        ),
+        key=tuple(key),
+        replica_identity=identity,
+        from_lsn=Lsn(from_lsn),
+    )
+
+
+class BronzeWriter:
+    """Writes `bronze.changes` and `bronze.relations` as the reader does: whole transactions, with marks."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._changes = delta.location(lake, "bronze", CHANGES)
+        delta.open_or_create(
+            self._changes, CHANGES_SCHEMA, description="", properties={"delta.appendOnly": "true"}
+        )
+        self._rows: list[dict[str, Any]] = []
+        self._snapshots: list[Transaction] = []
+
+    def relations(self, relations: Sequence[Relation]) -> None:
+        uri = delta.location(self._lake, "bronze", RELATIONS)
+        append_relations(delta.open_or_create(uri, RELATIONS_SCHEMA, description=""), relations)
+
+    def add(self, lsn: int, rows: Iterable[dict[str, Any]]) -> None:
+        """A transaction (or a snapshot's rows)."""
+        made = [
+            {
+                "commit_lsn": lsn, "seq": seq, "lsn": lsn, "xid": lsn, "commit_ts": time_of(lsn),
+                "columns": None, "new": None, "old": None, "old_is_key": None, "unchanged": None, "end_of_tx": False,
+                "ingested_at": START, **row,
+            }
+            for seq, row in enumerate(rows)
+        ]  # fmt: skip
+        if made:
+            made[-1]["end_of_tx"] = True
+        self._rows += made
+
+    def snapshot(self, shape: Relation, lsn: int, rows: Iterable[Sequence[str | None]]) -> None:
+        """A complete snapshot."""
+        common = change(shape, "snapshot")
+        self.add(lsn, [*({**common, "new": list(row)} for row in rows), {**common, "op": "snapshot_end"}])
+        self._snapshots.append(Transaction(snapshot_app(shape.table), lsn))
+
+    def commit(self, frontier: int) -> None:
+        """One Delta commit with everything added, and the marks."""
+        marks = [Transaction(STREAM_APP, frontier), Transaction(CONFIRM_APP, frontier + 1), *self._snapshots]
+        write_deltalake(
+            self._changes,
+            pa.Table.from_pylist(self._rows, schema=CHANGES_SCHEMA),
+            mode="append",
+            commit_properties=CommitProperties(app_transactions=marks),
+        )
+        self._rows, self._snapshots = [], []
+
+
+def change(shape: Relation, op: str, **cells: Any) -> dict[str, Any]:
+    """A row of `bronze.changes`, but for its place."""
+    return {
+        "op": op,
+        "table_schema": shape.table.schema,
+        "table_name": shape.table.name,
+        "relation_id": shape.relation_id,
+        "columns": [column.name for column in shape.columns],
+        **cells,
+    }
+
+
+COLUMNS = (
+    ("space", INT),
+    ("id", INT),
+    ("code", INT),
+    ("note", TEXT),
+    ("big", TEXT),
+    ("huge", TEXT),
+    ("price", NUMERIC),
+)
+Values = dict[str, str | None]
+
+
+@dataclass(eq=False)
+class Row:
+    """A row of the source."""
+
+    values: Values
+    lsn: int
+
+
+@dataclass
+class RandomTable:
+    """A table with many independent key spaces, each with a random history of its own."""
+
+    shape: Relation
+    rng: random.Random
+    spaces: int
+    unique: str = "id"
+    rows: dict[int, list[Row]] = field(default_factory=dict)
+    changes: list[dict[str, Any]] = field(default_factory=list)
+    lsn: int = 0
+    next_code: int = 0
+
+    def __post_init__(self) -> None:
+        self.rows = {space: [] for space in range(self.spaces)}
+
+    # -- what a client does
+    # ------------------------------------------------------------------------------------
+
+    def transaction(self, lsn: int) -> list[dict[str, Any]]:
+        """Some statements in some spaces; returns the changes."""
+        self.lsn, self.changes = lsn, []
+        for space in self.rng.sample(range(self.spaces), k=max(1, self.spaces // 3)):
+            for _ in range(self.rng.randint(1, 4)):
+                self._statement(space)
+        return self.changes
+
+    def truncate(self) -> None:
+        """Part of the current transaction."""
+        self.changes.append(change(self.shape, "truncate"))
+        self.rows = {space: [] for space in range(self.spaces)}
+
+    def _statement(self, space: int) -> None:
+        rows = self.rows[space]
+        statements = [self._insert]
+        if rows:
+            statements += [
+                self._update,
+                self._update,
+                self._update,
+                self._delete,
+                self._move,
+                self._replace,
+                self._on_top,
+            ]
+        if len(rows) > 1:
+            statements += [self._swap, self._shift]
+        self.rng.choice(statements)(space)
+
+    def _insert(self, space: int) -> None:
+        used = {row.values["id"] for row in self.rows[space]}
+        free = [str(number) for number in range(1, 9) if str(number) not in used]
+        if free:
+            self._arrive(space, self.rng.choice(free))
+
+    def _update(self, space: int) -> None:
+        row = self.rng.choice(self.rows[space])
+        self._set(row, self._some_values())
+
+    def _delete(self, space: int) -> None:
+        self._leave(space, self.rng.choice(self.rows[space]))
+
+    def _move(self, space: int) -> None:
+        used = {row.values["id"] for row in self.rows[space]}
+        free = [str(number) for number in range(1, 9) if str(number) not in used]
+        if free:
+            row = self.rng.choice(self.rows[space])
+            self._set(
+                row, {"id": self.rng.choice(free), **(self._some_values() if self.rng.random() < 0.5 else {})}
+            )
+
+    def _replace(self, space: int) -> None:
+        """Delete and insert the same key again."""
+        row = self.rng.choice(self.rows[space])
+        self._leave(space, row)
+        self._arrive(space, row.values["id"])
+
+    def _on_top(self, space: int) -> None:
+        """Insert a key that is taken, then delete the older row: a deferred constraint allows it."""
+        row = self.rng.choice(self.rows[space])
+        self._arrive(space, row.values["id"])
+        self._leave(space, row)
+
+    def _swap(self, space: int) -> None:
+        """UPDATE t SET id = CASE …: two or three rows exchange their keys in one statement."""
+        rows = self.rng.sample(self.rows[space], k=min(len(self.rows[space]), self.rng.randint(2, 3)))
+        keys = [row.values["id"] for row in rows]
+        for row, key in zip(rows, [*keys[1:], keys[0]], strict=True):
+            self._set(row, {"id": key, **(self._some_values() if self.rng.random() < 0.3 else {})})
+
+    def _shift(self, space: int) -> None:
+        """UPDATE t SET id = id + 1, rows in any physical order."""
+        rows = list(self.rows[space])
+        self.rng.shuffle(rows)
+        for row in rows:
+            self._set(row, {"id": str(int(row.values["id"] or 0) + 1)})
+
+    # -- what PostgreSQL sends
+    # ---------------------------------------------------------------------------------
+
+    def _some_values(self) -> Values:
+        values: Values = {}
+        for name in self.rng.sample(["code", "note", "big", "huge", "price"], k=self.rng.randint(1, 3)):
+            values[name] = self._value(name)
+        if self.unique == "id":
+            return values
+        if self.rng.random() < 0.7:
+            values.pop("code", None)
+        return values
+
+    def _value(self, name: str) -> str | None:
+        if name == "code":
+            self.next_code += 1
+            return str(self.next_code)
+        if name == "price":
+            return self.rng.choice(["1.50", "NaN", None, "-20.00"])
+        small = self.rng.choice([None, "", "x", "null"])
+        big = f"BIG{self.rng.randint(0, 10**6)}"
+        return big if name != "note" and self.rng.random() < 0.7 else small
+
+    def _arrive(self, space: int, key: str | None) -> None:
+        values: Values = {"space": str(space), "id": key}
+        values |= {name: self._value(name) for name, _ in COLUMNS[2:]}
+        self.rows[space].append(Row(values, self.lsn))
+        self.changes.append(change(self.shape, "insert", new=self._tuple(values)))
+
+    def _leave(self, space: int, row: Row) -> None:
+        self.rows[space].remove(row)
+        full = self.shape.replica_identity == "f"
+        old = self._tuple(row.values) if full else self._identity(row.values)
+        self.changes.append(change(self.shape, "delete", old=old, old_is_key=not full))
+
+    def _set(self, row: Row, values: Values) -> None:
+        before = dict(row.values)
+        row.values |= values
+        row.lsn = self.lsn
+        unchanged = [
+            name for name, _ in COLUMNS if name not in values and (before[name] or "").startswith("BIG")
+        ]
+        new = [None if name in unchanged else row.values[name] for name, _ in COLUMNS]
+        sent: dict[str, Any] = {"new": new, "unchanged": unchanged or None}
+        if self.shape.replica_identity == "f":
+            sent |= {"old": self._tuple(before), "old_is_key": False}
+        elif self._identity(before) != self._identity(row.values):
+            sent |= {"old": self._identity(before), "old_is_key": True}
+        self.changes.append(change(self.shape, "update", **sent))
+
+    def _tuple(self, values: Values) -> list[str | None]:
+        return [values[name] for name, _ in COLUMNS]
+
+    def _identity(self, values: Values) -> list[str | None]:
+        covered = {column.name for column in self.shape.columns if column.in_identity}
+        return [values[name] if name in covered else None for name, _ in COLUMNS]
+
+    # -- what silver must have
+    # ---------------------------------------------------------------------------------
+
+    def expected(self) -> list[tuple[Any, ...]]:
+        """Rows as `SELECTED` reads them, sorted."""
+        found = []
+        for rows in self.rows.values():
+            for row in rows:
+                values = row.values
+                lost = values["price"] == "NaN"
+                found.append(
+                    (
+                        int(values["space"] or 0), int(values["id"] or 0), int(values["code"] or 0), values["note"], values["big"],
+                        values["huge"], None if lost else values["price"], "NaN" if lost else None, row.lsn,
+                    )
+                )  # fmt: skip
+        return sorted(found, key=repr)
+
+
+SELECTED = "space, id, code, note, big, huge, CAST(price AS STRING), _unrepresentable['price'], _commit_lsn"
+
+
+def random_tables(seed: int, spaces: int) -> list[RandomTable]:
+    """One table of each replica identity that a key can have."""
+    rng = random.Random(seed)
+    return [
+        RandomTable(relation("by_key", COLUMNS, ("space", "id"), relation_id=1), rng, spaces),
+        RandomTable(
+            relation("by_full_row", COLUMNS, ("space", "id"), relation_id=2, identity="f"), rng, spaces
+        ),
+        RandomTable(
+            relation(
+                "by_index", COLUMNS, ("space", "id"), relation_id=3, identity="i", identity_columns=("code",)
+            ),
+            rng,
+            spaces,
+            unique="code",
+        ),
+    ]
+
+
+__all__ = ["ZERO", "BronzeWriter", "RandomTable", "change", "random_tables", "relation"]
