@@ -162,21 +162,21 @@ _SLOT_MISSING: Final = _Rule(
     "slot-missing",
     "replication slot {slot} does not exist",
     "SELECT pg_create_logical_replication_slot({slot_literal}, 'pgoutput'); a pipeline that has run before "
-    "must then take its tables again, because the changes in between are gone",
+    "starts anew with another lake.path, because the changes in between are gone",
 )
 _SLOT_LOST: Final = _Rule(
     DefiniteError,
     "slot-lost",
     "replication slot {slot} can no longer be read: {said}",
     "raise max_slot_wal_keep_size, SELECT pg_drop_replication_slot({slot_literal}); "
-    "and take the tables again (smelt snapshot)",
+    "move the lake away (or give another lake.path) and start again, so that every table is copied anew",
 )
 _PUBLICATION_MISSING: Final = _Rule(
     DefiniteError,
     "publication-missing",
     "publication {publication} does not exist (or did not yet at this point of the log)",
-    "`smelt check` prints the CREATE PUBLICATION; if it was dropped and made again, drop the slot too "
-    "and take the tables again",
+    "`smelt check` prints the CREATE PUBLICATION; if it was dropped and made again, drop the slot too, "
+    "and start anew with another lake.path",
 )
 _OPTION_UNKNOWN: Final = _Rule(
     ConfigurationError,
