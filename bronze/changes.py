@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from bronze.framing import DELETE, HEADER, INSERT, MESSAGE, TRUNCATE, UPDATE
-from bronze.layouts import name_lists, unchanged_lists
+from bronze.layouts import NO_RELATION, name_lists, unchanged_lists
 from bronze.rows import TEXT_LIST, list_array
 from bronze.tables import CHANGES_SCHEMA, OP_DELETE, OP_INSERT, OP_MESSAGE, OP_TRUNCATE, OP_UPDATE
 from bronze.tuples import texts, walk
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from bronze.layouts import Layout
     from bronze.transactions import Transactions
     from bronze.tuples import Tuples
-
-NO_RELATION: Final = -1
-"""Stands for the relation of a logical decoding message, which has none."""
 
 CHANGES: Final = np.zeros(256, np.bool_)
 """Which message types carry tuples."""

@@ -27,14 +27,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from bronze import framing
 from bronze.announced import relation_version, same_shape
-from bronze.changes import CHANGES, NO_RELATION, SliceRows, assemble
-from bronze.framing import HEADER, MESSAGE, RELATION, TRUNCATE, TYPE, malformed, slices
-from bronze.layouts import Layout, only_used
+from bronze.changes import CHANGES, SliceRows, assemble
+from bronze.framing import HEADER, malformed, slices
+from bronze.layouts import NO_RELATION, AnnouncedLayouts, Layout, only_used
 from bronze.lsn import Lsn
 from bronze.messages import (
     AnnouncedRelation,
     AnnouncedType,
+    LogicalMessage,
     parse_message,
     parse_relation,
     parse_truncate,
@@ -44,7 +46,7 @@ from bronze.tables import CHANGES_SCHEMA
 from bronze.transactions import Commit, OpenTransaction, Transactions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from bronze.framing import Frames, Positions
     from bronze.identifiers import TableName
@@ -57,7 +59,7 @@ HEARTBEAT_PREFIX: Final = "deltasmelt"
 
 _SLICE_BYTES: Final = 4 << 20
 _RARE: Final = np.zeros(256, np.bool_)
-_RARE[[RELATION, TYPE, TRUNCATE, MESSAGE]] = True
+_RARE[[framing.RELATION, framing.TYPE, framing.TRUNCATE, framing.MESSAGE]] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ class StreamDecoder:
         self._versions = {
             version.relation_id: version for version in sorted(known, key=lambda one: one.from_lsn)
         }
-        self._layouts: dict[int, Layout] = {}
+        self._layouts = AnnouncedLayouts()
         self._types: dict[int, AnnouncedType] = {}
         self._open: OpenTransaction | None = None
         self._last_lsn = 0
@@ -173,9 +175,8 @@ class StreamDecoder:
         of_open = int(np.count_nonzero(number == last_number)) if transactions.still_open else 0
         self._next_seq = of_open + (self._next_seq if last_number == 0 else 0)
         if of_open:
-            self._held = changes.take(
-                pa.array([changes.num_rows - 1])
-            )  # a copy, which keeps no buffer of the slice
+            # A copy, which keeps no buffer of the slice.
+            self._held = changes.take(pa.array([changes.num_rows - 1]))
             changes = changes.slice(0, changes.num_rows - 1)
         batch.add(changes)
 
@@ -186,26 +187,19 @@ class StreamDecoder:
         truncated: dict[int, list[int]] = {}
         written: dict[int, Layout] = {}
         for message in np.flatnonzero(_RARE[frames.types]).tolist():
-            body, type_ = frames.body(message), int(frames.types[message])
             commit_lsn = Lsn(transactions.commit_lsn[transactions.number[message]])
-            try:
-                if type_ == TYPE:
-                    named = parse_type(body)
-                    self._types[named.oid] = named
-                elif type_ == RELATION:
-                    relation = parse_relation(body)
+            match _parse(int(frames.types[message]), frames.body(message), commit_lsn):
+                case AnnouncedType() as type_:
+                    self._types[type_.oid] = type_
+                case AnnouncedRelation() as relation:
                     layout = self._announce(relation, commit_lsn, batch)
                     announced.setdefault(relation.relation_id, []).append((message, layout))
-                elif type_ == TRUNCATE:
-                    truncated[message] = parse_truncate(body)
-                    counts[message] = len(truncated[message])
-                else:
-                    logical = parse_message(body)
-                    if logical.prefix != HEARTBEAT_PREFIX:
-                        written[message] = Layout.of(None, (logical.prefix, logical.content))
-                        counts[message] = 1
-            except ValueError as error:
-                malformed(f"a {chr(type_)!r} message: {error}", commit_lsn)
+                case LogicalMessage() as logical if logical.prefix != HEARTBEAT_PREFIX:
+                    written[message] = Layout.of(None, (logical.prefix, logical.content))
+                    counts[message] = 1
+                case list() as relations:
+                    truncated[message] = relations
+                    counts[message] = len(relations)
 
         message_of_row = np.repeat(np.arange(len(frames)), counts)
         relation_id = frames.uint32(frames.at[message_of_row] + HEADER + 1)
@@ -214,41 +208,14 @@ class StreamDecoder:
             relation_id[first_row[message] : first_row[message] + len(relations)] = relations
         for message in written:
             relation_id[first_row[message]] = NO_RELATION
-        return self._lay_out(frames, message_of_row, relation_id, announced, list(written.values()))
-
-    def _lay_out(
-        self,
-        frames: Frames,
-        message: Positions,
-        relation_id: Positions,
-        announced: dict[int, list[tuple[int, Layout]]],
-        written: list[Layout],
-    ) -> SliceRows:
-        """Find each row's layout (that of the last Relation message before it); drop unselected rows."""
-        layouts: list[Layout] = []
-        layout_of_row = np.empty(len(message), np.int64)
-        for one, rows in by_value(relation_id):
-            if one == NO_RELATION:
-                choices = written
-                choice: Positions = np.arange(len(written))
-            else:
-                versions = announced.get(one, [])
-                choice = np.searchsorted([at for at, _ in versions], message[rows])
-                before = self._layouts.get(one)
-                if before is None and not choice.all():
-                    row = rows[int(np.argmin(choice))]
-                    frames.malformed(
-                        int(message[row]), f"a change of relation {one}, which was not announced"
-                    )
-                choices = [before or Layout.of(None, ()), *(layout for _, layout in versions)]
-            layout_of_row[rows] = choice + len(layouts)
-            layouts += choices
-        for one, versions in announced.items():
-            self._layouts[one] = versions[-1][1]
-        keep = np.array([layout.selected for layout in layouts], np.bool_)[layout_of_row]
+        layouts, layout_of_row = self._layouts.of_rows(
+            frames, message_of_row, relation_id, announced, list(written.values())
+        )
+        keep = np.array([one.selected for one in layouts], np.bool_)[layout_of_row]
         if not keep.all():
-            message, relation_id, layout_of_row = message[keep], relation_id[keep], layout_of_row[keep]
-        return SliceRows(message, relation_id, *only_used(layouts, layout_of_row))
+            message_of_row, relation_id = message_of_row[keep], relation_id[keep]
+            layout_of_row = layout_of_row[keep]
+        return SliceRows(message_of_row, relation_id, *only_used(layouts, layout_of_row))
 
     def _announce(self, announced: AnnouncedRelation, commit_lsn: Lsn, batch: _Batch) -> Layout:
         selected = self._selected(announced.table)
@@ -263,22 +230,22 @@ class StreamDecoder:
         return Layout.of(announced.table, [column.name for column in announced.columns], selected=selected)
 
 
-def by_value(values: Positions) -> Iterator[tuple[int, Positions]]:
-    """Each distinct value and where it stands; cheap for long runs of one value, as changes come."""
-    heads = (
-        np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
-        if len(values)
-        else np.empty(0, np.int64)
-    )
-    if len(heads) == 1:
-        yield int(values[0]), np.arange(len(values))
-        return
-    distinct, run_value = np.unique(values[heads], return_inverse=True)
-    value_of = np.repeat(run_value, np.diff(np.append(heads, len(values))))
-    order = np.argsort(value_of, kind="stable")
-    ends = np.cumsum(np.bincount(value_of, minlength=len(distinct)))
-    for value, start, end in zip(distinct.tolist(), [0, *ends.tolist()], ends.tolist(), strict=False):
-        yield value, order[start:end]
+def _parse(
+    type_: int, body: bytes, commit_lsn: Lsn
+) -> AnnouncedType | AnnouncedRelation | LogicalMessage | list[int]:
+    """One of the rare messages; of Truncate its relations."""
+    try:
+        match type_:
+            case framing.TYPE:
+                return parse_type(body)
+            case framing.RELATION:
+                return parse_relation(body)
+            case framing.TRUNCATE:
+                return parse_truncate(body)
+            case _:
+                return parse_message(body)
+    except ValueError as error:
+        malformed(f"a {chr(type_)!r} message: {error}", commit_lsn)
 
 
 def _with_end_of_tx(row: pa.RecordBatch) -> pa.RecordBatch:

@@ -8,7 +8,7 @@ the names inside are computed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +16,16 @@ import pyarrow as pa
 from bronze.rows import list_array
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from bronze.framing import Positions
+    from bronze.framing import Frames, Positions
     from bronze.identifiers import TableName
+
+
+NO_RELATION: Final = -1
+"""Stands for the relation of a logical decoding message, which has none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +52,56 @@ class Layout:
         encoded = [name.encode() for name in names]
         ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
         return cls(table, tuple(names), selected, b"".join(encoded), ends[:-1])
+
+
+class AnnouncedLayouts:
+    """The layout of each relation as it was announced last."""
+
+    def __init__(self) -> None:
+        self._newest: dict[int, Layout] = {}
+
+    def of_rows(
+        self,
+        frames: Frames,
+        message: Positions,
+        relation_id: Positions,
+        announced: Mapping[int, Sequence[tuple[int, Layout]]],
+        written: Sequence[Layout],
+    ) -> tuple[list[Layout], Positions]:
+        """The layout of each row: that of the last Relation message before it.
+
+        Args:
+            frames: the messages of a slice.
+            message: of each row.
+            relation_id: of each row, or NO_RELATION.
+            announced: for each relation, the messages that announce it in the slice, with their layouts.
+            written: layouts of the rows without a relation, in order.
+
+        Returns:
+            Layouts, and the index of each row's layout in them.
+
+        Raises:
+            DefiniteError: a row's relation was not announced before it.
+        """
+        layouts: list[Layout] = []
+        layout_of_row = np.empty(len(message), np.int64)
+        for relation, rows in _by_value(relation_id):
+            if relation == NO_RELATION:
+                choices, choice = list(written), np.arange(len(written))
+            else:
+                versions = announced.get(relation, [])
+                choice = np.searchsorted([at for at, _ in versions], message[rows])
+                before = self._newest.get(relation)
+                if before is None and not choice.all():
+                    row = rows[int(np.argmin(choice))]
+                    problem = f"a change of relation {relation}, which was not announced"
+                    frames.malformed(int(message[row]), problem)
+                choices = [before or Layout.of(None, ()), *(layout for _, layout in versions)]
+            layout_of_row[rows] = choice + len(layouts)
+            layouts += choices
+        for relation, versions in announced.items():
+            self._newest[relation] = versions[-1][1]
+        return layouts, layout_of_row
 
 
 def name_lists(layouts: Sequence[Layout], layout_of_row: Positions) -> pa.ListArray:
@@ -102,3 +156,17 @@ def only_used(layouts: Sequence[Layout], layout_of_row: Positions) -> tuple[list
     place = np.zeros(len(layouts), np.int64)
     place[used] = np.arange(len(used))
     return [layouts[index] for index in used.tolist()], place[layout_of_row]
+
+
+def _by_value(values: Positions) -> Iterator[tuple[int, Positions]]:
+    """Each distinct value and where it stands; cheap for long runs of one value, as changes come."""
+    heads = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
+    if len(heads) == 1:
+        yield int(values[0]), np.arange(len(values))
+        return
+    distinct, run_value = np.unique(values[heads], return_inverse=True)
+    value_of = np.repeat(run_value, np.diff(np.append(heads, len(values))))
+    order = np.argsort(value_of, kind="stable")
+    ends = np.cumsum(np.bincount(value_of, minlength=len(distinct)))
+    for value, start, end in zip(distinct.tolist(), [0, *ends.tolist()], ends.tolist(), strict=False):
+        yield value, order[start:end]
