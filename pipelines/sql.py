@@ -146,9 +146,8 @@ class LakeSql:
         """
         from pyspark.errors import AnalysisException, PySparkException  # noqa: PLC0415 - Spark is up by now
 
-        lowered = statement.lower()
-        names = [(layer, name) for layer, name in self._known if name.lower() in lowered]
-        if re.match(r"\s*(show|describe|desc)\b", lowered):
+        names = [(layer, name) for layer, name in self._known if _named(name, statement)]
+        if re.match(r"\s*show\b", statement, re.IGNORECASE):
             names = list(self._known)
         try:
             self._register(names)
@@ -198,6 +197,11 @@ class LakeSql:
                 f"there is no table {name}{suggestion(name, names)}", code="sql-table", where="SQL"
             )
         return DefiniteError(spark_message(error), code="sql", where="SQL")
+
+
+def _named(name: str, statement: str) -> bool:
+    """Whether the statement holds the name as a word of its own."""
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", statement, re.IGNORECASE) is not None
 
 
 def spark_message(error: PySparkException) -> str:

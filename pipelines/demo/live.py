@@ -110,7 +110,7 @@ class LiveView:
         self.phase = ""
         self.heads = HeadHistory()
         self.source = Layer("PostgreSQL", "transactions")
-        self.bronze = Layer("bronze", "changes")
+        self.bronze = Layer("bronze", "changes", note="first copy")
         self.silver = Layer("silver", "changes folded", note="Spark starts")
         self.gold = Layer("gold", "documents written", note="Spark starts")
 
