@@ -45,8 +45,7 @@ def _pieces(subject: str, pattern: str) -> str:
 
 
 def _unescape(piece: str, start: int) -> str:
-    """The content of a quoted piece whose opening quote is at `start` (from 1), escapes by backslash
-    resolved."""
+    """The content of a quoted piece whose opening quote is at `start`, escapes resolved."""
     return (
         rf"regexp_replace(substr({piece}, {start + 1}, length({piece}) - {start + 1}), '(?s)\\\\(.)', '$1')"
     )
@@ -75,8 +74,7 @@ def array_value(text: str, depth: int, element: Value, *, delimiter: str, exact:
 
 
 def _record(text: str, depth: int, count: int, body: Callable[[str], str], brackets: str) -> str:
-    """Cut ``(a,"b c",)`` into `count` texts and build a value of them; NULL where it has another number of
-    fields."""
+    """Cut ``(a,"b c",)`` into `count` texts and build a value of them; NULL with other counts."""
     pieces, piece, cells = f"p{depth}", f"e{depth}", f"f{depth}"
     unquoted = (
         f"CASE WHEN {piece} = ',' THEN NULL WHEN substr({piece}, 2, 1) = '\"' "

@@ -28,6 +28,8 @@ Tables run side by side, each thread in a session of its own, because the mark i
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -38,7 +40,6 @@ from typing import TYPE_CHECKING, Any, Final
 from bronze.control import Cut, OpenError, Run
 from bronze.delta import location, open_table
 from bronze.errors import TableError
-from bronze.identifiers import TableName
 from bronze.lsn import ZERO, Lsn
 from bronze.position import position_of
 from bronze.relations import read_relations
@@ -47,6 +48,7 @@ from silver import ddl, merge
 from silver.catalog import silver_catalog
 from silver.errors import CODES, table_error
 from silver.fold import Fold, fold, key_ranges, moves, unfolded
+from silver.sql import literal, quote
 from silver.tables import SILVER_APP, SilverLog
 from silver.window import Activity, Step, activity_of, activity_query, plan
 
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.control_tables import ControlTables
+    from bronze.identifiers import TableName
     from bronze.lake import Lake
     from bronze.position import Position
     from bronze.shapes import Relation
@@ -66,12 +69,23 @@ if TYPE_CHECKING:
 _THREADS: Final = min(4, max(2, os.cpu_count() or 2))
 _RANGES_ABOVE: Final = 4
 """Data files from which looking for the window's key ranges pays."""
-_MATERIALIZE_ABOVE: Final = 50_000
-"""Changes from which a MERGE had better keep its source than fold twice."""
+_SMALL: Final = 20_000
+"""Changes up to which a window is small: see `tune`."""
+_SMALL_WAL: Final = 8 * 2**20
+"""Bytes of WAL that hold no more than some ten thousand changes."""
 
 _APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _APP_VERSION: Final = "spark.databricks.delta.write.txnVersion"
-_MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
+_TUNED: Final = {
+    "spark.databricks.delta.merge.materializeSource": ("none", "auto"),
+    "spark.sql.codegen.wholeStage": ("false", "true"),
+    "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
+}
+
+
+_WARM_PROPERTIES: Final = ", ".join(
+    f"{literal(name)} = {literal(value)}" for name, value in ddl.PROPERTIES.items()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +202,7 @@ class Silver:
         return found
 
     def _start(self, table: SilverTable, last: Cut | None, snapshot: Lsn | None, end: Lsn) -> Lsn | None:
-        """The LSN up to which the table is done; None while it cannot begin, for want of a snapshot at or
-        before `end`."""
+        """The LSN up to which the table is done; None while no snapshot lets it begin by `end`."""
         stored = self._log.read(table.name)
         known = stored.mark if stored is not None else None
         if last is not None and table.name in last.tables:
@@ -202,7 +215,9 @@ class Silver:
         if all(start >= end for start in starts.values()):
             return {}
         query = activity_query(self._changes(position), starts, end)
-        rows = self._session().sql(query).collect()
+        session = self._session()
+        tune(session, small=end - min(starts.values()) <= _SMALL_WAL)
+        rows = session.sql(query).collect()
         found = {row["relation_id"]: activity_of(row.asDict()) for row in rows}
         return {relation: activity for relation, activity in found.items() if activity.effective}
 
@@ -210,8 +225,7 @@ class Silver:
         return f"{self._lake.sql('bronze', CHANGES)} VERSION AS OF {position.version}"
 
     def _run_all(self, busy: Sequence[_Work], position: Position, end: Lsn) -> list[Run]:
-        """Run all tables side by side; a table's own error stops it, the first other failure is raised at the
-        end."""
+        """Run all tables side by side; their own errors stop them, the first other failure is raised."""
         runs: list[Run] = []
         failures: list[Exception] = []
         futures = {one.table.table: self._pool.submit(self._run, one, position, end) for one in busy}
@@ -249,7 +263,9 @@ class Silver:
         activity = work.activity
         if activity is None:
             raise ValueError(work.table.name)
-        steps = plan(self._changes(position), work.versions, activity, work.start, end, self._settings)
+        steps = plan(
+            self._changes(position), work.versions, activity, work.start, end, settings=self._settings
+        )
         run = Run("silver", work.table.name, "incremental", work.start, end, started_at=started)
         run.changes = activity.changes
         for step in steps:
@@ -269,6 +285,7 @@ class Silver:
     def _step(self, step: Step, activity: Activity) -> int:
         """Bring the table to the step's shape and run its statement; returns the version after it."""
         session = self._session()
+        tune(session, small=activity.changes <= _SMALL)
         table, window = step.table, step.window
         target = self._lake.sql("silver", table.name)
         stored = self._log.read(table.name)
@@ -297,7 +314,6 @@ class Silver:
             statement = merge.append(target, table, folded, kept)
         else:
             statement = merge.merge(target, table, folded, self._ranges(session, step, folded, stored.files))
-        session.conf.set(_MATERIALIZE, "auto" if activity.changes > _MATERIALIZE_ABOVE else "none")
         session.conf.set(_APP_ID, SILVER_APP)
         session.conf.set(_APP_VERSION, str(int(window.end)))
         try:
@@ -311,8 +327,7 @@ class Silver:
         return after.version
 
     def _origins(self, session: SparkSession, step: Step, before: str) -> str | None:
-        """A temporary view with the values that moved with their rows; None where the window has no such
-        moves."""
+        """A temporary view of the values that moved with their rows; None where none did."""
         found = moves(step.table, step.window, target=before)
         if found is None:
             return None
@@ -367,3 +382,32 @@ def own_session(spark: SparkSession) -> SparkSession:
         if name.startswith(("spark.sql.", "spark.databricks.")) and session.conf.isModifiable(name):
             session.conf.set(name, value)
     return session
+
+
+def tune(session: SparkSession, *, small: bool) -> None:
+    """Settings for a small or a large window.
+
+    Each window has other literals, so its generated code is new and would be compiled for some thousand rows;
+    there interpreting is faster. A MERGE reads its source twice; only a large one is worth keeping.
+    """
+    for name, (for_small, for_large) in _TUNED.items():
+        session.conf.set(name, for_small if small else for_large)
+
+
+def warm_up(spark: SparkSession) -> None:
+    """Run one MERGE on a table of a row, so that classes are loaded before the first window is waited for."""
+    folder = tempfile.mkdtemp(prefix="smelt-warm-")
+    try:
+        session = own_session(spark)
+        tune(session, small=True)
+        target = f"delta.{quote(folder + '/t')}"
+        session.sql(
+            f"CREATE TABLE {target} (id INT, v STRING) USING DELTA TBLPROPERTIES ({_WARM_PROPERTIES})"
+        )
+        session.sql(f"INSERT INTO {target} VALUES (1, 'a'), (2, 'b')")
+        session.sql(
+            f"MERGE INTO {target} AS t USING (SELECT 1 AS id, max('c') AS v GROUP BY 1) AS s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET t.v = s.v WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, s.v)"
+        ).collect()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

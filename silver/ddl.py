@@ -1,5 +1,4 @@
-"""The shape of silver tables: made by explicit DDL, changed by explicit DDL, never by automatic schema
-merging. Pure text.
+"""The shape of silver tables: explicit DDL, never automatic schema merging. Pure text.
 
 A column carries its source's attnum in its comment (``attribute 3``), inside the schema itself. So a column
 is recognised after a rename, two swapped names are told from two changed types, and the steps from any state
@@ -55,9 +54,9 @@ _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 _WIDER: Final = {"SMALLINT": ("INT", "BIGINT"), "INT": ("BIGINT",), "FLOAT": ("DOUBLE",)}
 
 _TYPES: Final = {
-    "long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT", "string": "STRING", "boolean": "BOOLEAN",
-    "binary": "BINARY", "date": "DATE", "timestamp": "TIMESTAMP", "timestamp_ntz": "TIMESTAMP_NTZ", "float": "FLOAT",
-    "double": "DOUBLE", "variant": "VARIANT",
+    "long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT", "float": "FLOAT",
+    "double": "DOUBLE", "string": "STRING", "boolean": "BOOLEAN", "binary": "BINARY", "date": "DATE",
+    "timestamp": "TIMESTAMP", "timestamp_ntz": "TIMESTAMP_NTZ", "variant": "VARIANT",
 }  # fmt: skip
 
 
@@ -134,10 +133,15 @@ def _leaves_before(table: SilverTable, name: str) -> int:
 def steps(
     target: str, table: SilverTable, actual: Sequence[Field], settings: SilverSettings, *, emptied: bool
 ) -> list[str]:
-    """ALTERs that bring a table to the wanted shape; each one leaves a state from which the rest follows
-    again.
+    """ALTERs that bring a table to the wanted shape.
+
+    Each one leaves a state from which the rest follows again.
 
     Args:
+        target: the table as Spark SQL.
+        table: the wanted shape.
+        actual: the columns that it has.
+        settings: what becomes of dropped columns.
         emptied: the next statement replaces all rows, so that a column of another type may simply be made
             anew.
 
@@ -168,7 +172,7 @@ def steps(
         else:
             raise TableError(
                 table.table,
-                f"column {column.name} changed its type: silver has {field.ddl}, now it is {column.spark_type}",
+                f"column {column.name} changed its type from {field.ddl} to {column.spark_type}",
                 code="column-retyped",
                 remedy=f"take the table again: smelt snapshot FILE {table.table}",
             )
@@ -209,8 +213,7 @@ def _renames(target: str, names: dict[int, str], wanted: dict[int, str]) -> list
 
 
 def widens(narrow: str, wide: str) -> bool:
-    """Whether Delta can change the type in place, and every stored value then reads as PostgreSQL's new one
-    does."""
+    """Whether Delta changes the type in place, and stored values then are what PostgreSQL has."""
     before, after = _DECIMAL.fullmatch(narrow), _DECIMAL.fullmatch(wide)
     if before is not None and after is not None:
         more_scale = int(after[2]) - int(before[2])

@@ -27,7 +27,7 @@ _MEANINGS: Final = {
     ),
     "key-missing": (
         "a change came without its key",
-        "the replica identity must cover the key: ALTER TABLE {table} REPLICA IDENTITY DEFAULT (or FULL), then "
+        "let the replica identity cover the key: ALTER TABLE {table} REPLICA IDENTITY DEFAULT or FULL; then "
         + _RETAKE,
     ),
     "key-not-unique": (

@@ -8,14 +8,14 @@ away). An update that changes the key is a leave at the old key and an arrival a
 deferred constraint, it may hold two for a while (``UPDATE t SET id = CASE …`` swaps 1 and 2 by "1 becomes 2",
 "2 becomes 1"): the arrival then comes
 *before* the leave, and the leave is the older row's. So events are counted, not read as a sequence: with
-*before* (0 or 1) rows in the target, *before* + arrivals − leaves rows are there afterwards; and if one is,
+*before* (0 or 1) rows in the target, *before* + arrivals - leaves rows are there afterwards; and if one is,
 it is the one that arrived last, with what changed since. Where the count alone does not say whether the
 target had a row (arrivals = leaves, an arrival first), MERGE itself decides: a row that is there is
 overwritten, one that is not stays away.
 
-    arrivals − leaves   first event        before   action
+    arrivals - leaves   first event        before   action
            +1           any                   0     upsert
-           −1           any                   1     delete
+           -1           any                   1     delete
             0           change or leave       1     upsert
             0           arrival            0 or 1   match: update if there is a row
 
@@ -52,8 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a window before it is folded. Saying too much of a kind costs time, saying too little
-    is wrong.
+    """What is known of a window before it is folded: too much costs time, too little is wrong.
 
     Attributes:
         inserts, updates, deletes: whether there may be such changes.
@@ -156,8 +155,8 @@ def rows_query(table: SilverTable, window: Window) -> str:
     new, old, unchanged = "new", "old", "unchanged"
     if len(window.shapes) > 1 or not window.shapes[0].straight:
         new, old, unchanged = (
-            _shaped(table, window, "new"),
-            _shaped(table, window, "old"),
+            _shaped(window, "new"),
+            _shaped(window, "old"),
             _renamed(table, window),
         )
     columns = ["commit_lsn", "seq", "commit_ts", "op", f"{new} AS new"]
@@ -173,7 +172,7 @@ def _names(shape: Shape) -> str:
     return f"array({', '.join(literal(name) for name in shape.names)})"
 
 
-def _shaped(table: SilverTable, window: Window, tuple_name: str) -> str:
+def _shaped(window: Window, tuple_name: str) -> str:
     """A tuple in the table's order, whichever shape the row was written with."""
     cases = []
     for shape in window.shapes:
@@ -304,8 +303,7 @@ def unfolded(table: SilverTable, window: Window) -> Fold:
 
 
 def key_ranges(table: SilverTable, window: Window, keys: dict[int, str]) -> str:
-    """Smallest and largest value of each key column among the window's events, as text: ``low_<n>``,
-    ``high_<n>``."""
+    """Smallest and largest value of each key column in the window, as text: ``low_<n>``, ``high_<n>``."""
     columns = [
         f"CAST({function}({name}) AS STRING) AS {which}_{position}"
         for position, name in keys.items()
@@ -330,8 +328,8 @@ def _events(table: SilverTable, window: Window, keys: dict[int, str], *, filled:
     if filled and facts.old_tuples:  # under REPLICA IDENTITY FULL the old tuple has every value
         names = ", ".join(literal(column.name) for column in table.columns)
         image = (
-            "CASE WHEN old_is_key = false AND unchanged IS NOT NULL THEN transform(array("
-            f"{names}), (c, i) -> CASE WHEN array_contains(unchanged, c) THEN old[i] ELSE new[i] END) ELSE new END"
+            f"CASE WHEN old_is_key = false AND unchanged IS NOT NULL THEN transform(array({names}), "
+            "(c, i) -> CASE WHEN array_contains(unchanged, c) THEN old[i] ELSE new[i] END) ELSE new END"
         )
         unchanged = "CASE WHEN old_is_key = false THEN NULL ELSE unchanged END"
     columns = ["commit_lsn", "seq", "commit_ts", f"{image} AS image"]
@@ -375,8 +373,7 @@ def _struct(fields: dict[str, str]) -> str:
 
 
 def _folded(table: SilverTable, keys: dict[int, str], left_out: list[int]) -> str:
-    """One row per key: counts, the newest image, and the newest value of each column that was ever left
-    out."""
+    """One row per key: counts, the newest image, the newest value of columns that were left out."""
     place = "struct(commit_lsn, seq)"
     columns = [
         *keys.values(),
@@ -488,8 +485,7 @@ def _typed(table: SilverTable, keys: dict[int, str], at_home: list[int], pending
 
 
 def lost_values(losable: Sequence[tuple[str, str, str]]) -> str:
-    """The map of texts that their types do not hold, from (column, text, value); NULL where there are
-    none."""
+    """The map of texts that their types do not hold, from (column, text, value); NULL without any."""
     if not losable:
         return f"CAST(NULL AS {OWN_COLUMNS[UNREPRESENTABLE]})"
     anything = " OR ".join(f"{text} IS NOT NULL AND {value} IS NULL" for _, text, value in losable)

@@ -36,6 +36,9 @@ def load(target: str, table: SilverTable, fold: Fold, kept: Sequence[tuple[str, 
     """Replace the table's content by the fold's rows.
 
     Args:
+        target: the table as Spark SQL.
+        table: its shape.
+        fold: the rows.
         kept: (name, type) of columns that the source dropped and silver keeps; they are NULL.
     """
     return _insert("INSERT OVERWRITE", target, table, fold, kept)
@@ -62,6 +65,9 @@ def merge(target: str, table: SilverTable, fold: Fold, ranges: Mapping[int, tupl
     """Apply the fold's actions to the table.
 
     Args:
+        target: the table as Spark SQL.
+        table: its shape.
+        fold: the actions.
         ranges: smallest and largest value of key columns in the window, as text, by position.
     """
     conditions = [

@@ -99,10 +99,10 @@ def _cast(ddl: str) -> Reading:
 
 
 def _numeric(typmod: int) -> Reading:
-    """numeric(p,s). Its text has exactly s digits after the point, so the cast never rounds; NaN and infinity
-    give NULL.
+    """Numeric(p,s), whose text has exactly s digits after the point, so that the cast never rounds.
 
-    A negative scale has no DECIMAL of its own; a scale above the precision only means leading zeros.
+    NaN and infinity give NULL. A negative scale has no DECIMAL of its own; a scale above the precision only
+    means leading zeros.
     """
     if typmod < 0:
         return TEXT
@@ -113,8 +113,7 @@ def _numeric(typmod: int) -> Reading:
 
 
 def numeric_precision(typmod: int) -> tuple[int, int]:
-    """Precision and scale in a numeric's typmod (PostgreSQL's ``numeric_typmod_precision`` and
-    ``_scale``)."""
+    """Precision and scale in a numeric's typmod, which packs both (the scale signed, in 11 bits)."""
     packed = typmod - 4
     return packed >> 16 & 0xFFFF, ((packed & 0x7FF) ^ 1024) - 1024
 
@@ -216,9 +215,8 @@ def _exact_float(ddl: str) -> Reading:
 
     def value(text: str, _: int) -> str:
         digits = f"length(regexp_replace({text}, {unimportant}, ''))"
-        return (
-            f"CASE WHEN {text} IN ('NaN', 'Infinity', '-Infinity')"
-            f" OR {digits} <= {_SIGNIFICANT_DIGITS[ddl]} AND length({text}) < 30 THEN try_cast({text} AS {ddl}) END"
-        )
+        exact = f"{digits} <= {_SIGNIFICANT_DIGITS[ddl]} AND length({text}) < 30"
+        special = f"{text} IN ('NaN', 'Infinity', '-Infinity')"
+        return f"CASE WHEN {special} OR {exact} THEN try_cast({text} AS {ddl}) END"
 
     return Reading(ddl, value)

@@ -1,5 +1,4 @@
-"""What happened in a window, and which statements it takes: from counts and shapes to a list of steps. Pure,
-no Spark.
+"""What happened in a window, and which statements it takes: counts and shapes to steps. Pure, no Spark.
 
 One grouped query over the window tells, for every table at once, which kinds of changes there are
 (`activity_query`, `Activity`). From that and the versions of the table's shape follow the `Step`s, each one
@@ -86,6 +85,8 @@ def activity_query(changes: str, starts: Mapping[int, Lsn], end: Lsn) -> str:
     """One row per relation that has changes after its own start.
 
     Args:
+        changes: `bronze.changes` as Spark SQL, at a pinned version.
+        end: LSN of the last change that counts.
         starts: by relation id: the LSN up to which its table is done.
     """
     counts = "".join(f"\n  count_if(op = {literal(kind)}) AS {kind}s," for kind in _KINDS)
@@ -130,8 +131,7 @@ def activity_of(row: Mapping[str, Any]) -> Activity:
 
 
 def fold_key(relation: Relation) -> tuple[str, ...]:
-    """Columns by which an old tuple names its row: the key, or where the identity does not cover it, the
-    identity.
+    """Columns by which an old tuple names its row: the key, or the identity where it does not cover the key.
 
     Both identify a row of the source; but of a changed or deleted row PostgreSQL sends the identity alone.
     """
@@ -147,12 +147,18 @@ def plan(
     activity: Activity,
     start: Lsn,
     end: Lsn,
+    *,
     settings: SilverSettings,
 ) -> list[Step]:
     """The statements that carry a table over the window, in order.
 
     Args:
+        changes: `bronze.changes` as Spark SQL, at a pinned version.
         versions: all versions of the relation's shape.
+        activity: what the window holds.
+        start: LSN up to which the table is done.
+        end: LSN to carry it to.
+        settings: types and dropped columns.
 
     Raises:
         TableError: the window holds changes whose row cannot be known.
@@ -205,10 +211,10 @@ def _check_identity(version: Relation, activity: Activity) -> None:
     if not version.key or not (identity or not (activity.facts.updates or activity.facts.deletes)):
         raise TableError(
             version.table,
-            "rows were updated or deleted, but the table has no replica identity: which rows, is not in the stream",
+            "rows were updated or deleted, but without a replica identity the stream does not say which",
             code="identity-missing",
-            remedy=f"ALTER TABLE {version.table.quoted} REPLICA IDENTITY DEFAULT (or FULL), then take the table again: "
-            f"smelt snapshot FILE {version.table}",
+            remedy=f"ALTER TABLE {version.table.quoted} REPLICA IDENTITY DEFAULT or FULL; take the table "
+            f"again: smelt snapshot FILE {version.table}",
         )
 
 
