@@ -98,7 +98,9 @@ class _Context:
     partitions: Mapping[int, Sequence[Partition]]
     types: TypeTrees
     publication: Publication | None
+    publication_name: str
     keys: Mapping[str, Sequence[str]]
+    manage: bool
 
 
 def select_tables(
@@ -123,7 +125,7 @@ def select_tables(
             for row in relation_rows(connection)
             if _why_skipped(row) is None and _matches(row.table, source)
         ]
-        context = _context(connection, rows, source.publication, source.keys)
+        context = _context(connection, rows, source.publication, source.keys, manage=source.manage)
         parts = {
             row.oid: [part.oid for part in context.partitions.get(row.oid, ())] or [row.oid] for row in rows
         }
@@ -207,6 +209,8 @@ def _context(
     rows: Sequence[RelationRow],
     publication: str | None,
     keys: Mapping[str, Sequence[str]],
+    *,
+    manage: bool = True,
 ) -> _Context:
     oids = [row.oid for row in rows]
     columns = columns_of(connection, oids)
@@ -216,7 +220,9 @@ def _context(
         partitions=partitions_of(connection, [row.oid for row in rows if row.kind == "p"]),
         types=resolve_types(connection, (column.type_oid for each in columns.values() for column in each)),
         publication=None if publication is None else read_publication(connection, publication),
+        publication_name=publication or "",
         keys=keys,
+        manage=manage,
     )
 
 
@@ -247,6 +253,10 @@ def _source_table(row: RelationRow, context: _Context, size: Size) -> SourceTabl
     facts = TableFacts(
         relation=relation,
         role=row.role,
+        owner=row.owner,
+        owned=row.owned,
+        manage=context.manage,
+        publication=context.publication_name,
         selectable=row.selectable,
         schema_usable=row.schema_usable,
         row_security=row.row_security,

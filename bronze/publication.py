@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 
 from bronze.conninfo import describe
-from bronze.errors import DefiniteError
+from bronze.errors import DefiniteError, TransientError
 from bronze.identifiers import TableName, quote_identifier
 from bronze.source_errors import translate
 
@@ -52,6 +52,7 @@ class Publication:
     """A publication as the catalog has it.
 
     Attributes:
+        owner: role that owns it; `owned` tells whether we may act as that role.
         operations: those of insert, update, delete, truncate that it publishes.
         generated: whether stored generated columns are published where no column list speaks (PostgreSQL 18).
         lists_generated: whether a column list may name generated columns (PostgreSQL 18).
@@ -59,6 +60,7 @@ class Publication:
 
     name: str
     owner: str
+    owned: bool
     all_tables: bool
     operations: frozenset[str]
     via_root: bool
@@ -81,7 +83,8 @@ def read_publication(connection: psycopg.Connection[Any], name: str) -> Publicat
     generated = "p.pubgencols::text = 's'" if version >= 180000 else "false"
     row = connection.execute(
         f"""
-        SELECT p.oid, pg_get_userbyid(p.pubowner), p.puballtables, p.pubviaroot, {generated},
+        SELECT p.oid, pg_get_userbyid(p.pubowner), pg_has_role(p.pubowner, 'USAGE'),
+               p.puballtables, p.pubviaroot, {generated},
                p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate
         FROM pg_publication p
         WHERE p.pubname = %s
@@ -90,7 +93,7 @@ def read_publication(connection: psycopg.Connection[Any], name: str) -> Publicat
     ).fetchone()
     if row is None:
         return None
-    oid, owner, all_tables, via_root, publishes_generated, *published = row
+    oid, owner, owned, all_tables, via_root, publishes_generated, *published = row
     schemas: frozenset[str] = frozenset()
     if version >= 150000:
         listed = connection.execute(
@@ -106,6 +109,7 @@ def read_publication(connection: psycopg.Connection[Any], name: str) -> Publicat
     return Publication(
         name=name,
         owner=owner,
+        owned=owned,
         all_tables=all_tables,
         operations=frozenset(name for name, flag in zip(_OPERATIONS, published, strict=True) if flag),
         via_root=via_root,
@@ -177,7 +181,7 @@ def ensure_publication(
 
     Raises:
         DefiniteError: something is to do, and `manage` is false or a privilege is missing; it names the SQL.
-        TransientError: a lock was not to be had.
+        TransientError: a lock was not to be had; a table was dropped meanwhile.
     """
     for attempt in range(_ATTEMPTS):
         try:
@@ -186,6 +190,13 @@ def ensure_publication(
             # Another session was first; what is there now decides.
             if attempt == _ATTEMPTS - 1:
                 raise translate(error, source) from error
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
+            raise TransientError(
+                f"a table vanished while the publication was changed: {error.diag.message_primary}",
+                code="concurrent-change",
+                where=describe(source),
+                remedy="nothing to do; the tables are looked at again",
+            ) from error
         except psycopg.Error as error:
             raise translate(error, source) from error
     raise AssertionError("unreachable")

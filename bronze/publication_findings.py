@@ -21,8 +21,8 @@ _WITHOUT_IDENTITY: Final = frozenset(
     {"table-without-key", "replica-identity-nothing", "replica-identity-missing"}
 )
 
-_GRANTABLE: Final = frozenset({"table-privilege", "schema-privilege"})
-"""Problems that end with a GRANT: such a table belongs into the publication all the same."""
+_WANTED_ALL_THE_SAME: Final = frozenset({"table-privilege", "schema-privilege", "table-not-published"})
+"""Problems of tables that belong into the publication nevertheless."""
 
 
 def publication_findings(
@@ -43,13 +43,13 @@ def publication_findings(
         role: the role we are connected as.
     """
     publication = read_publication(connection, source.publication)
-    wanted = [table for table in tables if all(problem.code in _GRANTABLE for problem in table.problems)]
+    wanted = [
+        table for table in tables if all(problem.code in _WANTED_ALL_THE_SAME for problem in table.problems)
+    ]
     statements = publication_statements(publication, source.publication, [table.table for table in wanted])
     subject = f"publication {source.publication}"
     if statements:
-        yield from _to_do(
-            connection, source, publication, wanted, statements, may_create=may_create, role=role
-        )
+        yield from _to_do(source, publication, wanted, statements, may_create=may_create, role=role)
     if publication is None:
         return
     for table in tables:
@@ -75,7 +75,6 @@ def publication_findings(
 
 
 def _to_do(
-    connection: psycopg.Connection[Any],
     source: SourceSettings,
     publication: Publication | None,
     wanted: Sequence[SourceTable],
@@ -102,7 +101,7 @@ def _to_do(
     lacking = []
     if publication is None and not may_create:
         lacking.append("CREATE on the database")
-    if publication is not None and not _owns(connection, publication):
+    if publication is not None and not publication.owned:
         lacking.append(f"ownership of the publication (its owner is {publication.owner})")
     if foreign:
         names = ", ".join(str(table.table) for table in foreign[:5])
@@ -117,11 +116,6 @@ def _to_do(
         )  # fmt: skip
     else:
         yield Finding("info", "publication-to-do", subject, f"{state}; the next start runs: {sql}")
-
-
-def _owns(connection: psycopg.Connection[Any], publication: Publication) -> bool:
-    row = connection.execute("SELECT pg_has_role(%s::name, 'USAGE')", [publication.owner]).fetchone()
-    return bool(row and row[0])
 
 
 def _out_of(publication: Publication, table: SourceTable) -> str:

@@ -40,7 +40,8 @@ def table_findings(
     yield from _patterns(connection, source, tables)
     for table in tables:
         for problem in table.problems:
-            yield Finding.of(problem, str(table.table))
+            if problem.code != "table-not-published":  # told at once for all tables, with the publication
+                yield Finding.of(problem, str(table.table))
         yield from _key(table, source)
         yield from _types(table)
 

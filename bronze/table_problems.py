@@ -49,6 +49,9 @@ class TableFacts:
 
     Attributes:
         role: the role we are connected as.
+        owner: the role that owns the table; `owned`: we may act as that role.
+        manage: the pipeline may change the publication.
+        publication: its name.
         selectable: we have SELECT on it; `schema_usable`: USAGE on its schema.
         row_security: policies apply to our role.
         unpublished: ordinary columns that the publication's column list leaves out.
@@ -57,6 +60,10 @@ class TableFacts:
 
     relation: Relation
     role: str
+    owner: str
+    owned: bool
+    manage: bool
+    publication: str
     selectable: bool
     schema_usable: bool
     row_security: bool
@@ -132,8 +139,10 @@ def _row_security(facts: TableFacts) -> Iterator[TableError]:
 
 def _publication(facts: TableFacts, publication: Publication | None) -> Iterator[TableError]:
     member, table = facts.member, facts.relation.table
-    if member is None or publication is None:
+    if member is None:
+        yield from _unpublished(facts, publication)
         return
+    assert publication is not None  # noqa: S101 - it has this member
     name = quote_identifier(publication.name)
     again = f"ALTER PUBLICATION {name} DROP TABLE ONLY {table.quoted}; "
     again += f"ALTER PUBLICATION {name} ADD TABLE ONLY {table.quoted};"
@@ -154,6 +163,31 @@ def _publication(facts: TableFacts, publication: Publication | None) -> Iterator
             code="publication-column-list",
             remedy=f"{again} (or with a column list that has these columns)",
         )
+
+
+def _unpublished(facts: TableFacts, publication: Publication | None) -> Iterator[TableError]:
+    """A table that the publication lacks, where we may not add it. That must not stop the other tables."""
+    table = facts.relation.table
+    if facts.manage:
+        if not facts.owned:
+            why = f"role {facts.role} does not own it (its owner is {facts.owner})"
+        elif publication is not None and not publication.owned:
+            why = f"role {facts.role} does not own the publication (its owner is {publication.owner})"
+        else:
+            return
+    elif publication is None:
+        return  # there is none at all: one error of the pipeline, not of each table
+    else:
+        why = "source.manage is false"
+    add = f"ALTER PUBLICATION {quote_identifier(facts.publication)} ADD TABLE ONLY {table.quoted};"
+    if publication is None:
+        add = f"GRANT {quote_identifier(facts.owner)} TO {quote_identifier(facts.role)};"
+    yield TableError(
+        table,
+        f"publication {facts.publication} does not carry the table, and it may not be added: {why}",
+        code="table-not-published",
+        remedy=f"as owner: {add} or leave the table out with source.exclude",
+    )
 
 
 def _columns(relation: Relation) -> Iterator[TableError]:

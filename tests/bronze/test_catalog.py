@@ -128,14 +128,14 @@ def test_composed_types_are_resolved_to_the_bottom(dsn: str) -> None:
         assert PgType.from_json(tree.to_json()) == tree
 
 
-def test_types_of_other_schemas_and_extensions_carry_their_schema(dsn: str) -> None:
-    run(dsn, """
+def test_types_of_other_schemas_and_extensions_carry_their_schema(database18: str) -> None:
+    run(database18, """
         CREATE SCHEMA ext;
         CREATE EXTENSION vector SCHEMA ext;
         CREATE TYPE ext.nothing AS ();
         CREATE TABLE t (id int PRIMARY KEY, n ext.nothing, e ext.vector(3), names name[], c "char", j json[]);
     """)  # fmt: skip
-    trees = {each.name: each.type for each in tables(dsn)["public.t"].relation.columns}
+    trees = {each.name: each.type for each in tables(database18)["public.t"].relation.columns}
     assert (trees["n"].schema, trees["n"].fields) == ("ext", ())
     assert (trees["e"].kind, trees["e"].schema, trees["e"].name, trees["e"].typmod) == (
         "base",
@@ -398,7 +398,7 @@ def test_missing_privileges_are_problems_with_the_grant(dsn: str, role: tuple[st
         dsn,
         "CREATE SCHEMA shut; CREATE TABLE shut.t (id int PRIMARY KEY); CREATE TABLE t (id int PRIMARY KEY)",
     )
-    found = tables(theirs, tables=["*.*"])
+    found = tables(theirs, tables=["*.*"], manage=False)
     assert problems(found["public.t"]) == ["table-privilege"]
     assert problems(found["shut.t"]) == ["schema-privilege", "table-privilege"]
     assert not found["public.t"].owned
@@ -407,7 +407,35 @@ def test_missing_privileges_are_problems_with_the_grant(dsn: str, role: tuple[st
             grant = str(problem.remedy).partition(": ")[2]
             assert f'TO "{name}"' in grant
             run(dsn, grant)
-    assert [table.problem for table in tables(theirs, tables=["*.*"]).values()] == [None, None]
+    assert [table.problem for table in tables(theirs, tables=["*.*"], manage=False).values()] == [None, None]
+
+
+def test_a_table_that_may_not_be_published_stops_alone(dsn: str, role: tuple[str, str]) -> None:
+    name, theirs = role
+    run(dsn, f"""
+        CREATE TABLE a (id int PRIMARY KEY);
+        CREATE TABLE b (id int PRIMARY KEY);
+        CREATE TABLE own (id int PRIMARY KEY);
+        ALTER TABLE own OWNER TO {name};
+        GRANT SELECT ON a, b TO {name};
+    """)  # fmt: skip
+
+    def unpublished(**values: object) -> list[str]:
+        found = tables(theirs, **values)
+        assert {code for table in found.values() for code in problems(table)} <= {"table-not-published"}
+        return [each for each, table in found.items() if table.problem is not None]
+
+    assert unpublished() == ["public.a", "public.b"]
+    assert (
+        unpublished(manage=False) == []
+    )  # there is no publication: an error of the pipeline, not of its tables
+    run(dsn, "CREATE PUBLICATION smelt_pub FOR TABLE a")
+    assert unpublished() == unpublished(manage=False) == ["public.b", "public.own"]
+    assert [table.problem for table in tables(dsn).values()] == [None] * 3
+    problem = tables(theirs)["public.b"].problem
+    assert problem is not None
+    run(dsn, str(problem.remedy).partition(": ")[2].partition(" or ")[0])
+    assert unpublished() == ["public.own"]
 
 
 def test_row_level_security_is_a_problem_only_for_whom_it_applies(dsn: str, role: tuple[str, str]) -> None:
@@ -420,12 +448,12 @@ def test_row_level_security_is_a_problem_only_for_whom_it_applies(dsn: str, role
         ALTER TABLE p1 ENABLE ROW LEVEL SECURITY;
         GRANT SELECT ON ALL TABLES IN SCHEMA public TO {name};
     """)  # fmt: skip
-    for table in tables(theirs).values():
+    for table in tables(theirs, manage=False).values():
         assert problems(table) == ["row-level-security"]
         assert f'ALTER ROLE "{name}" BYPASSRLS' in str(table.problem)
     assert [table.problem for table in tables(dsn).values()] == [None, None]
     run(dsn, f"ALTER ROLE {name} BYPASSRLS")
-    assert [table.problem for table in tables(theirs).values()] == [None, None]
+    assert [table.problem for table in tables(theirs, manage=False).values()] == [None, None]
 
 
 def test_a_copy_that_a_policy_would_filter_fails_instead(dsn: str, role: tuple[str, str]) -> None:

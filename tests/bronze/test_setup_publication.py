@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from bronze.errors import DefiniteError, SmeltError
+from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.identifiers import TableName
 from bronze.publication import Member, Publication, publication_statements
 from bronze.server import connect
@@ -165,6 +165,14 @@ def test_starts_at_the_same_moment_do_not_disturb_each_other(dsn: str) -> None:
     assert published(dsn) == ["a", "b", "child", "p"]
 
 
+def test_a_table_that_is_dropped_meanwhile_is_no_lasting_error(dsn: str) -> None:
+    with connect(source(dsn)) as connection, pytest.raises(TransientError) as caught:
+        ensure_publication(
+            connection, source(dsn), [A, TableName("public", "gone"), TableName("no", "schema")]
+        )
+    assert caught.value.code == "concurrent-change"
+
+
 def test_a_publication_is_read_as_it_is(dsn: str) -> None:
     run(dsn, """
         CREATE TABLE wide (id int PRIMARY KEY, x int, y int);
@@ -184,7 +192,7 @@ def test_a_publication_is_read_as_it_is(dsn: str) -> None:
 def test_statements_are_quoted_and_in_a_stable_order() -> None:
     tables = [TableName("s", 'odd"name'), TableName("S", "T")]
     publication = Publication(
-        "my pub", owner="me", all_tables=False, operations=frozenset({"insert"}), via_root=False
+        "my pub", owner="me", owned=True, all_tables=False, operations=frozenset({"insert"}), via_root=False
     )
     assert publication_statements(None, "my pub", tables) == [
         (
