@@ -97,7 +97,7 @@ def head_of_source(pipeline: Pipeline) -> Lsn:
         if row is not None and row[0]:
             raise DefiniteError(
                 "the server is a standby, which has no slot of ours",
-                code="source-standby",
+                code="server-in-recovery",
                 where=describe(source),
                 remedy="give the primary's address",
             )

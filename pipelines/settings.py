@@ -19,7 +19,7 @@ from bronze.errors import ConfigurationError
 from bronze.lake import Lake
 from bronze.settings import BronzeSettings, LakeSettings, Section, SnapshotSettings, SourceSettings
 from gold.settings import GoldSettings
-from gold.yaml_source import read_yaml, validate
+from gold.yaml_source import YamlFile, read_yaml, validate
 from silver.settings import SilverSettings
 
 _WILDCARDS = frozenset("*?[")
@@ -136,6 +136,25 @@ def load_pipeline(path: Path | str) -> Pipeline:
             where=str(path),
             remedy="give the path of a pipeline file; `smelt demo` writes one to look at",
         )
-    pipeline = validate(Pipeline, read_yaml(file, expand_env=True))
+    yaml = read_yaml(file, expand_env=True)
+    pipeline = validate(Pipeline, yaml)
+    _refuse_unserved(pipeline, yaml)
     pipeline._path = file  # noqa: SLF001 - our own model; the file is not one of its keys
     return pipeline
+
+
+def _refuse_unserved(pipeline: Pipeline, yaml: YamlFile) -> None:
+    """Refuse settings that are part of the contract but have no effect yet, rather than ignore them."""
+    unserved = {
+        ("silver", "deletes"): pipeline.silver.deletes != "hard",
+        ("silver", "history"): bool(pipeline.silver.history),
+        ("lake", "catalog"): pipeline.lake.catalog is not None,
+    }
+    for path, asked in unserved.items():
+        if asked:
+            raise ConfigurationError(
+                f"{'.'.join(path)} is not served yet by this version",
+                code="not-served",
+                where=yaml.where(path),
+                remedy="remove it; docs/pipeline-file.md says what is served",
+            )
