@@ -172,11 +172,13 @@ def _carry(pipeline: Pipeline, dsn: str, output: Output, *, seconds: float, rate
                 view.enter("the first copy of each table is taken, and the shop opens")
                 shop.start()
                 while shop.busy:
-                    _look(view, watch, run, shop)
+                    view.heads.note(_head(watch))
+                    _look(view, run, shop)
                 view.enter("the shop is closed; the layers catch up")
                 end = _head(watch)
+                view.heads.note(end)
                 while not _caught_up(pipeline, run, end):
-                    _look(view, watch, run, shop)
+                    _look(view, run, shop)
                 view.enter("caught up; counting rows, and checking the data's quality")
                 run.finish()
                 return _summarize(pipeline, run, view, watch, shop)
@@ -258,8 +260,7 @@ class _Observer:
             self._view.bronze.lsn = Lsn(event["durable"])
 
 
-def _look(view: LiveView, watch: psycopg.Connection[Any], run: Supervisor, shop: _Shop) -> None:
-    view.heads.note(_head(watch))
+def _look(view: LiveView, run: Supervisor, shop: _Shop) -> None:
     view.source.meter.set(shop.committed)
     if run.stages is not None:
         view.silver.note = view.gold.note = "first build"

@@ -123,12 +123,8 @@ def test_a_mistake_in_a_document_is_named_with_its_file_before_anything_starts(t
 
 def test_a_server_that_is_down_is_told_with_its_address_and_without_the_password(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "postgresql://me:geheim@127.0.0.1:1/shop")
-    for command in (
-        ["run", file, "--until-caught-up"],
-        ["bronze", file, "--until-caught-up"],
-        ["drop", file],
-    ):
-        said = one_message(smelt(*command, folder=tmp_path))
+    for command in ("run --until-caught-up", "bronze --until-caught-up", "drop"):
+        said = one_message(smelt(*command.split(), file, folder=tmp_path))
         assert "127.0.0.1:1/shop" in said
         assert "remedy" in said
         assert "geheim" not in said
@@ -156,8 +152,8 @@ def test_stages_that_have_nothing_to_read_say_which_command_comes_first(tmp_path
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
     said = one_message(smelt("silver", file, "--until-caught-up", folder=tmp_path))
     assert "smelt bronze pipeline.yml --until-caught-up" in said
-    for command in (["sql", file, "SELECT 1"], ["quality", file]):
-        assert "smelt run pipeline.yml --until-caught-up" in one_message(smelt(*command, folder=tmp_path))
+    for done in (smelt("sql", file, "SELECT 1", folder=tmp_path), smelt("quality", file, folder=tmp_path)):
+        assert "smelt run pipeline.yml --until-caught-up" in one_message(done)
 
 
 def test_a_time_that_is_none_is_refused_before_spark_starts(tmp_path: Path) -> None:

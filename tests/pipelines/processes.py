@@ -1,0 +1,85 @@
+"""Commands as processes that a test watches, stops and kills."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+ROOT = Path(__file__).parents[2]
+_MARK = "SMELT_TEST_PROCESS"
+
+
+class Command:
+    """`smelt …` in a process of its own; whatever it started carries its mark and is ended with the test."""
+
+    def __init__(self, *arguments: str | Path, folder: Path) -> None:
+        self.mark = uuid.uuid4().hex
+        self.said = folder / f"said-{self.mark}.txt"
+        with self.said.open("wb") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "pipelines.cli", *map(str, arguments)],
+                stdout=said,
+                stderr=said,
+                stdin=subprocess.DEVNULL,
+                cwd=folder,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(ROOT),
+                    "SMELT_LOGS": str(folder / "logs"),
+                    _MARK: self.mark,
+                },
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for pid in [self.process.pid, *self.family()]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.wait()
+
+    def text(self) -> str:
+        """All it has said so far, on both outputs."""
+        return self.said.read_text()
+
+    def wait(self, seconds: float = 240) -> int:
+        """Wait for its end; returns the exit code."""
+        return self.process.wait(seconds)
+
+    def family(self, word: str = "") -> list[int]:
+        """Ids of living processes that it started, itself left out, whose command line holds `word`."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != self.process.pid:
+                try:
+                    mine = f"{_MARK}={self.mark}".encode() in (entry / "environ").read_bytes()
+                    zombie = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+                    line = (entry / "cmdline").read_bytes().decode()
+                except OSError:  # it ended while we looked
+                    continue
+                if mine and not zombie and word in line:
+                    found.append(int(entry.name))
+        return found
+
+
+def until(condition: Callable[[], object], seconds: float = 240) -> None:
+    """Wait until the condition holds; a test that waits in vain fails here."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)

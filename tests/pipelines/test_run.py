@@ -1,0 +1,259 @@
+"""The whole pipeline as a user runs it: real processes, a real server, Spark in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from bronze.control_tables import ControlTables
+from bronze.errors import DefiniteError
+from bronze.lsn import Lsn
+from bronze.position import read_position
+from pipelines.output import Format, Output
+from pipelines.queries import preview_document
+from pipelines.settings import load_pipeline
+from pipelines.sql import LakeSql, print_rows
+from pipelines.status import read_status
+from tests.fix_postgres import drop_database, make_database
+from tests.pipelines.processes import Command, until
+from tests.pipelines.test_cli import smelt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from pipelines.settings import Pipeline
+
+SCHEMA = """
+CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL, seen timestamptz, tags text[]);
+CREATE TABLE orders (id int PRIMARY KEY, customer_id int REFERENCES customers ON DELETE CASCADE,
+                     total numeric(10, 2));
+INSERT INTO customers
+SELECT n, 'c' || n, '2026-01-01 12:00+02', ARRAY['a', NULL] FROM generate_series(1, 50) n;
+INSERT INTO orders SELECT n, 1 + n % 50, n FROM generate_series(1, 200) n;
+"""
+
+DOCUMENT = """
+document: customer
+root: public.customers
+fields: [id, name, {orders: {many: public.orders, on: {customer_id: id}, fields: [id, total]}}]
+"""
+
+
+class Shop:
+    """A database, its pipeline file, and the cuts of its lake."""
+
+    def __init__(self, folder: Path, dsn: str) -> None:
+        self.folder = folder
+        self.dsn = dsn
+        self.file = folder / "pipeline.yml"
+        name = "run_" + dsn.rsplit("=", 1)[-1][-10:]
+        self.file.write_text(
+            f"pipeline: shop\nsource: {{dsn: '{dsn}', slot: {name}, publication: {name}}}\n"
+            "lake: {path: ./lake}\nbronze: {heartbeat: 1s}\ngold: {documents: [customer.yml]}\n"
+            "spark: {spark.master: 'local[2]', spark.driver.memory: 1g}\n"
+        )
+        (folder / "customer.yml").write_text(DOCUMENT)
+        self.execute(SCHEMA)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return load_pipeline(self.file)
+
+    def execute(self, statements: str) -> Lsn:
+        """Run SQL at the source; returns the log's end after it."""
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute(statements.encode())
+            row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+        assert row is not None
+        return Lsn.parse(row[0])
+
+    def gold_has(self, end: Lsn) -> bool:
+        """Whether gold's newest cut holds everything up to the log's end, which no commit lies at."""
+        cut = ControlTables(self.pipeline.lake_address()).latest_cut("gold")
+        return cut is not None and cut.commit_lsn >= end - 1
+
+
+@pytest.fixture(scope="module")
+def shop(server_dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    dsn = make_database(server_dsn)
+    yield Shop(tmp_path_factory.mktemp("shop"), dsn)
+    drop_database(server_dsn, dsn)
+
+
+@pytest.mark.postgres
+@pytest.mark.spark
+def test_run_carries_changes_refuses_a_second_start_outlives_its_reader_and_ends_at_ctrl_c(
+    shop: Shop,
+) -> None:
+    with Command("run", shop.file, folder=shop.folder) as run:
+        until(lambda: shop.gold_has(Lsn(1)) or run.process.poll() is not None)
+        assert run.process.poll() is None, run.text()
+
+        second = smelt("silver", shop.file, folder=shop.folder)
+        assert second.returncode == 1
+        assert f"`smelt run`, process {run.process.pid}" in second.stderr
+        assert second.stderr.count("error:") == 1
+
+        status = read_status(shop.pipeline)
+        assert {table.name: table.state for table in status.tables} == {
+            "public.customers": "streaming",
+            "public.orders": "streaming",
+        }
+        assert [document.name for document in status.documents] == ["customer"]
+        assert [rung.name for rung in status.ladder] == [
+            "head", "slot confirmed", "received", "bronze", "silver", "gold",
+        ]  # fmt: skip
+        assert status.slot is not None
+        assert status.slot.active_pid is not None
+
+        (reader,) = run.family("pipelines.reader_process")
+        os.kill(reader, signal.SIGKILL)
+        end = shop.execute(
+            "UPDATE orders SET total = total + 0.5 WHERE id <= 20; DELETE FROM customers WHERE id = 50"
+        )
+        until(lambda: shop.gold_has(end) or run.process.poll() is not None)
+        assert run.process.poll() is None, run.text()
+        assert run.family("pipelines.reader_process") not in ([], [reader])
+
+        run.process.send_signal(signal.SIGINT)
+        assert run.wait(60) == 130
+        until(lambda: not run.family(), 10)
+    said = run.text()
+    assert "Traceback" not in said
+    assert "WARN" not in said
+    assert "silver as of" in said
+    assert "gold   as of" in said
+
+
+@pytest.mark.postgres
+@pytest.mark.spark
+def test_until_caught_up_carries_what_the_server_held_and_names_a_table_that_cannot_be_carried(
+    shop: Shop,
+) -> None:
+    shop.execute("CREATE TABLE keyless (a int); INSERT INTO customers VALUES (51, 'new', NULL, '{}')")
+    end = shop.execute("INSERT INTO orders VALUES (1000, 51, 1.25)")
+    with Command("run", shop.file, "--until-caught-up", folder=shop.folder) as run:
+        assert run.wait() == 3, run.text()
+        assert not run.family()
+    assert "keyless" in run.text()
+    assert "Traceback" not in run.text()
+    assert shop.gold_has(end)
+    status = json.loads(smelt("status", shop.file, "--output", "json", folder=shop.folder).stdout)
+    assert [rung["commits"] for rung in status["ladder"] if rung["name"] in {"silver", "gold"}] == [0, 0]
+    assert {table["name"]: table["state"] for table in status["tables"]} == {
+        "public.customers": "streaming",
+        "public.keyless": "stopped",
+        "public.orders": "streaming",
+    }
+
+
+@pytest.mark.postgres
+@pytest.mark.spark
+def test_sql_shows_all_layers_at_one_cut_and_as_of_an_earlier_one(
+    shop: Shop, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = LakeSql(spark, shop.pipeline)
+    rows = lake.query(
+        "SELECT (SELECT count(*) FROM silver.customers), (SELECT count(*) FROM gold.customer), "
+        "(SELECT count(*) FROM bronze.changes WHERE commit_lsn > (SELECT max(commit_lsn) FROM control.cuts))"
+    ).collect()
+    assert [tuple(row) for row in rows] == [(50, 50, 0)]
+
+    first = ControlTables(shop.pipeline.lake_address()).cuts("gold")[0]
+    before = LakeSql(spark, shop.pipeline, as_of=first.commit_lsn)
+    assert before.query("SELECT name FROM silver.customers WHERE id IN (50, 51)").collect()[0][0] == "c50"
+    assert before.query("SELECT max(commit_lsn) FROM bronze.changes").collect()[0][0] <= first.commit_lsn
+
+    frame = LakeSql(spark, shop.pipeline).query(
+        "SELECT id, seen, tags, orders FROM silver.customers JOIN gold.customer USING (id) WHERE id = 51"
+    )
+    print_rows(frame, Output(Format.JSON), limit=10)
+    assert json.loads(capsys.readouterr().out) == {
+        "id": 51, "seen": None, "tags": [], "orders": [{"id": 1000, "total": 1.25}],
+    }  # fmt: skip
+    frame = LakeSql(spark, shop.pipeline).query(
+        "SELECT id, seen, tags FROM silver.customers ORDER BY id LIMIT 2"
+    )
+    print_rows(frame, Output(), limit=1)
+    assert capsys.readouterr().out.splitlines() == [
+        "id  seen                 tags",
+        "--  -------------------  ----------",
+        ' 1  2026-01-01 10:00:00  ["a",null]',
+    ]
+
+
+@pytest.mark.postgres
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        (
+            "SELECT * FROM silver.custmers",
+            "there is no table silver.custmers; did you mean 'silver.customers'?",
+        ),
+        ("SELECT nme FROM silver.customers", "[UNRESOLVED_COLUMN"),
+        ("SELEC 1", "[PARSE_SYNTAX_ERROR]"),
+        ("SELECT * FROM control", "there is no table control"),
+    ],
+)
+def test_a_statement_that_spark_refuses_is_one_message_without_a_stack(
+    shop: Shop, spark: SparkSession, statement: str, said: str
+) -> None:
+    with pytest.raises(DefiniteError) as raised:
+        LakeSql(spark, shop.pipeline).query(statement)
+    assert said in str(raised.value)
+    assert "\tat " not in str(raised.value)
+
+
+@pytest.mark.postgres
+@pytest.mark.spark
+def test_preview_builds_one_document_now(shop: Shop, spark: SparkSession) -> None:
+    assert json.loads(preview_document(spark, shop.pipeline, "customer", ["51"])) == {
+        "id": 51, "name": "new", "orders": [{"id": 1000, "total": 1.25}],
+    }  # fmt: skip
+    with pytest.raises(DefiniteError, match="no customer with the key 50"):
+        preview_document(spark, shop.pipeline, "customer", ["50"])
+
+
+@pytest.mark.postgres
+def test_the_reader_ends_by_itself_when_its_parent_is_killed(tmp_path: Path, database: str) -> None:
+    shop = Shop(tmp_path, database)
+    with Command("bronze", shop.file, folder=tmp_path) as bronze:
+        until(lambda: read_position(shop.pipeline.lake_address()) or bronze.process.poll() is not None)
+        assert len(bronze.family("pipelines.reader_process")) == 1, bronze.text()
+        bronze.process.kill()
+        bronze.process.wait()
+        until(lambda: not bronze.family(), 40)
+
+
+@pytest.mark.postgres
+def test_sigterm_ends_a_stage_in_order(tmp_path: Path, database: str) -> None:
+    shop = Shop(tmp_path, database)
+    with Command("bronze", shop.file, folder=tmp_path) as bronze:
+        until(lambda: read_position(shop.pipeline.lake_address()) or bronze.process.poll() is not None)
+        bronze.process.terminate()
+        assert bronze.wait(60) == 143
+        assert not bronze.family()
+    assert "Traceback" not in bronze.text()
+
+
+@pytest.mark.postgres
+def test_a_definite_error_of_the_reader_ends_the_run_with_its_own_message(
+    tmp_path: Path, database: str
+) -> None:
+    shop = Shop(tmp_path, database)
+    slot = shop.pipeline.source.slot
+    shop.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'test_decoding')")
+    done = smelt("bronze", shop.file, "--until-caught-up", folder=tmp_path)
+    assert done.returncode == 1
+    assert "test_decoding" in done.stderr
+    assert "remedy" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import random
+import threading
+
+import psycopg
+import pytest
+
+from pipelines.conf_files import conf_folder
+from pipelines.demo.workload import ACTIONS, Shop, run_workload
+
+
+@pytest.fixture
+def shop_dsn(database: str) -> str:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute((conf_folder() / "demo" / "shop.sql").read_bytes())
+    return database
+
+
+@pytest.mark.postgres
+def test_every_kind_of_change_happens_and_the_shop_stays_consistent(
+    shop_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, int] = {}
+    run = Shop.run
+
+    def counting(shop: Shop, statement: str, *values: object) -> list[tuple[object, ...]]:
+        verb = statement.split(maxsplit=1)[0]
+        seen[verb] = seen.get(verb, 0) + 1
+        return run(shop, statement, *values)
+
+    monkeypatch.setattr(Shop, "run", counting)
+    told: list[int] = []
+    done = run_workload(shop_dsn, seconds=4, rate=2000, stop=threading.Event(), committed=told.append)
+    assert told[-1] == done
+    assert done > 200
+    assert seen.keys() == {"INSERT", "UPDATE", "DELETE"}
+    with psycopg.connect(shop_dsn) as connection:
+        wrong = connection.execute(
+            "SELECT count(*) FROM orders WHERE total <> coalesce((SELECT sum(qty * unit_price) "
+            "FROM order_items WHERE order_id = orders.id), 0)"
+        ).fetchone()
+        emptied = connection.execute("SELECT count(*) FILTER (WHERE balance <> 0) FROM customers").fetchone()
+    assert wrong == (0,)
+    assert emptied is not None
+    assert emptied[0] > 1000  # the rolled-back transactions left no trace
+
+
+@pytest.mark.postgres
+def test_each_action_works_whatever_the_dice_say(shop_dsn: str) -> None:
+    with psycopg.connect(shop_dsn, autocommit=True) as connection:
+        for seed in range(20):
+            shop = Shop(connection, random.Random(seed), 2000, 4000)
+            for action in ACTIONS:
+                with connection.transaction():
+                    action(shop)
+
+
+@pytest.mark.postgres
+def test_the_workload_ends_when_it_is_told_to(shop_dsn: str) -> None:
+    stop = threading.Event()
+    told: list[int] = []
+
+    def enough(committed: int) -> None:
+        told.append(committed)
+        if committed >= 50:
+            stop.set()
+
+    run_workload(shop_dsn, seconds=600, rate=500, stop=stop, committed=enough)
+    assert told[-1] < 100
