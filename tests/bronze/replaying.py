@@ -1,0 +1,199 @@
+"""Bronze folded in plain Python, and the source as text: what tests of the reader compare.
+
+The fold is the contract of `bronze.changes` in its plainest form: the newest complete snapshot, then every
+later change in order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from deltalake import DeltaTable
+from pydantic import SecretStr
+
+from bronze.identifiers import TableName, quote_identifier
+from bronze.lake import Lake
+from bronze.lsn import Lsn
+from bronze.reader import Reader
+from bronze.relations import read_relations
+from bronze.server import connect
+from bronze.settings import BronzeSettings, SnapshotSettings, SourceSettings
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Sequence
+
+
+Row = dict[str, str | None]
+
+
+def source_of(dsn: str, **more: Any) -> SourceSettings:
+    """Settings of a source in a test's own database.
+
+    The slot is named after the database, for slots are the server's.
+    """
+    name = (
+        dsn.rpartition("/")[2].partition("dbname=")[2].split()[0]
+        if "dbname=" in dsn
+        else dsn.rpartition("/")[2]
+    )
+    return SourceSettings(dsn=SecretStr(dsn), **{"slot": f"smelt_{name}", "publication": "smelt", **more})
+
+
+def session(source: SourceSettings) -> psycopg.Connection[Any]:
+    """An application's own connection, with nothing pinned."""
+    assert source.dsn is not None
+    return psycopg.connect(source.dsn.get_secret_value(), autocommit=True)
+
+
+def execute(source: SourceSettings, *statements: str) -> None:
+    """Run statements, each as a transaction of its own."""
+    with session(source) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def fetch(source: SourceSettings, query: str, *parameters: Any) -> Any:
+    """The only value of a query."""
+    with session(source) as connection:
+        row = connection.execute(query.encode(), parameters).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def current_lsn(connection: psycopg.Connection[Any]) -> Lsn:
+    """Where the server's log ends now."""
+    row = connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
+    assert row is not None
+    return Lsn.parse(row[0])
+
+
+def make_reader(
+    source: SourceSettings,
+    lake_path: str,
+    *,
+    pipeline: str = "shop",
+    reached: Callable[[str], None] | None = None,
+    bronze: BronzeSettings | None = None,
+    snapshot: SnapshotSettings | None = None,
+) -> Reader:
+    """A reader with fast commits."""
+    return Reader(
+        pipeline,
+        source,
+        Lake(lake_path),
+        bronze or BronzeSettings(flush_interval=0.05),
+        snapshot or SnapshotSettings(),
+        reached=reached,
+    )
+
+
+def read_all(
+    source: SourceSettings, lake_path: str, *, stop: threading.Event | None = None, **more: Any
+) -> Reader:
+    """Run a reader until bronze holds everything that is in the log now."""
+    with connect(source) as connection:
+        until = current_lsn(connection)
+    reader = make_reader(source, lake_path, **more)
+    reader.run(until=until, stop=stop)
+    return reader
+
+
+def bronze_rows(lake_path: str) -> list[dict[str, Any]]:
+    """All rows of `bronze.changes`, in order."""
+    rows = DeltaTable(f"{lake_path}/bronze/changes").to_pyarrow_dataset().to_table().to_pylist()
+    return sorted(rows, key=lambda row: (row["commit_lsn"], row["op"] != "snapshot", row["seq"]))
+
+
+def assert_each_change_once(rows: Sequence[dict[str, Any]]) -> None:
+    """(commit_lsn, seq) is unique among stream rows, has no holes, and each transaction has its end."""
+    stream = [row for row in rows if not row["op"].startswith("snapshot")]
+    places = [(row["commit_lsn"], row["seq"]) for row in stream]
+    assert len(places) == len(set(places)), "a change is in bronze twice"
+    transactions: dict[int, list[dict[str, Any]]] = {}
+    for row in stream:
+        transactions.setdefault(row["commit_lsn"], []).append(row)
+    for lsn, changes in transactions.items():
+        assert [row["seq"] for row in changes] == list(range(len(changes))), f"holes at {Lsn(lsn)}"
+        assert [row["end_of_tx"] for row in changes] == [False] * (len(changes) - 1) + [True]
+
+
+def replay(lake_path: str, table: TableName, changes: Sequence[dict[str, Any]]) -> list[Row]:
+    """The rows that bronze's changes say a table has."""
+    rows = [row for row in changes if (row["table_schema"], row["table_name"]) == (table.schema, table.name)]
+    key = next(each.key for each in reversed(read_relations(Lake(lake_path))) if each.table == table)
+    ends = [row["commit_lsn"] for row in rows if row["op"] == "snapshot_end"]
+    assert ends, f"no complete snapshot of {table}"
+    taken = max(ends)
+    state: dict[tuple[str | None, ...], Row] = {}
+    for row in rows:
+        new = _named(row, row["new"])
+        if row["op"] == "snapshot":
+            if row["commit_lsn"] == taken:
+                assert new is not None
+                identity = tuple(new[column] for column in key)
+                assert identity not in state, "a row is in the snapshot twice"
+                state[identity] = new
+        elif row["commit_lsn"] > taken:
+            _apply(state, row, new, key)
+    return list(state.values())
+
+
+def _apply(
+    state: dict[tuple[str | None, ...], Row], row: dict[str, Any], new: Row | None, key: tuple[str, ...]
+) -> None:
+    if row["op"] == "truncate":
+        state.clear()
+        return
+    old = _named(row, row["old"])
+    before = None
+    if row["op"] in ("update", "delete"):
+        identity = old if old is not None else new
+        assert identity is not None
+        before = state.pop(tuple(identity[column] for column in key))
+    if new is not None:
+        for column in row["unchanged"] or ():
+            assert before is not None
+            new[column] = before[column]
+        state[tuple(new[column] for column in key)] = new
+
+
+def _named(row: dict[str, Any], values: list[str | None] | None) -> Row | None:
+    return None if values is None else dict(zip(row["columns"], values, strict=True))
+
+
+def source_rows(source: SourceSettings, table: TableName) -> list[Row]:
+    """The rows of a table as PostgreSQL prints them."""
+    with connect(source) as connection:
+        columns = [
+            row[0]
+            for row in connection.execute(
+                "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 "
+                "AND NOT attisdropped AND attgenerated = '' ORDER BY attnum",
+                [table.quoted],
+            )
+        ]
+        names = ", ".join(quote_identifier(column) for column in columns)
+        result = connection.pgconn.exec_(f"SELECT {names} FROM {table.quoted}".encode())
+        return [
+            {
+                column: None if (value := result.get_value(row, at)) is None else value.decode()
+                for at, column in enumerate(columns)
+            }
+            for row in range(result.ntuples)
+        ]
+
+
+def assert_bronze_equals_source(source: SourceSettings, lake_path: str, *tables: str) -> None:
+    """Every table, folded from bronze, is what PostgreSQL holds."""
+    changes = bronze_rows(lake_path)
+    for name in tables:
+        table = TableName.parse(name)
+        folded = replay(lake_path, table, changes)
+        expected = source_rows(source, table)
+        assert sorted(folded, key=_spelling) == sorted(expected, key=_spelling), name
+
+
+def _spelling(row: Row) -> str:
+    return repr(sorted(row.items()))
