@@ -1,4 +1,4 @@
-"""Expectations that follow from the source's catalog: NOT NULL, keys unique, enum labels, foreign keys.
+"""Expectations that nobody had to write: NOT NULL, keys unique, enum labels, foreign keys, documents of rows.
 
 They ask one question: is silver still what PostgreSQL promised? So each is the weaker of two promises, that
 of the shape which bronze recorded for the cut and that of the catalog as it was last read, which may be older
@@ -20,7 +20,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pipelines.quality.expectations import CATALOG_SUITE, FOREIGN_KEY, Expectation, LeftOut
+from gold.compile import KEY
+from gold.tree import resolve
+from pipelines.quality.expectations import CATALOG_SUITE, DOCUMENT_SUITE, FOREIGN_KEY, Expectation, LeftOut
 from silver.catalog import UNREPRESENTABLE
 from silver.sql import literal, quote
 
@@ -29,7 +31,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from bronze.identifiers import TableName
     from bronze.shapes import PgType
+    from gold.documents import Document
+    from gold.tree import Tree
     from pipelines.quality.constraints import Constraints, ForeignKey
     from silver.catalog import SilverTable
 
@@ -101,6 +106,50 @@ def _of_table(
             if constraints:
                 labels |= dict.fromkeys(constraints.enum_labels.get(enum.oid, ()))
             yield expect(IN_SET, f"enum {enum.name}", column=column.name, value_set=list(labels))
+
+
+def from_documents(
+    documents: Iterable[Document],
+    catalog: Mapping[TableName, SilverTable],
+    tables: Mapping[str, Sequence[str]],
+) -> tuple[list[Expectation], list[LeftOut]]:
+    """Expectations of gold: a document's key is unique, and its root row is there at the same cut.
+
+    Args:
+        documents: the pipeline's.
+        catalog: silver's tables.
+        tables: columns of every table of the cut.
+    """
+    expectations: list[Expectation] = []
+    left_out: list[LeftOut] = []
+    for document in documents:
+        name = f"gold.{document.name}"
+        if name not in tables:
+            continue
+        tree, problems = resolve(document, catalog)
+        if tree is None:
+            left_out.append(LeftOut(f"document {document.name}", problems[0].message))
+            continue
+        expectations += _of_document(tree, f"{document.file.path.name}: {document.name}", tables[name])
+    return expectations, left_out
+
+
+def _of_document(tree: Tree, where: str, columns: Sequence[str]) -> Iterator[Expectation]:
+    def expect(kind: str, note: str, **kwargs: Any) -> Expectation:
+        return Expectation("gold", tree.name, DOCUMENT_SUITE, kind, kwargs, note=note, where=where)
+
+    key = list(tree.key_fields) or [KEY]
+    if not set(key) <= set(columns):  # the definition is newer than the cut
+        return
+    if len(key) == 1:
+        yield expect(UNIQUE, "key of its root", column=key[0])
+    else:
+        yield expect(COMPOUND_UNIQUE, "key of its root", column_list=key)
+    if tree.key_fields:
+        root = f"silver.{tree.root.table.name}"
+        yield expect(
+            FOREIGN_KEY, "its root row", columns=key, references=root, referenced_columns=list(tree.key)
+        )
 
 
 def catalog_frame(frame: DataFrame, expectations: Iterable[Expectation]) -> DataFrame:

@@ -45,6 +45,7 @@ SAMPLES: Final = 5
 _LOOKED_AT: Final = 20
 """Values that break an expectation among which different ones are looked for."""
 _SAMPLE_LENGTH: Final = 200
+_ERROR_CLASS: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
 _ERROR_LENGTH: Final = 500
 _BATCH_VIEW: Final = "deltasmelt_quality_batch"
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -195,15 +196,18 @@ def _load() -> Any:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Great Expectations' warnings and log lines go nowhere; what matters of them is in its results."""
-    log = logging.getLogger("great_expectations")
-    level = log.level
-    log.setLevel(logging.CRITICAL)
+    log = logging.getLogger("great_expectations")  # its loggers have levels of their own, but all lead here
+    handler = logging.NullHandler()
+    propagate = log.propagate
+    log.addHandler(handler)
+    log.propagate = False
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        log.setLevel(level)
+        log.propagate = propagate
+        log.removeHandler(handler)
 
 
 def _plain_names(columns: Sequence[str]) -> dict[str, str]:
@@ -295,7 +299,7 @@ def _cause(message: str) -> str:
     """The line of a message that says why: Spark's error class or innermost cause, where there is one."""
     lines = [line.strip() for line in message.splitlines() if line.strip()] or ["unknown error"]
     causes = [line for line in lines if line.startswith("Caused by: ")]
-    classes = [line for line in lines if line.startswith("[")]
+    classes = [line for line in lines if _ERROR_CLASS.match(line)]
     chosen = classes[0] if classes else causes[-1] if causes else lines[0]
     if chosen.startswith("An error occurred while calling") and len(lines) > 1:
         chosen = lines[1].removeprefix(": ")

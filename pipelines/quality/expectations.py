@@ -24,6 +24,11 @@ Severity: TypeAlias = Literal["critical", "warning", "info"]
 CATALOG_SUITE: Final = "catalog"
 """Suite of the expectations that follow from the source's catalog."""
 
+DOCUMENT_SUITE: Final = "document"
+"""Suite of the expectations that follow from the document definitions."""
+
+DERIVED_SUITES: Final = frozenset({CATALOG_SUITE, DOCUMENT_SUITE})
+
 FOREIGN_KEY: Final = "expect_foreign_key_to_hold"
 """Our own expectation beside Great Expectations' names: see `pipelines.quality.references`."""
 
@@ -52,6 +57,11 @@ class Expectation:
     def qualified(self) -> str:
         """``silver.orders``."""
         return f"{self.layer}.{self.table}"
+
+    @property
+    def derived(self) -> bool:
+        """Whether nobody wrote it."""
+        return self.suite in DERIVED_SUITES
 
     @property
     def column(self) -> str | None:

@@ -101,7 +101,7 @@ def render(result: QualityResult, runs: Sequence[PastRun]) -> str:
         ConfigurationError: jinja2 is not installed.
     """
     try:
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - an extra of quality
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - an extra
     except ImportError:
         raise ConfigurationError(
             "jinja2 is not installed",
@@ -160,12 +160,12 @@ def _bar(run: PastRun) -> Bar:
 
 
 def _number(value: int | None) -> str:
-    return "–" if value is None else f"{value:,}"
+    return "\u2013" if value is None else f"{value:,}"
 
 
 def _percent(value: float | None) -> str:
     if value is None:
-        return "–"
+        return "\u2013"
     if 0 < value < 0.01:
         return "< 0.01 %"
     if 99.99 < value < 100:

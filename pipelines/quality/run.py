@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Final
 from deltalake import DeltaTable
 
 from bronze.control_tables import ControlTables
-from bronze.errors import SmeltError
+from bronze.errors import ConfigurationError, SmeltError
 from bronze.relations import read_relations
 from bronze.server import connect
+from gold.documents import load_documents
 from pipelines.quality.constraints import (
     Constraints,
     read_constraints,
@@ -29,10 +30,9 @@ from pipelines.quality.constraints import (
     recorded_constraints,
 )
 from pipelines.quality.cut import QualityCut, choose_cut
-from pipelines.quality.derived import catalog_frame, from_catalog
+from pipelines.quality.derived import catalog_frame, from_catalog, from_documents
 from pipelines.quality.engine import Engine
 from pipelines.quality.expectations import (
-    CATALOG_SUITE,
     FOREIGN_KEY,
     Expectation,
     LeftOut,
@@ -123,7 +123,13 @@ def _derived(
     relations = [relation for relation in read_relations(lake) if relation.from_lsn <= cut.commit_lsn]
     catalog = silver_catalog(relations, pipeline.silver)
     expectations, not_derived = from_catalog(catalog.values(), constraints, columns)
-    return expectations, [*left_out, *not_derived]
+    left_out += not_derived
+    try:
+        documents = load_documents(pipeline.document_files())
+    except ConfigurationError as error:  # a wrong definition stops gold, not the look at what is there
+        return expectations, [*left_out, LeftOut("documents", str(error))]
+    of_documents, not_derived = from_documents(documents, catalog, columns)
+    return [*expectations, *of_documents], [*left_out, *not_derived]
 
 
 def _constraints(pipeline: Pipeline, lake: Lake) -> tuple[Constraints | None, list[LeftOut]]:
@@ -136,9 +142,8 @@ def _constraints(pipeline: Pipeline, lake: Lake) -> tuple[Constraints | None, li
         why = f"the source could not be asked ({error.message})"
         if recorded is None:
             return None, [LeftOut("foreign keys", why)]
-        return recorded, [
-            LeftOut("newer constraints", f"{why}; its catalog is taken as of {recorded.read_at:%F %T} UTC")
-        ]
+        as_of = f"{recorded.read_at:%Y-%m-%d %H:%M:%S} UTC"
+        return recorded, [LeftOut("newer constraints", f"{why}; its catalog is taken as of {as_of}")]
     record_constraints(lake, constraints)
     return constraints, []
 
@@ -169,13 +174,13 @@ class _Checks:
         groups: dict[str, dict[bool, list[int]]] = defaultdict(lambda: defaultdict(list))
         references: list[int] = []
         for index, about in enumerate(expectations):
-            wrong = None if about.suite == CATALOG_SUITE else misnamed(about, columns)
+            wrong = None if about.derived else misnamed(about, columns)
             if wrong is not None:
                 results[index] = Result(about, None, error=wrong)
             elif about.kind == FOREIGN_KEY:
                 references.append(index)
             else:
-                groups[about.qualified][about.suite == CATALOG_SUITE].append(index)
+                groups[about.qualified][about.derived].append(index)
         with self._views(frames, expectations) as views:
             for number, (name, suites) in enumerate(sorted(groups.items()), 1):
                 self.say(f"checking {name} ({number} of {len(groups)})")

@@ -12,6 +12,8 @@ from pipelines.quality.expectations import FOREIGN_KEY
 from pipelines.quality.suite_files import QUERY
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pipelines.quality.expectations import Expectation
 
 Parts: TypeAlias = list[tuple[str, bool]]
@@ -65,46 +67,62 @@ _SETS: Final = {
 
 
 def sentence(about: Expectation) -> Parts:
-    """The expectation in words."""
+    """The expectation in words, also where its arguments are wrong."""
     kwargs = about.kwargs
-    parts = _main(about)
-    if kwargs.get("mostly", 1) != 1:
-        parts.append((f" in at least {100 * float(kwargs['mostly']):g} % of rows", False))
+    parts = _of_tables(about) or _of_kinds(about) or _from_name(about)
+    mostly = kwargs.get("mostly", 1)
+    if isinstance(mostly, int | float) and mostly != 1:
+        parts.append((f" in at least {100 * mostly:g} % of rows", False))
     if kwargs.get("row_condition"):
         parts += [(" where ", False), (str(kwargs["row_condition"]), True)]
     return parts
 
 
-def _main(about: Expectation) -> Parts:
+def _of_tables(about: Expectation) -> Parts:
+    """Kinds that differ in words alone."""
     kind, kwargs = about.kind, about.kwargs
-    column: Parts = [(about.column, True), (" ", False)] if about.column else []
-    if kind in _OF_COLUMN:
-        return [*column, (_OF_COLUMN[kind], False)]
     if kind in _RANGES:
-        subject: Parts = (
-            [(_RANGES[kind], False), (about.column, True)] if about.column else [(_RANGES[kind], False)]
-        )
-        return [*subject, (" ", False), *_range(kwargs)]
-    if kind in _PATTERNS:
-        words, argument = _PATTERNS[kind]
-        return [*column, (f"{words} ", False), (str(kwargs.get(argument)), True)]
-    if kind in _SETS:
-        return [*column, (f"{_SETS[kind]} ", False), *_values(kwargs.get("value_set"))]
+        name: Parts = [(about.column, True)] if about.column else []
+        return [(_RANGES[kind], False), *name, (" ", False), *_range(kwargs)]
+    words: Parts = []
+    if kind in _OF_COLUMN:
+        words = [(_OF_COLUMN[kind], False)]
+    elif kind in _PATTERNS:
+        verb, argument = _PATTERNS[kind]
+        words = [(f"{verb} ", False), (str(kwargs.get(argument)), True)]
+    elif kind in _SETS:
+        words = [(f"{_SETS[kind]} ", False), *_values(kwargs.get("value_set"))]
+    return [*_subject(about), *words] if words else []
+
+
+def _of_kinds(about: Expectation) -> Parts:
+    kind, kwargs = about.kind, about.kwargs
     if kind == "expect_compound_columns_to_be_unique":
-        return [*column, ("are unique together", False)]
+        return [*_subject(about), ("are unique together", False)]
     if kind == FOREIGN_KEY:
-        parent = f"{kwargs['references']} ({', '.join(kwargs['referenced_columns'])})"
-        return [*column, ("is found in ", False), (parent, True)]
+        referenced = ", ".join(map(str, kwargs.get("referenced_columns") or ()))
+        return [
+            *_subject(about),
+            ("is found in ", False),
+            (f"{kwargs.get('references')} ({referenced})", True),
+        ]
     if kind == "unexpected_rows_expectation":
         return [("the query finds no row: ", False), (" ".join(str(kwargs.get(QUERY)).split()), True)]
-    words = kind.removeprefix("expect_").removeprefix("column_").replace("_", " ")
-    others = {
-        name: value for name, value in kwargs.items() if name not in {"column", "mostly", "row_condition"}
-    }
-    return [*column, (words, False), *([(": ", False), (str(others), True)] if others else [])]
+    return []
 
 
-def _range(kwargs: dict[str, Any]) -> Parts:
+def _from_name(about: Expectation) -> Parts:
+    words = about.kind.removeprefix("expect_").removeprefix("column_").replace("_", " ")
+    shown = {"column", "column_list", "column_set", "column_A", "column_B", "mostly", "row_condition"}
+    others = {name: value for name, value in about.kwargs.items() if name not in shown}
+    return [*_subject(about), (words, False), *([(": ", False), (str(others), True)] if others else [])]
+
+
+def _subject(about: Expectation) -> Parts:
+    return [(about.column, True), (" ", False)] if about.column else []
+
+
+def _range(kwargs: Mapping[str, Any]) -> Parts:
     low, high = kwargs.get("min_value"), kwargs.get("max_value")
     strict_low, strict_high = bool(kwargs.get("strict_min")), bool(kwargs.get("strict_max"))
     if low is not None and high is not None and not strict_low and not strict_high:

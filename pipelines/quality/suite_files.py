@@ -24,7 +24,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from bronze.errors import ConfigurationError
 from bronze.settings import Section
 from gold.yaml_source import read_yaml, suggestion, validate
-from pipelines.quality.expectations import FOREIGN_KEY, Expectation, Severity
+from pipelines.quality.expectations import DERIVED_SUITES, FOREIGN_KEY, Expectation, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,6 +86,13 @@ class _SuiteFile(Section):
     suite: Annotated[str, Field(min_length=1)] | None = None
     expectations: Annotated[list[_Item], Field(min_length=1)]
 
+    @field_validator("suite")
+    @classmethod
+    def _not_derived(cls, suite: str | None) -> str | None:
+        if suite in DERIVED_SUITES:
+            raise ValueError(f"{suite!r} is the name of a suite that is derived; take another")
+        return suite
+
     @field_validator("table")
     @classmethod
     def _layer_and_name(cls, table: str) -> str:
@@ -114,7 +121,7 @@ def load_suite(path: Path, shown: str | None = None) -> list[Expectation]:
         Expectation(
             layer=cast("Layer", layer),
             table=name,
-            suite=suite.suite or path.stem,
+            suite=suite.suite or (f"{path.stem} file" if path.stem in DERIVED_SUITES else path.stem),
             kind=item.expectation,
             kwargs=({} if item.column is None else {"column": item.column}) | item.kwargs,
             severity=item.severity,

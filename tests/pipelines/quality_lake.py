@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
 
 from bronze import delta
 from bronze.control import Cut
 from bronze.control_tables import ControlTables
 from bronze.identifiers import TableName
-from bronze.lake import Lake
 from bronze.lsn import Lsn
 from bronze.relations import append_relations
 from bronze.shapes import Column, PgType, Relation
@@ -20,13 +23,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from psycopg import Connection
-    from pyspark.sql import SparkSession
+    from psycopg.rows import TupleRow
+
+    from bronze.lake import Lake
 
 SCHEMA = """
 CREATE TYPE tier AS ENUM ('free', 'plus');
 CREATE TABLE countries (code char(2) PRIMARY KEY, name text NOT NULL);
 CREATE TABLE customers (
-    id bigint PRIMARY KEY, email text NOT NULL, tier tier, country char(2) REFERENCES countries, score numeric(10, 2) NOT NULL
+    id bigint PRIMARY KEY, email text NOT NULL, tier tier, country char(2) REFERENCES countries,
+    score numeric(10, 2) NOT NULL
 );
 CREATE TABLE orders (
     customer_id bigint NOT NULL REFERENCES customers, number int NOT NULL, total numeric(12, 2) NOT NULL,
@@ -34,95 +40,138 @@ CREATE TABLE orders (
 );
 """
 
-_OWN = "CAST(1 AS BIGINT) AS _commit_lsn, now() AS _commit_ts"
-_NOTHING = "CAST(NULL AS MAP<STRING, STRING>) AS _unrepresentable"
+Row: TypeAlias = dict[str, Any]
 
-SILVER = {
-    "countries": f"""SELECT *, {_OWN}, {_NOTHING} FROM VALUES ('DE', 'Germany'), ('FR', 'France') AS t(code, name)""",
-    "customers": f"""
-        SELECT CAST(id AS BIGINT) AS id, email, tier, country, CAST(score AS DECIMAL(10, 2)) AS score, {_OWN},
-               IF(score IS NULL, map('score', 'NaN'), NULL) AS _unrepresentable
-        FROM VALUES (1, 'ada@example.com', 'free', 'DE', 1.5), (2, 'bob@example.com', 'plus', 'FR', 2.5),
-                    (3, 'eve@example.com', NULL, NULL, NULL) AS t(id, email, tier, country, score)""",
-    "orders": f"""
-        SELECT CAST(customer_id AS BIGINT) AS customer_id, number, CAST(total AS DECIMAL(12, 2)) AS total, {_OWN}, {_NOTHING}
-        FROM VALUES (1, 1, 10.0), (1, 2, 20.0), (2, 1, 5.0) AS t(customer_id, number, total)""",
+_OWN = [
+    pa.field("_commit_lsn", pa.int64()),
+    pa.field("_commit_ts", pa.timestamp("us", tz="UTC")),
+    pa.field("_unrepresentable", pa.map_(pa.string(), pa.string())),
+]
+
+SCHEMAS: dict[str, pa.Schema] = {
+    "silver.countries": pa.schema([("code", pa.string()), ("name", pa.string()), *_OWN]),
+    "silver.customers": pa.schema(
+        [
+            ("id", pa.int64()),
+            ("email", pa.string()),
+            ("tier", pa.string()),
+            ("country", pa.string()),
+            ("score", pa.decimal128(10, 2)),
+            *_OWN,
+        ]
+    ),
+    "silver.orders": pa.schema(
+        [("customer_id", pa.int64()), ("number", pa.int32()), ("total", pa.decimal128(12, 2)), *_OWN]
+    ),
+    "gold.customer": pa.schema(
+        [
+            ("id", pa.int64()),
+            ("email", pa.string()),
+            ("orders", pa.list_(pa.struct([("number", pa.int32())]))),
+            ("_commit_lsn", pa.int64()),
+            ("_content_hash", pa.string()),
+        ]
+    ),
 }
 
-GOLD = {
-    "customer": """
-        SELECT id, email, transform(sequence(1, CAST(id AS INT)), n -> named_struct('number', n)) AS orders,
-               CAST(1 AS BIGINT) AS _commit_lsn, 'x' AS _content_hash
-        FROM VALUES (1, 'ada@example.com'), (2, 'bob@example.com'), (3, 'eve@example.com') AS t(id, email)"""
+ROWS: dict[str, list[Row]] = {
+    "silver.countries": [{"code": "DE", "name": "Germany"}, {"code": "FR", "name": "France"}],
+    "silver.customers": [
+        {"id": 1, "email": "ada@example.com", "tier": "free", "country": "DE", "score": Decimal("1.50")},
+        {"id": 2, "email": "bob@example.com", "tier": "plus", "country": "FR", "score": Decimal("2.50")},
+        {"id": 3, "email": "eve@example.com", "_unrepresentable": {"score": "NaN"}},
+    ],
+    "silver.orders": [
+        {"customer_id": 1, "number": 1, "total": Decimal("10.00")},
+        {"customer_id": 1, "number": 2, "total": Decimal("20.00")},
+        {"customer_id": 2, "number": 1, "total": Decimal("5.00")},
+    ],
+    "gold.customer": [
+        {"id": 1, "email": "ada@example.com", "orders": [{"number": 1}, {"number": 2}]},
+        {"id": 2, "email": "bob@example.com", "orders": [{"number": 1}]},
+        {"id": 3, "email": "eve@example.com", "orders": []},
+    ],
 }
+
+DOCUMENT = """
+document: customer
+root: public.customers
+fields:
+  - id
+  - email
+  - orders: {many: public.orders, on: {customer_id: id}, fields: [number]}
+"""
 
 
 @dataclass
 class QualityLake:
     """The lake, its pipeline, and what a test changes in it."""
 
-    spark: SparkSession
     folder: Path
     pipeline: Pipeline
     lake: Lake
     lsn: int = 100
 
-    def write(self, layer: str, name: str, query: str) -> None:
-        """Replace a table by what a query returns."""
-        path = f"{self.lake.path}/{layer}/{name}"
-        frame = self.spark.sql(query)
-        frame.coalesce(1).write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(path)
+    def write(self, name: str, rows: list[Row], schema: pa.Schema | None = None) -> None:
+        """Replace a table (``silver.orders``) by these rows; columns that a row does not name are NULL."""
+        table = pa.Table.from_pylist(rows, schema=schema or SCHEMAS[name])
+        write_deltalake(self._path(name), table, mode="overwrite", schema_mode="overwrite")
 
-    def insert(self, layer: str, name: str, query: str) -> None:
+    def insert(self, name: str, *rows: Row) -> None:
         """Add rows to a table."""
-        path = f"{self.lake.path}/{layer}/{name}"
-        self.spark.sql(f"INSERT INTO delta.`{path}` {query}")
+        table = pa.Table.from_pylist(list(rows), schema=SCHEMAS[name])
+        write_deltalake(self._path(name), table, mode="append")
 
-    def cut(self, layer: str, *names: str) -> None:
-        """Record the tables' present versions as a cut at `lsn`."""
-        versions = {}
-        for name in names:
-            table = delta.open_table(f"{self.lake.path}/{layer}/{name}")
-            assert table is not None
-            versions[name] = table.version()
-        ControlTables(self.lake).record_cut(Cut(layer, Lsn(self.lsn), None, versions))  # type: ignore[arg-type]
+    def cut(self, *names: str) -> None:
+        """Record the tables' present versions as a cut at `lsn`, one for each layer."""
+        for layer in ("silver", "gold"):
+            of_layer = [name.partition(".")[2] for name in names if name.startswith(f"{layer}.")]
+            versions = {name: DeltaTable(self._path(f"{layer}.{name}")).version() for name in of_layer}
+            if versions:
+                cut = Cut(layer, Lsn(self.lsn), None, versions)
+                ControlTables(self.lake).record_cut(cut)
 
     def cut_all(self) -> None:
         """A new cut of both layers, as the tables are now."""
         self.lsn += 1
-        self.cut("silver", *SILVER)
-        self.cut("gold", *GOLD)
+        self.cut(*ROWS)
+
+    def restore(self) -> None:
+        """Sound tables at a new cut."""
+        for name, rows in ROWS.items():
+            self.write(name, rows)
+        self.cut_all()
+
+    def _path(self, name: str) -> str:
+        layer, _, table = name.partition(".")
+        return f"{self.lake.path}/{layer}/{table}"
 
     def suite(self, name: str, text: str) -> None:
         """Write a suite file."""
         (self.folder / "expectations" / name).write_text(text)
 
 
-def build_lake(
-    spark: SparkSession, folder: Path, dsn: str, connection: Connection[tuple[object, ...]] | None = None
-) -> QualityLake:
-    """A lake of the shop in `SCHEMA`, at one cut; shapes are read from the source where there is a connection."""
+def build_lake(folder: Path, dsn: str, connection: Connection[TupleRow] | None = None) -> QualityLake:
+    """A lake of the shop in `SCHEMA`, at one cut; with the source's oids where there is a connection."""
     (folder / "expectations").mkdir(parents=True)
+    (folder / "documents").mkdir()
+    (folder / "documents" / "customer.yml").write_text(DOCUMENT)
     file = folder / "pipeline.yml"
     file.write_text(
         f"pipeline: shop\nsource: {{dsn: '{dsn}', slot: s, publication: p}}\nlake: {{path: lake}}\n"
         "gold: {documents: [documents/*.yml]}\nquality: {suites: [expectations/*.yml]}\n"
     )
     pipeline = load_pipeline(file)
-    lake = pipeline.lake_address()
-    built = QualityLake(spark, folder, pipeline, lake)
-    for name, query in SILVER.items():
-        built.write("silver", name, query)
-    for name, query in GOLD.items():
-        built.write("gold", name, query)
-    built.cut_all()
-    oids = {} if connection is None else _oids(connection)
-    table = delta.open_or_create(f"{lake.path}/bronze/relations", RELATIONS_SCHEMA, description="shapes")
-    append_relations(table, shop_relations(oids))
+    built = QualityLake(folder, pipeline, pipeline.lake_address())
+    built.restore()
+    table = delta.open_or_create(
+        f"{built.lake.path}/bronze/relations", RELATIONS_SCHEMA, description="Shapes of tables"
+    )
+    append_relations(table, shop_relations({} if connection is None else _oids(connection)))
     return built
 
 
-def _oids(connection: Connection[tuple[object, ...]]) -> dict[str, int]:
+def _oids(connection: Connection[TupleRow]) -> dict[str, int]:
     found = connection.execute(
         "SELECT relname::text, oid::bigint FROM pg_class WHERE relnamespace = 'public'::regnamespace "
         "UNION ALL SELECT 'type ' || typname, oid::bigint FROM pg_type WHERE typname = 'tier'"

@@ -1,0 +1,99 @@
+"""The source's catalog is read as it is, on the oldest and the newest server."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from bronze.identifiers import TableName
+from bronze.lake import Lake
+from pipelines.quality.constraints import (
+    Constraints,
+    read_constraints,
+    record_constraints,
+    recorded_constraints,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.postgres
+
+SCHEMA = """
+CREATE TYPE mood AS ENUM ('sad', 'ok');
+ALTER TYPE mood ADD VALUE 'happy' BEFORE 'ok';
+CREATE DOMAIN code AS char(3);
+CREATE SCHEMA "Sales";
+CREATE TABLE parent (a int, b code, feeling mood NOT NULL, PRIMARY KEY (a, b));
+CREATE TABLE "Sales"."child" (y code, x int, self int UNIQUE REFERENCES "Sales".child (self),
+    CONSTRAINT pair FOREIGN KEY (x, y) REFERENCES parent (a, b));
+CREATE TABLE late (x int, y code);
+INSERT INTO late VALUES (9, 'zzz');
+ALTER TABLE late ADD CONSTRAINT not_checked FOREIGN KEY (x, y) REFERENCES parent NOT VALID;
+CREATE TABLE parted (id int, a int, b code, PRIMARY KEY (id), FOREIGN KEY (a, b) REFERENCES parent)
+    PARTITION BY RANGE (id);
+CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (0) TO (10);
+CREATE COLLATION loose FROM "C";
+CREATE TABLE words (w text COLLATE loose PRIMARY KEY);
+CREATE TABLE uses (w text COLLATE loose REFERENCES words);
+-- The embedded server has no ICU, which alone makes such collations.
+UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'loose';
+"""
+
+
+def read(dsn: str, extra: str = "") -> Constraints:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute((SCHEMA + extra).encode())
+        return read_constraints(connection)
+
+
+def check(constraints: Constraints) -> None:
+    keys = {key.name: key for key in constraints.foreign_keys}
+    assert sorted(keys) == ["child_self_fkey", "not_checked", "pair", "parted_a_b_fkey", "uses_w_fkey"]
+    pair = keys["pair"]
+    assert (pair.child, pair.parent) == (TableName("Sales", "child"), TableName("public", "parent"))
+    assert (pair.columns, pair.referenced, pair.types) == (("x", "y"), ("a", "b"), ("int4", "bpchar"))
+    assert pair.weak is None
+    assert keys["not_checked"].weak == "NOT VALID: PostgreSQL has not checked its older rows"
+    assert keys["uses_w_fkey"].weak == "its collation takes different texts for equal"
+    assert keys["parted_a_b_fkey"].child == TableName("public", "parted")
+    assert list(constraints.enum_labels.values()) == [("sad", "happy", "ok")]
+    assert frozenset({1, 2, 3}) in constraints.not_null.values()
+
+
+def test_foreign_keys_labels_and_not_null_of_postgresql_16(database: str) -> None:
+    check(read(database))
+
+
+def test_postgresql_18_also_has_keys_that_it_does_not_enforce(database18: str) -> None:
+    constraints = read(database18)
+    check(constraints)
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute(
+            "ALTER TABLE late ADD CONSTRAINT lax FOREIGN KEY (x, y) REFERENCES parent NOT ENFORCED"
+        )
+        (lax,) = [key for key in read_constraints(connection).foreign_keys if key.name == "lax"]
+    assert lax.weak is not None
+
+
+def test_what_was_read_is_kept_in_the_lake_and_written_again_only_when_it_changed(
+    tmp_path: Path, database: str
+) -> None:
+    lake = Lake(path=str(tmp_path))
+    assert recorded_constraints(lake) is None
+    first = read(database)
+    record_constraints(lake, first)
+    assert recorded_constraints(lake) == first
+
+    later = dataclasses.replace(first, read_at=datetime.now(UTC) + timedelta(hours=1))
+    record_constraints(lake, later)
+    assert recorded_constraints(lake) == first, "the same constraints are not written again"
+
+    record_constraints(lake, dataclasses.replace(later, enum_labels={}))
+    kept = recorded_constraints(lake)
+    assert kept is not None
+    assert (kept.enum_labels, kept.read_at) == ({}, later.read_at)

@@ -1,0 +1,154 @@
+"""The report: complete in itself, true to the result, safe against what the data holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bronze.lsn import Lsn
+from pipelines.quality.expectations import Expectation, LeftOut, QualityResult, Result, Table
+from pipelines.quality.report import render, write_report
+from pipelines.quality.results import PastRun
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
+
+
+def about(
+    kind: str, table: str = "orders", suite: str = "orders", where: str = "orders.yml:3", **kwargs: Any
+) -> Expectation:
+    return Expectation("silver", table, suite, kind, kwargs, where=where)
+
+
+HOLDS = Result(about("expect_column_values_to_not_be_null", column="id"), True, 10, 0, 0.0)
+FAILS = Result(
+    about("expect_column_values_to_be_between", column="total", min_value=0),
+    False,
+    1234,
+    7,
+    0.567,
+    None,
+    ("-3",),
+)
+ERROR = Result(about("expect_column_values_to_be_unique", column="idd"), None, error="no column 'idd'")
+
+
+def result(*rows: Result, **changes: Any) -> QualityResult:
+    made = QualityResult(
+        "shop", "abc", NOW, 12.3, Lsn.parse("0/1A2B"), NOW, (Table("silver", "orders", 3, 1234),), rows,
+        details={"great_expectations": "1.24.1"},
+    )  # fmt: skip
+    return dataclasses.replace(made, **changes)
+
+
+class Tags(HTMLParser):
+    """Names and attributes of all elements, and whether each is closed."""
+
+    VOID = frozenset({"meta", "link", "circle", "path", "rect"})
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def text_of(html: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", html.split("<body>")[1]))
+
+
+@pytest.mark.parametrize("rows", [(HOLDS,), (HOLDS, FAILS, ERROR), (ERROR,), ()])
+def test_the_markup_is_whole_and_loads_nothing(rows: tuple[Result, ...]) -> None:
+    html = render(result(*rows), [])
+    tags = Tags(html)
+    assert tags.open == []
+    for tag, attributes in tags.seen:
+        assert tag not in {"script", "iframe", "img", "object"}
+        for name in ("src", "href"):
+            assert (attributes.get(name) or "data:").startswith(("data:", "#"))
+    assert "url(" not in html
+    assert "@import" not in html
+    assert "default-src 'none'" in html
+
+
+def test_the_head_line_gives_the_verdict() -> None:
+    assert "The one expectation holds" in text_of(render(result(HOLDS), []))
+    assert "All 2 expectations hold" in text_of(render(result(HOLDS, HOLDS), []))
+    failed = text_of(render(result(HOLDS, FAILS, ERROR), []))
+    assert "1 of 3 expectations failed" in failed
+    assert "1 more could not be checked" in failed
+    assert "1 error in the suites" in text_of(render(result(HOLDS, ERROR), []))
+    assert "1 error in the suites" in text_of(render(result(HOLDS, file_errors=("a.yml:1: not YAML",)), []))
+
+
+def test_a_failure_shows_what_was_expected_how_often_it_broke_examples_and_its_line() -> None:
+    text = text_of(render(result(HOLDS, FAILS), []))
+    assert "total is at least 0" in text
+    assert "7 of 1,234 rows break it (0.57 %)" in text
+    assert "for example-3" in text.replace(" -", "-")
+    assert "orders.yml:3" in text
+
+
+def test_a_value_that_looks_like_markup_stays_a_value() -> None:
+    evil = "<script>alert('x')</script>"
+    spoiled = dataclasses.replace(FAILS, samples=(evil,))
+    misnamed = Result(about(evil, column=evil, where=evil, suite=evil, table=evil), None, error=evil)
+    html = render(
+        result(spoiled, misnamed, left_out=(LeftOut(evil, evil),), file_errors=(evil,), pipeline=evil), []
+    )
+    assert "<script" not in html
+    assert "&lt;script&gt;" in html
+
+
+def test_an_expectation_with_wrong_arguments_is_still_shown() -> None:
+    lost = Result(about("expect_foreign_key_to_hold", mostly="most"), None, error="columns: Field required")
+    assert "columns: Field required" in text_of(render(result(lost), []))
+
+
+def test_history_draws_a_bar_for_each_run_and_tells_it_to_a_screen_reader() -> None:
+    runs = [PastRun(str(day), NOW + timedelta(days=day), 90, day, 0) for day in range(3)]
+    html = render(result(HOLDS), runs)
+    assert html.count("<title>2026-11-2") == 3
+    assert "2026-11-23 14:00:00: 90 held, 2 failed, 0 not checked" in html
+    assert "Last 3 runs" in html
+
+
+def test_a_single_failure_among_thousands_is_still_visible_in_the_history() -> None:
+    html = render(result(HOLDS), [PastRun("a", NOW, 99_999, 1, 0)])
+    heights = [
+        float(height) for height in re.findall(r'class="failed" width="8" y="[\d.]+" height="([\d.]+)"', html)
+    ]
+    assert heights == [4.0]
+
+
+def test_failed_tables_are_unfolded_and_the_others_are_not() -> None:
+    fine = Result(about("expect_column_values_to_not_be_null", table="tags", column="id"), True, 10, 0, 0.0)
+    html = render(result(fine, FAILS, tables=(Table("silver", "orders", 3), Table("silver", "tags", 1))), [])
+    assert html.count("<details") == 2
+    assert html.count('<details class="card" open>') == 1
+
+
+def test_the_report_replaces_the_old_one_in_one_step_and_makes_its_folder(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "report.html"
+    write_report(result(HOLDS), [], path)
+    write_report(result(FAILS), [], path)
+    assert "1 of 1 expectation failed" in text_of(path.read_text(encoding="utf-8"))
+    assert [entry.name for entry in path.parent.iterdir()] == ["report.html"]
