@@ -1,0 +1,107 @@
+"""The pure parts of a snapshot: chunks of pages, COPY's text to columns, columns to rows of bronze."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bronze.chunks import Chunk, chunks_of
+from bronze.copy_out import parse
+from bronze.identifiers import TableName
+from bronze.lsn import Lsn
+from bronze.shapes import Column, PgType, Relation
+from bronze.snapshot_rows import SEQ_OF_CHUNK, SnapshotRows
+from bronze.tables import CHANGES_SCHEMA
+
+ITEMS = TableName("public", "items")
+RELATION = Relation(
+    relation_id=7,
+    table=ITEMS,
+    columns=(
+        Column("id", 1, PgType("base", "int4"), "integer"),
+        Column('a"b', 2, PgType("base", "text"), "text"),
+    ),
+    key=("id",),
+    replica_identity="d",
+    from_lsn=Lsn(99),
+)
+
+
+def test_chunks_cover_every_page_once_and_the_last_one_is_open_at_the_end() -> None:
+    chunks = chunks_of([(ITEMS, 10)], rows=1000, chunk_rows=300)
+    assert [(chunk.number, chunk.first, chunk.end) for chunk in chunks] == [
+        (0, 0, 3), (1, 3, 6), (2, 6, 9), (3, 9, None),
+    ]  # fmt: skip
+
+
+def test_a_small_table_and_an_empty_one_are_one_chunk_without_a_condition() -> None:
+    for pages in (0, 1):
+        (chunk,) = chunks_of([(ITEMS, pages)], rows=0, chunk_rows=1000)
+        assert chunk.query(RELATION) == 'SELECT "id", "a""b" FROM ONLY "public"."items"'
+
+
+def test_a_chunk_reads_its_range_of_pages() -> None:
+    assert Chunk(1, ITEMS, 3, 6).query(RELATION) == (
+        'SELECT "id", "a""b" FROM ONLY "public"."items" '
+        "WHERE ctid >= '(3,0)'::tid AND ctid < '(6,0)'::tid"
+    )
+
+
+def test_chunks_of_partitions_have_numbers_of_their_own() -> None:
+    leaves = [(TableName("public", "p1"), 4), (TableName("public", "p2"), 0)]
+    chunks = chunks_of(leaves, rows=400, chunk_rows=200)
+    assert [(chunk.number, chunk.source.name, chunk.first, chunk.end) for chunk in chunks] == [
+        (0, "p1", 0, 2), (1, "p1", 2, None), (2, "p2", 0, None),
+    ]  # fmt: skip
+
+
+def copied(rows: list[list[str | None]]) -> bytes:
+    """What COPY … (FORMAT csv, FORCE_QUOTE *) sends."""
+    lines = [
+        ",".join("" if value is None else '"' + value.replace('"', '""') + '"' for value in row) + "\n"
+        for row in rows
+    ]
+    return "".join(lines).encode()
+
+
+values = st.none() | st.text(st.characters(codec="utf-8", exclude_characters="\0"))
+
+
+@given(
+    st.integers(1, 4).flatmap(
+        lambda width: st.lists(st.lists(values, min_size=width, max_size=width), min_size=1)
+    )
+)
+def test_every_text_null_and_empty_string_comes_back_as_it_was(rows: list[list[str | None]]) -> None:
+    columns = parse(copied(rows), len(rows[0]))
+    assert [list(row) for row in zip(*(column.to_pylist() for column in columns), strict=True)] == rows
+
+
+def test_null_in_a_table_of_one_column_is_a_row() -> None:
+    (column,) = parse(copied([[None], [""], [None]]), 1)
+    assert column.to_pylist() == [None, "", None]
+
+
+def test_quoting_is_that_of_ordinary_csv() -> None:
+    rows: list[list[str | None]] = [["a,b", 'say "x"'], ["\n", "\r\n"]]
+    assert list(csv.reader(io.StringIO(copied(rows).decode(), newline=""))) == rows
+
+
+def test_rows_carry_the_snapshots_lsn_and_count_from_their_chunks_number() -> None:
+    taken = datetime(2026, 11, 21, tzinfo=UTC)
+    columns = [pa.array(["1", "2"]), pa.array([None, ""])]
+    (table,) = SnapshotRows(RELATION, Lsn(99), taken).rows(columns, 3 * SEQ_OF_CHUNK)
+    assert table.schema == CHANGES_SCHEMA
+    first, second = table.to_pylist()
+    assert (first["commit_lsn"], first["seq"], first["op"]) == (99, 3 * 2**32, "snapshot")
+    assert second["seq"] == 3 * 2**32 + 1
+    assert (first["columns"], first["new"], first["old"]) == (["id", 'a"b'], ["1", None], None)
+    assert second["new"] == ["2", ""]
+    assert (first["xid"], first["commit_ts"], first["relation_id"]) == (None, taken, 7)
+    end = SnapshotRows(RELATION, Lsn(99), taken).end(4 * SEQ_OF_CHUNK).to_pylist()
+    assert [(row["op"], row["new"], row["end_of_tx"]) for row in end] == [("snapshot_end", None, True)]
