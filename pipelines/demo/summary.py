@@ -121,7 +121,9 @@ def _document(lake: LakeSql) -> str:
     """A customer with some orders, addresses and tags, but not too many to read."""
     columns = [name for name in lake.query(f"SELECT * FROM gold.{_DOCUMENT}").columns if name[0] != "_"]
     rows = lake.query(
-        f"SELECT to_json(struct({', '.join(quote(name) for name in columns)})) FROM gold.{_DOCUMENT} "
+        f"SELECT to_json(struct({', '.join(quote(name) for name in columns)}), "
+        "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", 'ignoreNullFields', 'false')) "
+        f"FROM gold.{_DOCUMENT} "
         "ORDER BY abs(size(orders) - 2) + abs(size(tags) - 2) + abs(size(addresses) - 2), id DESC LIMIT 1"
     ).collect()
     return str(rows[0][0]) if rows else "{}"
