@@ -17,6 +17,7 @@ from bronze.shapes import Column, PgType, Relation
 from bronze.sink import DeltaSink
 from pipelines.check import run_check
 from pipelines.settings import Pipeline, load_pipeline
+from silver.settings import SilverSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,11 +138,15 @@ def test_offline_documents_are_checked_against_the_shapes_in_the_lake(tmp_path: 
     assert any("email" in finding.message for finding in found)
 
 
-def test_settings_that_name_no_table_or_column_are_told_with_the_nearest_name(
-    tmp_path: Path, shop: str
-) -> None:
-    more = "silver: {types: {public.orders.totl: 'decimal(38,9)'}, history: [public.order]}\n"
-    found = run_check(pipeline(tmp_path, shop, more=more))
+def silver(pipeline: Pipeline, **values: object) -> Pipeline:
+    """The pipeline with another section `silver`; also with settings that a pipeline file may not have yet."""
+    return pipeline.model_copy(update={"silver": SilverSettings.model_validate(values)})
+
+
+def test_settings_that_name_no_table_or_column_are_told_the_nearest_name(tmp_path: Path, shop: str) -> None:
+    here = pipeline(tmp_path, shop)
+    types, history = {"public.orders.totl": "decimal(38,9)"}, ["public.order"]
+    found = run_check(silver(here, types=types, history=history))
     assert codes(found) == []
     assert "public.orders.total?" in str(one(found, "type-override-unused").remedy)
     assert "public.orders?" in str(one(found, "history-unused").remedy)
@@ -155,11 +160,10 @@ def test_a_type_override_that_cannot_be_is_an_error(tmp_path: Path, shop: str) -
 
 def test_names_that_silver_settings_make_clash_are_errors(tmp_path: Path, shop: str) -> None:
     run(shop, "CREATE TABLE orders__history (id int PRIMARY KEY, _deleted boolean)")
-    more = "silver: {deletes: soft, history: [public.orders]}\n"
-    assert sorted(codes(run_check(pipeline(tmp_path, shop, more=more)))) == [
-        "column-name-reserved", "silver-name-clash",
-    ]  # fmt: skip
-    assert codes(run_check(pipeline(tmp_path, shop))) == []
+    here = pipeline(tmp_path, shop)
+    found = run_check(silver(here, deletes="soft", history=["public.orders"]))
+    assert sorted(codes(found)) == ["column-name-reserved", "silver-name-clash"]
+    assert codes(run_check(here)) == []
 
 
 def test_a_lake_of_another_pipeline_cluster_or_database_is_an_error(
