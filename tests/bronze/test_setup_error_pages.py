@@ -8,7 +8,7 @@ from typing import TypeGuard
 
 import pytest
 
-from bronze import source_errors
+from bronze import source_rules
 from bronze.errors import TransientError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -16,8 +16,8 @@ PAGES = sorted(path for path in (ROOT / "docs" / "errors").glob("*.md") if path.
 MODULES = ("server", "conninfo", "slots", "publication", "keys", "table_problems")
 
 
-def rules() -> list[source_errors._Rule]:
-    return [value for value in vars(source_errors).values() if isinstance(value, source_errors._Rule)]
+def rules() -> list[source_rules.Rule]:
+    return [value for value in vars(source_rules).values() if isinstance(value, source_rules.Rule)]
 
 
 def literal_codes(module: str) -> set[str]:

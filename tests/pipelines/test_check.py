@@ -139,7 +139,7 @@ def test_offline_documents_are_checked_against_the_shapes_in_the_lake(tmp_path: 
 
 
 def silver(pipeline: Pipeline, **values: object) -> Pipeline:
-    """The pipeline with another section `silver`; also with settings that a pipeline file may not have yet."""
+    """The pipeline with another section `silver`, also with settings that its file may not have yet."""
     return pipeline.model_copy(update={"silver": SilverSettings.model_validate(values)})
 
 

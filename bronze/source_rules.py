@@ -1,0 +1,227 @@
+"""What can go wrong between us and the source: class, code, words and remedy of each kind of failure.
+
+Data alone; `bronze.source_errors` chooses. The templates may name ``said`` (the other side's words),
+``user``, ``database``, ``slot``, ``publication``, ``user_quoted``, ``database_quoted`` (identifiers as SQL)
+and ``slot_literal``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of failure.
+
+    Attributes:
+        error: whether it heals by itself, needs a person, or a corrected file.
+        message: template; `{said}` is the other side's own words.
+        remedy: template; braces of its own are doubled.
+    """
+
+    error: type[SmeltError]
+    code: str
+    message: str
+    remedy: str
+
+
+UNREACHABLE: Final = Rule(
+    TransientError,
+    "server-unreachable",
+    "the server cannot be reached: {said}",
+    "check host and port, that PostgreSQL runs and listens there (listen_addresses), and the firewall",
+)
+HOST_UNKNOWN: Final = Rule(
+    TransientError,
+    "host-unknown",
+    "the host name cannot be resolved: {said}",
+    "check the host in the source section (spelling, DNS, VPN)",
+)
+PASSWORD_REJECTED: Final = Rule(
+    ConfigurationError,
+    "password-rejected",
+    "PostgreSQL rejected the password of role {user}",
+    "check user and password of the source section (${{ENV}} variables, PGPASSWORD, ~/.pgpass); "
+    "to set a new one, as an administrator: \\password {user_quoted}",
+)
+PASSWORD_MISSING: Final = Rule(
+    ConfigurationError,
+    "password-missing",
+    "PostgreSQL asks for a password of role {user}, and none was given",
+    "give it by PGPASSWORD, ~/.pgpass, or `password: ${{SMELT_PASSWORD}}` in the source section",
+)
+ROLE_UNKNOWN: Final = Rule(
+    ConfigurationError,
+    "role-unknown",
+    "role {user} cannot log in: {said}",
+    "check the user of the source section, or, as an administrator: "
+    "CREATE ROLE {user_quoted} LOGIN REPLICATION PASSWORD '…'; "
+    "(an existing role: ALTER ROLE {user_quoted} LOGIN;)",
+)
+DATABASE_UNKNOWN: Final = Rule(
+    ConfigurationError,
+    "database-unknown",
+    "database {database} does not exist on that server",
+    "check the database in the source section; `psql -l` lists those there are",
+)
+CONNECT_DENIED: Final = Rule(
+    DefiniteError,
+    "connect-denied",
+    "role {user} may not connect to database {database}",
+    "as an administrator: GRANT CONNECT ON DATABASE {database_quoted} TO {user_quoted};",
+)
+HBA: Final = Rule(
+    DefiniteError,
+    "pg-hba-rejected",
+    "the server's pg_hba.conf admits no such connection: {said}",
+    "add a line such as `hostssl {database} {user} <client address>/32 scram-sha-256` to pg_hba.conf and "
+    "SELECT pg_reload_conf(); where only hostssl lines match, set sslmode: require",
+)
+SSL: Final = Rule(
+    ConfigurationError,
+    "ssl-failed",
+    "no encrypted connection could be agreed on: {said}",
+    "set sslmode (and sslrootcert) of the source section to what the server offers; "
+    "SHOW ssl; tells whether it offers any",
+)
+TOO_MANY: Final = Rule(
+    TransientError,
+    "too-many-connections",
+    "the server has no free connection: {said}",
+    "raise max_connections, or close idle sessions (SELECT * FROM pg_stat_activity)",
+)
+STARTING: Final = Rule(
+    TransientError,
+    "server-starting",
+    "the server is not accepting connections now: {said}",
+    "nothing to do if it is being restarted; otherwise read the server's log",
+)
+LOST: Final = Rule(
+    TransientError,
+    "connection-lost",
+    "the connection to the server was lost: {said}",
+    "nothing to do if the server or the network was restarted; otherwise read the server's log",
+)
+REPLICATION_DENIED: Final = Rule(
+    DefiniteError,
+    "replication-privilege",
+    "role {user} may not replicate: {said}",
+    "as an administrator: ALTER ROLE {user_quoted} REPLICATION; "
+    "(Amazon RDS and Aurora: GRANT rds_replication TO {user_quoted};)",
+)
+ROW_SECURITY: Final = Rule(
+    DefiniteError,
+    "row-level-security",
+    "row-level security would hide rows from role {user}: {said}",
+    "ALTER ROLE {user_quoted} BYPASSRLS; (as a superuser), or take the table off the pattern with `exclude`",
+)
+PERMISSION: Final = Rule(
+    DefiniteError,
+    "permission-denied",
+    "role {user} lacks a privilege: {said}",
+    "`smelt check` lists every missing privilege with the GRANT that gives it",
+)
+WAL_LEVEL: Final = Rule(
+    DefiniteError,
+    "wal-level",
+    "the server does not write enough to its log for logical replication: {said}",
+    "ALTER SYSTEM SET wal_level = logical; then restart PostgreSQL "
+    "(managed services: rds.logical_replication = 1, cloudsql.logical_decoding = on)",
+)
+SLOTS_EXHAUSTED: Final = Rule(
+    DefiniteError,
+    "slots-exhausted",
+    "the server has no room for another replication slot or walsender: {said}",
+    "drop slots nobody uses (SELECT slot_name, active FROM pg_replication_slots; "
+    "SELECT pg_drop_replication_slot('…');), or ALTER SYSTEM SET max_replication_slots = <more>; "
+    "ALTER SYSTEM SET max_wal_senders = <more>; and restart PostgreSQL",
+)
+SLOT_IN_USE: Final = Rule(
+    DefiniteError,
+    "slot-in-use",
+    "replication slot {slot} is in use by another session: {said}",
+    "end the other reader of this slot; who it is: SELECT a.pid, a.application_name, a.client_addr "
+    "FROM pg_replication_slots s JOIN pg_stat_activity a ON a.pid = s.active_pid "
+    "WHERE s.slot_name = {slot_literal};",
+)
+SLOT_MISSING: Final = Rule(
+    DefiniteError,
+    "slot-missing",
+    "replication slot {slot} does not exist",
+    "SELECT pg_create_logical_replication_slot({slot_literal}, 'pgoutput'); a pipeline that has run before "
+    "starts anew with another lake.path, because the changes in between are gone",
+)
+SLOT_LOST: Final = Rule(
+    DefiniteError,
+    "slot-lost",
+    "replication slot {slot} can no longer be read: {said}",
+    "raise max_slot_wal_keep_size, SELECT pg_drop_replication_slot({slot_literal}); "
+    "move the lake away (or give another lake.path) and start again, so that every table is copied anew",
+)
+PUBLICATION_MISSING: Final = Rule(
+    DefiniteError,
+    "publication-missing",
+    "publication {publication} does not exist (or did not yet at this point of the log)",
+    "`smelt check` prints the CREATE PUBLICATION; if it was dropped and made again, drop the slot too, "
+    "and start anew with another lake.path",
+)
+OPTION_UNKNOWN: Final = Rule(
+    ConfigurationError,
+    "connection-option-unknown",
+    "the server does not know a setting given with the connection: {said}",
+    "check `options` of the DSN and PGOPTIONS; a pooler that refuses them must be passed by",
+)
+SERVICE_UNKNOWN: Final = Rule(
+    ConfigurationError,
+    "service-unknown",
+    "the libpq service cannot be used: {said}",
+    "check `service` of the source section against ~/.pg_service.conf (or PGSERVICEFILE)",
+)
+LOCKED: Final = Rule(
+    TransientError,
+    "lock-not-available",
+    "a lock was not to be had in time: {said}",
+    "find the holder: SELECT pid, state, query FROM pg_stat_activity "
+    "WHERE xact_start IS NOT NULL AND cardinality(pg_blocking_pids(pid)) = 0;",
+)
+CANCELLED: Final = Rule(
+    TransientError,
+    "statement-cancelled",
+    "the server cancelled a statement: {said}",
+    "nothing to do if somebody cancelled it; otherwise look for a timeout set by a pooler or a watchdog",
+)
+CONFLICT: Final = Rule(
+    TransientError,
+    "concurrent-change",
+    "somebody changed the same thing at the same moment: {said}",
+    "nothing to do; it is tried again",
+)
+RESOURCES: Final = Rule(
+    TransientError,
+    "server-resources",
+    "the server is short of something or failed at its disk: {said}",
+    "read the server's log; check disk space and memory of its machine",
+)
+READ_ONLY: Final = Rule(
+    DefiniteError,
+    "server-read-only",
+    "the server only reads: {said}",
+    "give the primary, not a standby, as the source; on a primary, "
+    "ALTER ROLE {user_quoted} RESET default_transaction_read_only;",
+)
+REFUSED_SESSION: Final = Rule(
+    ConfigurationError,
+    "connection-refused",
+    "the server answers, but refuses this connection: {said}",
+    "check user, password, database and sslmode of the source section, and the server's pg_hba.conf and log",
+)
+UNKNOWN: Final = Rule(
+    DefiniteError,
+    "server-error",
+    "PostgreSQL reported an error: {said}",
+    "read the server's log; if this stays, report it with the SQLSTATE above",
+)
