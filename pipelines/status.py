@@ -142,9 +142,10 @@ def read_status(pipeline: Pipeline) -> Status:
 
 def _ask_server(pipeline: Pipeline) -> _Server:
     source = pipeline.source
-    with connect(
-        source, application_name="deltasmelt status", connect_timeout=_CONNECT_SECONDS
-    ) as connection, translated(source):
+    with (
+        connect(source, application_name="deltasmelt status", connect_timeout=_CONNECT_SECONDS) as connection,
+        translated(source),
+    ):
         head, begun = _head(connection), time.monotonic()
         slot = read_slot(connection, source.slot)
         row = connection.execute(
@@ -184,11 +185,19 @@ def _ladder(
     with_gold: bool,
 ) -> tuple[Rung, ...]:
     frontier = None if position is None else position.frontier
-    head = server.head if server is not None else frontier
+    head = server.head if server is not None else None if frontier is None else Lsn(frontier + 1)
     connected = server is not None and server.received is not None
 
-    def rung(name: str, lsn: Lsn | None, seconds: float | None = None, commits: int | None = None) -> Rung:
-        behind = None if lsn is None or head is None else max(0, head - lsn)
+    def rung(
+        name: str,
+        lsn: Lsn | None,
+        seconds: float | None = None,
+        commits: int | None = None,
+        *,
+        inclusive: bool = False,
+    ) -> Rung:
+        # A layer holds its LSN; the server's positions are the ends of what was reached.
+        behind = None if lsn is None or head is None else max(0, head - lsn - int(inclusive))
         return Rung(name, lsn, behind, 0.0 if behind == 0 else seconds, 0 if behind == 0 else commits)
 
     if server is not None and connected:
@@ -207,11 +216,11 @@ def _ladder(
             rung("slot confirmed", None if slot is None else slot.confirmed_flush, bronze_seconds),
             rung("received", server.received, 0.0 if connected else None),
         ]
-    rungs.append(rung("bronze", frontier, bronze_seconds))
+    rungs.append(rung("bronze", frontier, bronze_seconds, inclusive=True))
     for (name, cut), (commits, oldest) in zip(layers, pending, strict=True):
         age = bronze_seconds if oldest is None else (datetime.now(UTC) - oldest).total_seconds()
         age = None if cut is None else age
-        rungs.append(rung(name, None if cut is None else cut.commit_lsn, age, commits))
+        rungs.append(rung(name, None if cut is None else cut.commit_lsn, age, commits, inclusive=True))
     return tuple(rungs)
 
 

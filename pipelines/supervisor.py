@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from gold.documents import Document
     from pyspark.sql import SparkSession
 
     from bronze.control import Cut, Run
     from bronze.lake import Layer
     from bronze.lsn import Lsn
+    from gold.documents import Document
     from pipelines.settings import Pipeline
 
 _CYCLE_SECONDS: Final = 3.0
@@ -172,8 +172,10 @@ class Supervisor:
             self.reader.stop()
         if self._worker is not None:
             self._worker.join(_CYCLE_SECONDS)
-        if self.spark is not None and self._own_session:
-            self.spark.stop()
-        if self._worker is not None:
-            self._worker.join(_WORKER_SECONDS)
+        # A Spark that is still starting is not waited for: its JVM ends with our end of its standard input.
+        if self.spark is not None:
+            if self._own_session:
+                self.spark.stop()
+            if self._worker is not None:
+                self._worker.join(_WORKER_SECONDS)
         self._held.close()

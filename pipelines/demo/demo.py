@@ -23,6 +23,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from bronze.errors import ConfigurationError
+from bronze.lake import Lake
 from bronze.lsn import Lsn
 from bronze.position import read_position
 from pipelines.conf_files import conf_folder
@@ -59,8 +60,9 @@ def run_demo(output: Output, *, folder: Path, seconds: float, rate: float, dsn: 
     """
     folder = folder.expanduser().absolute()
     begun = time.monotonic()
-    with terminable(), _shop(output, dsn) as shop:
-        pipeline = _prepare(folder, shop, output)
+    empty_folder(folder, output)
+    with terminable(), shop_database(output, dsn) as shop:
+        pipeline = _write_files(folder, shop)
         summary = _carry(pipeline, shop, output, seconds=seconds, rate=rate)
     print_summary(summary, pipeline, output, seconds=time.monotonic() - begun)
     if not summary.equal:
@@ -68,8 +70,12 @@ def run_demo(output: Output, *, folder: Path, seconds: float, rate: float, dsn: 
 
 
 @contextmanager
-def _shop(output: Output, dsn: str | None) -> Iterator[str]:
-    """The shop's database, seeded; gone afterwards. Yields its DSN."""
+def shop_database(output: Output, dsn: str | None) -> Iterator[str]:
+    """The shop's database, seeded; gone afterwards. Yields its DSN.
+
+    Raises:
+        ConfigurationError: the given server cannot be used.
+    """
     if dsn is None:
         output.say("starting an embedded PostgreSQL 16 …")
         with EmbeddedServer() as server:
@@ -117,8 +123,8 @@ def _drop(dsn: str, database: str) -> None:
         connection.execute(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)'.encode())
 
 
-def _prepare(folder: Path, dsn: str, output: Output) -> Pipeline:
-    """Empty the demo's folder and write the pipeline file, documents and expectations into it.
+def empty_folder(folder: Path, output: Output) -> None:
+    """Make the demo's folder, or empty it if an earlier demo made it.
 
     Raises:
         ConfigurationError: the folder holds something that no demo of ours made.
@@ -132,13 +138,15 @@ def _prepare(folder: Path, dsn: str, output: Output) -> Pipeline:
                 where=str(folder),
                 remedy="give another one with --folder",
             )
-        with lake_lock(
-            load_pipeline(folder / "pipeline.yml").lake_address(), ("bronze",), command="smelt demo"
-        ):
+        with lake_lock(Lake(path=str(folder / "lake")), ("bronze",), command="smelt demo"):
             output.say(f"starting anew: what an earlier demo left in {folder} is removed")
             shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _MARKER).touch()
+
+
+def _write_files(folder: Path, dsn: str) -> Pipeline:
+    """Write the pipeline file, documents and expectations into the demo's folder."""
     source = conf_folder() / "demo"
     for name in ("documents", "expectations"):
         if (source / name).is_dir():
@@ -257,7 +265,7 @@ class _Observer:
         copied = sum(state["rows"] for state in event["snapshots"].values())
         self._view.bronze.meter.set(event["changes"] + copied)
         if event["durable"]:
-            self._view.bronze.lsn = Lsn(event["durable"])
+            self._view.bronze.lsn = Lsn(event["durable"] - 1)
 
 
 def _look(view: LiveView, run: Supervisor, shop: _Shop) -> None:

@@ -89,14 +89,18 @@ class HeadHistory:
         return self._lsns[-1] if self._lsns else None
 
     def behind(self, lsn: Lsn | None) -> tuple[int | None, float | None]:
-        """Bytes and seconds that something at `lsn` is behind; None where it has no place yet."""
+        """Bytes and seconds that a layer is behind that holds everything up to and with `lsn`.
+
+        None where it has no place yet.
+        """
         if lsn is None or not self._lsns:
             return None, None
-        if lsn >= self._lsns[-1]:
-            return 0, 0.0
+        held = int(lsn) + 1
         # The first head that it does not hold: what was written until then is missing since then.
-        index = min(bisect_left(self._lsns, int(lsn) + 2), len(self._lsns) - 1)
-        return self._lsns[-1] - int(lsn), time.monotonic() - self._times[index]
+        index = bisect_left(self._lsns, held + 1)
+        if index == len(self._lsns):
+            return 0, 0.0
+        return self._lsns[-1] - held, time.monotonic() - self._times[index]
 
 
 class LiveView:

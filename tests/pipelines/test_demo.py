@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from bronze.errors import ConfigurationError, DefiniteError
+from bronze.lake import Lake
+from bronze.lsn import Lsn
+from pipelines.demo.demo import empty_folder, shop_database
+from pipelines.demo.live import HeadHistory
+from pipelines.lock import lake_lock
+from pipelines.output import Output
+from tests.pipelines.processes import Command, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_folder_that_no_demo_made_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(ConfigurationError, match="was not made by a demo"):
+        empty_folder(tmp_path, Output())
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_second_demo_in_the_same_folder_starts_anew_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "demo-lake"
+    empty_folder(folder, Output())
+    (folder / "quality.html").write_text("old")
+    empty_folder(folder, Output())
+    assert [path.name for path in folder.iterdir()] == [".smelt-demo"]
+    assert "starting anew" in capsys.readouterr().err
+
+
+def test_a_demo_that_runs_in_the_folder_is_not_swept_away(tmp_path: Path) -> None:
+    empty_folder(tmp_path, Output())
+    with (
+        lake_lock(Lake(path=str(tmp_path / "lake")), ("bronze", "silver", "gold"), command="smelt demo"),
+        pytest.raises(DefiniteError, match="runs already"),
+    ):
+        empty_folder(tmp_path, Output())
+
+
+@pytest.mark.postgres
+def test_on_a_given_server_the_demo_makes_a_database_of_its_own_and_drops_it_with_its_slot(
+    server_dsn: str,
+) -> None:
+    databases = "SELECT array_agg(datname ORDER BY datname) FROM pg_database"
+    with psycopg.connect(server_dsn, autocommit=True) as connection:
+        before = connection.execute(databases).fetchone()
+        with shop_database(Output(), server_dsn) as shop, psycopg.connect(shop, autocommit=True) as inside:
+            assert inside.execute("SELECT count(*) FROM customers").fetchone() == (2000,)
+            inside.execute("SELECT pg_create_logical_replication_slot(current_database(), 'pgoutput')")
+            name = inside.info.dbname
+        assert connection.execute(databases).fetchone() == before
+        left = connection.execute(
+            "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", [name]
+        ).fetchone()
+    assert left is None
+
+
+def test_a_server_that_cannot_be_used_is_told_without_the_password() -> None:
+    with (
+        pytest.raises(ConfigurationError) as raised,
+        shop_database(Output(), "postgresql://me:geheim@127.0.0.1:1/postgres"),
+    ):
+        pass
+    assert raised.value.where == "--dsn"
+    assert "geheim" not in str(raised.value)
+
+
+def test_ctrl_c_in_the_middle_of_the_demo_leaves_neither_server_nor_process_behind(tmp_path: Path) -> None:
+    with Command("demo", "--folder", tmp_path / "lake", folder=tmp_path) as demo:
+        until(lambda: "bronze" in demo.text() or demo.process.poll() is not None)
+        assert demo.process.poll() is None, demo.text()
+        assert demo.family("postgres")
+        assert demo.family("pipelines.reader_process")
+        demo.process.send_signal(signal.SIGINT)
+        assert demo.wait(90) == 130
+        until(lambda: not demo.family(), 20)
+    assert "Traceback" not in demo.text()
+
+
+def test_lag_in_seconds_is_the_age_of_the_first_log_that_a_layer_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("pipelines.demo.live.time.monotonic", lambda: now)
+    heads = HeadHistory()
+    for moment, head in ((100.0, 1000), (101.0, 2000), (102.0, 3000)):
+        now = moment
+        heads.note(Lsn(head))
+    now = 105.0
+    assert heads.behind(None) == (None, None)
+    assert heads.behind(Lsn(3000)) == (0, 0.0)
+    assert heads.behind(Lsn(2999)) == (0, 0.0)
+    assert heads.behind(Lsn(1999)) == (1000, 3.0)
+    assert heads.behind(Lsn(500)) == (2499, 5.0)
