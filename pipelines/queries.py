@@ -9,7 +9,7 @@ from bronze.control_tables import ControlTables
 from bronze.errors import ConfigurationError, DefiniteError
 from bronze.relations import read_relations
 from gold.yaml_source import suggestion
-from pipelines.failures import Failure
+from pipelines.failures import Failure, Terminated
 from pipelines.logs import log_folder, spark_log
 from pipelines.run import load_documents_of, terminable
 from pipelines.session import active_session, spark_session
@@ -27,16 +27,28 @@ if TYPE_CHECKING:
 
 @contextmanager
 def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
-    """A session for one command; stopped afterwards unless somebody else had started it."""
+    """A session for one command; stopped afterwards unless somebody else had started it.
+
+    Interrupted, the session is left as it is: the connection to the JVM is in the middle of a call and
+    would not answer. The JVM ends with this process, whose end of its standard input it watches.
+    """
     given = active_session()
     log = spark_log(pipeline.pipeline)
     with terminable():
         spark = given or spark_session(pipeline.spark, log=log, announce=output.say)
         try:
             yield spark
-        finally:
-            if given is None:
-                spark.stop()
+        except (KeyboardInterrupt, Terminated):
+            raise
+        except BaseException:
+            _stop(spark, given)
+            raise
+        _stop(spark, given)
+
+
+def _stop(spark: SparkSession, given: SparkSession | None) -> None:
+    if given is None:
+        spark.stop()
 
 
 def run_sql(

@@ -153,7 +153,7 @@ def reader_text(event: dict[str, Any]) -> str:
         return f"snapshot: {rows:,} rows, {', '.join(sorted(copying))} to go" if rows else ""
     if event["phase"] == "waiting":
         return f"waits: {event['said']}"
-    return f"{event['changes']:,} changes up to {Lsn(event['durable'])}" if event["changes"] else ""
+    return f"{event['changes']:,} changes so far" if event["changes"] else ""
 
 
 @contextmanager

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -179,7 +181,15 @@ def _launch(conf: SparkConf, log: Path) -> SparkContext:
                 where=str(log),
                 remedy="read the log named above; often spark.driver.memory is more than the machine has",
             ) from None
-    return SparkContext(conf=conf, gateway=gateway)
+    # Spark sets a handler of SIGINT that calls into the JVM in the middle of whatever call is under way,
+    # which
+    # then never answers. Ctrl-C stays what it was: an exception in the main thread.
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT)
+    context = SparkContext(conf=conf, gateway=gateway)
+    if main and before is not None:
+        signal.signal(signal.SIGINT, before)
+    return context
 
 
 def _log_settings() -> Path:

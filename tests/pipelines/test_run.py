@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -221,6 +222,19 @@ def test_preview_builds_one_document_now(shop: Shop, spark: SparkSession) -> Non
     }  # fmt: skip
     with pytest.raises(DefiniteError, match="no customer with the key 50"):
         preview_document(spark, shop.pipeline, "customer", ["50"])
+
+
+@pytest.mark.postgres
+@pytest.mark.spark
+def test_ctrl_c_ends_a_statement_that_would_run_for_days(shop: Shop) -> None:
+    endless = "SELECT sum(a.id * b.id) FROM range(10000000) a CROSS JOIN range(10000000) b"
+    with Command("sql", shop.file, endless, folder=shop.folder) as sql:
+        until(lambda: sql.family("java"))
+        time.sleep(12)
+        sql.process.send_signal(signal.SIGINT)
+        assert sql.wait(30) == 130
+        until(lambda: not sql.family(), 30)
+    assert "Traceback" not in sql.text()
 
 
 @pytest.mark.postgres
