@@ -150,6 +150,10 @@ class Silver:
         self._control.record_cut(cut)
         return cut
 
+    def close(self) -> None:
+        """Wait for what runs and end the threads."""
+        self._pool.shutdown(wait=True)
+
     def _open_bronze(self) -> DeltaTable | None:
         """`bronze.changes` at its newest version; its log is read on from where it was read before."""
         if self._bronze is None:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
 
 _PREFIX: Final = "deltasmelt:"
-_MARKER: Final = re.compile(r"deltasmelt:([a-z-]+):(.{0,300})", re.DOTALL)
+_SUFFIX: Final = ":deltasmelt"
+_MARKER: Final = re.compile(rf"{_PREFIX}([a-z-]+):(.*?){_SUFFIX}", re.DOTALL)
+_DETAIL_LENGTH: Final = 300
 _RETAKE: Final = "take the table again: smelt snapshot FILE {table}"
 
 _MEANINGS: Final = {
@@ -57,7 +59,8 @@ def marker(code: str, *details: str) -> str:
     """SQL that stops the statement with this code; `details` are SQL of strings."""
     if code not in _MEANINGS:
         raise ValueError(code)
-    parts = ", ".join([literal(f"{_PREFIX}{code}:"), *(f"coalesce({detail}, 'NULL')" for detail in details)])
+    known = (f"coalesce({detail}, 'NULL')" for detail in details)
+    parts = ", ".join([literal(f"{_PREFIX}{code}:"), *known, literal(_SUFFIX)])
     return f"raise_error(concat({parts}))"
 
 
@@ -66,7 +69,7 @@ def table_error(table: TableName, message: str) -> TableError | None:
     found = _MARKER.search(message)
     if found is None:
         return None
-    code, detail = found[1], found[2].splitlines()[0].rstrip("]").strip()
+    code, detail = found[1], found[2][:_DETAIL_LENGTH]
     meaning, remedy = _MEANINGS[code]
     return TableError(
         table, meaning.format(detail=detail, table=table), code=code, remedy=remedy.format(table=table)

@@ -18,7 +18,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from bronze import delta
 from bronze.identifiers import TableName
-from bronze.lsn import ZERO, Lsn
+from bronze.lsn import Lsn
 from bronze.relations import append_relations
 from bronze.shapes import Column, PgType, Relation
 from bronze.tables import (
@@ -96,8 +96,8 @@ class BronzeWriter:
         made = [
             {
                 "commit_lsn": lsn, "seq": seq, "lsn": lsn, "xid": lsn, "commit_ts": time_of(lsn),
-                "columns": None, "new": None, "old": None, "old_is_key": None, "unchanged": None, "end_of_tx": False,
-                "ingested_at": START, **row,
+                "columns": None, "new": None, "old": None, "old_is_key": None, "unchanged": None,
+                "end_of_tx": False, "ingested_at": START, **row,
             }
             for seq, row in enumerate(rows)
         ]  # fmt: skip
@@ -186,6 +186,16 @@ class RandomTable:
         """Part of the current transaction."""
         self.changes.append(change(self.shape, "truncate"))
         self.rows = {space: [] for space in range(self.spaces)}
+
+    def retake(self, lsn: int) -> None:
+        """The table is taken again: every row then stands at the snapshot's LSN."""
+        for rows in self.rows.values():
+            for row in rows:
+                row.lsn = lsn
+
+    def tuples(self) -> list[list[str | None]]:
+        """All rows, as a snapshot has them."""
+        return [self._tuple(row.values) for rows in self.rows.values() for row in rows]
 
     def _statement(self, space: int) -> None:
         rows = self.rows[space]
@@ -319,12 +329,10 @@ class RandomTable:
             for row in rows:
                 values = row.values
                 lost = values["price"] == "NaN"
-                found.append(
-                    (
-                        int(values["space"] or 0), int(values["id"] or 0), int(values["code"] or 0), values["note"], values["big"],
-                        values["huge"], None if lost else values["price"], "NaN" if lost else None, row.lsn,
-                    )
-                )  # fmt: skip
+                place = (int(values["space"] or 0), int(values["id"] or 0), int(values["code"] or 0))
+                texts = (values["note"], values["big"], values["huge"])
+                price = (None, "NaN") if lost else (values["price"], None)
+                found.append((*place, *texts, *price, row.lsn))
         return sorted(found, key=repr)
 
 
@@ -348,6 +356,3 @@ def random_tables(seed: int, spaces: int) -> list[RandomTable]:
             unique="code",
         ),
     ]
-
-
-__all__ = ["ZERO", "BronzeWriter", "RandomTable", "change", "random_tables", "relation"]

@@ -1,0 +1,82 @@
+"""Cycles that end at a named point: inside a test by an exception, or as a process that kills itself.
+
+Points are calls that a cycle makes: statements by their first word, the record of runs and of the cut. The
+product knows nothing of this; the calls are wrapped here. A process: ``python -m tests.silver.killed LAKE POINT``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from pyspark.sql import SparkSession
+
+from bronze.control_tables import ControlTables
+from bronze.lake import Lake
+from pipelines.session import spark_session
+from silver.cycle import Silver
+from silver.settings import SilverSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class EndedError(BaseException):
+    """Nothing may catch this, as nothing catches a kill."""
+
+
+def end() -> None:
+    raise EndedError
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextmanager
+def ending(point: str, stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` at a point: ``before MERGE 2``, ``during INSERT 1``, ``after CUT 1``."""
+    when, kind, number = point.split()
+    seen = 0
+    lock = threading.Lock()
+
+    def wrapped(original: Any, *, always: bool) -> Any:
+        def call(self: Any, *args: Any, **named: Any) -> Any:
+            nonlocal seen
+            with lock:
+                hit = always or args[0].lstrip().startswith(kind)
+                seen += hit
+                hit = hit and seen == int(number)
+            if hit and when == "before":
+                stop()
+            if hit and when == "during":
+                threading.Timer(0.5, stop).start()
+            result = original(self, *args, **named)
+            if hit and when == "after":
+                stop()
+            return result
+
+        return call
+
+    owner, name = {"CUT": (ControlTables, "record_cut"), "RUNS": (ControlTables, "record_runs")}.get(
+        kind, (SparkSession, "sql")
+    )
+    with patch.object(owner, name, wrapped(getattr(owner, name), always=kind in ("CUT", "RUNS"))):
+        yield
+
+
+def main(path: str, point: str) -> None:
+    spark = spark_session({"spark.driver.memory": "2g", "spark.master": "local[2]"})
+    lake = Lake(path=path)
+    with ending(point, kill):
+        Silver(spark, lake, SilverSettings(), ControlTables(lake)).cycle()
+    sys.exit("the point was not reached")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

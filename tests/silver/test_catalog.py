@@ -1,0 +1,65 @@
+"""Relations to silver tables, without Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from bronze.errors import ConfigurationError
+from bronze.identifiers import TableName
+from bronze.shapes import PgType
+from silver.catalog import silver_catalog, silver_table
+from silver.settings import SilverSettings
+from tests.silver.histories import INT, NUMERIC, TEXT, relation
+
+PLAIN = SilverSettings()
+
+
+def test_columns_have_spark_types_and_our_own_are_not_among_them() -> None:
+    tags = PgType("array", "_text", element=TEXT)
+    shape = relation("sales.orders", [("id", INT), ("total", NUMERIC), ("tags", tags)], ["id"], relation_id=1)
+    table = silver_table(shape, PLAIN)
+    assert table.name == "sales__orders"
+    assert [(column.name, column.spark_type) for column in table.columns] == [
+        ("id", "INT"),
+        ("total", "DECIMAL(10,2)"),
+        ("tags", "ARRAY<STRING>"),
+    ]
+
+
+def test_the_newest_version_of_a_shape_counts() -> None:
+    old = relation("t", [("id", INT)], ["id"], relation_id=1)
+    new = relation("t", [("id", INT), ("note", TEXT)], ["id"], relation_id=1, from_lsn=50)
+    catalog = silver_catalog([new, old], PLAIN)
+    assert [column.name for column in catalog[TableName("public", "t")].columns] == ["id", "note"]
+
+
+def test_a_renamed_table_counts_under_its_new_name_alone() -> None:
+    old = relation("before", [("id", INT)], ["id"], relation_id=1)
+    new = relation("after", [("id", INT)], ["id"], relation_id=1, from_lsn=50)
+    assert list(silver_catalog([old, new], PLAIN)) == [TableName("public", "after")]
+
+
+def test_of_a_table_dropped_and_made_again_the_newer_relation_counts() -> None:
+    dropped = relation("t", [("id", INT)], ["id"], relation_id=9)
+    made = relation("t", [("id", TEXT)], ["id"], relation_id=7, from_lsn=80)
+    assert silver_catalog([made, dropped], PLAIN)[TableName("public", "t")].relation.relation_id == 7
+
+
+def test_an_override_replaces_the_mapped_type() -> None:
+    settings = SilverSettings(types={"public.t.total": "decimal(38,9)"})
+    shape = relation("t", [("id", INT), ("total", PgType("base", "numeric"))], ["id"], relation_id=1)
+    assert silver_table(shape, settings).column("total").spark_type == "DECIMAL(38,9)"
+
+
+def test_an_impossible_override_is_refused() -> None:
+    settings = SilverSettings(types={"public.t.id": "geometry"})
+    with pytest.raises(ConfigurationError):
+        silver_table(relation("t", [("id", INT)], ["id"], relation_id=1), settings)
+
+
+def test_the_catalog_needs_no_spark() -> None:
+    program = "import silver.catalog, silver.settings, sys; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,0 +1,142 @@
+"""Steps between shapes, checked on a model of a table that applies them one by one."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+
+from bronze.errors import TableError
+from bronze.shapes import PgType
+from silver.catalog import SilverTable, silver_table
+from silver.ddl import Field, create, fields_of, kept, steps, widens
+from silver.settings import SilverSettings
+from tests.silver.histories import INT, TEXT, relation
+
+KEEP, DROP = SilverSettings(), SilverSettings(on_drop_column="drop")
+BIGINT = PgType("base", "int8")
+
+
+def table(*columns: tuple[str, PgType, int]) -> SilverTable:
+    shape = relation(
+        "t", [(name, type_) for name, type_, _ in columns], [columns[0][0]], relation_id=1,
+        attnums=[attnum for _, _, attnum in columns],
+    )  # fmt: skip
+    return silver_table(shape, KEEP)
+
+
+def fields(shape: SilverTable) -> list[Field]:
+    return [Field(column.name, column.attnum, column.spark_type) for column in shape.columns]
+
+
+def apply(statement: str, actual: list[Field]) -> list[Field]:
+    """What Delta would do; a name that is taken, or is not there, is an error."""
+    by_name = {field.name.lower(): field for field in actual}
+    if found := re.search(r"RENAME COLUMN `(.+)` TO `(.+)`$", statement):
+        field = by_name.pop(found[1].lower())
+        assert found[2].lower() not in by_name, statement
+        return [Field(found[2], one.attnum, one.ddl) if one == field else one for one in actual]
+    if found := re.search(r"DROP COLUMN `(.+)`$", statement):
+        return [one for one in actual if one != by_name[found[1].lower()]]
+    if found := re.search(r"ALTER COLUMN `(.+)` TYPE (.+)$", statement):
+        field = by_name[found[1].lower()]
+        assert widens(field.ddl, found[2])
+        return [Field(one.name, one.attnum, found[2]) if one == field else one for one in actual]
+    found = re.search(
+        r"ADD COLUMNS \(`(.+)` (\S+) COMMENT 'attribute (\d+)' (FIRST|AFTER `(.+)`)\)$", statement
+    )
+    assert found is not None, statement
+    assert found[1].lower() not in by_name, statement
+    at = 0 if found[5] is None else [one.name for one in actual].index(found[5]) + 1
+    return [*actual[:at], Field(found[1], int(found[3]), found[2]), *actual[at:]]
+
+
+SHAPES = [
+    table(("id", INT, 1), ("a", TEXT, 2), ("b", TEXT, 3)),
+    table(("id", INT, 1), ("b", TEXT, 2), ("a", TEXT, 3)),  # two names swapped
+    table(("id", INT, 1), ("a", TEXT, 3), ("b", TEXT, 4)),  # a dropped, b renamed to it, another b added
+    table(("a", INT, 1), ("id", TEXT, 2), ("c", TEXT, 3)),
+    table(("id", BIGINT, 1), ("a", TEXT, 2), ("A2", TEXT, 5), ("b", TEXT, 3)),
+    table(("id", INT, 1), ("B", TEXT, 3)),  # only the case of a name changed
+]
+
+
+@pytest.mark.parametrize("settings", [KEEP, DROP], ids=["keep", "drop"])
+@pytest.mark.parametrize(("before", "after"), list(itertools.permutations(range(len(SHAPES)), 2)))
+def test_any_shape_becomes_any_other_and_from_every_point_between(
+    before: int, after: int, settings: SilverSettings
+) -> None:
+    wanted = SHAPES[after]
+    reached = [fields(SHAPES[before])]
+    narrowing = before == 4
+    for statement in steps("t", wanted, reached[0], settings, emptied=narrowing):
+        reached.append(apply(statement, reached[-1]))
+    for start in reached:  # killed here, the next cycle starts again
+        state = start
+        for statement in steps("t", wanted, state, settings, emptied=narrowing):
+            state = apply(statement, state)
+        gone = {name for name, _ in kept(wanted, state)}
+        assert [field for field in state if field.name not in gone] == fields(wanted)
+        assert not gone or settings is KEEP
+
+
+def test_a_type_that_stored_values_do_not_survive_stops_the_table() -> None:
+    with pytest.raises(TableError, match="column a changed its type from STRING to INT") as caught:
+        steps("t", table(("id", INT, 1), ("a", INT, 2)), fields(SHAPES[0]), KEEP, emptied=False)
+    assert caught.value.code == "column-retyped"
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "allowed"),
+    [
+        ("SMALLINT", "INT", True),
+        ("INT", "BIGINT", True),
+        ("BIGINT", "INT", False),
+        ("FLOAT", "DOUBLE", True),
+        ("DECIMAL(10,2)", "DECIMAL(12,2)", True),
+        ("DECIMAL(10,2)", "DECIMAL(12,4)", True),
+        ("DECIMAL(10,2)", "DECIMAL(11,4)", False),
+        ("DECIMAL(10,2)", "DECIMAL(12,1)", False),
+        ("INT", "STRING", False),
+    ],
+)
+def test_widening(narrow: str, wide: str, allowed: bool) -> None:  # noqa: FBT001
+    assert widens(narrow, wide) is allowed
+
+
+def test_clustering_columns_get_statistics_wherever_they_stand() -> None:
+    wide = [(f"c{number}", TEXT, number + 1) for number in range(40)]
+    shape = relation("t", [(name, type_) for name, type_, _ in wide], ["c35"], relation_id=1)
+    assert "'delta.dataSkippingStatsColumns' = '`c35`,`_commit_lsn`'" in create(
+        "t", silver_table(shape, KEEP)
+    )
+    assert "dataSkippingStatsColumns" not in create("t", SHAPES[0])
+
+
+def test_a_key_without_statistics_is_not_clustered() -> None:
+    flag = relation("t", [("flag", PgType("base", "bool"))], ["flag"], relation_id=1)
+    assert "CLUSTER BY" not in create("t", silver_table(flag, KEEP))
+
+
+def test_delta_types_are_spelt_as_readings_spell_them() -> None:
+    schema = {
+        "fields": [
+            {
+                "name": "r",
+                "metadata": {"comment": "attribute 7"},
+                "type": {
+                    "type": "array",
+                    "elementType": {
+                        "type": "struct",
+                        "fields": [{"name": "x y", "type": "integer"}, {"name": "d", "type": "decimal(6,2)"}],
+                    },
+                },
+            },
+            {"name": "_unrepresentable", "type": {"type": "map", "keyType": "string", "valueType": "string"}},
+        ]
+    }
+    assert fields_of(schema) == [
+        Field("r", 7, "ARRAY<STRUCT<`x y`: INT, `d`: DECIMAL(6,2)>>"),
+        Field("_unrepresentable", None, "MAP<STRING, STRING>"),
+    ]

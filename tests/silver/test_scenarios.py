@@ -1,0 +1,224 @@
+"""What may happen to a row, one story after the other; all stories share one table and three windows.
+
+Each story has a key space of its own. Columns are out of line where a change says `unsent`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bronze.control_tables import ControlTables
+from bronze.lake import Lake
+from bronze.shapes import PgType
+from silver.cycle import Silver
+from silver.settings import SilverSettings
+from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DAYS = PgType("array", "_date", element=PgType("base", "date"))
+NAMES = ("space", "id", "note", "big", "days")
+SHAPE = relation(
+    "stories",
+    [("space", INT), ("id", INT), ("note", TEXT), ("big", TEXT), ("days", DAYS)],
+    ["space", "id"],
+    relation_id=5,
+)
+Change = dict[str, Any]
+Transaction = list[Change]
+
+
+def ins(key: int, note: str | None = None, big: str | None = None, days: str | None = None) -> Change:
+    return {"op": "insert", "new": [str(key), note, big, days]}
+
+
+def upd(key: int, *, was: int | None = None, unsent: str = "", **values: str | None) -> Change:
+    names = unsent.split()
+    new = [str(key), *(values.get(name) for name in NAMES[2:])]
+    sent: Change = {"op": "update", "new": new, "unchanged": names or None}
+    return sent if was is None else {**sent, "old": [str(was), None, None, None], "old_is_key": True}
+
+
+def gone(key: int) -> Change:
+    return {"op": "delete", "old": [str(key), None, None, None], "old_is_key": True}
+
+
+@dataclass
+class Story:
+    """Three windows of transactions, and the rows at the end: id to (note, big, days' text if lost)."""
+
+    first: list[Transaction] = field(default_factory=list)
+    second: list[Transaction] = field(default_factory=list)
+    third: list[Transaction] = field(default_factory=list)
+    rows: dict[int, tuple[str | None, ...]] = field(default_factory=dict)
+
+
+LOST = "{infinity}"
+
+# ruff: noqa: E501 - a window a line
+STORIES = {
+    "inserted, updated, deleted, each in its window": Story(
+        [[ins(1, "a"), ins(2, "b")]], [[upd(1, note="c")]], [[gone(2)]], {1: ("c", None)}
+    ),
+    "inserted and deleted in one window": Story([[ins(1, "a")], [gone(1)]], rows={}),
+    "inserted and deleted in one transaction": Story([[ins(1, "a"), gone(1)]], rows={}),
+    "deleted and inserted again in one window": Story(
+        [[ins(1, "old", "BIG")]], [[gone(1)], [ins(1, "new")]], rows={1: ("new", None)}
+    ),
+    "an unsent value in the window of its insert": Story(
+        [[ins(1, "a", "BIG")], [upd(1, note="b", unsent="big")]], rows={1: ("b", "BIG")}
+    ),
+    "an unsent value in a later window": Story(
+        [[ins(1, "a", "BIG")]], [[upd(1, note="b", unsent="big")]], [[upd(1, note="c", unsent="big")]], {1: ("c", "BIG")}
+    ),
+    "an unsent value after one that was sent": Story(
+        [[ins(1, "a", "OLD")]], [[upd(1, big="NEW")], [upd(1, note="b", unsent="big")]], rows={1: ("b", "NEW")}
+    ),
+    "a value set to NULL, not unsent": Story([[ins(1, "a", "BIG")]], [[upd(1, note="b")]], rows={1: ("b", None)}),
+    "an unsent value does not come from the deleted row before": Story(
+        [[ins(1, "a", "OLD")]], [[gone(1), ins(1, "b", "NEW")], [upd(1, note="c", unsent="big")]], rows={1: ("c", "NEW")}
+    ),
+    "moved": Story([[ins(1, "a", "BIG")]], [[upd(2, was=1, note="b", big="X")]], rows={2: ("b", "X")}),
+    "moved with an unsent value": Story(
+        [[ins(1, "a", "BIG")]], [[upd(2, was=1, note="b", unsent="big")]], rows={2: ("b", "BIG")}
+    ),
+    "moved twice with an unsent value": Story(
+        [[ins(1, "a", "BIG")]],
+        [[upd(2, was=1, unsent="big")], [upd(3, was=2, note="c", unsent="big")]],
+        rows={3: ("c", "BIG")},
+    ),
+    "moved five times in one transaction with an unsent value": Story(
+        [[ins(1, "a", "BIG")]],
+        [[upd(number + 1, was=number, note=str(number), unsent="big") for number in range(1, 6)]],
+        rows={6: ("5", "BIG")},
+    ),
+    "moved away and back with an unsent value": Story(
+        [[ins(1, "a", "BIG")]],
+        [[upd(2, was=1, unsent="big")], [upd(1, was=2, note="c", unsent="big")]],
+        rows={1: ("c", "BIG")},
+    ),
+    "moved after the value was set in the same window": Story(
+        [[ins(1, "a", "OLD")]],
+        [[upd(1, big="NEW")], [upd(2, was=1, note="b", unsent="big")]],
+        rows={2: ("b", "NEW")},
+    ),
+    "inserted and moved in one window with an unsent value": Story(
+        [[ins(1, "a", "BIG")], [upd(2, was=1, note="b", unsent="big")]], rows={2: ("b", "BIG")}
+    ),
+    "moved, and another row inserted where it was": Story(
+        [[ins(1, "a", "BIG")]],
+        [[upd(2, was=1, note="b", unsent="big"), ins(1, "other", "OTHER")]],
+        rows={1: ("other", "OTHER"), 2: ("b", "BIG")},
+    ),
+    "moved onto the key of a deleted row": Story(
+        [[ins(1, "a", "BIG"), ins(2, "b", "GONE")]],
+        [[gone(2), upd(2, was=1, note="c", unsent="big")]],
+        rows={2: ("c", "BIG")},
+    ),
+    "moved and then deleted": Story(
+        [[ins(1, "a", "BIG")]], [[upd(2, was=1, unsent="big")], [gone(2)]], rows={}
+    ),
+    "moved in one window, changed in the next": Story(
+        [[ins(1, "a", "BIG")]],
+        [[upd(2, was=1, unsent="big")]],
+        [[upd(2, note="c", unsent="big")]],
+        {2: ("c", "BIG")},
+    ),
+    "two rows swapped under a deferred constraint": Story(
+        [[ins(1, "a"), ins(2, "b")]], [[upd(2, was=1, note="a"), upd(1, was=2, note="b")]], rows={1: ("b", None), 2: ("a", None)}
+    ),
+    "two rows swapped with unsent values": Story(
+        [[ins(1, "a", "BIG A"), ins(2, "b", "BIG B")]],
+        [[upd(2, was=1, note="a", unsent="big"), upd(1, was=2, note="b", unsent="big")]],
+        rows={1: ("b", "BIG B"), 2: ("a", "BIG A")},
+    ),
+    "swapped and swapped back with unsent values": Story(
+        [[ins(1, "a", "BIG A"), ins(2, "b", "BIG B")]],
+        [
+            [upd(2, was=1, note="a", unsent="big"), upd(1, was=2, note="b", unsent="big")],
+            [upd(2, was=1, note="b", unsent="big"), upd(1, was=2, note="a", unsent="big")],
+        ],
+        rows={1: ("a", "BIG A"), 2: ("b", "BIG B")},
+    ),
+    "swapped in the window of their insert": Story(
+        [[ins(1, "a", "A"), ins(2, "b", "B")], [upd(2, was=1, unsent="big"), upd(1, was=2, unsent="big")]],
+        rows={1: (None, "B"), 2: (None, "A")},
+    ),
+    "three rows rotated with unsent values": Story(
+        [[ins(1, "a", "A"), ins(2, "b", "B"), ins(3, "c", "C")]],
+        [[upd(2, was=1, unsent="big"), upd(3, was=2, unsent="big"), upd(1, was=3, unsent="big")]],
+        rows={1: (None, "C"), 2: (None, "A"), 3: (None, "B")},
+    ),
+    "all keys raised by one, lowest first": Story(
+        [[ins(1, "a", "A"), ins(2, "b", "B")]],
+        [[upd(2, was=1, unsent="big"), upd(3, was=2, unsent="big")]],
+        rows={2: (None, "A"), 3: (None, "B")},
+    ),
+    "all keys raised by one, highest first": Story(
+        [[ins(1, "a", "A"), ins(2, "b", "B")]],
+        [[upd(3, was=2, unsent="big"), upd(2, was=1, unsent="big")]],
+        rows={2: (None, "A"), 3: (None, "B")},
+    ),
+    "inserted onto a key whose row is deleted after it": Story(
+        [[ins(1, "old", "OLD")]], [[ins(1, "new", "NEW"), gone(1)]], rows={1: ("new", "NEW")}
+    ),
+    "a text that its type cannot hold stays when it is not sent": Story(
+        [[ins(1, "a", None, LOST)]], [[upd(1, note="b", unsent="days")]], rows={1: ("b", None, LOST)}
+    ),
+    "a text that its type cannot hold moves with its row": Story(
+        [[ins(1, "a", None, LOST)]], [[upd(2, was=1, note="b", unsent="days")]], rows={2: ("b", None, LOST)}
+    ),
+    "a text that its type cannot hold is replaced by one that it can": Story(
+        [[ins(1, "a", None, LOST)]], [[upd(1, note="b", days="{2024-01-01}")]], rows={1: ("b", None)}
+    ),
+    "a key that lies out of line comes with the old tuple": Story(
+        [[ins(1, "a")]],
+        [[{**upd(1, note="b"), "new": [None, "b", None, None], "unchanged": ["id"], "old": ["1", None, None, None],
+           "old_is_key": True}]],
+        rows={1: ("b", None)},
+    ),
+}  # fmt: skip
+
+
+def placed(space: int, given: Change) -> Change:
+    """A change in its story's key space."""
+    cells = {name: [str(space), *given[name]] for name in ("new", "old") if given.get(name) is not None}
+    return change(SHAPE, **{**given, **cells})
+
+
+@pytest.fixture(scope="module")
+def outcome(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[int, tuple[str | None, ...]]]:
+    """All stories run at once; the rows at the end by story."""
+    lake = Lake(path=str(tmp_path_factory.mktemp("lake")))
+    bronze, control = BronzeWriter(lake), ControlTables(lake)
+    silver = Silver(spark, lake, SilverSettings(), control)
+    bronze.relations([SHAPE])
+    bronze.snapshot(SHAPE, 10, [])
+    lsn = 10
+    for window in ("first", "second", "third"):
+        for space, story in enumerate(STORIES.values()):
+            for transaction in getattr(story, window):
+                lsn += 10
+                bronze.add(lsn, [placed(space, one) for one in transaction])
+        bronze.commit(lsn)
+        assert silver.cycle() is not None
+        assert control.open_errors() == []
+    found: dict[str, dict[int, tuple[str | None, ...]]] = {name: {} for name in STORIES}
+    names = list(STORIES)
+    query = f"SELECT space, id, note, big, _unrepresentable['days'] FROM {lake.sql('silver', 'stories')}"
+    for space, key, note, big, lost in spark.sql(query).collect():
+        assert key not in found[names[space]], "two rows of one key"
+        found[names[space]][key] = (note, big) if lost is None else (note, big, lost)
+    return found
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", STORIES)
+def test_row(name: str, outcome: dict[str, dict[int, tuple[str | None, ...]]]) -> None:
+    assert outcome[name] == STORIES[name].rows

@@ -1,0 +1,199 @@
+"""Tables that an error stops, tables whose shape changes, tables that come late: one lake, three windows.
+
+The windows are folded once, by the fixture; each test looks at what one table became.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.control_tables import ControlTables
+from bronze.lake import Lake
+from bronze.shapes import PgType
+from silver.cycle import Silver
+from silver.settings import SilverSettings
+from tests.silver.histories import INT, NUMERIC, TEXT, BronzeWriter, change, relation
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from bronze.control import Cut, OpenError
+    from bronze.shapes import Relation
+
+BIGINT = PgType("base", "int8")
+PLAIN = (("id", INT), ("note", TEXT))
+
+healthy = relation("healthy", PLAIN, ["id"], relation_id=1)
+numeric_key = relation("numeric_key", [("id", NUMERIC), ("note", TEXT)], ["id"], relation_id=2)
+unresolvable = relation("unresolvable", PLAIN, ["id"], relation_id=3)
+without_identity = relation(
+    "without_identity", PLAIN, ["id"], relation_id=4, identity="n", identity_columns=["-"]
+)
+twice = relation("twice", PLAIN, ["id"], relation_id=6, identity="f")
+late = relation("late", PLAIN, ["id"], relation_id=7, from_lsn=25)
+wider = relation("wider", PLAIN, ["id"], relation_id=8)
+wider_after = relation("wider", [*PLAIN, ("more", TEXT)], ["id"], relation_id=8, from_lsn=40)
+swapped = relation("swapped", [("id", INT), ("a", TEXT), ("b", TEXT)], ["id"], relation_id=9)
+swapped_after = relation(
+    "swapped", [("id", INT), ("b", TEXT), ("a", TEXT)], ["id"], relation_id=9, from_lsn=40
+)
+dropped = relation("dropped", [("id", INT), ("a", TEXT), ("b", TEXT)], ["id"], relation_id=10)
+dropped_after = relation(
+    "dropped", [("id", INT), ("a", TEXT)], ["id"], relation_id=10, from_lsn=40, attnums=[1, 3]
+)
+widened = relation("widened", PLAIN, ["id"], relation_id=11)
+widened_after = relation("widened", [("id", BIGINT), ("note", TEXT)], ["id"], relation_id=11, from_lsn=40)
+retyped = relation("retyped", PLAIN, ["id"], relation_id=12)
+retyped_after = relation("retyped", [("id", INT), ("note", INT)], ["id"], relation_id=12, from_lsn=40)
+AT_START = [
+    healthy, numeric_key, unresolvable, without_identity, twice, wider, swapped, dropped, widened, retyped,
+]  # fmt: skip
+LATER = [late, wider_after, swapped_after, dropped_after, widened_after, retyped_after]
+
+
+def ins(shape: Relation, *cells: str | None) -> dict[str, object]:
+    return change(shape, "insert", new=list(cells))
+
+
+def upd(shape: Relation, *cells: str | None, unsent: str | None = None) -> dict[str, object]:
+    return change(shape, "update", new=list(cells), unchanged=unsent.split() if unsent else None)
+
+
+@dataclass
+class Outcome:
+    """What the three windows left behind."""
+
+    spark: SparkSession
+    lake: Lake
+    cuts: list[Cut]
+    errors: list[list[OpenError]]
+
+    def rows(self, name: str, columns: str = "*", version: int | None = None) -> list[tuple[object, ...]]:
+        at = "" if version is None else f" VERSION AS OF {version}"
+        query = f"SELECT {columns} FROM {self.lake.sql('silver', name)}{at} ORDER BY 1"
+        return [tuple(row) for row in self.spark.sql(query).collect()]
+
+    def codes(self, window: int) -> dict[str, str]:
+        return {error.name: error.code for error in self.errors[window]}
+
+
+@pytest.fixture(scope="module")
+def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    lake = Lake(path=str(tmp_path_factory.mktemp("lake")))
+    bronze, control = BronzeWriter(lake), ControlTables(lake)
+    silver = Silver(spark, lake, SilverSettings(), control)
+    found = Outcome(spark, lake, [], [])
+
+    def fold() -> None:
+        cut = silver.cycle()
+        assert cut is not None
+        found.cuts.append(cut)
+        found.errors.append(control.open_errors())
+
+    bronze.relations(AT_START)
+    for shape in AT_START:
+        wide = len(shape.columns) == 3
+        bronze.snapshot(shape, 10, [["1", "x", "y"], ["2", "p", "q"]] if wide else [["1", "5"], ["2", "6"]])
+    # Rows of a snapshot that has not ended, and never will.
+    bronze.add(12, [change(healthy, "snapshot", new=["9", "unfinished"])])
+    bronze.commit(20)
+    fold()
+
+    bronze.relations(LATER)
+    bronze.snapshot(late, 35, [["1", "a"], ["2", "b"]])  # ahead of the stream: the frontier is 30
+    bronze.add(22, [ins(healthy, "3", "new")])
+    bronze.add(23, [ins(numeric_key, "NaN", "x")])
+    bronze.add(24, [upd(unresolvable, "77", None, unsent="note")])
+    bronze.add(25, [upd(without_identity, "1", "x")])
+    bronze.add(26, [ins(twice, "5", "x"), ins(twice, "5", "y")])
+    bronze.add(27, [ins(late, "1", "before the snapshot")])
+    bronze.commit(30)
+    fold()
+
+    bronze.snapshot(numeric_key, 36, [["3", "healed"]])
+    bronze.add(38, [ins(late, "3", "c")])
+    bronze.add(
+        40,
+        [
+            upd(wider, "1", "written before"), upd(wider_after, "2", "after", "m"),
+            upd(swapped, "1", "a before", "b before"), upd(swapped_after, "2", "b after", "a after"),
+            upd(dropped, "1", "a before", "b before"), upd(dropped_after, "2", "new a"),
+            upd(widened, "1", "before"), ins(widened_after, "5000000000", "after"),
+            upd(retyped, "1", "7"), upd(retyped_after, "2", "8"),
+        ],
+    )  # fmt: skip
+    bronze.add(50, [ins(healthy, "4", "late")])
+    bronze.commit(60)
+    fold()
+    return found
+
+
+@pytest.mark.spark
+class TestErrors:
+    def test_a_tables_own_error_stops_it_alone(self, outcome: Outcome) -> None:
+        assert outcome.codes(1) == {
+            "public.numeric_key": "key-unrepresentable",
+            "public.unresolvable": "value-missing",
+            "public.without_identity": "identity-missing",
+            "public.twice": "key-not-unique",
+        }
+        assert set(outcome.cuts[1].tables) == {"healthy", "wider", "swapped", "dropped", "widened", "retyped"}
+        assert outcome.rows("healthy", "id, note", outcome.cuts[1].tables["healthy"])[-1] == (3, "new")
+
+    def test_a_stopped_table_keeps_its_last_version(self, outcome: Outcome) -> None:
+        assert outcome.rows("unresolvable", "id, note") == [(1, "5"), (2, "6")]
+        assert outcome.rows("twice", "id, note") == [(1, "5"), (2, "6")]
+
+    def test_the_message_says_which_value_and_what_to_do(self, outcome: Outcome) -> None:
+        errors = {error.name: error for error in outcome.errors[1]}
+        assert (
+            errors["public.numeric_key"].message
+            == "a key value does not fit its Spark type (column id, value NaN)"
+        )
+        assert "silver.types: {public.numeric_key.<column>: string}" in str(
+            errors["public.numeric_key"].remedy
+        )
+        assert "column note, row 77" in errors["public.unresolvable"].message
+        assert (
+            errors["public.unresolvable"].remedy
+            == "take the table again: smelt snapshot FILE public.unresolvable"
+        )
+
+    def test_a_table_taken_again_goes_on_and_its_error_is_closed(self, outcome: Outcome) -> None:
+        assert "public.numeric_key" not in outcome.codes(2)
+        assert outcome.rows("numeric_key", "note") == [("healed",)]
+        assert "numeric_key" in outcome.cuts[2].tables
+
+    def test_a_stopped_table_is_not_tried_again_before(self, outcome: Outcome) -> None:
+        assert "twice" not in outcome.cuts[2].tables
+        assert outcome.codes(2)["public.twice"] == "key-not-unique"
+
+    def test_rows_of_a_snapshot_that_never_ended_do_not_count(self, outcome: Outcome) -> None:
+        assert "unfinished" not in [note for _, note in outcome.rows("healthy", "id, note")]
+
+
+@pytest.mark.spark
+class TestShapes:
+    def test_a_table_joins_the_cuts_at_its_snapshot_and_not_before(self, outcome: Outcome) -> None:
+        assert "late" not in outcome.cuts[1].tables
+        assert outcome.rows("late", "id, note") == [(1, "a"), (2, "b"), (3, "c")]
+
+    def test_an_added_column_and_rows_of_both_shapes_in_its_transaction(self, outcome: Outcome) -> None:
+        assert outcome.rows("wider", "id, note, more") == [(1, "written before", None), (2, "after", "m")]
+
+    def test_swapped_names_keep_their_values(self, outcome: Outcome) -> None:
+        assert outcome.rows("swapped", "id, a, b") == [(1, "b before", "a before"), (2, "a after", "b after")]
+
+    def test_a_dropped_column_is_kept_and_another_takes_its_name(self, outcome: Outcome) -> None:
+        assert outcome.rows("dropped", "id, a, a__2") == [(1, "b before", "x"), (2, "new a", "p")]
+
+    def test_a_widened_key(self, outcome: Outcome) -> None:
+        assert outcome.rows("widened", "id, note") == [(1, "before"), (2, "6"), (5_000_000_000, "after")]
+
+    def test_a_type_that_cannot_be_widened_stops_the_table(self, outcome: Outcome) -> None:
+        assert outcome.codes(2)["public.retyped"] == "column-retyped"
+        assert "retyped" not in outcome.cuts[2].tables
+        assert outcome.rows("retyped", "id, note") == [(1, "5"), (2, "6")]

@@ -1,0 +1,152 @@
+"""From what a window holds to the statements it takes, without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.errors import TableError
+from bronze.lsn import ZERO, Lsn
+from silver.fold import Facts
+from silver.settings import SilverSettings
+from silver.window import Activity, Step, activity_query, fold_key, plan
+from tests.silver.histories import INT, TEXT, relation
+
+if TYPE_CHECKING:
+    from bronze.shapes import Relation
+
+SHAPE = relation("t", [("id", INT), ("note", TEXT)], ["id"], relation_id=7)
+NOTHING = dict.fromkeys(("insert", "update", "delete", "truncate", "snapshot"), 0)
+
+
+def activity(
+    *, snapshot: int | None = None, truncated: tuple[int, int] | None = None, last: int = 90, **counts: int
+) -> Activity:
+    facts = Facts(updates="update" in counts, deletes="delete" in counts)
+    at = None if snapshot is None else Lsn(snapshot)
+    return Activity({**NOTHING, **counts}, at, truncated, Lsn(last), facts)
+
+
+def steps(activity: Activity, *versions: Relation, start: int = 10, end: int = 100) -> list[Step]:
+    return plan("changes", versions or [SHAPE], activity, Lsn(start), Lsn(end), settings=SilverSettings())
+
+
+def spans(steps: list[Step]) -> list[tuple[str, int, int]]:
+    return [(step.mode, int(step.window.start), int(step.window.end)) for step in steps]
+
+
+def test_mixed_changes_are_merged() -> None:
+    assert spans(steps(activity(insert=5, update=1))) == [("merge", 10, 100)]
+
+
+def test_inserts_alone_are_appended_without_a_join() -> None:
+    (step,) = steps(activity(insert=5))
+    assert (step.mode, step.folded) == ("append", False)
+
+
+@pytest.mark.parametrize("identity", ["f", "n"])
+def test_inserts_are_merged_where_the_source_need_not_enforce_the_key(identity: str) -> None:
+    shape = relation("t", [("id", INT)], ["id"], relation_id=7, identity=identity, identity_columns=["other"])
+    assert steps(activity(insert=5), shape)[0].mode == "merge"
+
+
+def test_a_truncate_starts_from_nothing() -> None:
+    (step,) = steps(activity(insert=3, truncate=1, truncated=(50, 2)))
+    assert step.mode == "load"
+    assert step.window.truncated == (50, 2)
+    assert step.window.snapshot is None
+
+
+def test_a_truncate_before_the_snapshot_does_not_count() -> None:
+    (step,) = steps(activity(insert=3, truncate=1, truncated=(50, 2), snapshot=60))
+    assert step.window.truncated is None
+    assert step.window.snapshot == 60
+
+
+def test_a_snapshot_before_the_truncate_does_not_count() -> None:
+    (step,) = steps(activity(truncate=1, truncated=(70, 0), snapshot=60))
+    assert step.window.truncated == (70, 0)
+    assert step.window.snapshot is None
+
+
+def test_a_snapshot_that_nothing_followed_is_loaded_without_a_shuffle() -> None:
+    (step,) = steps(activity(snapshot=60, last=60, update=2))
+    assert (step.mode, step.folded) == ("load", False)
+
+
+def test_a_large_snapshot_is_loaded_apart_from_the_few_changes_after_it() -> None:
+    found = activity(snapshot=60, update=10)
+    counts = {**found.counts, "snapshot": 10**6}
+    assert spans(steps(replace(found, counts=counts))) == [("load", 10, 60), ("merge", 60, 100)]
+
+
+def test_a_changed_shape_splits_the_window_before_its_transaction() -> None:
+    wider = relation("t", [("id", INT), ("note", TEXT), ("more", TEXT)], ["id"], relation_id=7, from_lsn=40)
+    before, after = steps(activity(insert=3, update=1), SHAPE, wider)
+    assert spans([before, after]) == [("merge", 10, 39), ("merge", 39, 100)]
+    assert len(before.table.columns) == 2
+    assert len(after.table.columns) == 3
+    # The announcing transaction may hold rows of both shapes.
+    assert [shape.names for shape in after.window.shapes] == [("id", "note", "more"), ("id", "note")]
+    assert after.window.shapes[1].positions == (0, 1, None)
+
+
+def test_a_shape_announced_before_the_window_is_the_only_one() -> None:
+    wider = relation("t", [("id", INT), ("note", TEXT), ("more", TEXT)], ["id"], relation_id=7, from_lsn=5)
+    (step,) = steps(activity(update=1), SHAPE, wider)
+    assert len(step.window.shapes) == 1
+    assert len(step.table.columns) == 3
+
+
+def test_shapes_before_a_snapshot_do_not_matter() -> None:
+    wider = relation("t", [("id", INT), ("note", TEXT), ("more", TEXT)], ["id"], relation_id=7, from_lsn=40)
+    (step,) = steps(activity(insert=3, snapshot=60), SHAPE, wider)
+    assert len(step.table.columns) == 3
+    assert len(step.window.shapes) == 1
+
+
+def test_a_shape_announced_again_without_a_change_splits_nothing() -> None:
+    assert len(steps(activity(update=1), SHAPE, replace(SHAPE, from_lsn=Lsn(50)))) == 1
+
+
+def test_a_renamed_column_is_found_by_its_attnum() -> None:
+    swapped = relation("t", [("id", INT), ("b", TEXT), ("a", TEXT)], ["id"], relation_id=7, from_lsn=40)
+    before = relation("t", [("id", INT), ("a", TEXT), ("b", TEXT)], ["id"], relation_id=7)
+    shape = steps(activity(update=1), before, swapped)[1].window.shapes[1]
+    assert shape.names == ("id", "a", "b")
+    assert shape.positions == (0, 1, 2)
+
+
+def test_rows_are_known_by_the_key_where_the_identity_covers_it() -> None:
+    full = relation("t", [("id", INT), ("code", INT)], ["id"], relation_id=7, identity="f")
+    index = relation(
+        "t", [("id", INT), ("code", INT)], ["id"], relation_id=7, identity="i", identity_columns=["code"]
+    )
+    assert fold_key(SHAPE) == ("id",)
+    assert fold_key(full) == ("id",)
+    assert fold_key(index) == ("code",)
+
+
+def test_updates_without_a_replica_identity_stop_the_table() -> None:
+    shape = replace(
+        SHAPE, columns=tuple(replace(one, in_identity=False) for one in SHAPE.columns), replica_identity="n"
+    )
+    with pytest.raises(TableError) as caught:
+        steps(activity(update=1), shape)
+    assert caught.value.code == "identity-missing"
+    assert 'ALTER TABLE "public"."t" REPLICA IDENTITY' in str(caught.value)
+    assert steps(activity(insert=1), shape)[0].mode == "merge"
+
+
+def test_rows_of_an_unfinished_snapshot_are_nothing_to_do() -> None:
+    unfinished = Activity({**NOTHING, "snapshot": 9}, None, None, ZERO, Facts())
+    assert not unfinished.effective
+
+
+def test_the_activity_query_gives_each_table_its_own_start() -> None:
+    query = activity_query("changes", {7: Lsn(10), 8: Lsn(30)}, Lsn(100))
+    assert "commit_lsn > 10 AND commit_lsn <= 100" in query
+    assert "commit_lsn > CASE relation_id WHEN 7 THEN 10 WHEN 8 THEN 30 END" in query
+    assert "CASE relation_id" not in activity_query("changes", {7: Lsn(10), 8: Lsn(10)}, Lsn(100))
