@@ -65,6 +65,9 @@ _QUEUE_BYTES: Final = 32 * 1024 * 1024
 _REPORT_SECONDS: Final = 0.5
 _ASK_SECONDS: Final = 0.1
 _FIRST_CONTACT_SECONDS: Final = 20.0
+_SLOT_PATIENCE_SECONDS: Final = 15.0
+"""How long a walsender of a reader that was killed may hold the slot."""
+
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
@@ -168,7 +171,7 @@ class Reader:
             receiver.start()
             stream = Stream(receiver, decoder, position, landing, self._bronze)
             try:
-                self.progress.set(phase="streaming", durable=position.confirm)
+                self.progress.connected(position.confirm)
                 control.close_errors("pipeline", self._pipeline)
                 copies.start()
                 backoff.reset()
@@ -195,14 +198,12 @@ class Reader:
             DeltaSink(self._lake, self._pipeline, identity)
         return self._landing, self._copies
 
-    def _place(
-        self, connection: psycopg.Connection[Any], landing: Landing, stop: threading.Event
-    ) -> Position:
+    def _place(self, connection: psycopg.Connection[Any], landing: Landing) -> Position:
         """Bronze's place in the stream; for an empty bronze the slot's first point, made durable at once."""
         position = landing.sink.position
         if position is not None and read_slot(connection, self._source.slot) is None:
             raise slot_gone(position, name=self._source.slot, where=describe(self._source))
-        slot = ensure_slot(connection, self._source, progress=self._say)
+        slot = ensure_slot(connection, self._source, patience=_SLOT_PATIENCE_SECONDS, progress=self._say)
         self._reached("slot-ready")
         if position is None:
             first = Position(Lsn(slot.confirmed_flush - 1), slot.confirmed_flush, 0, None)
@@ -214,6 +215,7 @@ class Reader:
         """Start the stream at bronze's mark, and make sure that it really begins there."""
         replication = ReplicationConnection(self._source, application_name=self._application_name)
         try:
+            self._reached("stream-starting")
             replication.start(position.confirm)
             slot = read_slot(connection, self._source.slot)
             row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
@@ -271,7 +273,7 @@ class Reader:
 
 
 class _Nudge:
-    """Makes an idle stream reach a wanted position: first by asking, then by writing a message of our own to the log.
+    """Makes an idle stream reach a wanted position: by asking, then by a message of our own in the log.
 
     The server says how far it has read only now and then, and on an idle server its log may end exactly where
     it is wanted to pass.

@@ -31,14 +31,7 @@ from psycopg import pq
 from bronze.errors import TransientError
 from bronze.identifiers import quote_identifier, quote_literal
 from bronze.lsn import ZERO, Lsn
-from bronze.server import (
-    describe,
-    pin,
-    replication_conninfo,
-    translate,
-    translate_failed_connection,
-    translate_result,
-)
+from bronze.server import connect, describe, translate, translate_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,18 +110,9 @@ class ReplicationConnection:
 
     def __init__(self, source: SourceSettings, *, application_name: str) -> None:
         self._source = source
-        self._pgconn = pq.PGconn.connect(
-            replication_conninfo(source, application_name=application_name).encode()
-        )
-        if self._pgconn.status != pq.ConnStatus.OK:
-            text = self._pgconn.get_error_message()
-            self._pgconn.finish()
-            raise translate_failed_connection(text, source)
-        try:
-            pin(self._pgconn)
-        except psycopg.Error as error:
-            self._pgconn.finish()
-            raise translate(error, source) from error
+        # Connecting is psycopg's own, which waits without holding up other threads.
+        self._connection = connect(source, application_name=application_name, replication="database")
+        self._pgconn = self._connection.pgconn
         self._socket: socket.socket | None = None
 
     @property
@@ -265,7 +249,7 @@ class ReplicationConnection:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-        self._pgconn.finish()
+        self._connection.close()
 
     def _consume(self) -> None:
         try:

@@ -1,0 +1,238 @@
+"""The replication connection and its thread: batches, few bytes soon, feedback, TLS, bounded queue."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.errors import DefiniteError, SmeltError, TransientError
+from bronze.lsn import ZERO, Lsn
+from bronze.receiver import Receiver
+from bronze.replication import ReplicationConnection
+from tests.bronze.replaying import current_lsn, execute, fetch, session, source_of
+from tests.bronze.tls_front import TlsFront
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from bronze.settings import SourceSettings
+    from pipelines.embedded import EmbeddedServer
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def source(database: str) -> SourceSettings:
+    source = source_of(database)
+    prepare(source)
+    return source
+
+
+def prepare(source: SourceSettings) -> None:
+    execute(
+        source,
+        "CREATE TABLE t (id serial PRIMARY KEY, note text)",
+        "CREATE PUBLICATION smelt FOR ALL TABLES",
+        f"SELECT pg_create_logical_replication_slot('{source.slot}', 'pgoutput')",
+    )
+
+
+@contextmanager
+def receiving(
+    source: SourceSettings, capacity: int = 10_000_000, feedback_seconds: float = 0.2
+) -> Iterator[Receiver]:
+    connection = ReplicationConnection(source, application_name="test")
+    connection.start(ZERO)
+    receiver = Receiver(connection, capacity=capacity, durable=ZERO, feedback_seconds=feedback_seconds)
+    receiver.start()
+    try:
+        yield receiver
+    finally:
+        receiver.stop()
+
+
+def receive_until(receiver: Receiver, lsn: Lsn, seconds: float = 30.0) -> list[bytes]:
+    """pgoutput messages, up to a position."""
+    found: list[bytes] = []
+    deadline = time.monotonic() + seconds
+    while receiver.received < lsn or receiver.take(most=1, timeout=0) is not None:
+        assert time.monotonic() < deadline, f"only {len(found)} messages"
+        batch = receiver.take(most=1_000_000, timeout=0.1)
+        if batch is not None:
+            assert batch.size == sum(map(len, batch.messages))
+            found += [bytes(message)[25:] for message in batch.messages]
+    return found
+
+
+def server_end(source: SourceSettings) -> Lsn:
+    with session(source) as connection:
+        return current_lsn(connection)
+
+
+def test_every_message_arrives_once_and_in_order(source: SourceSettings) -> None:
+    execute(source, "INSERT INTO t (note) SELECT repeat('x', i % 500) FROM generate_series(1, 30000) i")
+    with receiving(source) as receiver:
+        seen: list[bytes] = []
+        while len(seen) < 30000:
+            batch = receiver.take(most=500_000, timeout=5)
+            assert batch is not None
+            seen += [message for message in map(bytes, batch.messages) if message[25:26] == b"I"]
+        identities = [int(message[25 + 8 + 5 :].split(b"t", 1)[0].split(b"n", 1)[0]) for message in seen]
+    assert identities == list(range(1, 30001))
+
+
+def test_a_few_bytes_never_wait_long_for_a_batch_to_fill(source: SourceSettings) -> None:
+    with receiving(source) as receiver, session(source) as connection:
+        while receiver.take(most=1, timeout=0.5) is not None:
+            pass
+        delays = []
+        for _ in range(20):
+            connection.execute("INSERT INTO t (note) VALUES ('x')")
+            committed = time.monotonic()
+            while True:
+                batch = receiver.take(most=1_000_000, timeout=5)
+                assert batch is not None
+                if any(bytes(message)[25:26] == b"C" for message in batch.messages):
+                    break
+            delays.append(time.monotonic() - committed)
+            time.sleep(0.03)
+    assert sorted(delays)[len(delays) // 2] < 0.1
+
+
+def test_nothing_is_confirmed_but_what_the_writer_said(source: SourceSettings) -> None:
+    query = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s"
+    before = fetch(source, query, source.slot)
+    execute(source, "INSERT INTO t (note) VALUES ('x')")
+    end = server_end(source)
+    with receiving(source) as receiver:
+        deadline = time.monotonic() + 10
+        while receiver.received < end:
+            assert time.monotonic() < deadline
+            receiver.take(most=1_000_000, timeout=0.1)
+        time.sleep(0.6)
+        assert fetch(source, query, source.slot) == before
+        receiver.confirm(end, at_once=True)
+        time.sleep(0.3)
+        assert fetch(source, query, source.slot) == str(end)
+
+
+def test_a_full_queue_stops_reading_but_not_feedback(own_server: EmbeddedServer) -> None:
+    source = source_of(own_server.dsn(), slot="smelt_full")
+    prepare(source)
+    execute(source, "ALTER SYSTEM SET wal_sender_timeout = '1s'", "SELECT pg_reload_conf()")
+    execute(source, "INSERT INTO t (note) SELECT repeat('x', 1000) FROM generate_series(1, 20000) i")
+    with receiving(source, capacity=2_000_000) as receiver:
+        time.sleep(4)
+        assert receiver._size < 5_000_000
+        seen = 0
+        while seen < 20000:
+            batch = receiver.take(most=1_000_000, timeout=5)
+            assert batch is not None
+            seen += sum(bytes(message)[25:26] == b"I" for message in batch.messages)
+
+
+def test_a_keepalive_comes_when_asked_for_and_says_how_far_the_server_has_read(
+    source: SourceSettings,
+) -> None:
+    with receiving(source) as receiver:
+        while receiver.take(most=1_000_000, timeout=0.5) is not None:
+            pass
+        execute(source, "CREATE TABLE unrelated (id int)")
+        end = server_end(source)
+        deadline = time.monotonic() + 10
+        reached = ZERO
+        while reached < end:
+            assert time.monotonic() < deadline
+            receiver.ask()
+            batch = receiver.take(most=1_000_000, timeout=0.2)
+            if batch is not None and batch.keepalive is not None:
+                reached = batch.keepalive.wal_end
+
+
+def test_what_was_received_before_the_line_broke_can_still_be_taken(source: SourceSettings) -> None:
+    execute(source, "INSERT INTO t (note) SELECT 'x' FROM generate_series(1, 1000)")
+    end = server_end(source)
+    with receiving(source) as receiver:
+        deadline = time.monotonic() + 10
+        while receiver.received < end:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        execute(source, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
+        time.sleep(0.5)
+        messages = 0
+        error: SmeltError | None = None
+        while error is None:
+            try:
+                batch = receiver.take(most=1000, timeout=5)
+            except SmeltError as raised:
+                error = raised
+            else:
+                messages += 0 if batch is None else len(batch.messages)
+        assert messages >= 1002
+        assert isinstance(error, TransientError)
+        assert error.code == "connection-lost"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code"),
+    [
+        ("SELECT pg_drop_replication_slot('smelt_' || current_database())", "slot-missing"),
+        ("DROP PUBLICATION smelt", "publication-missing"),
+    ],
+)  # fmt: skip
+def test_a_stream_that_cannot_start_is_a_definite_error(
+    source: SourceSettings, spoil: str, code: str
+) -> None:
+    execute(source, spoil, "INSERT INTO t (note) VALUES ('x')")
+    with pytest.raises(DefiniteError) as caught, receiving(source) as receiver:
+        receive_until(receiver, Lsn(server_end(source) + 1))
+    assert caught.value.code == code
+
+
+def test_waiting_for_running_transactions_can_be_cancelled(source: SourceSettings) -> None:
+    with session(source) as blocking:
+        blocking.execute("BEGIN")
+        blocking.execute("INSERT INTO t (note) VALUES ('open')")
+        connection = ReplicationConnection(source, application_name="test")
+        cancelled = threading.Event()
+        threading.Timer(0.5, cancelled.set).start()
+        started = time.monotonic()
+        assert connection.export_snapshot(f"tmp_{source.slot}", cancelled.is_set) is None
+        assert time.monotonic() - started < 5
+        connection.close()
+
+
+def test_the_stream_passes_through_tls_with_small_and_large_messages(
+    own_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    plain = source_of(own_server.dsn(), slot="smelt_tls")
+    prepare(plain)
+    with TlsFront(tmp_path, own_server.port) as front:
+        source = plain.model_copy(update={"port": front.port, "sslmode": "require"})
+        with receiving(source) as receiver:
+            assert receiver._connection._pgconn.ssl_in_use
+            sizes = [1, 100, 8_000, 16_384, 16_385, 40_000, 300_000, 5_000_000]
+            for size in sizes:
+                execute(plain, f"INSERT INTO t (note) SELECT repeat('x', {size}) FROM generate_series(1, 3)")
+                started = time.monotonic()
+                seen = 0
+                while seen < 3:
+                    batch = receiver.take(most=1_000_000, timeout=10)
+                    assert batch is not None
+                    seen += sum(
+                        bytes(message)[25:26] == b"I" and len(message) > size for message in batch.messages
+                    )
+                assert time.monotonic() - started < 5
+
+
+def test_a_wrong_password_free_message_when_the_server_is_away() -> None:
+    source = source_of("postgresql://someone:s3cr3t@127.0.0.1:1/nowhere")
+    with pytest.raises(SmeltError) as caught:
+        ReplicationConnection(source, application_name="test")
+    assert "s3cr3t" not in str(caught.value)
+    assert caught.value.code == "server-unreachable"

@@ -1,0 +1,239 @@
+"""The Delta sink: one commit per flush with its marks, bounded files, refusal of foreign lakes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from bronze.errors import ConfigurationError, DefiniteError, TransientError
+from bronze.identifiers import TableName
+from bronze.lake import Lake
+from bronze.lsn import Lsn
+from bronze.position import Position, read_position
+from bronze.relations import ShapeLog, read_relations
+from bronze.server import ServerIdentity
+from bronze.shapes import Column, PgType, Relation
+from bronze.sink import DeltaSink
+from bronze.tables import CHANGES_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+IDENTITY = ServerIdentity(system_identifier=7, timeline=1, version=160000, database="shop")
+
+
+def open_sink(lake_path: str, pipeline: str = "shop", identity: ServerIdentity = IDENTITY) -> DeltaSink:
+    return DeltaSink(Lake(lake_path), pipeline, identity)
+
+
+def at(lsn: int) -> Position:
+    return Position(Lsn(lsn), Lsn(lsn + 1), 0, None)
+
+
+def rows(lsn: int, count: int, text: str = "x") -> pa.Table:
+    plain = [
+        {
+            "commit_lsn": lsn, "seq": number, "op": "insert", "table_schema": "public", "table_name": "t",
+            "relation_id": 1, "columns": ["id"], "new": [text], "end_of_tx": number == count - 1,
+        }
+        for number in range(count)
+    ]  # fmt: skip
+    return pa.Table.from_pylist(plain, schema=CHANGES_SCHEMA)
+
+
+def contents(lake_path: str) -> list[tuple[int, int]]:
+    table = DeltaTable(f"{lake_path}/bronze/changes").to_pyarrow_dataset().to_table()
+    return sorted(zip(table["commit_lsn"].to_pylist(), table["seq"].to_pylist(), strict=True))
+
+
+def shape(lsn: int, *names: str) -> Relation:
+    columns = tuple(
+        Column(name, at, PgType("base", "int4", oid=23), "integer") for at, name in enumerate(names, 1)
+    )
+    return Relation(1, TableName("public", "t"), columns, ("id",), "d", Lsn(lsn))
+
+
+def test_rows_and_place_become_visible_in_one_version(lake_path: str) -> None:
+    sink = open_sink(lake_path)
+    assert sink.position is None
+    sink.write(rows(10, 3))
+    sink.write(rows(11, 2))
+    assert contents(lake_path) == []
+    done = sink.commit(at(11))
+    assert done.version == 1
+    assert contents(lake_path) == [(10, 0), (10, 1), (10, 2), (11, 0), (11, 1)]
+    assert read_position(Lake(lake_path)) == done
+    assert [action["txn"] for action in _log(lake_path, 1) if "txn" in action]
+    assert len([action for action in _log(lake_path, 1) if "add" in action]) == 1
+
+
+def test_marks_alone_are_a_commit_without_files(lake_path: str) -> None:
+    sink = open_sink(lake_path)
+    sink.commit(at(5))
+    assert not [action for action in _log(lake_path, 1) if "add" in action]
+    assert open_sink(lake_path).position == Position(Lsn(5), Lsn(6), 1, None)
+
+
+def test_what_was_discarded_is_in_no_version(lake_path: str) -> None:
+    sink = open_sink(lake_path)
+    sink.write(rows(10, 3))
+    sink.discard()
+    sink.write(rows(11, 1))
+    sink.commit(at(11))
+    assert contents(lake_path) == [(11, 0)]
+
+
+def test_a_large_transaction_is_several_files_in_one_version(
+    lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze.parts.FILE_BYTES", 20_000)
+    sink = open_sink(lake_path)
+    for _ in range(5):
+        sink.write(rows(10, 1000))
+    sink.commit(at(10))
+    assert len([action for action in _log(lake_path, 1) if "add" in action]) == 5
+
+
+def test_many_commits_leave_checkpoints_so_that_the_log_stays_short(lake_path: str) -> None:
+    sink = open_sink(lake_path)
+    for lsn in range(1, 120):
+        sink.commit(at(lsn))
+    assert list(Path(lake_path, "bronze/changes/_delta_log").glob("*.checkpoint*.parquet"))
+    started = time.monotonic()
+    position = read_position(Lake(lake_path))
+    assert time.monotonic() - started < 1
+    assert position is not None
+    assert position.frontier == 119
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "identity", "code"),
+    [
+        ("other", IDENTITY, "lake-of-another-pipeline"),
+        ("shop", ServerIdentity(8, 1, 160000, "shop"), "lake-of-another-server"),
+        ("shop", ServerIdentity(7, 1, 160000, "crm"), "lake-of-another-database"),
+    ],
+)
+def test_a_foreign_lake_is_refused_with_a_remedy(
+    lake_path: str, pipeline: str, identity: ServerIdentity, code: str
+) -> None:
+    open_sink(lake_path)
+    with pytest.raises(DefiniteError, match=r"remedy: give another lake\.path") as caught:
+        open_sink(lake_path, pipeline, identity)
+    assert caught.value.code == code
+
+
+def test_a_newer_timeline_of_the_same_cluster_is_no_other_server(lake_path: str) -> None:
+    open_sink(lake_path).commit(at(5))
+    promoted = ServerIdentity(7, 2, 160000, "shop")
+    position = open_sink(lake_path, identity=promoted).position
+    assert position is not None
+    assert position.frontier == 5
+
+
+def test_a_second_writer_is_found_out_and_neither_doubles_a_row(lake_path: str) -> None:
+    first, second = open_sink(lake_path), open_sink(lake_path)
+    first.write(rows(10, 1))
+    first.commit(at(10))
+    second.write(rows(10, 1))
+    with pytest.raises(DefiniteError) as caught:
+        second.commit(at(10))
+    assert caught.value.code == "lake-in-use"
+    assert contents(lake_path) == [(10, 0)]
+
+
+def test_a_second_writer_is_found_out_also_behind_a_commit_of_a_snapshot(lake_path: str) -> None:
+    first, second = open_sink(lake_path), open_sink(lake_path)
+    first.write(rows(10, 1))
+    first.commit(at(10))
+    with pytest.raises(DefiniteError) as caught:
+        second.commit_snapshot(TableName("public", "t"), Lsn(3), [])
+    assert caught.value.code == "lake-in-use"
+
+
+def test_a_compaction_in_between_is_no_second_writer(lake_path: str) -> None:
+    sink = open_sink(lake_path)
+    for lsn in (10, 11):
+        sink.write(rows(lsn, 1))
+        sink.commit(at(lsn))
+    DeltaTable(f"{lake_path}/bronze/changes").optimize.compact()
+    sink.write(rows(12, 1))
+    sink.commit(at(12))
+    assert contents(lake_path) == [(10, 0), (11, 0), (12, 0)]
+
+
+def test_snapshots_commit_from_other_threads_beside_the_stream(lake_path: str) -> None:
+    sink = open_sink(lake_path)
+    failures: list[BaseException] = []
+
+    def copy(number: int) -> None:
+        try:
+            writer = sink.parts("snapshot")
+            writer.write(rows(1000 + number, 2))
+            sink.commit_snapshot(TableName("public", f"t{number}"), Lsn(1000 + number), writer.finish())
+        except BaseException as error:  # noqa: BLE001 - looked at below
+            failures.append(error)
+
+    threads = [threading.Thread(target=copy, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for lsn in range(1, 20):
+        sink.write(rows(lsn, 1))
+        sink.commit(at(lsn))
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(contents(lake_path)) == 19 + 16
+    assert [sink.snapshot_of(TableName("public", f"t{number}")) for number in range(8)] == list(
+        range(1000, 1008)
+    )
+
+
+def test_a_storage_that_cannot_be_written_is_a_fault_that_heals(lake_path: str) -> None:
+    sink = open_sink(lake_path)
+    sink.commit(at(5))
+    folder = Path(lake_path, "bronze/changes/_delta_log")
+    hidden = folder.rename(folder.with_name("hidden"))
+    folder.write_text("a file where the log should be")
+    with pytest.raises(TransientError) as caught:
+        sink.commit(at(6))
+    assert caught.value.code == "lake-unwritable"
+    folder.unlink()
+    hidden.rename(folder)
+    assert sink.position == Position(Lsn(5), Lsn(6), 1, None)
+    sink.commit(at(6))
+
+
+def test_a_lake_in_a_catalog_is_refused_with_a_remedy() -> None:
+    with pytest.raises(ConfigurationError, match=r"use lake\.path"):
+        DeltaSink(Lake(catalog="main"), "shop", IDENTITY)
+
+
+def test_a_shape_is_appended_only_where_it_differs_from_the_one_that_holds_there(lake_path: str) -> None:
+    sink = open_sink(lake_path)
+    log = ShapeLog(sink.relations(), sink.add_relations)
+    log.record([shape(50, "id")])
+    log.record([shape(60, "id"), shape(200, "id", "more")])
+    log.record([shape(210, "id", "more")])
+    # Behind a snapshot's newer shape the stream announces what held before it.
+    log.record([shape(120, "id", "more")])
+    log.record([shape(100, "id")])
+    found = [(each.from_lsn, len(each.columns)) for each in read_relations(Lake(lake_path))]
+    assert found == [(50, 1), (120, 2), (200, 2)]
+    again = ShapeLog(sink.relations(), sink.add_relations)
+    again.record([shape(300, "id", "more")])
+    assert len(read_relations(Lake(lake_path))) == 3
+    assert [each.from_lsn for each in again.until(Lsn(150))] == [50, 120]
+
+
+def _log(lake_path: str, version: int) -> Sequence[dict[str, Any]]:
+    import json  # noqa: PLC0415
+
+    entry = Path(lake_path, "bronze/changes/_delta_log", f"{version:020}.json")
+    return [json.loads(line) for line in entry.read_text().splitlines()]

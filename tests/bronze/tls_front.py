@@ -1,0 +1,71 @@
+"""TLS in front of a server that was built without it: answers libpq's SSLRequest, then passes bytes on."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import subprocess
+import threading
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_MAKE_CERTIFICATE = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
+_SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
+
+
+class TlsFront:
+    """Listens on a free port of 127.0.0.1 until the block ends."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        key, certificate = folder / "key.pem", folder / "certificate.pem"
+        subprocess.run(
+            [*_MAKE_CERTIFICATE, "-keyout", str(key), "-out", str(certificate)],
+            check=True,
+            capture_output=True,
+        )
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(certificate, key)
+        self._server_port = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while client.recv(8) != _SSL_REQUEST:
+                client.sendall(b"N")  # no Kerberos
+            client.sendall(b"S")
+            with (
+                self._context.wrap_socket(client, server_side=True) as outside,
+                socket.create_connection(("127.0.0.1", self._server_port)) as inside,
+            ):
+                _pass_on(outside, inside)
+
+
+def _pass_on(outside: ssl.SSLSocket, inside: socket.socket) -> None:
+    """Both ways in one thread, because an SSL object must not be used by two."""
+    while True:
+        readable: list[socket.socket] = [outside]
+        if not outside.pending():
+            readable, _, _ = select.select([outside, inside], [], [])
+        for source in readable:
+            data = source.recv(65536)
+            if not data:
+                return
+            (inside if source is outside else outside).sendall(data)
