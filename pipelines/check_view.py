@@ -37,7 +37,11 @@ def show_check(pipeline: Pipeline, output: Output, *, offline: bool = False) -> 
                 for line in finding.remedy.splitlines():
                     output.line(f"  {line}")
         what = f"{pipeline.path.name}" if offline else f"{pipeline.path.name} and {describe(pipeline.source)}"
-        verdict = ", ".join(f"{counts[level]} {level}s" for level in ("error", "warning") if counts[level])
+        verdict = ", ".join(_count(counts[level], level) for level in ("error", "warning") if counts[level])
         output.line(f"{what}: {verdict or 'nothing stands in the way'}")
     if counts["error"]:
-        raise Failure(f"{counts['error']} error(s) would stop the pipeline")
+        raise Failure(f"{_count(counts['error'], 'error')} would stop the pipeline")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
