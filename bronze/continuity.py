@@ -49,7 +49,8 @@ def check_start(
         missing = slot.confirmed_flush - position.confirm
         raise DefiniteError(
             f"changes are missing: bronze ends at {position.confirm}, slot {name} begins at "
-            f"{slot.confirmed_flush} (up to {missing} bytes of log between them); it was recreated, or advanced by another reader",
+            f"{slot.confirmed_flush} (up to {missing} bytes of log between them); it was recreated, "
+            "or advanced by another reader",
             code="slot-gap",
             where=where,
             remedy=_ANEW,

@@ -72,6 +72,12 @@ class Progress:
             for name, value in values.items():
                 setattr(self._state, name, value)
 
+    def connected(self, durable: Lsn) -> None:
+        """A stream is open."""
+        with self._lock:
+            self._state.phase, self._state.said, self._state.durable = "streaming", "", durable
+            self._state.connections += 1
+
     def received(self, size: int, position: Lsn) -> None:
         """Messages arrived."""
         with self._lock:
