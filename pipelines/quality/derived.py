@@ -163,8 +163,7 @@ def catalog_frame(frame: DataFrame, expectations: Iterable[Expectation]) -> Data
         for column in columns:
             used[column] = used.get(column, True) and about.kind == NOT_NULL
     known = set(frame.columns)
-    rows = frame.where(f"NOT coalesce({quote(DELETED)}, false)") if DELETED in known else frame
-    return rows.selectExpr(
+    return living(frame).selectExpr(
         *(
             f"{_present(column)} AS {quote(column)}"
             if presence and UNREPRESENTABLE in known
@@ -172,6 +171,11 @@ def catalog_frame(frame: DataFrame, expectations: Iterable[Expectation]) -> Data
             for column, presence in used.items()
         )
     )
+
+
+def living(frame: DataFrame) -> DataFrame:
+    """The rows that the source has: without those that silver keeps as soft-deleted."""
+    return frame.where(f"NOT coalesce({quote(DELETED)}, false)") if DELETED in frame.columns else frame
 
 
 def _present(column: str) -> str:

@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from bronze.control_tables import ControlTables
 from bronze.errors import ConfigurationError, SmeltError
 from bronze.relations import read_relations
-from bronze.server import connect
+from bronze.server import connect, translated
 from gold.documents import load_documents
 from pipelines.quality.constraints import (
     Constraints,
@@ -30,7 +30,7 @@ from pipelines.quality.constraints import (
     recorded_constraints,
 )
 from pipelines.quality.cut import QualityCut, choose_cut
-from pipelines.quality.derived import catalog_frame, from_catalog, from_documents
+from pipelines.quality.derived import catalog_frame, from_catalog, from_documents, living
 from pipelines.quality.engine import Engine
 from pipelines.quality.expectations import (
     FOREIGN_KEY,
@@ -95,7 +95,11 @@ def run_quality(
     say("loading Great Expectations")
     engine = Engine()
     rows = _Checks(spark, lake, cut, engine, say).run(expectations, frames)
-    counts = {row.expectation.qualified: row.element_count for row in rows if row.element_count is not None}
+    counts: dict[str, int] = {}
+    for row in rows:  # one with a condition speaks of fewer rows than the table has
+        name = row.expectation.qualified
+        if row.element_count is not None:
+            counts[name] = max(row.element_count, counts.get(name, 0))
     result = QualityResult(
         pipeline=pipeline.pipeline,
         run_id=uuid.uuid4().hex,
@@ -135,7 +139,10 @@ def _derived(
 def _constraints(pipeline: Pipeline, lake: Lake) -> tuple[Constraints | None, list[LeftOut]]:
     """What the source's catalog says; what it said last where it cannot be asked."""
     try:
-        with connect(pipeline.source, application_name="deltasmelt quality") as connection:
+        with (
+            connect(pipeline.source, application_name="deltasmelt quality") as connection,
+            translated(pipeline.source),
+        ):
             constraints = read_constraints(connection)
     except SmeltError as error:  # the run goes on, and says what it could not ask
         recorded = recorded_constraints(lake)
@@ -193,7 +200,9 @@ class _Checks:
             if references:
                 self.say(f"checking {len(references)} foreign keys")
                 asked = [expectations[index] for index in references]
-                results |= zip(references, check_references(asked, frames.__getitem__), strict=True)
+                results |= zip(
+                    references, check_references(asked, lambda name: living(frames[name])), strict=True
+                )
         return [results[index] for index in range(len(expectations))]
 
     @contextmanager

@@ -7,13 +7,9 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,7 +44,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def shop(database: str, tmp_path: Path) -> Iterator[Path]:
+def shop(database: str, tmp_path: Path) -> Path:
     """A pipeline file over a source with rows."""
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("CREATE TABLE orders (id int PRIMARY KEY, note text)")
