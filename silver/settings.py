@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from bronze.settings import Section
 
 
@@ -18,6 +20,6 @@ class SilverSettings(Section):
     """
 
     deletes: Literal["hard", "soft"] = "hard"
-    history: list[str] = []
+    history: list[str] = Field(default_factory=list)
     on_drop_column: Literal["keep", "drop"] = "keep"
-    types: dict[str, str] = {}
+    types: dict[str, str] = Field(default_factory=dict)

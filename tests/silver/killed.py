@@ -1,7 +1,9 @@
 """Cycles that end at a named point: inside a test by an exception, or as a process that kills itself.
 
 Points are calls that a cycle makes: statements by their first word, the record of runs and of the cut. The
-product knows nothing of this; the calls are wrapped here. A process: ``python -m tests.silver.killed LAKE POINT``.
+product knows nothing of this; the calls are wrapped here.
+
+A process is started as ``python -m tests.silver.killed LAKE POINT``.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +16,9 @@ from silver.fold import Facts, Fold, Shape, Window, fold, key_ranges, moves, unf
 from silver.settings import SilverSettings
 from silver.window import activity_query
 from tests.silver.histories import INT, NUMERIC, TEXT, relation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 GOLDEN = Path(__file__).parent / "golden"
 SETTINGS = SilverSettings()
@@ -57,7 +61,7 @@ PLAIN = Facts(updates=True, deletes=True)
 LATE = Facts(updates=True, deletes=False, unchanged=frozenset({"days"}))
 MOVING = Facts(updates=True, deletes=True, old_tuples=2, unchanged=frozenset({"days"}), moved_unchanged=2)
 
-STATEMENTS = {
+STATEMENTS: dict[str, Callable[[], str]] = {
     "create": lambda: ddl.create(TARGET, TABLE),
     "activity": lambda: activity_query(CHANGES, {16384: Lsn(100), 16390: Lsn(150)}, Lsn(200)),
     "merge_plain": lambda: merge.merge(TARGET, TABLE, folded(window(PLAIN)), {0: ("17", "4711")}),

@@ -281,11 +281,11 @@ def test_spark_holds_what_postgresql_wrote_or_nothing(spark: SparkSession, datab
         connection.execute(SCHEMA)
         texts, values = [], []
         for case in CASES:
-            cursor = connection.execute(f"SELECT {case.sql}".replace("%", "%%"))  # type: ignore[call-overload]
+            cursor = connection.execute(f"SELECT {case.sql}".encode())
             assert cursor.pgresult is not None
             raw = cursor.pgresult.get_value(0, 0)
             texts.append(None if raw is None else raw.decode())
-            values.append(cursor.fetchone()[0] if case.expected is SAME else case.expected)
+            values.append(cursor.fetchall()[0][0] if case.expected is SAME else case.expected)
     frame = spark.createDataFrame(
         [tuple(texts)], ", ".join(f"t{position} STRING" for position in range(len(texts)))
     )
