@@ -30,7 +30,7 @@ import pyarrow as pa
 from bronze import framing
 from bronze.announced import relation_version, same_shape
 from bronze.changes import CHANGES, SliceRows, assemble
-from bronze.framing import HEADER, malformed, slices
+from bronze.framing import HEADER, Block, malformed, slices
 from bronze.layouts import NO_RELATION, AnnouncedLayouts, Layout, only_used
 from bronze.lsn import Lsn
 from bronze.messages import (
@@ -128,6 +128,10 @@ class StreamDecoder:
         self._held: pa.RecordBatch | None = None
 
     def feed(self, messages: Sequence[bytes | memoryview]) -> Decoded:
+        """`feed_blocks` for messages one by one, each from its ``w`` on."""
+        return self.feed_blocks([Block.of(messages)])
+
+    def feed_blocks(self, blocks: Iterable[Block]) -> Decoded:
         """Decode XLogData messages that follow those fed before.
 
         Memory: the output, and some 50 MB beside it. For rows of text the output is about as large as the
@@ -135,13 +139,14 @@ class StreamDecoder:
         with each row. So feed a few megabytes at a time, and look at `changes.nbytes`.
 
         Args:
-            messages: each from its ``w`` on: start, end, clock (25 bytes in all), then the pgoutput message.
+            blocks: of messages, each from its ``w`` on: start, end, clock (25 bytes in all), then what
+                pgoutput says.
 
         Raises:
             DefiniteError: ``stream-malformed``; nothing of the batch is given out.
         """
         batch = _Batch()
-        for frames in slices(messages, _SLICE_BYTES):
+        for frames in slices(blocks, _SLICE_BYTES):
             self._feed_slice(frames, batch)
         return Decoded(
             changes=pa.Table.from_batches(batch.parts, CHANGES_SCHEMA),

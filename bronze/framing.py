@@ -12,7 +12,8 @@ read at its last byte stays inside.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeAlias
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from bronze.errors import DefiniteError
 from bronze.lsn import Lsn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -63,8 +64,9 @@ class Frames:
         lsn: WAL position in the header of each message; 0 where the server sends none (Relation, Type).
     """
 
-    def __init__(self, messages: Sequence[bytes | memoryview], lengths: Positions) -> None:
-        self._bytes = b"".join((*messages, _SPARE))
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        lengths = np.concatenate([block.lengths for block in blocks])
+        self._bytes = b"".join((*(block.data for block in blocks), _SPARE))
         self.data = np.frombuffer(self._bytes, np.uint8)
         self.at = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=self.at[1:])
@@ -153,16 +155,57 @@ def malformed(problem: str, lsn: Lsn | None) -> NoReturn:
     )
 
 
-def slices(messages: Sequence[bytes | memoryview], most_bytes: int) -> Iterator[Frames]:
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Messages end to end: one object for many, which is all that a queue of them should hold.
+
+    Attributes:
+        data: the bytes of all messages.
+        lengths: of each message.
+    """
+
+    data: bytes | memoryview
+    lengths: Positions
+
+    @classmethod
+    def of(cls, messages: Sequence[bytes | memoryview]) -> Self:
+        """The messages, copied together."""
+        return cls(b"".join(messages), np.fromiter(map(len, messages), np.int64, len(messages)))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def messages(self) -> list[bytes]:
+        """The messages one by one."""
+        ends = np.cumsum(self.lengths).tolist()
+        return [
+            bytes(self.data[end - length : end])
+            for end, length in zip(ends, self.lengths.tolist(), strict=True)
+        ]
+
+    def pieces(self, most_bytes: int) -> Iterator[Block]:
+        """The block cut between messages: a piece has at most `most_bytes`, or is one longer message."""
+        ends = np.cumsum(self.lengths)
+        first = 0
+        while first < len(ends):
+            before = int(ends[first - 1]) if first else 0
+            last = max(int(np.searchsorted(ends, before + most_bytes, side="right")), first + 1)
+            yield Block(memoryview(self.data)[before : int(ends[last - 1])], self.lengths[first:last])
+            first = last
+
+
+def slices(blocks: Iterable[Block], most_bytes: int) -> Iterator[Frames]:
     """Consecutive runs of the messages, each of at most `most_bytes` unless a single message is longer.
 
     Bounds what decoding needs beside its input and output, and keeps every offset within int32.
     """
-    lengths = np.fromiter(map(len, messages), np.int64, len(messages))
-    ends = np.cumsum(lengths)
-    first = 0
-    while first < len(lengths):
-        before = int(ends[first - 1]) if first else 0
-        last = max(int(np.searchsorted(ends, before + most_bytes, side="right")), first + 1)
-        yield Frames(messages[first:last], lengths[first:last])
-        first = last
+    run: list[Block] = []
+    size = 0
+    for piece in (piece for block in blocks for piece in block.pieces(most_bytes)):
+        if run and size + len(piece.data) > most_bytes:
+            yield Frames(run)
+            run, size = [], 0
+        run.append(piece)
+        size += len(piece.data)
+    if run:
+        yield Frames(run)

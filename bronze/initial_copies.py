@@ -81,6 +81,7 @@ class InitialCopies:
         self._snapshot = Snapshot(source, settings, landing)
         self._known: dict[TableName, bool] = {}
         self._failed: set[TableName] = set()
+        self._first: list[SourceTable] | None = None
         self._stop = threading.Event()
         self._complete = threading.Event()
         self._failure: BaseException | None = None
@@ -104,6 +105,14 @@ class InitialCopies:
             return known
         wanted = any(table.matches(pattern) for pattern in self._source.tables)
         return wanted and not any(table.matches(pattern) for pattern in self._source.exclude)
+
+    def first_look(self) -> None:
+        """Select tables before the stream starts; `start` copies those without a copy.
+
+        Raises:
+            SmeltError: as `look`.
+        """
+        self._first = self.look()
 
     def look(self) -> list[SourceTable]:
         """Select tables, record their problems, extend the publication; the tables without a copy.
@@ -149,7 +158,8 @@ class InitialCopies:
         try:
             while not self._stop.is_set():
                 try:
-                    self._copy(self.look())
+                    tables, self._first = self._first, None
+                    self._copy(self.look() if tables is None else tables)
                 except TransientError as error:
                     _LOGGER.warning("copying tables is tried again: %s", error)
                     self._landing.progress.set(said=f"copying tables is tried again: {error.message}")

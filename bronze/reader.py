@@ -31,6 +31,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from bronze.backoff import Backoff
 from bronze.catalog import describe_relation
 from bronze.continuity import check_start, slot_gone
@@ -121,6 +123,9 @@ class Reader:
             DefiniteError: a person is needed; recorded in `control.errors`.
             TransientError: the server could not be reached at all since the start.
         """
+        # Large buffers that come and go: returning them to the system and faulting them in again is what Arrow's
+        # own pool spends here; this one needs less memory, too.
+        pa.set_memory_pool(pa.system_memory_pool())
         stop = stop or threading.Event()
         control = ControlTables(self._lake)
         backoff, started = Backoff(), time.monotonic()
@@ -192,7 +197,7 @@ class Reader:
             shapes = ShapeLog(sink.relations(), sink.add_relations)
             self._landing = Landing(sink, shapes, self.progress, self._reached)
             self._copies = InitialCopies(self._source, self._snapshot, self._landing, control)
-            self._copies.look()
+            self._copies.first_look()
         else:
             # Another server may answer at the same address after a failover.
             DeltaSink(self._lake, self._pipeline, identity)

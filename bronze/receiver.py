@@ -24,15 +24,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from bronze.framing import Block
     from bronze.lsn import Lsn
-    from bronze.replication import Drained, Keepalive, Message, ReplicationConnection
+    from bronze.replication import Drained, Keepalive, ReplicationConnection
 
 FEEDBACK_SECONDS: Final = 1.0
 _FULL_SECONDS: Final = 0.2
-
-
-_MESSAGE_OVERHEAD: Final = 300
-"""Bytes that a message in the queue takes beside its own; what counts for short ones."""
 
 
 @dataclass(slots=True)
@@ -42,7 +39,7 @@ class Batch:
     `reply_requested`: the server waits for a confirmation, for instance before it shuts down.
     """
 
-    messages: list[Message]
+    blocks: list[Block]
     size: int = 0
     keepalive: Keepalive | None = None
     reply_requested: bool = False
@@ -53,7 +50,7 @@ class Receiver:
 
     Args:
         connection: with the stream started; owned from here on, closed at the end.
-        capacity: bytes that the queue may hold, Python's own share included.
+        capacity: bytes of messages that may wait in the queue.
         durable: position up to which everything is durable at the start.
         feedback_seconds: longest silence towards the server.
     """
@@ -108,11 +105,11 @@ class Receiver:
             batch = Batch([])
             while self._queue and batch.size < most:
                 drained = self._queue.popleft()
-                batch.messages += drained.messages
-                batch.size += drained.size
+                batch.blocks.append(drained.block)
+                batch.size += len(drained.block.data)
                 batch.keepalive = drained.keepalive
                 batch.reply_requested |= drained.reply_requested
-                self._size -= _weight(drained)
+            self._size -= batch.size
         if was_full:
             self._wake()
         return batch
@@ -163,7 +160,7 @@ class Receiver:
             drained = self._connection.drain()
             if drained.reply_requested:
                 due = 0.0
-            if drained.messages or drained.keepalive is not None:
+            if len(drained.block) or drained.keepalive is not None:
                 self._put(drained)
             elif not drained.reply_requested:
                 self._connection.wait(max(due - now, 0.0), self._wake_read)
@@ -173,7 +170,7 @@ class Receiver:
         with self._changed:
             self._received = max(self._received, drained.received)
             self._queue.append(drained)
-            self._size += _weight(drained)
+            self._size += len(drained.block.data)
             self._changed.notify()
 
     def _sleep(self, seconds: float) -> None:
@@ -187,7 +184,3 @@ class Receiver:
     def _clear_wake(self) -> None:
         with suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
-
-
-def _weight(drained: Drained) -> int:
-    return drained.size + _MESSAGE_OVERHEAD * len(drained.messages)

@@ -23,12 +23,13 @@ import struct
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 from psycopg import pq
 
 from bronze.errors import TransientError
+from bronze.framing import Block
 from bronze.identifiers import quote_identifier, quote_literal
 from bronze.lsn import ZERO, Lsn
 from bronze.server import connect, describe, translate, translate_result
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
     from bronze.settings import SourceSettings
-
-Message: TypeAlias = "bytes | memoryview"
 
 _WAKE_BYTES: Final = 256 * 1024
 _WAKE_SECONDS: Final = 0.02
@@ -91,15 +90,13 @@ class Drained:
     """What one look at the connection brought, in order.
 
     Attributes:
-        messages: XLogData messages with their 25-byte header.
-        size: their bytes.
-        keepalive: the newest keepalive, if it came after all of `messages`.
+        block: XLogData messages with their 25-byte header.
+        keepalive: the newest keepalive, if it came after all of them.
         reply_requested: the server wants feedback at once.
         received: newest WAL position seen; 0 where none was.
     """
 
-    messages: list[Message]
-    size: int = 0
+    block: Block
     keepalive: Keepalive | None = None
     reply_requested: bool = False
     received: Lsn = ZERO
@@ -202,7 +199,7 @@ class ReplicationConnection:
         Raises:
             SmeltError: the stream or the connection ended.
         """
-        messages: list[Message] = []
+        messages: list[bytes | memoryview] = []
         take, append = self._pgconn.get_copy_data, messages.append
         size, fruitless, attempts = 0, 0, _TLS_ATTEMPTS if self._pgconn.ssl_in_use else 1
         keepalive, behind, reply_requested = b"", 0, False
@@ -220,7 +217,8 @@ class ReplicationConnection:
                 count, data = take(1)
             if count < 0:
                 raise self._ended()
-        drained = Drained(messages, size, reply_requested=reply_requested)
+        # Joined at once: a queue of single messages would hold many times their bytes.
+        drained = Drained(Block.of(messages), reply_requested=reply_requested)
         if messages:
             _, drained.received, _, _ = _XLOGDATA.unpack_from(messages[-1])
         if keepalive and behind == len(messages):

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 FEED_BYTES: Final = 4 * 1024 * 1024
 """Message bytes decoded at a time: enough for work by columns to pay, little enough for memory."""
 
-WRITE_BYTES: Final = 16 * 1024 * 1024
+WRITE_BYTES: Final = 8 * 1024 * 1024
 """Arrow bytes written at a time; one row group."""
 
 _PENDING_WRITES: Final = 2
@@ -149,7 +149,7 @@ class Stream:
         self._landing.sink.discard()
 
     def _take(self, batch: Batch) -> None:
-        decoded = self._decoder.feed(batch.messages)
+        decoded = self._decoder.feed_blocks(batch.blocks)
         self._landing.progress.received(batch.size, self._receiver.received)
         if decoded.relations:
             self._landing.shapes.record(decoded.relations)

@@ -11,7 +11,7 @@ import pytest
 
 from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.lsn import ZERO, Lsn
-from bronze.receiver import Receiver
+from bronze.receiver import Batch, Receiver
 from bronze.replication import ReplicationConnection
 from tests.bronze.replaying import current_lsn, execute, fetch, session, source_of
 from tests.bronze.tls_front import TlsFront
@@ -56,6 +56,10 @@ def receiving(
         receiver.stop()
 
 
+def messages_of(batch: Batch) -> list[bytes]:
+    return [message for block in batch.blocks for message in block.messages()]
+
+
 def receive_until(receiver: Receiver, lsn: Lsn, seconds: float = 30.0) -> list[bytes]:
     """pgoutput messages, up to a position."""
     found: list[bytes] = []
@@ -64,8 +68,8 @@ def receive_until(receiver: Receiver, lsn: Lsn, seconds: float = 30.0) -> list[b
         assert time.monotonic() < deadline, f"only {len(found)} messages"
         batch = receiver.take(most=1_000_000, timeout=0.1)
         if batch is not None:
-            assert batch.size == sum(map(len, batch.messages))
-            found += [bytes(message)[25:] for message in batch.messages]
+            assert batch.size == sum(map(len, messages_of(batch)))
+            found += [message[25:] for message in messages_of(batch)]
     return found
 
 
@@ -81,7 +85,7 @@ def test_every_message_arrives_once_and_in_order(source: SourceSettings) -> None
         while len(seen) < 30000:
             batch = receiver.take(most=500_000, timeout=5)
             assert batch is not None
-            seen += [message for message in map(bytes, batch.messages) if message[25:26] == b"I"]
+            seen += [message for message in messages_of(batch) if message[25:26] == b"I"]
         identities = [int(message[25 + 8 + 5 :].split(b"t", 1)[0].split(b"n", 1)[0]) for message in seen]
     assert identities == list(range(1, 30001))
 
@@ -97,7 +101,7 @@ def test_a_few_bytes_never_wait_long_for_a_batch_to_fill(source: SourceSettings)
             while True:
                 batch = receiver.take(most=1_000_000, timeout=5)
                 assert batch is not None
-                if any(bytes(message)[25:26] == b"C" for message in batch.messages):
+                if any(message[25:26] == b"C" for message in messages_of(batch)):
                     break
             delays.append(time.monotonic() - committed)
             time.sleep(0.03)
@@ -133,7 +137,7 @@ def test_a_full_queue_stops_reading_but_not_feedback(own_server: EmbeddedServer)
         while seen < 20000:
             batch = receiver.take(most=1_000_000, timeout=5)
             assert batch is not None
-            seen += sum(bytes(message)[25:26] == b"I" for message in batch.messages)
+            seen += sum(message[25:26] == b"I" for message in messages_of(batch))
 
 
 def test_a_keepalive_comes_when_asked_for_and_says_how_far_the_server_has_read(
@@ -172,7 +176,7 @@ def test_what_was_received_before_the_line_broke_can_still_be_taken(source: Sour
             except SmeltError as raised:
                 error = raised
             else:
-                messages += 0 if batch is None else len(batch.messages)
+                messages += 0 if batch is None else len(messages_of(batch))
         assert messages >= 1002
         assert isinstance(error, TransientError)
         assert error.code == "connection-lost"
@@ -225,7 +229,7 @@ def test_the_stream_passes_through_tls_with_small_and_large_messages(
                     batch = receiver.take(most=1_000_000, timeout=10)
                     assert batch is not None
                     seen += sum(
-                        bytes(message)[25:26] == b"I" and len(message) > size for message in batch.messages
+                        message[25:26] == b"I" and len(message) > size for message in messages_of(batch)
                     )
                 assert time.monotonic() - started < 5
 

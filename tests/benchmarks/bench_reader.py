@@ -1,0 +1,206 @@
+"""`make bench-reader`: the reader into bronze beside `pg_recvlogical` to /dev/null, over the same WAL.
+
+Publication and slot are made before the rows; each run reads the same WAL from a copy of that slot. The two
+take turns, and a ratio is that of neighbours, so that what else happens on the machine falls on both. Each
+run of the reader has a fresh lake.
+
+The bars: wall at most 1.6 times pg_recvlogical's, peak resident memory at most 400 MiB, also for one
+transaction of five million rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+
+from bronze.lsn import Lsn
+from pipelines.embedded import EmbeddedServer
+
+_WORKLOADS: Final = Path(__file__).parent / "workloads"
+_WALL_BAR: Final = 1.6
+_MEMORY_BAR: Final = 400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One measured run.
+
+    Attributes:
+        wall: seconds.
+        cpu: seconds of the client, user and system.
+        peak: resident memory, MiB.
+    """
+
+    wall: float
+    cpu: float
+    peak: float
+    start_up: float = 0.0
+    changes: int = 0
+
+
+def main() -> int:
+    """Measure, print the table, and say whether the bars hold."""
+    parser = argparse.ArgumentParser(prog="bench-reader")
+    parser.add_argument("workloads", nargs="*", default=["bulk", "oltp", "transaction"])
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    load = os.getloadavg()[0]
+    say(f"{os.cpu_count()} cores, load {load:.1f} at the start\n")
+    say(f"{'workload':12} {'client':16} {'wall s':>8} {'CPU s':>8} {'peak MiB':>9} {'ratio':>7}")
+    held = True
+    for workload in options.workloads:
+        pairs = measure(workload, 1 if workload == "transaction" else options.repeats)
+        held = report(workload, pairs) and held
+    return 0 if held else 1
+
+
+def measure(workload: str, repeats: int) -> list[tuple[Run, Run]]:
+    """Pairs of neighbouring runs: pg_recvlogical, reader."""
+    with EmbeddedServer(settings={"max_wal_size": "16GB", "checkpoint_timeout": "1h"}) as server:
+        end = load_workload(server, workload)
+        pairs = []
+        for repeat in range(repeats):
+            first_reader = repeat % 2 == 1
+            runs = {
+                name: run(server, end)
+                for name, run in sorted(
+                    {"pg_recvlogical": run_pg_recvlogical, "reader": run_reader}.items(), reverse=first_reader
+                )
+            }
+            pairs.append((runs["pg_recvlogical"], runs["reader"]))
+        return pairs
+
+
+def load_workload(server: EmbeddedServer, workload: str) -> int:
+    """Make tables, publication, slot, then the changes; the LSN behind them."""
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        execute_file(connection, "schema.sql")
+        if workload == "oltp":
+            execute_file(connection, "bulk.sql")
+            connection.execute("VACUUM ANALYZE")
+        connection.execute("CREATE PUBLICATION bench FOR ALL TABLES WITH (publish_via_partition_root = true)")
+        connection.execute("SELECT pg_create_logical_replication_slot('template', 'pgoutput')")
+        if workload == "oltp":
+            script = str(_WORKLOADS / "oltp.pgbench")
+            subprocess.run(
+                [
+                    str(server.bin / "pgbench"),
+                    "-n",
+                    "-f",
+                    script,
+                    "-c",
+                    "4",
+                    "-j",
+                    "2",
+                    "-t",
+                    "25000",
+                    server.dsn(),
+                ],
+                check=True,
+                capture_output=True,
+            )
+        else:
+            execute_file(connection, f"{workload}.sql")
+        row = connection.execute("SELECT pg_current_wal_lsn() - '0/0'").fetchone()
+        assert row is not None
+        connection.execute("SELECT pg_logical_emit_message(true, 'deltasmelt', 'end')")
+        return int(row[0])
+
+
+def execute_file(connection: psycopg.Connection[Any], name: str) -> None:
+    """Run the statements of a file, each as a transaction of its own."""
+    text = (_WORKLOADS / name).read_text()
+    code = "\n".join(line for line in text.splitlines() if not line.startswith("--"))
+    for statement in code.split(";"):
+        if statement.strip():
+            connection.execute(statement.encode())
+
+
+def run_pg_recvlogical(server: EmbeddedServer, end: int) -> Run:
+    """The limit: take everything, look at nothing, write to /dev/null."""
+    slot = copy_slot(server)
+    command = [
+        str(server.bin / "pg_recvlogical"), "-d", server.dsn(), "-S", slot, "--start", "-f", "/dev/null",
+        f"--endpos={Lsn(end)}", "-o", "proto_version=1", "-o", "publication_names=bench",
+    ]  # fmt: skip
+    begun = time.monotonic()
+    process = subprocess.Popen(command)
+    _, status, usage = os.wait4(process.pid, 0)
+    wall = time.monotonic() - begun
+    assert status == 0
+    drop_slot(server, slot)
+    return Run(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+
+
+def run_reader(server: EmbeddedServer, end: int) -> Run:
+    """Our reader, in a process of its own, into a fresh lake."""
+    slot = copy_slot(server)
+    with tempfile.TemporaryDirectory() as lake:
+        settings = {"dsn": server.dsn(), "slot": slot, "lake": lake, "until": end}
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.benchmarks.reader_run", json.dumps(settings)],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+    said = json.loads(done.stdout.splitlines()[-1])
+    drop_slot(server, slot)
+    return Run(said["wall"], said["cpu"], said["peak_mib"], said["start_up"], said["changes"])
+
+
+def copy_slot(server: EmbeddedServer) -> str:
+    """A slot that begins where the template does."""
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        connection.execute("SELECT pg_copy_logical_replication_slot('template', 'run')")
+    return "run"
+
+
+def drop_slot(server: EmbeddedServer, slot: str) -> None:
+    """Drop a slot once its walsender has gone."""
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        for _ in range(100):
+            row = connection.execute(
+                "SELECT active FROM pg_replication_slots WHERE slot_name = %s", [slot]
+            ).fetchone()
+            if row is not None and not row[0]:
+                break
+            time.sleep(0.05)
+        connection.execute("SELECT pg_drop_replication_slot(%s)", [slot])
+
+
+def report(workload: str, pairs: list[tuple[Run, Run]]) -> bool:
+    """Print a workload's runs; whether the bars hold."""
+    for limit, ours in pairs:
+        ratio = ours.wall / limit.wall
+        for client, run, figure in (("pg_recvlogical", limit, 1.0), ("reader", ours, ratio)):
+            say(f"{workload:12} {client:16} {run.wall:8.2f} {run.cpu:8.2f} {run.peak:9.0f} {figure:7.2f}")
+    ratio = statistics.median(ours.wall / limit.wall for limit, ours in pairs)
+    peak = max(ours.peak for _, ours in pairs)
+    start_up = statistics.median(ours.start_up for _, ours in pairs)
+    held = ratio <= _WALL_BAR and peak <= _MEMORY_BAR
+    say(
+        f"{workload:12} {pairs[0][1].changes:,} changes: median ratio {ratio:.2f} (bar {_WALL_BAR}), "
+        f"peak {peak:.0f} MiB (bar {_MEMORY_BAR:.0f}), start-up {start_up:.2f} s apart: "
+        f"{'holds' if held else 'MISSED'}\n"
+    )
+    return held
+
+
+def say(line: str) -> None:
+    """Print at once, also into a file."""
+    print(line, flush=True)  # noqa: T201 - the result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

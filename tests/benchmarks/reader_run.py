@@ -1,0 +1,57 @@
+"""One measured run of the reader: `python -m tests.benchmarks.reader_run JSON`; prints its figures as JSON.
+
+Measured from just before START_REPLICATION until everything up to the given LSN is durable in bronze and
+confirmed. Imports, connecting and making the tables come before and are reported apart.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+
+from pipelines.reader_process import without_pandas
+
+
+def main() -> None:
+    """Run the reader once."""
+    begun = time.monotonic()
+    without_pandas()
+    from pydantic import SecretStr  # noqa: PLC0415 - after pandas is hidden
+
+    from bronze.lake import Lake  # noqa: PLC0415
+    from bronze.lsn import Lsn  # noqa: PLC0415
+    from bronze.reader import Reader  # noqa: PLC0415
+    from bronze.settings import BronzeSettings, SnapshotSettings, SourceSettings  # noqa: PLC0415
+
+    settings = json.loads(sys.argv[1])
+    started: dict[str, float] = {}
+
+    def reached(point: str) -> None:
+        if point == "stream-starting":
+            started.update(wall=time.monotonic(), cpu=time.process_time())
+
+    reader = Reader(
+        "benchmark",
+        SourceSettings(dsn=SecretStr(settings["dsn"]), slot=settings["slot"], publication="bench"),
+        Lake(settings["lake"]),
+        BronzeSettings(),
+        SnapshotSettings(mode="never"),
+        reached=reached,
+    )
+    reader.run(until=Lsn(settings["until"]))
+    said = reader.progress.read()
+    figures = {
+        "wall": time.monotonic() - started["wall"],
+        "cpu": time.process_time() - started["cpu"],
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "start_up": started["wall"] - begun,
+        "changes": said["changes"],
+        "commits": said["commits"],
+    }
+    print(json.dumps(figures))  # noqa: T201 - the result
+
+
+if __name__ == "__main__":
+    main()
