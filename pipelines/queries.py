@@ -12,7 +12,7 @@ from gold.yaml_source import suggestion
 from pipelines.failures import Failure, Terminated
 from pipelines.logs import log_folder, spark_log
 from pipelines.run import load_documents_of, terminable
-from pipelines.session import active_session, spark_session
+from pipelines.session import active_session, spark_session, stop_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,7 +48,7 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
 
 def _stop(spark: SparkSession, given: SparkSession | None) -> None:
     if given is None:
-        spark.stop()
+        stop_session(spark)
 
 
 def run_sql(

@@ -21,9 +21,10 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import ConfigurationError, DefiniteError
 from pipelines.conf_files import conf_folder
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
+
+_STOP_SECONDS: Final = 15.0
 
 _STATIC: Final = {
     "spark.master": "local[*]",
@@ -117,6 +120,24 @@ def default_log() -> Path:
     """Spark's log file when the caller names none."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(base) / "deltasmelt" / f"spark-{os.getpid()}.log"
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Stop a session that `spark_session` started, and wait until its JVM is gone."""
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - the only way to the process that launch_gateway started
+    spark.stop()
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is None or process.stdin is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - so that another session could be started
+    process.stdin.close()  # the JVM watches it, and ends
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _quiet() -> None:

@@ -21,7 +21,7 @@ from bronze.position import read_position
 from pipelines.lock import lake_lock
 from pipelines.logs import spark_log
 from pipelines.reader_supervision import ReaderProcess
-from pipelines.session import active_session, spark_session
+from pipelines.session import active_session, spark_session, stop_session
 from pipelines.stages import Stages
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class Supervisor:
         # A Spark that is still starting is not waited for: its JVM ends with our end of its standard input.
         if self.spark is not None:
             if self._own_session:
-                self.spark.stop()
+                stop_session(self.spark)
             if self._worker is not None:
                 self._worker.join(_WORKER_SECONDS)
         self._held.close()

@@ -57,7 +57,7 @@ class Command:
         """All it has said so far, on both outputs."""
         return self.said.read_text()
 
-    def wait(self, seconds: float = 240) -> int:
+    def wait(self, seconds: float = 500) -> int:
         """Wait for its end; returns the exit code."""
         return self.process.wait(seconds)
 
@@ -77,7 +77,7 @@ class Command:
         return found
 
 
-def until(condition: Callable[[], object], seconds: float = 240) -> None:
+def until(condition: Callable[[], object], seconds: float = 500) -> None:
     """Wait until the condition holds; a test that waits in vain fails here."""
     deadline = time.monotonic() + seconds
     while not condition():
