@@ -1,36 +1,12 @@
 """The fold: a window of raw changes to one row per key, as one Spark SQL query. Pure text, no Spark.
 
-**Events.** Seen from a key, a change is one of three: a row *arrives* (insert, snapshot row, or an update
-that moved a row here), the row that is here *changes*, or it *leaves* (delete, or an update that moved it
-away). An update that changes the key is a leave at the old key and an arrival at the new one.
+The query reads the changes (`silver.changes`), reduces them to one row per key, and only then turns
+PostgreSQL's text into typed values, key columns excepted. Rows are told by their key (`silver.events`) or,
+under REPLICA IDENTITY FULL, by their content (`silver.images`); where each key is known to occur once,
+nothing is reduced.
 
-**Who is here at the end.** At the end of every transaction a key holds one row or none. Inside one, under a
-deferred constraint, it may hold two for a while (``UPDATE t SET id = CASE …`` swaps 1 and 2 by "1 becomes 2",
-"2 becomes 1"): the arrival then comes
-*before* the leave, and the leave is the older row's. So events are counted, not read as a sequence: with
-*before* (0 or 1) rows in the target, *before* + arrivals - leaves rows are there afterwards; and if one is,
-it is the one that arrived last, with what changed since. Where the count alone does not say whether the
-target had a row (arrivals = leaves, an arrival first), MERGE itself decides: a row that is there is
-overwritten, one that is not stays away.
-
-    arrivals - leaves   first event        before   action
-           +1           any                   0     upsert
-           -1           any                   1     delete
-            0           change or leave       1     upsert
-            0           arrival            0 or 1   match: update if there is a row
-
-This needs the target to be exactly the state at the window's start, which the transaction mark guarantees:
-each window is merged once.
-
-**Values that were not sent.** An out-of-line value that an update left alone is not in the stream. For each
-such column the newest value sent since the last arrival counts (fill forward *before* reducing to one row).
-If none was sent and the row has been here since before the window, the target's own value stays (`pending`);
-MERGE keeps it column by column. If the row moved here without its value, `silver.moves` finds it where the
-row came from. Filling from the old tuple is right only under REPLICA IDENTITY FULL: elsewhere a NULL in it
-means "not part of the identity".
-
-One GROUP BY with hash-partitioned aggregates does all this; text becomes typed values only after the
-reduction, key columns excepted. `Facts` about the window leave out what it does not need.
+Both need the target to be exactly the state at the window's start. The transaction mark guarantees it: each
+window is merged once.
 """
 
 from __future__ import annotations
@@ -38,83 +14,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from silver import events, images
 from silver.catalog import OWN_COLUMNS, UNREPRESENTABLE
+from silver.changes import Layout, key_expression, rows_query
 from silver.errors import marker
-from silver.moves import links, shortened, target_key, unsent
-from silver.sql import block, comma, literal, quote
+from silver.moves import links, shortened, target_key
+from silver.sql import block, comma, key_text, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bronze.lsn import Lsn
     from silver.catalog import SilverTable
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What is known of a window before it is folded: too much costs time, too little is wrong.
-
-    Attributes:
-        inserts, updates, deletes: whether there may be such changes.
-        old_tuples: updates that carry an old tuple, so that a key may have changed.
-        unchanged: columns whose out-of-line value some update did not send.
-        moved_unchanged: how many updates carry both an old tuple and such columns.
-    """
-
-    inserts: bool = True
-    updates: bool = True
-    deletes: bool = True
-    old_tuples: int = 0
-    unchanged: frozenset[str] = frozenset()
-    moved_unchanged: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Columns as they stand in `new` and `old` of some rows, mapped to the table's columns.
-
-    Attributes:
-        names: the `columns` of those rows.
-        positions: for each column of the table: where it stands in `names`; None where it did not exist.
-    """
-
-    names: tuple[str, ...]
-    positions: tuple[int | None, ...]
-
-    @property
-    def straight(self) -> bool:
-        """Whether the rows are already in the table's order."""
-        return self.positions == tuple(range(len(self.names)))
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The changes of one table that one statement folds: ``start < commit_lsn <= end``.
-
-    Attributes:
-        changes: `bronze.changes` as Spark SQL, at a pinned version.
-        relation_id: the relation whose changes count.
-        fold_key: columns that identify a row in every old tuple.
-        shapes: how rows may look, newest first; one alone needs no comparison.
-        snapshot: LSN of the newest complete snapshot in the window: what came before it does not count, nor
-            does the target.
-        truncated: (commit_lsn, seq) of the last TRUNCATE after it, likewise.
-    """
-
-    changes: str
-    relation_id: int
-    start: Lsn
-    end: Lsn
-    fold_key: tuple[str, ...]
-    shapes: tuple[Shape, ...]
-    facts: Facts
-    snapshot: Lsn | None = None
-    truncated: tuple[int, int] | None = None
-
-    @property
-    def from_empty(self) -> bool:
-        """Whether the state starts empty, whatever the target holds."""
-        return self.snapshot is not None or self.truncated is not None
+    from silver.changes import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,102 +46,6 @@ class Fold:
     pending: dict[int, str]
 
 
-def rows_query(table: SilverTable, window: Window) -> str:
-    """The window's rows with `new` and `old` in the table's column order, barriers applied."""
-    low = window.start
-    kinds = "op IN ('insert', 'update', 'delete')"
-    if window.snapshot is not None:
-        low = type(window.start)(window.snapshot - 1)
-        at = int(window.snapshot)
-        kinds = f"(op = 'snapshot' AND commit_lsn = {at} OR {kinds} AND commit_lsn > {at})"
-    conditions = [
-        f"relation_id = {window.relation_id}",
-        f"commit_lsn > {int(low)}",
-        f"commit_lsn <= {int(window.end)}",
-        kinds,
-    ]
-    if window.truncated is not None:
-        lsn, seq = window.truncated
-        conditions += [f"commit_lsn >= {lsn}", f"(commit_lsn > {lsn} OR seq > {seq})"]
-    new, old, unchanged = "new", "old", "unchanged"
-    if len(window.shapes) > 1 or not window.shapes[0].straight:
-        new, old, unchanged = (
-            _shaped(window, "new"),
-            _shaped(window, "old"),
-            _renamed(table, window),
-        )
-    columns = ["commit_lsn", "seq", "commit_ts", "op", f"{new} AS new"]
-    if window.facts.old_tuples or window.facts.deletes:
-        columns.append(f"{old} AS old")
-    if window.facts.unchanged:
-        columns += [f"{unchanged} AS unchanged", "old_is_key"]
-    where = "\n  AND ".join(conditions)
-    return f"SELECT {', '.join(columns)}\nFROM {window.changes}\nWHERE {where}"
-
-
-def _names(shape: Shape) -> str:
-    return f"array({', '.join(literal(name) for name in shape.names)})"
-
-
-def _shaped(window: Window, tuple_name: str) -> str:
-    """A tuple in the table's order, whichever shape the row was written with."""
-    cases = []
-    for shape in window.shapes:
-        cells = ", ".join(
-            "CAST(NULL AS STRING)" if position is None else f"{tuple_name}[{position}]"
-            for position in shape.positions
-        )
-        cases.append(
-            f"WHEN columns = {_names(shape)} THEN {tuple_name if shape.straight else f'array({cells})'}"
-        )
-    unknown = marker("unknown-shape", "'columns '", "array_join(columns, ', ')")
-    return f"CASE WHEN {tuple_name} IS NULL THEN NULL {' '.join(cases)} ELSE {unknown} END"
-
-
-def _renamed(table: SilverTable, window: Window) -> str:
-    """`unchanged` by the table's names, where a row was written under other ones."""
-    cases = []
-    for shape in window.shapes:
-        renames = [
-            f"WHEN {literal(shape.names[position])} THEN {literal(table.columns[index].name)}"
-            for index, position in enumerate(shape.positions)
-            if position is not None and shape.names[position] != table.columns[index].name
-        ]
-        if renames:
-            renamed = f"transform(unchanged, c -> CASE c {' '.join(renames)} ELSE c END)"
-            cases.append(f"WHEN columns = {_names(shape)} THEN {renamed}")
-    return f"CASE {' '.join(cases)} ELSE unchanged END" if cases else "unchanged"
-
-
-def key_expression(table: SilverTable, position: int, text: str) -> str:
-    """The typed value of a key column; a value that its type cannot hold stops the table."""
-    column = table.columns[position]
-    value = column.reading.value(text, 0)
-    if column.reading.exact:
-        return value
-    failed = marker("key-unrepresentable", literal(f"column {column.name}, value "), text)
-    return f"CASE WHEN {text} IS NOT NULL AND {value} IS NULL THEN {failed} ELSE {value} END"
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """Which columns play which part in a window."""
-
-    keys: dict[int, str]
-    left_out: list[int]
-    moved: bool
-
-    @classmethod
-    def of(cls, table: SilverTable, window: Window) -> _Layout:
-        keys = {table.position(name): f"key_{table.position(name)}" for name in window.fold_key}
-        left_out = [
-            position
-            for position, column in enumerate(table.columns)
-            if column.name in window.facts.unchanged and position not in keys
-        ]
-        return cls(keys, left_out, bool(left_out) and window.facts.moved_unchanged > 0)
-
-
 def moves(table: SilverTable, window: Window, *, target: str) -> tuple[str, Callable[[str], str]] | None:
     """How to find values that moved with their row (`silver.moves`); None where the window has no such moves.
 
@@ -238,12 +53,12 @@ def moves(table: SilverTable, window: Window, *, target: str) -> tuple[str, Call
         A query that gives the links, and one round over a table of links. Rounds are needed until no link has
         a ``parent``.
     """
-    layout = _Layout.of(table, window)
+    layout = Layout.of(table, window)
     if not layout.moved:
         return None
     parts = [
         ("changes", rows_query(table, window)),
-        ("events", _events(table, window, layout.keys, filled=True)),
+        ("events", events.events(table, window, layout.keys, filled=True)),
         *links(table, layout.keys, layout.left_out, target=None if window.from_empty else target),
     ]
     return _with(parts, ["*"], "origins"), lambda origins: shortened(layout.left_out, origins)
@@ -258,15 +73,21 @@ def fold(table: SilverTable, window: Window, *, target: str, origins: str | None
         target: the silver table as Spark SQL at its version before the window.
         origins: table of resolved `moves`; None where there are none.
     """
-    layout = _Layout.of(table, window)
+    layout = Layout.of(table, window)
     keys, left_out = layout.keys, layout.left_out
     home = None if window.from_empty or origins is None else target
     values = {position: keys.get(position, f"value_{position}") for position in range(len(table.columns))}
     pending = {} if window.from_empty else {position: f"pending_{position}" for position in left_out}
+    if layout.by_image:
+        reduced = images.netted(table, window, layout)
+    else:
+        reduced = [
+            ("events", events.events(table, window, keys, filled=bool(left_out))),
+            ("folded", events.folded(table, keys, left_out)),
+        ]
     parts = [
         ("changes", rows_query(table, window)),
-        ("events", _events(table, window, keys, filled=bool(left_out))),
-        ("folded", _folded(table, keys, left_out)),
+        *reduced,
         ("texts", _texts(table, window, layout, origins=origins, target=home)),
         ("typed", _typed(table, keys, left_out if home else [], list(pending.values()))),
     ]
@@ -311,7 +132,7 @@ def key_ranges(table: SilverTable, window: Window, keys: dict[int, str]) -> str:
     ]
     parts = [
         ("changes", rows_query(table, window)),
-        ("events", _events(table, window, keys, filled=False)),
+        ("events", events.events(table, window, keys, filled=False)),
     ]
     return _with(parts, columns, "events")
 
@@ -321,114 +142,21 @@ def _with(parts: Sequence[tuple[str, str]], selected: Sequence[str], source: str
     return f"WITH {with_}\nSELECT {comma(selected, 2)}\nFROM {source}"
 
 
-def _events(table: SilverTable, window: Window, keys: dict[int, str], *, filled: bool) -> str:
-    """One row per event: where, of which kind, with which image."""
-    facts = window.facts
-    image, unchanged = "new", "unchanged"
-    if filled and facts.old_tuples:  # under REPLICA IDENTITY FULL the old tuple has every value
-        names = ", ".join(literal(column.name) for column in table.columns)
-        image = (
-            f"CASE WHEN old_is_key = false AND unchanged IS NOT NULL THEN transform(array({names}), "
-            "(c, i) -> CASE WHEN array_contains(unchanged, c) THEN old[i] ELSE new[i] END) ELSE new END"
-        )
-        unchanged = "CASE WHEN old_is_key = false THEN NULL ELSE unchanged END"
-    columns = ["commit_lsn", "seq", "commit_ts", f"{image} AS image"]
-    if filled:
-        columns.append(f"{unchanged} AS unchanged")
-    kind = "CASE op WHEN 'delete' THEN 'leave' WHEN 'update' THEN 'change' ELSE 'arrive' END"
-    # A key column that lies out of line is not sent again either; the old tuple then carries it.
-    text = "coalesce(new[{0}], old[{0}])" if facts.old_tuples or facts.deletes else "new[{0}]"
-    here = {name: key_expression(table, position, text.format(position)) for position, name in keys.items()}
-    if not facts.old_tuples:
-        columns += [f"{kind} AS kind", *(f"{value} AS {name}" for name, value in here.items())]
-        return f"SELECT {comma(columns, 2)}\nFROM changes"
-    before = {name: key_expression(table, position, f"old[{position}]") for position, name in keys.items()}
-    keyed = [
-        "*",
-        f"{kind} AS op_kind",
-        f"{_struct(here)} AS here",
-        f"CASE WHEN op = 'update' AND old IS NOT NULL THEN {_struct(before)} END AS there",
-    ]
-    none = "CASE WHEN false THEN there END"
-    leave = f"named_struct('kind', 'leave', 'here', there, 'before', {none})"
-    arrive = "named_struct('kind', 'arrive', 'here', here, 'before', there)"
-    stay = f"named_struct('kind', op_kind, 'here', here, 'before', {none})"
-    split = (
-        f"CASE WHEN there IS NOT NULL AND there <> here THEN array({leave}, {arrive}) ELSE array({stay}) END"
-    )
-    columns += ["event.kind", *(f"event.here.{name}" for name in keys.values()), "event.before"]
-    return f"""\
-SELECT {comma(columns, 2)}
-FROM (
-  SELECT *, explode({split}) AS event
-  FROM (
-    SELECT {comma(keyed, 6)}
-    FROM changes
-  )
-)"""
-
-
-def _struct(fields: dict[str, str]) -> str:
-    return f"named_struct({', '.join(f'{literal(name)}, {value}' for name, value in fields.items())})"
-
-
-def _folded(table: SilverTable, keys: dict[int, str], left_out: list[int]) -> str:
-    """One row per key: counts, the newest image, the newest value of columns that were left out."""
-    place = "struct(commit_lsn, seq)"
-    columns = [
-        *keys.values(),
-        "sum(CASE kind WHEN 'arrive' THEN 1 WHEN 'leave' THEN -1 ELSE 0 END) AS gained",
-        f"min_by(kind, {place}) AS first_kind",
-        "max(struct(commit_lsn, seq, commit_ts)) FILTER (WHERE kind <> 'leave') AS last_event",
-        f"max_by(image, {place}) FILTER (WHERE kind <> 'leave') AS image",
-    ]
-    if left_out:
-        columns.append(f"max({place}) FILTER (WHERE kind = 'arrive') AS arrived")
-    columns += [
-        f"max_by(struct({place} AS place, image[{position}] AS text), {place})"
-        f" FILTER (WHERE kind <> 'leave' AND NOT {unsent(table, position)}) AS sent_{position}"
-        for position in left_out
-    ]
-    return f"SELECT {comma(columns, 2)}\nFROM events\nGROUP BY {', '.join(keys.values())}"
-
-
-def _action(window: Window, keys: dict[int, str]) -> str:
-    which = f"concat_ws(', ', {', '.join(f'CAST({name} AS STRING)' for name in keys.values())})"
-    no_key = " OR ".join(f"{name} IS NULL" for name in keys.values())
-    twice = "gained > 1 OR gained < -1 OR gained = 1 AND first_kind <> 'arrive'"
-    if window.from_empty:
-        rest = f"""\
-  WHEN gained = 1 THEN 'upsert'
-  WHEN gained = 0 AND first_kind = 'arrive' THEN 'nothing'
-  ELSE {marker("row-missing", which)}"""
-    else:
-        rest = """\
-  WHEN gained = 1 THEN 'upsert'
-  WHEN gained = -1 THEN 'delete'
-  WHEN first_kind = 'arrive' THEN 'match'
-  ELSE 'upsert'"""
-    return f"""\
-CASE
-  WHEN {no_key} THEN {marker("key-missing")}
-  WHEN {twice} THEN {marker("key-not-unique", which)}
-{rest}
-END"""
-
-
 def _texts(
     table: SilverTable,
     window: Window,
-    layout: _Layout,
+    layout: Layout,
     *,
     origins: str | None,
     target: str | None,
 ) -> str:
     """PostgreSQL's text of each column of the row that is there at the end."""
+    action = (images if layout.by_image else events).action(window, layout.keys)
     keys, left_out, moved = layout.keys, layout.left_out, origins is not None
-    which = f"concat_ws(', ', {', '.join(f'CAST(f.{name} AS STRING)' for name in keys.values())})"
+    which = key_text(f"f.{name}" for name in keys.values())
     columns = [f"f.{name}" for name in keys.values()]
     columns += [
-        f"{block(_action(window, keys), 2)} AS action",
+        f"{block(action, 2)} AS action",
         "last_event.commit_lsn",
         "last_event.commit_ts",
     ]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from silver.catalog import COMMIT_LSN, COMMIT_TS, OWN_COLUMNS, UNREPRESENTABLE
 from silver.errors import marker
-from silver.sql import block, comma, literal, quote
+from silver.sql import block, comma, key_text, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ def merge(target: str, table: SilverTable, fold: Fold, ranges: Mapping[int, tupl
         kept = fold.pending.get(position)
         updates[column.name] = inserts[column.name] = value
         if kept is not None:
-            key = f"concat_ws(', ', {', '.join(f'CAST(s.{name} AS STRING)' for name in fold.keys.values())})"
+            key = key_text(f"s.{name}" for name in fold.keys.values())
             missing = marker("value-missing", literal(f"column {column.name}, row "), key)
             updates[column.name] = f"CASE WHEN s.{kept} THEN t.{quote(column.name)} ELSE {value} END"
             inserts[column.name] = f"CASE WHEN s.{kept} THEN {missing} ELSE {value} END"

@@ -34,6 +34,11 @@ def literal(value: str | float | None) -> str:
     return repr(value) if isinstance(value, float) else str(int(value))
 
 
+def key_text(columns: Iterable[str]) -> str:
+    """A key in words, for a message."""
+    return f"concat_ws(', ', {', '.join(f'CAST({column} AS STRING)' for column in columns)})"
+
+
 def comma(parts: Iterable[str], indent: int = 0) -> str:
     """Parts one to a line, separated by commas; lines after the first are indented by `indent` spaces."""
     return (",\n" + " " * indent).join(parts)

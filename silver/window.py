@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from bronze.errors import TableError
 from bronze.lsn import ZERO, Lsn
 from silver.catalog import silver_table
-from silver.fold import Facts, Shape, Window
+from silver.changes import Facts, Shape, Window
 from silver.sql import literal
 
 if TYPE_CHECKING:
@@ -187,6 +187,7 @@ def plan(
             fold_key=fold_key(version),
             shapes=_shapes(table, distinct[: at + 1] if both else [version]),
             facts=activity.facts,
+            announcing=both,
         )
         if not steps:
             window = replace(

@@ -57,7 +57,6 @@ def test_silver_is_the_source_after_every_window(spark: SparkSession, lake_path:
                         table._insert(space)
             bronze.add(lsn, changes)
         if round_ == 4:  # taken again in the middle of the window
-            by_index.retake(lsn)
             bronze.snapshot(by_index.shape, lsn, by_index.tuples())
             for _ in range(2):
                 lsn += 10

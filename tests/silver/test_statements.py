@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,8 @@ from bronze.lsn import Lsn
 from bronze.shapes import PgType
 from silver import ddl, merge
 from silver.catalog import silver_table
-from silver.fold import Facts, Fold, Shape, Window, fold, key_ranges, moves, unfolded
+from silver.changes import Facts, Shape, Window
+from silver.fold import Fold, fold, key_ranges, moves, unfolded
 from silver.settings import SilverSettings
 from silver.window import activity_query
 from tests.silver.histories import INT, NUMERIC, TEXT, relation
@@ -30,6 +32,7 @@ SHAPE = relation(
     relation_id=16384,
 )  # fmt: skip
 TABLE = silver_table(SHAPE, SETTINGS)
+FULL = silver_table(replace(SHAPE, replica_identity="f"), SETTINGS)
 CHANGES, TARGET = "delta.`/lake/bronze/changes` VERSION AS OF 9", "delta.`/lake/silver/orders`"
 BEFORE = f"{TARGET} VERSION AS OF 3"
 STRAIGHT = Shape(("id", "status", "total", "days"), (0, 1, 2, 3))
@@ -44,7 +47,8 @@ def window(
     shapes: tuple[Shape, ...] = (STRAIGHT,),
 ) -> Window:
     at = None if snapshot is None else Lsn(snapshot)
-    return Window(CHANGES, 16384, Lsn(100), Lsn(200), ("id",), shapes, facts, at, truncated)
+    both = len(shapes) > 1
+    return Window(CHANGES, 16384, Lsn(100), Lsn(200), ("id",), shapes, facts, both, at, truncated)
 
 
 def folded(window: Window, origins: str | None = None) -> Fold:
@@ -76,6 +80,9 @@ STATEMENTS: dict[str, Callable[[], str]] = {
         TARGET, TABLE, unfolded(TABLE, window(Facts(updates=False, deletes=False)))
     ),
     "two_shapes": lambda: folded(window(LATE, shapes=(STRAIGHT, OLDER))).query,
+    "merge_full_identity": lambda: merge.merge(
+        TARGET, FULL, fold(FULL, window(MOVING), target=BEFORE), {0: ("17", "4711")}
+    ),
     "key_ranges": lambda: key_ranges(TABLE, window(PLAIN), {0: "key_0"}),
 }
 

@@ -15,7 +15,7 @@ from bronze.lake import Lake
 from bronze.shapes import PgType
 from silver.cycle import Silver
 from silver.settings import SilverSettings
-from tests.silver.histories import INT, NUMERIC, TEXT, BronzeWriter, change, relation
+from tests.silver.histories import INT, NUMERIC, TEXT, BronzeWriter, change, relation, time_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -170,6 +170,12 @@ class TestErrors:
     def test_a_stopped_table_is_not_tried_again_before(self, outcome: Outcome) -> None:
         assert "twice" not in outcome.cuts[2].tables
         assert outcome.codes(2)["public.twice"] == "key-not-unique"
+
+    def test_a_row_says_the_commit_that_made_it(self, outcome: Outcome) -> None:
+        assert outcome.rows("healthy", "id, _commit_lsn, unix_millis(_commit_ts)") == [
+            (key, lsn, round(time_of(lsn).timestamp() * 1000))
+            for key, lsn in ((1, 10), (2, 10), (3, 22), (4, 50))
+        ]
 
     def test_rows_of_a_snapshot_that_never_ended_do_not_count(self, outcome: Outcome) -> None:
         assert "unfinished" not in [note for _, note in outcome.rows("healthy", "id, note")]

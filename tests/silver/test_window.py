@@ -9,7 +9,7 @@ import pytest
 
 from bronze.errors import TableError
 from bronze.lsn import ZERO, Lsn
-from silver.fold import Facts
+from silver.changes import Facts
 from silver.settings import SilverSettings
 from silver.window import Activity, Step, activity_query, fold_key, plan
 from tests.silver.histories import INT, TEXT, relation

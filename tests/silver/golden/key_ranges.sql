@@ -1,5 +1,5 @@
 WITH changes AS (
-  SELECT commit_lsn, seq, commit_ts, op, new AS new, old AS old
+  SELECT commit_lsn, seq, commit_ts, op, new, old
   FROM delta.`/lake/bronze/changes` VERSION AS OF 9
   WHERE relation_id = 16384
     AND commit_lsn > 100

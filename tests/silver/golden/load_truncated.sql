@@ -2,7 +2,7 @@ INSERT OVERWRITE delta.`/lake/silver/orders` (`id`, `status`, `total`, `days`, `
 SELECT key_0, value_1, value_2, value_3, commit_lsn, commit_ts, lost, CAST(NULL AS STRING)
 FROM (
   WITH changes AS (
-    SELECT commit_lsn, seq, commit_ts, op, new AS new, old AS old
+    SELECT commit_lsn, seq, commit_ts, op, new, old
     FROM delta.`/lake/bronze/changes` VERSION AS OF 9
     WHERE relation_id = 16384
       AND commit_lsn > 100

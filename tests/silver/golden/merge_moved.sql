@@ -1,7 +1,7 @@
 MERGE INTO delta.`/lake/silver/orders` AS t
 USING (
   WITH changes AS (
-    SELECT commit_lsn, seq, commit_ts, op, new AS new, old AS old, unchanged AS unchanged, old_is_key
+    SELECT commit_lsn, seq, commit_ts, op, new, old, unchanged, old_is_key
     FROM delta.`/lake/bronze/changes` VERSION AS OF 9
     WHERE relation_id = 16384
       AND commit_lsn > 100
@@ -18,7 +18,7 @@ USING (
       event.here.key_0,
       event.before
     FROM (
-      SELECT *, explode(CASE WHEN there IS NOT NULL AND there <> here THEN array(named_struct('kind', 'leave', 'here', there, 'before', CASE WHEN false THEN there END), named_struct('kind', 'arrive', 'here', here, 'before', there)) ELSE array(named_struct('kind', op_kind, 'here', here, 'before', CASE WHEN false THEN there END)) END) AS event
+      SELECT *, explode(CASE WHEN there IS NOT NULL AND there <> here THEN array(namedkey_struct('kind', 'leave', 'here', there, 'before', CASE WHEN false THEN there END), namedkey_struct('kind', 'arrive', 'here', here, 'before', there)) ELSE array(namedkey_struct('kind', op_kind, 'here', here, 'before', CASE WHEN false THEN there END)) END) AS event
       FROM (
         SELECT *,
           CASE op WHEN 'delete' THEN 'leave' WHEN 'update' THEN 'change' ELSE 'arrive' END AS op_kind,

@@ -1,7 +1,7 @@
 MERGE INTO delta.`/lake/silver/orders` AS t
 USING (
   WITH changes AS (
-    SELECT commit_lsn, seq, commit_ts, op, new AS new, old AS old
+    SELECT commit_lsn, seq, commit_ts, op, new, old
     FROM delta.`/lake/bronze/changes` VERSION AS OF 9
     WHERE relation_id = 16384
       AND commit_lsn > 100

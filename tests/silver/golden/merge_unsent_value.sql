@@ -1,7 +1,7 @@
 MERGE INTO delta.`/lake/silver/orders` AS t
 USING (
   WITH changes AS (
-    SELECT commit_lsn, seq, commit_ts, op, new AS new, unchanged AS unchanged, old_is_key
+    SELECT commit_lsn, seq, commit_ts, op, new, unchanged, old_is_key
     FROM delta.`/lake/bronze/changes` VERSION AS OF 9
     WHERE relation_id = 16384
       AND commit_lsn > 100
@@ -13,7 +13,7 @@ USING (
       seq,
       commit_ts,
       new AS image,
-      unchanged AS unchanged,
+      unchanged,
       CASE op WHEN 'delete' THEN 'leave' WHEN 'update' THEN 'change' ELSE 'arrive' END AS kind,
       CASE WHEN new[0] IS NOT NULL AND try_cast(new[0] AS INT) IS NULL THEN raise_error(concat('deltasmelt:key-unrepresentable:', coalesce('column id, value ', 'NULL'), coalesce(new[0], 'NULL'), ':deltasmelt')) ELSE try_cast(new[0] AS INT) END AS key_0
     FROM changes

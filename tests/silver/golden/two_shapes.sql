@@ -11,7 +11,7 @@ events AS (
     seq,
     commit_ts,
     new AS image,
-    unchanged AS unchanged,
+    unchanged,
     CASE op WHEN 'delete' THEN 'leave' WHEN 'update' THEN 'change' ELSE 'arrive' END AS kind,
     CASE WHEN new[0] IS NOT NULL AND try_cast(new[0] AS INT) IS NULL THEN raise_error(concat('deltasmelt:key-unrepresentable:', coalesce('column id, value ', 'NULL'), coalesce(new[0], 'NULL'), ':deltasmelt')) ELSE try_cast(new[0] AS INT) END AS key_0
   FROM changes
