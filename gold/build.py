@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import hashlib
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from bronze import delta
@@ -27,11 +29,13 @@ from bronze.control import Cut, Run
 from bronze.errors import DefiniteError
 from bronze.lsn import Lsn
 from gold.affected import JSON_OPTIONS, SIDE, affected_roots
-from gold.compile import SEVERAL, Compiled, compile_tree
+from gold.compile import SEVERAL, Compiled, compile_tree, count_several
+from gold.tree import ascii_word
+from silver.cycle import own_session
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -50,6 +54,25 @@ _COMPILER: Final = "1"
 
 _TXN_APP: Final = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
+
+_FEW: Final = 2000
+"""Affected roots up to which one task assembles them: planning and scheduling cost more than the work."""
+
+_INTERPRETED: Final = {
+    # Generating and compiling code for each operator costs more than some thousand rows.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+_SMALL_PLAN: Final = {
+    **_INTERPRETED,
+    # Joins in place need no broadcast, which would be a job of its own, and one partition needs no second task.
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+_SMALL_BYTES: Final = 32_000_000
+"""Size of all silver tables of a document up to which a full build is planned for little data."""
 
 HASH: Final = "_content_hash"
 LSN: Final = "_commit_lsn"
@@ -78,12 +101,14 @@ class DocumentBuild:
     """Builds one document. Has a Spark session of its own, because transaction marks are session settings."""
 
     def __init__(self, spark: SparkSession, lake: Lake, document: Document) -> None:
-        self._spark = child_session(spark)
+        self._spark = own_session(spark)
         self._lake = lake
         self.document = document
         self._address = lake.sql("gold", document.name)
         self._uri = delta.location(lake, "gold", document.name)
         self._digests: dict[str, str] = {}
+        self._views: list[str] = []
+        self._pins: dict[str, int] = {}
         self._kept: list[DataFrame] = []
 
     def state(self) -> TableState | None:
@@ -96,7 +121,9 @@ class DocumentBuild:
         definition = table.metadata().configuration.get(DEFINITION_PROPERTY)
         return TableState(table.version(), None if position is None else Lsn(position), definition, columns)
 
-    def run(self, tree: Tree, cut: Cut, position: Lsn | None, old: Cut | None) -> Run:
+    def run(
+        self, tree: Tree, cut: Cut, position: Lsn | None, old: Cut | None, *, rebuild: bool = False
+    ) -> Run:
         """Bring the document's table to a silver cut.
 
         Args:
@@ -104,6 +131,7 @@ class DocumentBuild:
             cut: the silver cut to build.
             position: LSN of the cut that the table holds, where it is known to hold one.
             old: the silver cut of that LSN, where it is still recorded.
+            rebuild: build everything, whatever the table holds.
 
         Raises:
             PySparkException: Spark refused the query, or a value could not be computed.
@@ -114,6 +142,8 @@ class DocumentBuild:
             state = self.state()
             definition = self._definition(tree, cut)
             reason = _full_reason(state, definition, position, old, tree, cut)
+            if rebuild and reason is None:
+                reason = "asked for"
             if reason is None and old is not None:
                 try:
                     self._incremental(tree, old, cut, run)
@@ -176,23 +206,42 @@ class DocumentBuild:
         return self._digests[known]
 
     def _pinned(self, tree: Tree, cut: Cut) -> Callable[[TableName], str]:
-        tables = tree.tables()
+        """Views of silver's tables at a cut. They stay between cycles: resolving a version lists the log."""
+        names: dict[TableName, str] = {}
+        for name, table in tree.tables().items():
+            view = f"silver_{ascii_word(str(name))}_{hashlib.sha256(str(name).encode()).hexdigest()[:6]}"
+            version = cut.tables[table.name]
+            if self._pins.get(view) != version:
+                pinned = f"SELECT * FROM {self._lake.sql('silver', table.name)} VERSION AS OF {version}"
+                self._spark.sql(pinned).createOrReplaceTempView(view)
+                self._pins[view] = version
+            names[name] = view
+        return names.__getitem__
 
-        def relation(name: TableName) -> str:
-            table = tables[name]
-            return f"{self._lake.sql('silver', table.name)} VERSION AS OF {cut.tables[table.name]}"
-
-        return relation
+    def _is_small(self, tree: Tree) -> bool:
+        size = 0
+        for table in tree.tables().values():
+            found = delta.open_table(delta.location(self._lake, "silver", table.name))
+            if found is not None:
+                size += sum(pa.table(found.get_add_actions())["size_bytes"].to_pylist())
+        return size <= _SMALL_BYTES
 
     def _full(
         self, tree: Tree, cut: Cut, state: TableState | None, definition: str, run: Run, reason: str
     ) -> None:
         run.mode, run.reason = "full", reason
+        with _settings(self._spark, _SMALL_PLAN if self._is_small(tree) else {}):
+            self._replace_all(tree, cut, state, definition, run)
+
+    def _replace_all(self, tree: Tree, cut: Cut, state: TableState | None, definition: str, run: Run) -> None:
         compiled = compile_tree(tree, self._pinned(tree, cut))
-        self._count_several(compiled, compiled.sql, run)
+        counted = count_several(tree, self._pinned(tree, cut))
+        if counted is not None:
+            self._count_several(counted, run)
         made = f"SELECT {_columns(compiled.columns)}, {_hash(compiled)} AS {HASH} FROM (\n{compiled.sql}\n)"
         if state is not None and state.definition == definition:
-            self._merge(compiled, made, cut, state.position, run, gone="t")
+            with _settings(self._spark, {"spark.databricks.delta.merge.materializeSource": "auto"}):
+                self._merge(compiled, made, cut, state.position, run, gone="t")
             return
         kept, join = f"{int(cut.commit_lsn)}L", ""
         old_key = None if state is None else _key_columns(compiled, state)
@@ -208,7 +257,7 @@ class DocumentBuild:
             "delta.enableDeletionVectors": "true",
         }
         listed = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
-        with _Mark(self._spark, cut.commit_lsn, None if state is None else state.position):
+        with _settings(self._spark, _mark(cut.commit_lsn, None if state is None else state.position)):
             self._spark.sql(
                 f"CREATE OR REPLACE TABLE {self._address} USING DELTA TBLPROPERTIES ({listed}) AS\n"
                 f"SELECT {columns}, {kept} AS {LSN}, d.{HASH} AS {HASH}\nFROM (\n{made}\n) AS d{join}"
@@ -236,21 +285,32 @@ class DocumentBuild:
         if query is None:
             run.mode = "none"
             return
-        run.changes = self._keep(self._spark.sql(query), "affected")
+        with _settings(self._spark, _INTERPRETED if sum(rows.values()) <= _FEW else {}):
+            run.changes = self._keep(self._spark.sql(query), "affected")
         if run.changes == 0:
             run.mode = "none"
             return
-        compiled = compile_tree(tree, self._pinned(tree, cut), roots="affected")
+        few = run.changes <= _FEW
+        compiled = compile_tree(tree, self._pinned(tree, cut), roots="affected", few=few)
+        with _settings(self._spark, _INTERPRETED if few else {}):
+            for step in compiled.shared:
+                self._checkpoint(step.sql, step.name)
         several = [SEVERAL] if compiled.several else []
-        made = f"SELECT {_columns([*compiled.columns, *several])}, {_hash(compiled)} AS {HASH} FROM (\n{compiled.sql}\n)"
-        self._keep(self._spark.sql(made), "made")
-        self._count_several(compiled, "SELECT * FROM made", run)
         on = " AND ".join(f"a.k{i} = d.{key}" for i, key in enumerate(compiled.key))
         keys = ", ".join(f"a.k{i}" for i in range(len(compiled.key)))
-        columns = ", ".join(f"d.{quote(name)}" for name in [*compiled.columns, HASH])
-        source = f"SELECT {keys}, {columns} FROM affected AS a LEFT JOIN made AS d ON {on}"
+        columns = ", ".join(f"d.{quote(name)}" for name in [*compiled.columns, *several, HASH])
+        made = (
+            f"SELECT {keys}, {columns}\nFROM affected AS a\nLEFT JOIN (\n"
+            f"SELECT *, {_hash(compiled)} AS {HASH} FROM (\n{compiled.assembly}\n)) AS d ON {on}"
+        )
+        with _settings(self._spark, _SMALL_PLAN if few else {}):
+            self._checkpoint(made, "made")
+        if compiled.several:
+            self._count_several(f"SELECT count(*) AS roots FROM made WHERE {SEVERAL}", run)
         state = self.state()
-        self._merge(compiled, source, cut, None if state is None else state.position, run, gone="s")
+        position = None if state is None else state.position
+        with _settings(self._spark, _INTERPRETED if few else {}):
+            self._merge(compiled, "SELECT * FROM made", cut, position, run, gone="s")
 
     def _images(
         self, tree: Tree, name: TableName, silver_name: str, between: tuple[int, int], view: str
@@ -301,7 +361,7 @@ class DocumentBuild:
             f"WHEN MATCHED AND s.{HASH} IS NULL THEN DELETE" if gone == "s"
             else "WHEN NOT MATCHED BY SOURCE THEN DELETE"
         )  # fmt: skip
-        with _Mark(self._spark, cut.commit_lsn, position):
+        with _settings(self._spark, _mark(cut.commit_lsn, position)):
             result = self._spark.sql(
                 f"MERGE INTO {self._address} AS t\nUSING (\n{source}\n) AS s\nON {on}\n{delete}\n"
                 f"WHEN MATCHED AND t.{HASH} <> s.{HASH} THEN UPDATE SET {sets}\n"
@@ -319,17 +379,25 @@ class DocumentBuild:
         frame = frame.persist()
         self._kept.append(frame)
         frame.createOrReplaceTempView(view)
+        self._views.append(view)
         return frame.count()
 
+    def _checkpoint(self, query: str, view: str) -> None:
+        """As `_keep`, where MERGE reads it: MERGE refuses a source that is cached. Spark drops it when unused."""
+        self._spark.sql(query).localCheckpoint().createOrReplaceTempView(view)
+        self._views.append(view)
+
     def _forget(self) -> None:
+        for view in self._views:
+            self._spark.catalog.dropTempView(view)
         for frame in self._kept:
             frame.unpersist()
+        self._views.clear()
         self._kept.clear()
 
-    def _count_several(self, compiled: Compiled, query: str, run: Run) -> None:
-        if compiled.several:
-            row = self._spark.sql(f"SELECT count(*) AS roots FROM (\n{query}\n) WHERE {SEVERAL}").first()
-            run.details["roots_where_one_matched_several"] = 0 if row is None else int(row["roots"])
+    def _count_several(self, query: str, run: Run) -> None:
+        row = self._spark.sql(query).first()
+        run.details["roots_where_one_matched_several"] = 0 if row is None else int(row["roots"])
 
     def _rows_written(self) -> int:
         table = delta.open_table(self._uri)
@@ -337,34 +405,31 @@ class DocumentBuild:
         return int(metrics.get("numOutputRows", 0))
 
 
-class _Mark:
-    """Within it, a commit of the session also sets the mark: data and position in one step.
+def _mark(lsn: Lsn, position: Lsn | None) -> dict[str, str]:
+    """Settings by which a commit also sets the mark: data and position in one step.
 
-    Delta skips a write whose mark is not above the table's, so a build at the LSN that the table already holds (its definition
-    changed) carries none.
+    Delta skips a write whose mark is not above the table's, so a build at the LSN that the table already holds
+    (its definition changed) carries none.
     """
-
-    def __init__(self, spark: SparkSession, lsn: Lsn, position: Lsn | None) -> None:
-        self._spark = spark
-        self._version = None if position is not None and lsn <= position else str(int(lsn))
-
-    def __enter__(self) -> None:
-        if self._version is not None:
-            self._spark.conf.set(_TXN_APP, GOLD_APP)
-            self._spark.conf.set(_TXN_VERSION, self._version)
-
-    def __exit__(self, *_: object) -> None:
-        self._spark.conf.unset(_TXN_APP)
-        self._spark.conf.unset(_TXN_VERSION)
+    if position is not None and lsn <= position:
+        return {}
+    return {_TXN_APP: GOLD_APP, _TXN_VERSION: str(int(lsn))}
 
 
-def child_session(spark: SparkSession) -> SparkSession:
-    """A session beside another one, with its settings: a new session has only what was set before the start."""
-    session = spark.newSession()
-    for name, value in spark.conf.getAll.items():
-        if name.startswith(("spark.sql.", "spark.databricks.")) and session.conf.isModifiable(name):
-            session.conf.set(name, value)
-    return session
+@contextmanager
+def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Settings of a session for a while."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, wanted in settings.items():
+        spark.conf.set(name, wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
 
 
 def _full_reason(

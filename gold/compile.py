@@ -12,7 +12,8 @@ without an order (maps) may be inside the elements. NULLs are placed explicitly,
 *Nothing found.* A missing partner of a LEFT JOIN is NULL; `many` and `collect` turn it into an empty array, counts into 0.
 
 *Restricted to some roots.* With `roots`, the rows of each table are first cut down by semi joins, from the
-roots outwards, so that an incremental run aggregates what belongs to its roots and nothing else.
+roots outwards, so that an incremental run aggregates what belongs to its roots and nothing else. These row sets
+are steps of their own, because each is read several times: by its node and by the nodes below.
 
 *The same twice.* Sums of floating-point values depend on the order of their terms; they are taken over sorted values, so that a
 rebuild gives the same last bit. Sums of integers and decimals are exact in any order.
@@ -20,19 +21,22 @@ rebuild gives the same last bit. Sums of integers and decimals are exact in any 
 
 from __future__ import annotations
 
+import re
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from gold import types
 from gold.documents import OrderedColumn
-from gold.tree import Child, Nested, Node, Scope, Tree, TreeField, Value
+from gold.expressions import column
+from gold.tree import Child, Nested, Value, ascii_word
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from bronze.identifiers import TableName
+    from gold.tree import Node, Pairs, Scope, Tree, TreeField
 
 Relation: TypeAlias = "Callable[[TableName], str]"
 """Gives the SQL relation of a silver table, e.g. ``delta.`/lake/silver/orders` VERSION AS OF 7``."""
@@ -45,33 +49,71 @@ KEY = "_key"
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """A named SELECT of a query.
+
+    Attributes:
+        comment: what it gives, for people.
+    """
+
+    name: str
+    comment: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
 class Compiled:
     """A document's query.
 
     Attributes:
-        sql: one SELECT: the document's fields, then `KEY` where needed, then `SEVERAL` where it can happen.
+        rows: with `roots`: the rows of each table that belong to them, each step by the steps before it. They
+            can be computed one by one under their names before `assembly`, or stand in one query with it.
+        nodes: the document's nodes, over silver's tables or over `rows`.
+        final: the SELECT over `nodes`: the fields, then `KEY` where needed, then `SEVERAL` where it can happen.
         columns: names of the columns that the gold table takes from it.
         fields: names of the document's own fields among them.
         key: the root's key as expressions over these columns.
         several: whether `SEVERAL` is there.
     """
 
-    sql: str
+    rows: tuple[Step, ...]
+    nodes: tuple[Step, ...]
+    final: str
     columns: tuple[str, ...]
     fields: tuple[str, ...]
     key: tuple[str, ...]
     several: bool
 
+    @property
+    def sql(self) -> str:
+        """The whole document as one SELECT."""
+        return _with((*self.rows, *self.nodes), self.final)
 
-def compile_tree(tree: Tree, relation: Relation, *, roots: str | None = None) -> Compiled:
+    @property
+    def shared(self) -> tuple[Step, ...]:
+        """Those of `rows` that are read more than once: worth computing first, under their names."""
+        texts = [step.sql for step in (*self.rows, *self.nodes)] + [self.final]
+        words = [word for text in texts for word in re.findall(r"\b\w+\b", text)]
+        return tuple(step for step in self.rows if words.count(step.name) > 1)
+
+    @property
+    def assembly(self) -> str:
+        """The document as one SELECT over views named as `shared`."""
+        shared = self.shared
+        return _with((*(step for step in self.rows if step not in shared), *self.nodes), self.final)
+
+
+def compile_tree(tree: Tree, relation: Relation, *, roots: str | None = None, few: bool = False) -> Compiled:
     """Compile a document.
 
     Args:
         tree: the resolved document.
         relation: gives the SQL relation of each silver table.
         roots: a relation with the key of the roots to build, columns ``k0, k1 …``; None builds all.
+        few: the rows of these roots fit one task easily; then they are brought into one partition each, and what
+            follows needs no shuffle.
     """
-    return _Compiler(tree, relation, roots).document()
+    return _Compiler(tree, relation, roots, few=few).document()
 
 
 def struct(pairs: Iterable[tuple[str, str]]) -> str:
@@ -83,27 +125,46 @@ def struct(pairs: Iterable[tuple[str, str]]) -> str:
     return "named_struct(\n" + textwrap.indent(",\n".join(parts), "  ") + "\n)"
 
 
+def count_several(tree: Tree, relation: Relation) -> str | None:
+    """A query for the number of roots (``roots``) where a `one` matched several rows; None where none can.
+
+    It is made of nothing else, so that it costs a part of the document and not all of it again.
+    """
+    bare = _without_the_rest(tree.children)
+    if not bare:
+        return None
+    fields = tuple(Value(name, column(name)) for name in tree.key)
+    compiled = _Compiler(replace(tree, fields=fields, children=bare), relation, None, few=False).document()
+    return f"SELECT count(*) AS roots FROM (\n{textwrap.indent(compiled.sql, '  ')}\n)\nWHERE {SEVERAL}"
+
+
+def _without_the_rest(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    return tuple(
+        replace(node, fields=(), link=node.link and replace(node.link, fields=()),
+                children=list(_without_the_rest(node.children)))
+        for node in nodes
+        if can_match_several(node)
+    )  # fmt: skip
+
+
 class _Compiler:
-    def __init__(self, tree: Tree, relation: Relation, roots: str | None) -> None:
+    def __init__(self, tree: Tree, relation: Relation, roots: str | None, *, few: bool) -> None:
         self._tree = tree
         self._relation = relation
         self._roots = roots
-        self._steps: list[tuple[str, str, str]] = []  # name, comment, SELECT
+        self._few = few
+        self._rows: dict[tuple[TableName, str, Pairs], Step] = {}
+        self._nodes: list[Step] = []
 
     def document(self) -> Compiled:
         tree, root = self._tree, self._tree.root
         source = self._relation(root.table.table)
         if self._roots is not None:
-            matched = " AND ".join(f"{quote('t', name)} = r.k{i}" for i, name in enumerate(tree.key))
-            self._step(
-                "roots",
-                f"rows of {root.table.table} to build",
-                _semi_join(source, self._roots, matched, root),
-            )
-            source = "roots"
+            pairs = tuple((name, f"k{i}") for i, name in enumerate(tree.key))
+            source = self._belonging(root, self._roots, pairs)
         for node in tree.children:
             self._node(node, source)
-        output = [(_name(field), self._field(field, "t")) for field in tree.fields]
+        output = [(field.name, self._field(field, "t")) for field in tree.fields]
         fields = tuple(name for name, _ in output)
         if tree.key_fields:
             key = tuple(quote(name) for name in tree.key_fields)
@@ -115,69 +176,52 @@ class _Compiler:
         if several:
             output.append((SEVERAL, several))
         selected = ",\n".join(f"{expression} AS {quote(name)}" for name, expression in output)
-        where = [] if root.where is None or self._roots is not None else [root.where.sql("t")]
+        where = [] if root.where is None else [root.where.sql("t")]
         final = _select(selected, f"{source} AS t", self._joins(tree.children, "t"), where)
-        return Compiled(self._with(final), columns, fields, key, bool(several))
-
-    def _step(self, name: str, comment: str, select: str) -> None:
-        self._steps.append((name, comment, select))
-
-    def _with(self, final: str) -> str:
-        if not self._steps:
-            return final
-        steps = [
-            f"-- {comment}\n{name} AS (\n{textwrap.indent(select, '  ')}\n)"
-            for name, comment, select in self._steps
-        ]
-        return "WITH\n" + ",\n".join(steps) + "\n" + final
+        rows = tuple(self._rows.values())
+        return Compiled(rows, tuple(self._nodes), final, columns, fields, key, bool(several))
 
     def _node(self, node: Node, parent_source: str) -> None:
         """Add the steps of a node: its children first, then itself."""
-        far, link, where = self._sources(node, parent_source)
+        far, link = self._relation(node.scope.table.table), ""
+        if node.link is None:
+            if self._roots is not None:
+                far = self._belonging(node.scope, parent_source, node.on)
+            rows = f"{far} AS t"
+            keys = [quote("t", this) for this, _ in node.on]
+        else:
+            link = self._relation(node.link.scope.table.table)
+            if self._roots is not None:
+                link = self._belonging(node.link.scope, parent_source, node.link.on)
+                far = self._belonging(node.scope, link, tuple((to, this) for this, to in node.link.to))
+            rows = f"{link} AS l\nJOIN {far} AS t ON {_on(node.link.to, 'l', 't')}"
+            keys = [quote("l", this) for this, _ in node.link.on]
         for child in node.children:
             self._node(child, far)
-        rows = f"{far} AS t"
-        if node.link is not None:
-            rows = f"{link} AS l\nJOIN {far} AS t ON {_on(node.link.to, 'l', 't')}"
-        keys = (
-            [quote("l", this) for this, _ in node.link.on]
-            if node.link
-            else [quote("t", this) for this, _ in node.on]
-        )
+        where = _not_null(node)
+        if node.link is not None and node.link.scope.where is not None:
+            where.append(node.link.scope.where.sql("l"))
+        if node.scope.where is not None:
+            where.append(node.scope.where.sql("t"))
+        build = {"one": self._one, "many": self._many, "collect": self._many, "aggregate": self._aggregate}
         comment = f"{node.scope.label}: {node.scope.table.table}"
-        select = {"one": self._one, "many": self._many, "collect": self._many, "aggregate": self._aggregate}[
-            node.kind
-        ]
-        self._step(node.name, comment, select(node, rows, keys, where))
+        self._nodes.append(Step(node.name, comment, build[node.kind](node, rows, keys, where)))
 
-    def _sources(self, node: Node, parent_source: str) -> tuple[str, str | None, list[str]]:
-        """Relations of a node's own rows and of its link, and what is left to filter them by."""
-        far, link = self._relation(node.scope.table.table), None
-        found = [*_not_null(node)]
-        filters = [node.scope.where.sql("t")] if node.scope.where else []
-        link_filters: list[str] = []
-        if node.link is not None:
-            link = self._relation(node.link.scope.table.table)
-            link_filters = [node.link.scope.where.sql("l")] if node.link.scope.where else []
-        if self._roots is None:
-            return far, link, [*found, *link_filters, *filters]
-        label = f"{node.scope.label}: rows"
-        if node.link is None:
-            name = f"{node.name}_rows"
-            self._step(name, label, _semi_join(far, parent_source, _on(node.on, "t", "r"), node.scope))
-            return name, None, []
-        link_name, far_name = f"{node.name}_links", f"{node.name}_rows"
-        on = _on(node.link.on, "t", "r")
-        self._step(
-            link_name,
-            f"{node.scope.label}: links",
-            _semi_join(link or "", parent_source, on, node.link.scope),
-        )
-        to = " AND ".join(
-            f"{quote('t', far_column)} = {quote('r', this)}" for this, far_column in node.link.to
-        )
-        self._step(far_name, label, _semi_join(far, link_name, to, node.scope))
-        return far_name, link_name, []
+    def _belonging(self, scope: Scope, parent: str, on: Pairs) -> str:
+        """A step with the rows of a table that belong to rows of `parent`; places that want the same share it."""
+        table = scope.table
+        place = (table.table, parent, on)
+        if place not in self._rows:
+            wanted = self._tree.reads(table.table) | set(table.key)
+            columns = ", ".join(quote("t", column.name) for column in table.columns if column.name in wanted)
+            hint = "/*+ BROADCAST(r), REPARTITION(1) */ " if self._few else ""
+            sql = (
+                f"SELECT {hint}{columns}\nFROM {self._relation(table.table)} AS t\n"
+                f"LEFT SEMI JOIN {parent} AS r ON {_on(on, 't', 'r')}"
+            )
+            name = f"r{len(self._rows)}_{ascii_word(table.name)}"
+            self._rows[place] = Step(name, f"rows of {table.table} that belong to {parent}", sql)
+        return self._rows[place].name
 
     def _one(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
         item = self._item(node)
@@ -231,18 +275,20 @@ class _Compiler:
         return _select(",\n".join(output), rows, [], where) + f"\nGROUP BY {', '.join(keys)}"
 
     def _item(self, node: Node) -> str:
-        if node.plain:
+        if node.plain and node.fields:
             return self._field(node.fields[0], "t")
-        pairs = [(_name(field), self._field(field, "t")) for field in node.fields]
+        if not node.fields:
+            return "true"  # only counted
+        pairs = [(field.name, self._field(field, "t")) for field in node.fields]
         if node.link is not None:
-            pairs += [(_name(field), self._field(field, "l")) for field in node.link.fields]
+            pairs += [(field.name, self._field(field, "l")) for field in node.link.fields]
         return struct(pairs)
 
     def _field(self, field: TreeField, alias: str) -> str:
         if isinstance(field, Value):
             return field.expression.sql(alias)
         if isinstance(field, Nested):
-            return struct((_name(inner), self._field(inner, alias)) for inner in field.fields)
+            return struct((inner.name, self._field(inner, alias)) for inner in field.fields)
         return _child(field)
 
     def _joins(self, children: Sequence[Node], alias: str) -> list[str]:
@@ -319,21 +365,19 @@ def _ordered(wanted: OrderedColumn, alias: str) -> str:
     return f"{quote(alias, wanted.column)} {direction} NULLS {'FIRST' if wanted.nulls_first else 'LAST'}"
 
 
-def _name(field: TreeField) -> str:
-    return field.name
-
-
-def _semi_join(relation: str, kept: str, condition: str, scope: Scope) -> str:
-    where = [] if scope.where is None else [scope.where.sql("t")]
-    return _select("t.*", f"{relation} AS t", [f"LEFT SEMI JOIN {kept} AS r ON {condition}"], where)
-
-
 def _select(columns: str, source: str, joins: Sequence[str], where: Sequence[str]) -> str:
     lines = ["SELECT", textwrap.indent(columns, "  "), f"FROM {source}", *joins]
     if where:
         conditions = [f"({condition})" for condition in where] if len(where) > 1 else list(where)
         lines.append("WHERE " + "\n  AND ".join(conditions))
     return "\n".join(lines)
+
+
+def _with(steps: Sequence[Step], final: str) -> str:
+    if not steps:
+        return final
+    listed = [f"-- {step.comment}\n{step.name} AS (\n{textwrap.indent(step.sql, '  ')}\n)" for step in steps]
+    return "WITH\n" + ",\n".join(listed) + "\n" + final
 
 
 def _subquery(select: str) -> str:

@@ -20,7 +20,7 @@ from gold.tree import Tree, resolve
 from gold.yaml_source import problems_error, suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -59,15 +59,19 @@ class Gold:
         self._catalog = catalog_provider
         self._builds = {document.name: DocumentBuild(spark, lake, document) for document in documents}
         self._failed: dict[str, Lsn] = {}
+        self._seen: Cut | None = None
 
-    def cycle(self) -> Cut | None:
+    def cycle(self, *, rebuild: Collection[str] = ()) -> Cut | None:
         """Bring every document to the newest silver cut.
+
+        Args:
+            rebuild: documents to build as a whole, whatever their tables hold.
 
         Returns:
             the gold cut, recorded; None when nothing was new.
         """
         cut = self._control.latest_cut("silver")
-        if cut is None or not self._builds:
+        if cut is None or not self._builds or (cut == self._seen and not rebuild):
             return None
         last = self._control.latest_cut("gold")
         catalog = self._catalog()
@@ -75,7 +79,12 @@ class Gold:
             runs = dict(
                 zip(
                     self._builds,
-                    threads.map(lambda build: self._one(build, cut, last, catalog), self._builds.values()),
+                    threads.map(
+                        lambda build: self._one(
+                            build, cut, last, catalog, rebuild=build.document.name in rebuild
+                        ),
+                        self._builds.values(),
+                    ),
                     strict=True,
                 )
             )
@@ -87,9 +96,11 @@ class Gold:
             if run is not None and run.delta_version is not None
         }
         if last is not None and last.commit_lsn == cut.commit_lsn and last.tables == tables:
+            self._seen = cut
             return None
         gold_cut = Cut("gold", cut.commit_lsn, cut.commit_ts, tables)
         self._control.record_cut(gold_cut)
+        self._seen = cut
         return gold_cut
 
     def preview(self, name: str, key: str | Sequence[str]) -> str:
@@ -128,17 +139,23 @@ class Gold:
         return found
 
     def _one(
-        self, build: DocumentBuild, cut: Cut, last: Cut | None, catalog: Mapping[TableName, SilverTable]
+        self,
+        build: DocumentBuild,
+        cut: Cut,
+        last: Cut | None,
+        catalog: Mapping[TableName, SilverTable],
+        *,
+        rebuild: bool,
     ) -> Run | None:
         """Build one document; None where it has an error."""
         from pyspark.errors import PySparkException  # noqa: PLC0415
 
         name = build.document.name
-        if self._failed.get(name) == cut.commit_lsn:
+        if self._failed.get(name) == cut.commit_lsn and not rebuild:
             return None
         try:
             tree = self._tree(build, cut, catalog)
-            run = self._build(build, tree, cut, last)
+            run = self._build(build, tree, cut, last, rebuild=rebuild)
         except _AheadOfCutError:
             return None
         except SmeltError as error:
@@ -151,7 +168,7 @@ class Gold:
         self._control.close_errors("document", name)
         return run
 
-    def _build(self, build: DocumentBuild, tree: Tree, cut: Cut, last: Cut | None) -> Run:
+    def _build(self, build: DocumentBuild, tree: Tree, cut: Cut, last: Cut | None, *, rebuild: bool) -> Run:
         state = build.state()
         position = None if state is None else state.position
         if state is not None and last is not None and last.tables.get(build.document.name) == state.version:
@@ -160,7 +177,7 @@ class Gold:
         old = None if position is None else self._control.latest_cut("silver", at=position)
         if old is not None and old.commit_lsn != position:
             old = None
-        return build.run(tree, cut, position, old)
+        return build.run(tree, cut, position, old, rebuild=rebuild)
 
     def _tree(self, build: DocumentBuild, cut: Cut, catalog: Mapping[TableName, SilverTable]) -> Tree:
         tree, problems = resolve(build.document, catalog)

@@ -151,8 +151,7 @@ class Node:
     @property
     def name(self) -> str:
         """Short name that is unique in the document and says where: ``n2_items``."""
-        word = "".join(c if c.isalnum() and c.isascii() else "_" for c in self.scope.label.rpartition(".")[2])
-        return f"n{self.id}_{word.lower()}"
+        return f"n{self.id}_{ascii_word(self.scope.label.rpartition('.')[2])}"
 
     @property
     def parent_columns(self) -> tuple[str, ...]:
@@ -200,6 +199,11 @@ class Tree:
         for node in self.nodes():
             scopes += [node.scope] if node.link is None else [node.scope, node.link.scope]
         return set().union(*(scope.reads for scope in scopes if scope.table.table == table))
+
+
+def ascii_word(text: str) -> str:
+    """A name as part of an identifier that needs no quotes."""
+    return "".join(c if c.isalnum() and c.isascii() else "_" for c in text).lower()
 
 
 def resolve(document: Document, catalog: Catalog) -> tuple[Tree | None, list[Problem]]:
@@ -271,9 +275,17 @@ class _Resolver:
         return expression
 
     def _fields(
-        self, entries: Sequence[Any], path: YamlPath, scope: Scope, children: list[Node]
+        self,
+        entries: Sequence[Any],
+        path: YamlPath,
+        scope: Scope,
+        children: list[Node],
+        *,
+        within: str | None = None,
     ) -> tuple[TreeField, ...]:
+        """Fields of a scope. `within` is the path of the object that they stand in, for labels."""
         fields: list[TreeField] = []
+        within = scope.label if within is None else within
         for index, entry in enumerate(entries):
             name = entry_name(entry)
             place: YamlPath = (*path, index)
@@ -281,22 +293,22 @@ class _Resolver:
                 if self._column(scope, name, place) is not None:
                     fields.append(Value(name, column(name)))
                 continue
-            found = self._field(name, entry[name], (*place, name), scope, children)
+            found = self._field(name, entry[name], (*place, name), scope, children, within=within)
             if found is not None:
                 fields.append(found)
         return tuple(fields)
 
     def _field(
-        self, name: str, spec: Any, path: YamlPath, scope: Scope, children: list[Node]
+        self, name: str, spec: Any, path: YamlPath, scope: Scope, children: list[Node], *, within: str
     ) -> TreeField | None:
         if isinstance(spec, ColumnField):
             return self._column_field(name, spec, path, scope)
         if isinstance(spec, SqlField):
             expression = self._expression(spec.sql, scope, (*path, "sql"))
             return None if expression is None else Value(name, expression)
+        label = f"{within}.{name}" if within else name
         if isinstance(spec, ObjectField):
-            return Nested(name, self._fields(spec.object, (*path, "object"), scope, children))
-        label = f"{scope.label}.{name}" if scope.label else name
+            return Nested(name, self._fields(spec.object, (*path, "object"), scope, children, within=label))
         if isinstance(spec, AggregateField):
             return self._aggregate(name, spec, path, scope, children, label)
         node = self._one_or_many(spec, path, scope, label)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from functools import cmp_to_key
 from typing import TYPE_CHECKING, Any
 
-from gold.documents import AggregateField, ColumnField, Definition, ManyField, ObjectField, SqlField, parse_ordering
+from gold.documents import (
+    AggregateField,
+    ColumnField,
+    Definition,
+    ManyField,
+    ObjectField,
+    SqlField,
+    parse_ordering,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -72,7 +80,8 @@ class Reference:
                 return [far[spec.values] for far, _ in pairs]
             link_fields = spec.through.fields or [] if spec.through is not None else []
             return [
-                {**self._object(spec.fields or [], far), **self._object(link_fields, link)} for far, link in pairs
+                {**self._object(spec.fields or [], far), **self._object(link_fields, link)}
+                for far, link in pairs
             ]
         return self._one(spec, row)
 
@@ -138,4 +147,6 @@ class Reference:
             return None
         if function == "avg":
             return sum(sorted(values)) / len(values)
-        return {"sum": lambda: sum(sorted(values)), "min": lambda: min(values), "max": lambda: max(values)}[function]()
+        return {"sum": lambda: sum(sorted(values)), "min": lambda: min(values), "max": lambda: max(values)}[
+            function
+        ]()

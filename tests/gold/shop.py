@@ -71,7 +71,13 @@ def relation(name: str, columns: Mapping[str, str], key: tuple[str, ...]) -> Rel
         relation_id=abs(hash(name)) % 2**31,
         table=TableName.parse(name),
         columns=tuple(
-            Column(column, index + 1, PgType("base", kind, typmod=typmods.get(kind, -1)), kind, in_identity=column in key)
+            Column(
+                column,
+                index + 1,
+                PgType("base", kind, typmod=typmods.get(kind, -1)),
+                kind,
+                in_identity=column in key,
+            )
             for index, (column, kind) in enumerate(columns.items())
         ),
         key=key,
@@ -80,7 +86,9 @@ def relation(name: str, columns: Mapping[str, str], key: tuple[str, ...]) -> Rel
     )
 
 
-def catalog(shapes: Mapping[str, tuple[dict[str, str], tuple[str, ...]]] = SHAPES) -> dict[TableName, SilverTable]:
+def catalog(
+    shapes: Mapping[str, tuple[dict[str, str], tuple[str, ...]]] = SHAPES,
+) -> dict[TableName, SilverTable]:
     """Silver's catalog of the shop."""
     tables = (silver_table(relation(name, *shape), SilverSettings()) for name, shape in shapes.items())
     return {table.table: table for table in tables}

@@ -1,0 +1,258 @@
+SELECT * FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+    -- public.customers
+    SELECT any_value(`t`.`id`) AS v0
+    FROM images_of_customers AS t
+    WHERE (`t`.`deleted_at` is null)
+    GROUP BY `t`.`id`, to_json(struct(`t`.`balance`, `t`.`billing_id`, `t`.`country_id`, `t`.`created_at`, `t`.`deleted_at`, `t`.`email`, `t`.`referred_by`, `t`.`shipping_id`, `t`.`tier`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+    HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+  )
+  UNION
+  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+    -- account.home: public.addresses
+    SELECT `t`.`id` AS v0
+    FROM public.customers AS t
+    LEFT SEMI JOIN (
+      SELECT any_value(`t`.`id`) AS v0
+      FROM images_of_addresses AS t
+      GROUP BY `t`.`id`, to_json(struct(`t`.`city`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+      HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+    ) AS c ON `t`.`billing_id` = c.v0
+    WHERE `t`.`deleted_at` is null
+  )
+  UNION
+  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+    -- country: public.countries
+    SELECT `t`.`id` AS v0
+    FROM public.customers AS t
+    LEFT SEMI JOIN (
+      SELECT any_value(`t`.`id`) AS v0
+      FROM images_of_countries AS t
+      GROUP BY `t`.`id`, to_json(struct(`t`.`code`, `t`.`name`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+      HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+    ) AS c ON `t`.`country_id` = c.v0
+    WHERE `t`.`deleted_at` is null
+  )
+  UNION
+  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+    -- billing: public.addresses
+    SELECT `t`.`id` AS v0
+    FROM public.customers AS t
+    LEFT SEMI JOIN (
+      SELECT any_value(`t`.`id`) AS v0
+      FROM images_of_addresses AS t
+      GROUP BY `t`.`id`, to_json(struct(`t`.`city`, `t`.`country_id`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+      HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+    ) AS c ON `t`.`billing_id` = c.v0
+    WHERE `t`.`deleted_at` is null
+  )
+  UNION
+  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+    -- billing.country: public.countries
+    SELECT `t`.`id` AS v0
+    FROM public.customers AS t
+    LEFT SEMI JOIN (
+      SELECT `t`.`id` AS v0
+      FROM public.addresses AS t
+      LEFT SEMI JOIN (
+        SELECT any_value(`t`.`id`) AS v0
+        FROM images_of_countries AS t
+        GROUP BY `t`.`id`, to_json(struct(`t`.`code`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+        HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+      ) AS c ON `t`.`country_id` = c.v0
+    ) AS c ON `t`.`billing_id` = c.v0
+    WHERE `t`.`deleted_at` is null
+  )
+  UNION
+  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+    -- shipping: public.addresses
+    SELECT `t`.`id` AS v0
+    FROM public.customers AS t
+    LEFT SEMI JOIN (
+      SELECT any_value(`t`.`id`) AS v0
+      FROM images_of_addresses AS t
+      GROUP BY `t`.`id`, to_json(struct(`t`.`city`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+      HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+    ) AS c ON `t`.`shipping_id` = c.v0
+    WHERE `t`.`deleted_at` is null
+  )
+  UNION
+  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+    -- referrer: public.customers
+    SELECT `t`.`id` AS v0
+    FROM public.customers AS t
+    LEFT SEMI JOIN (
+      SELECT any_value(`t`.`id`) AS v0
+      FROM images_of_customers AS t
+      GROUP BY `t`.`id`, to_json(struct(`t`.`email`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+      HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+    ) AS c ON `t`.`referred_by` = c.v0
+    WHERE `t`.`deleted_at` is null
+  )
+  UNION
+  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+    -- referred: public.customers
+    SELECT any_value(`t`.`referred_by`) AS v0
+    FROM images_of_customers AS t
+    WHERE (`t`.`deleted_at` is null)
+    GROUP BY `t`.`id`, to_json(struct(`t`.`deleted_at`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+    HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+  )
+  UNION
+  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+    -- orders: public.orders
+    SELECT any_value(`t`.`customer_id`) AS v0
+    FROM images_of_orders AS t
+    WHERE (`t`.`status` <> 'cancelled')
+    GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`, `t`.`placed_at`, `t`.`status`, `t`.`total`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+    HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+  )
+  UNION
+  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+    -- orders.items: public.order_items
+    SELECT `t`.`customer_id` AS v0
+    FROM public.orders AS t
+    LEFT SEMI JOIN (
+      SELECT any_value(`t`.`order_id`) AS v0
+      FROM images_of_order_items AS t
+      GROUP BY `t`.`order_id`, `t`.`line`, to_json(struct(`t`.`product_id`, `t`.`qty`, `t`.`sku`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+      HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+    ) AS c ON `t`.`id` = c.v0
+    WHERE `t`.`status` <> 'cancelled'
+  )
+  UNION
+  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+    -- orders.items.product: public.products
+    SELECT `t`.`customer_id` AS v0
+    FROM public.orders AS t
+    LEFT SEMI JOIN (
+      SELECT `t`.`order_id` AS v0
+      FROM public.order_items AS t
+      LEFT SEMI JOIN (
+        SELECT any_value(`t`.`id`) AS v0
+        FROM images_of_products AS t
+        GROUP BY `t`.`id`, to_json(struct(`t`.`launched`, `t`.`name`, `t`.`price`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+        HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+      ) AS c ON `t`.`product_id` = c.v0
+    ) AS c ON `t`.`id` = c.v0
+    WHERE `t`.`status` <> 'cancelled'
+  )
+  UNION
+  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+    -- orders.items.parcels: logistics.parcels
+    SELECT `t`.`customer_id` AS v0
+    FROM public.orders AS t
+    LEFT SEMI JOIN (
+      SELECT `t`.`order_id` AS v0
+      FROM public.order_items AS t
+      LEFT SEMI JOIN (
+        SELECT any_value(`t`.`order_id`) AS v0, any_value(`t`.`line`) AS v1
+        FROM images_of_parcels AS t
+        GROUP BY `t`.`id`, to_json(struct(`t`.`carrier`, `t`.`line`, `t`.`order_id`, `t`.`weight`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+        HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+      ) AS c ON `t`.`order_id` = c.v0 AND `t`.`line` = c.v1
+    ) AS c ON `t`.`id` = c.v0
+    WHERE `t`.`status` <> 'cancelled'
+  )
+  UNION
+  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+    -- orders.pieces: public.order_items
+    SELECT `t`.`customer_id` AS v0
+    FROM public.orders AS t
+    LEFT SEMI JOIN (
+      SELECT any_value(`t`.`order_id`) AS v0
+      FROM images_of_order_items AS t
+      GROUP BY `t`.`order_id`, `t`.`line`, to_json(struct(`t`.`qty`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+      HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+    ) AS c ON `t`.`id` = c.v0
+    WHERE `t`.`status` <> 'cancelled'
+  )
+  UNION
+  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+    -- first_order: public.orders
+    SELECT any_value(`t`.`customer_id`) AS v0
+    FROM images_of_orders AS t
+    GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`, `t`.`placed_at`, `t`.`status`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+    HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+  )
+  UNION
+  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+    -- tags: public.tags
+    SELECT `t`.`customer_id` AS v0
+    FROM public.customer_tags AS t
+    LEFT SEMI JOIN (
+      SELECT any_value(`t`.`id`) AS v0
+      FROM images_of_tags AS t
+      WHERE (`t`.`name` <> 'old')
+      GROUP BY `t`.`id`, to_json(struct(`t`.`name`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+      HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+    ) AS c ON `t`.`tag_id` = c.v0
+    WHERE `t`.`active`
+  )
+  UNION
+  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+    -- tags: public.customer_tags
+    SELECT any_value(`t`.`customer_id`) AS v0
+    FROM images_of_customer_tags AS t
+    WHERE (`t`.`active`)
+    GROUP BY `t`.`customer_id`, `t`.`tag_id`, to_json(struct(`t`.`active`, `t`.`added_at`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+    HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+  )
+  UNION
+  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+    -- tag_names: public.tags
+    SELECT `t`.`customer_id` AS v0
+    FROM public.customer_tags AS t
+    LEFT SEMI JOIN (
+      SELECT any_value(`t`.`id`) AS v0
+      FROM images_of_tags AS t
+      GROUP BY `t`.`id`, to_json(struct(`t`.`name`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+      HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+    ) AS c ON `t`.`tag_id` = c.v0
+  )
+  UNION
+  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+    -- tag_names: public.customer_tags
+    SELECT any_value(`t`.`customer_id`) AS v0
+    FROM images_of_customer_tags AS t
+    GROUP BY `t`.`customer_id`, `t`.`tag_id`
+    HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+  )
+  UNION
+  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+    -- order_count: public.orders
+    SELECT any_value(`t`.`customer_id`) AS v0
+    FROM images_of_orders AS t
+    GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`, `t`.`placed_at`, `t`.`status`, `t`.`total`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+    HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+  )
+  UNION
+  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+    -- placements: public.orders
+    SELECT any_value(`t`.`customer_id`) AS v0
+    FROM images_of_orders AS t
+    GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`, `t`.`placed_at`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+    HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+  )
+  UNION
+  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+    -- tag_count: public.tags
+    SELECT `t`.`customer_id` AS v0
+    FROM public.customer_tags AS t
+    LEFT SEMI JOIN (
+      SELECT any_value(`t`.`id`) AS v0
+      FROM images_of_tags AS t
+      GROUP BY `t`.`id`, to_json(struct(`t`.`name`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+      HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+    ) AS c ON `t`.`tag_id` = c.v0
+  )
+  UNION
+  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+    -- tag_count: public.customer_tags
+    SELECT any_value(`t`.`customer_id`) AS v0
+    FROM images_of_customer_tags AS t
+    GROUP BY `t`.`customer_id`, `t`.`tag_id`
+    HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+  )
+)
+WHERE k0 IS NOT NULL

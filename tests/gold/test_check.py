@@ -1,0 +1,100 @@
+"""Checking documents against the catalog: every mistake has its line and the nearest known name."""
+
+from __future__ import annotations
+
+import pytest
+
+from gold.check import check_document
+from gold.tree import resolve
+from tests.gold.shop import SHAPES, catalog
+from tests.gold.shop_documents import COUNTRY, CUSTOMER, PARCEL_LINE, document
+
+
+@pytest.mark.parametrize("text", [CUSTOMER, PARCEL_LINE, COUNTRY])
+def test_documents_over_existing_tables_are_fine(text: str) -> None:
+    assert check_document(document(text), catalog()) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("emial", "public.customers has no column 'emial'; did you mean 'email'?"),
+        ("x: {column: Email}", "has no column 'Email'; did you mean 'email'?"),
+        ("x: {many: public.order, on: {customer_id: id}, fields: [id]}", "unknown table public.order; did you mean 'public.orders'?"),
+        ("x: {many: public.orders, on: {custmer_id: id}, fields: [id]}", "has no column 'custmer_id'; did you mean 'customer_id'?"),
+        ("x: {many: public.orders, on: {customer_id: uid}, fields: [id]}", "public.customers has no column 'uid'"),
+        ("x: {many: public.orders, on: {customer_id: id}, fields: [totl]}", "public.orders has no column 'totl'"),
+        ("x: {many: public.orders, on: {customer_id: id}, where: 'totl > 1', fields: [id]}", "has no column 'totl'"),
+        ("x: {many: public.orders, on: {customer_id: id}, where: 'now() > placed_at', fields: [id]}", "the clock"),
+        ("x: {many: public.orders, on: {customer_id: id}, order_by: [placed], fields: [id]}", "has no column 'placed'"),
+        ("x: {many: public.orders, on: {status: id}, fields: [id]}", "status is STRING and public.customers.id is BIGINT"),
+        ("x: {many: public.orders, on: {placed_at: created_at}, fields: [{y: {one: public.tags, on: {name: id}, fields: [id]}}]}",
+         "name is STRING and public.orders.id is BIGINT"),
+        ("x: {sum: public.orders.status, on: {customer_id: id}}", "sum of public.orders.status, which is STRING: not a number"),
+        ("x: {max: public.orders.tags, on: {customer_id: id}}", "public.orders has no column 'tags'"),
+        ("x: {column: balance, default: none}", "default 'none' does not fit 'balance', which is DECIMAL(12,2)"),
+        ("x: {column: country_id, default: 40000}", "default 40000 does not fit 'country_id', which is SMALLINT"),
+        ("x: {column: created_at, default: soon}", "default 'soon' does not fit 'created_at', which is TIMESTAMP"),
+        ("x: {sql: 'lower(emial)'}", "has no column 'emial'"),
+        ("x: {many: public.tags, values: nam, through: {table: public.customer_tags, on: {customer_id: id}, to: {tag_id: id}}}",
+         "public.tags has no column 'nam'"),
+        ("x: {many: public.tags, values: name, through: {table: public.customer_tag, on: {customer_id: id}, to: {tag_id: id}}}",
+         "unknown table public.customer_tag; did you mean 'public.customer_tags'?"),
+        ("x: {many: public.tags, fields: [id], through: {table: public.customer_tags, on: {customer_id: id}, to: {tag_id: id}, where: activ}}",
+         "public.customer_tags has no column 'activ'"),
+    ],
+)  # fmt: skip
+def test_an_unknown_name_or_an_unfit_type_names_its_line(field: str, said: str) -> None:
+    errors = check_document(
+        document(f"document: d\nroot: public.customers\nfields:\n  - id\n  - {field}\n"), catalog()
+    )
+    assert [error.where for error in errors] == ["document.yml:5"], errors
+    assert said in errors[0].message
+
+
+def test_numbers_of_different_widths_can_be_joined() -> None:
+    text = "document: d\nroot: public.customers\nfields:\n  - x: {one: public.countries, on: {id: referred_by}, fields: [id]}\n"
+    assert check_document(document(text), catalog()) == []
+
+
+def test_several_mistakes_come_at_once_in_order_of_lines() -> None:
+    text = "document: d\nroot: public.customers\nwhere: 'x = 1'\nfields:\n  - a\n  - b: {one: public.z, on: {id: id}, fields: [id]}\n"
+    assert [error.where for error in check_document(document(text), catalog())] == [
+        "document.yml:3", "document.yml:5", "document.yml:6",
+    ]  # fmt: skip
+
+
+def test_a_root_without_a_key_cannot_have_documents() -> None:
+    shapes = {**SHAPES, "public.tags": (SHAPES["public.tags"][0], ())}
+    errors = check_document(document("document: d\nroot: public.tags\nfields: [id]\n"), catalog(shapes))
+    assert [error.message for error in errors] == [
+        "public.tags has no key, so its rows cannot have documents"
+    ]
+
+
+def test_a_map_has_no_order_and_cannot_be_joined() -> None:
+    shapes = {**SHAPES, "public.tags": ({"id": "int4", "name": "hstore"}, ("id",))}
+    text = "document: d\nroot: public.tags\nfields:\n  - n: {many: public.tags, on: {name: name}, order_by: [name], fields: [id]}\n"
+    said = [error.message for error in check_document(document(text), catalog(shapes))]
+    assert any("which has no order" in message for message in said)
+    assert any("they cannot be equal" in message for message in said)
+
+
+def test_aggregates_over_the_same_rows_are_one_pass() -> None:
+    tree, _ = resolve(document(CUSTOMER), catalog())
+    assert tree is not None
+    aggregates = [
+        node for node in tree.nodes() if node.kind == "aggregate" and node.scope.table.name == "orders"
+    ]
+    assert [len(node.measures) for node in aggregates] == [5]
+
+
+def test_each_place_of_a_table_reads_its_own_columns() -> None:
+    tree, _ = resolve(document(CUSTOMER), catalog())
+    assert tree is not None
+    reads = {node.scope.label: node.scope.reads for node in tree.nodes()}
+    assert reads["billing"] == {"id", "city", "country_id"}
+    assert reads["shipping"] == {"id", "city"}
+    assert reads["referrer"] == {"id", "email"}
+    assert tree.reads(tree.root.table.table) >= {"deleted_at", "email", "billing_id"}
+    assert "notes" not in tree.reads(tree.root.table.table)

@@ -1,0 +1,91 @@
+"""The SQL of documents and of affected roots, beside files under `golden/`.
+
+To write the files again after a wanted change: ``SMELT_WRITE_GOLDEN=1 pytest tests/gold/test_compile.py``, then read the diff.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bronze.identifiers import TableName
+from gold.affected import affected_roots
+from gold.compile import compile_tree, count_several
+from gold.tree import Tree, resolve
+from tests.gold.shop import SHAPES, catalog
+from tests.gold.shop_documents import COUNTRY, CUSTOMER, PARCEL_LINE, document
+
+GOLDEN = Path(__file__).parent / "golden"
+TEXTS = {"customer": CUSTOMER, "parcel_line": PARCEL_LINE, "country": COUNTRY}
+
+
+def tree(text: str) -> Tree:
+    found, problems = resolve(document(text), catalog())
+    assert found is not None, problems
+    return found
+
+
+def same_as_file(name: str, text: str) -> None:
+    path = GOLDEN / name
+    if os.environ.get("SMELT_WRITE_GOLDEN"):
+        path.write_text(text + "\n")
+    assert text + "\n" == path.read_text()
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_document_as_one_query(name: str) -> None:
+    same_as_file(f"{name}.sql", compile_tree(tree(TEXTS[name]), str).sql)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_document_for_some_roots(name: str) -> None:
+    same_as_file(
+        f"{name}.restricted.sql", compile_tree(tree(TEXTS[name]), str, roots="affected", few=True).sql
+    )
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_roots_affected_by_changes_of_every_table(name: str) -> None:
+    root = tree(TEXTS[name])
+    sql = affected_roots(root, root.tables(), lambda table: f"images_of_{table.name}", str)
+    same_as_file(f"{name}.affected.sql", sql or "")
+
+
+def test_a_table_that_the_document_does_not_read_affects_nothing() -> None:
+    assert affected_roots(tree(PARCEL_LINE), [TableName("public", "tags")], str, str) is None
+
+
+def test_a_link_to_the_root_by_its_key_needs_no_look_at_the_root() -> None:
+    sql = affected_roots(tree(PARCEL_LINE), [TableName("logistics", "parcels")], str, str) or ""
+    assert "order_items" not in sql
+
+
+def test_only_documents_whose_one_is_found_by_something_else_than_a_key_count_it() -> None:
+    assert count_several(tree(PARCEL_LINE), str) is None
+    counted = count_several(tree(CUSTOMER), str) or ""
+    assert "n13_first_order" in counted
+    assert "items" not in counted
+
+
+def test_row_sets_that_are_read_once_stay_in_the_query() -> None:
+    compiled = compile_tree(tree(CUSTOMER), str, roots="affected")
+    shared = {step.name for step in compiled.shared}
+    assert any(name.endswith("_orders") for name in shared)
+    assert not any(name.endswith("_parcels") for name in shared)
+    assert len({(step.sql) for step in compiled.rows}) == len(compiled.rows)
+
+
+def test_names_of_any_spelling_are_quoted() -> None:
+    shapes = {**SHAPES, 'odd."ta`ble"': ({"i d": "int4", "from": "text", "t": "text"}, ("i d",))}
+    text = (
+        'document: odd\nroot: odd."ta`ble"\nwhere: "`from` <> \'x\'"\nfields:\n  - id: {column: i d}\n'
+        "  - from\n  - same: {many: odd.\"ta`ble\", on: {from: from}, order_by: ['`i d` desc'], values: t}\n"
+    )
+    found, problems = resolve(document(text), catalog(shapes))
+    assert found is not None, problems
+    sql = compile_tree(found, lambda name: f"delta.`/lake/{name.name.replace('`', '``')}`").sql
+    assert "`t`.`i d` AS `id`" in sql
+    assert "`t`.`from` <> 'x'" in sql
+    assert "delta.`/lake/ta``ble` AS t" in sql
