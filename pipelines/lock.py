@@ -4,19 +4,22 @@ A second start would write the same tables beside the first one: nothing would b
 later commit), but both would fail in turns. So each stage holds a file lock of the lake's folder. The kernel
 releases it whatever ends the process, so a crash never leaves a lake locked. The file tells who holds it.
 
-An object store has no such locks; there the slot, which has one reader, and Delta's commits keep order.
+An object store has no such locks, nor have some network file systems; there the slot, which has one reader,
+and Delta's commits keep order.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
+import logging
 import os
 import socket
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import DefiniteError
 
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bronze.lake import Lake
+
+_NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
+_LOGGER = logging.getLogger("deltasmelt.run")
 
 
 @contextmanager
@@ -54,6 +60,10 @@ def _locked(path: Path, lake: str, command: str) -> Iterator[None]:
                 where=lake,
                 remedy="wait for it or stop it (Ctrl-C, or SIGTERM); one process at a time carries a stage",
             ) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            _LOGGER.warning("%s lies on a file system without locks; a second start goes unnoticed", path)
         file.truncate(0)
         json.dump(
             {
