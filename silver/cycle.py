@@ -3,39 +3,33 @@
 Why it is right, at each point where it may be killed:
 
 * Bronze's frontier C is read first. Everything up to it is in bronze, whole transactions only, and the
-  version of `bronze.changes` is
-  pinned; what arrives later is not seen.
+  version of
+  `bronze.changes` is pinned; what arrives later is not seen.
 * A table's window is (what it holds, C]. What it holds is told by the mark on the table, written by the same
-  commit as the rows, or, where
-  its last windows changed nothing, by the newest cut that names it. So each change is applied to exactly the
-  state that precedes it, exactly once.
-* Killed between two tables: some are at C, others not. The next cycle's frontier C' ≥ C carries all of them
-  to C'; no cut names the state
-  between. Killed between two ALTERs or before the statement: the rest of the ALTERs follows from the table's
-  own columns.
+  commit as the rows, or, where its last windows changed nothing, by the newest cut that names it. So each
+  change is applied to exactly the state that precedes it, exactly once.
+* Killed between two tables: some are at C, others not. The next cycle's frontier C' >= C carries all of them
+  to
+  C'; no cut names the state between. Killed between two ALTERs or before the statement: the rest of the
+  ALTERs follows from the table's own columns.
 * The cut is one commit after all tables' own commits. Killed before it: the next cycle has nothing left to
-  fold, or more, and
-  records the cut. A statement may leave no commit where it has no effect; then the mark stays behind, and
-  folding that window again has no effect either.
+  fold,
+  or more, and records the cut. Should a statement leave no commit because it has no effect, the mark stays
+  behind, and folding that window again has no effect either.
 
 A definite error of one table stops that table alone: it keeps its last version and is in no later cut, until
 a newer snapshot of it arrives or the process starts again. Any other failure ends the cycle after the tables
 that run beside it are done; no cut is recorded.
-
-Tables run side by side, each thread in a session of its own, because the mark is a setting of the session.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from bronze.control import Cut, OpenError, Run
 from bronze.delta import location, open_table
@@ -44,13 +38,12 @@ from bronze.lsn import ZERO, Lsn
 from bronze.position import position_of
 from bronze.relations import read_relations
 from bronze.tables import CHANGES, snapshot_app
-from silver import ddl, merge
 from silver.catalog import silver_catalog
 from silver.errors import CODES, table_error
-from silver.fold import Fold, fold, key_ranges, moves, unfolded
-from silver.sql import literal, quote
-from silver.tables import SILVER_APP, SilverLog
-from silver.window import Activity, Step, activity_of, activity_query, plan
+from silver.sessions import Sessions, own_session, tune, warm_up
+from silver.steps import StepRunner
+from silver.tables import SilverLog
+from silver.window import Activity, activity_of, activity_query, plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,25 +60,8 @@ if TYPE_CHECKING:
     from silver.settings import SilverSettings
 
 _THREADS: Final = min(4, max(2, os.cpu_count() or 2))
-_RANGES_ABOVE: Final = 4
-"""Data files from which looking for the window's key ranges pays."""
-_SMALL: Final = 20_000
-"""Changes up to which a window is small: see `tune`."""
 _SMALL_WAL: Final = 8 * 2**20
 """Bytes of WAL that hold no more than some ten thousand changes."""
-
-_APP_ID: Final = "spark.databricks.delta.write.txnAppId"
-_APP_VERSION: Final = "spark.databricks.delta.write.txnVersion"
-_TUNED: Final = {
-    "spark.databricks.delta.merge.materializeSource": ("none", "auto"),
-    "spark.sql.codegen.wholeStage": ("false", "true"),
-    "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
-}
-
-
-_WARM_PROPERTIES: Final = ", ".join(
-    f"{literal(name)} = {literal(value)}" for name, value in ddl.PROPERTIES.items()
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +87,8 @@ class Silver:
         self._log = SilverLog(spark, lake)
         self._bronze: DeltaTable | None = None
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="silver")
-        self._sessions = threading.local()
+        self._sessions = Sessions(spark)
+        self._runner = StepRunner(lake, settings, self._log)
         self._stopped: dict[TableName, Lsn | None] = {}
 
     @property
@@ -219,7 +196,7 @@ class Silver:
         if all(start >= end for start in starts.values()):
             return {}
         query = activity_query(self._changes(position), starts, end)
-        session = self._session()
+        session = self._sessions.own()
         tune(session, small=end - min(starts.values()) <= _SMALL_WAL)
         rows = session.sql(query).collect()
         found = {row["relation_id"]: activity_of(row.asDict()) for row in rows}
@@ -273,7 +250,7 @@ class Silver:
         run = Run("silver", work.table.name, "incremental", work.start, end, started_at=started)
         run.changes = activity.changes
         for step in steps:
-            version = self._step(step, activity)
+            version = self._runner.run(self._sessions.own(), step, changes=activity.changes)
             if step.mode == "load":
                 run.mode = "snapshot" if step.window.snapshot is not None else "full"
                 run.reason = None if run.mode == "snapshot" else "the table was truncated"
@@ -286,88 +263,6 @@ class Silver:
         run.details = {"plan": [step.mode for step in steps]}
         return run
 
-    def _step(self, step: Step, activity: Activity) -> int:
-        """Bring the table to the step's shape and run its statement; returns the version after it."""
-        session = self._session()
-        tune(session, small=activity.changes <= _SMALL)
-        table, window = step.table, step.window
-        target = self._lake.sql("silver", table.name)
-        stored = self._log.read(table.name)
-        if stored is None:
-            session.sql(ddl.create(target, table))
-        else:
-            for statement in ddl.steps(
-                target, table, stored.fields, self._settings, emptied=step.mode == "load"
-            ):
-                session.sql(statement)
-        stored = self._log.read(table.name)
-        if stored is None:
-            raise RuntimeError(f"{target} was created but is not there")
-        if stored.mark is not None and stored.mark >= window.end:
-            return stored.version
-        before = f"{target} VERSION AS OF {stored.version}"
-        if step.folded:
-            origins = self._origins(session, step, before)
-            folded = fold(table, window, target=before, origins=origins)
-        else:
-            folded = unfolded(table, window)
-        kept = ddl.kept(table, stored.fields)
-        if step.mode == "load":
-            statement = merge.load(target, table, folded, kept)
-        elif step.mode == "append":
-            statement = merge.append(target, table, folded, kept)
-        else:
-            statement = merge.merge(target, table, folded, self._ranges(session, step, folded, stored.files))
-        session.conf.set(_APP_ID, SILVER_APP)
-        session.conf.set(_APP_VERSION, str(int(window.end)))
-        try:
-            session.sql(statement).collect()
-        finally:  # an ALTER under the mark would count as the window
-            session.conf.unset(_APP_ID)
-            session.conf.unset(_APP_VERSION)
-        after = self._log.read(table.name)
-        if after is None:
-            raise RuntimeError(f"{target} is gone")
-        return after.version
-
-    def _origins(self, session: SparkSession, step: Step, before: str) -> str | None:
-        """A temporary view of the values that moved with their rows; None where none did."""
-        found = moves(step.table, step.window, target=before)
-        if found is None:
-            return None
-        first, round_ = found
-        view = "smelt_origins"  # a session runs one table at a time
-        session.sql(first).localCheckpoint().createOrReplaceTempView(view)
-        while session.sql(f"SELECT 1 FROM {view} WHERE parent IS NOT NULL LIMIT 1").collect():
-            session.sql(round_(view)).localCheckpoint().createOrReplaceTempView(view)
-        return view
-
-    def _ranges(
-        self, session: SparkSession, step: Step, folded: Fold, files: int
-    ) -> dict[int, tuple[str, str]]:
-        """Key ranges of the window, where the target has enough files that some may be skipped."""
-        keys = {
-            position: name
-            for position, name in folded.keys.items()
-            if merge.prunable(step.table.columns[position].spark_type)
-        }
-        if files < _RANGES_ABOVE or not keys:
-            return {}
-        row = session.sql(key_ranges(step.table, step.window, keys)).collect()[0]
-        return {
-            position: (row[f"low_{position}"], row[f"high_{position}"])
-            for position in keys
-            if row[f"low_{position}"] is not None
-        }
-
-    def _session(self) -> SparkSession:
-        """This thread's own session, with the settings of the one we were given."""
-        session: SparkSession | None = getattr(self._sessions, "session", None)
-        if session is None:
-            session = own_session(self._spark)
-            self._sessions.session = session
-        return session
-
 
 def _snapshot(bronze: DeltaTable, table: TableName) -> Lsn | None:
     version = bronze.transaction_version(snapshot_app(table))
@@ -378,40 +273,4 @@ def _names(tables: Sequence[SilverTable]) -> set[str]:
     return {table.name for table in tables}
 
 
-def own_session(spark: SparkSession) -> SparkSession:
-    """A session beside the given one, with its settings; a new session starts with the static ones alone."""
-    session = spark.newSession()
-    settings: Any = spark.conf.getAll
-    for name, value in settings.items():
-        if name.startswith(("spark.sql.", "spark.databricks.")) and session.conf.isModifiable(name):
-            session.conf.set(name, value)
-    return session
-
-
-def tune(session: SparkSession, *, small: bool) -> None:
-    """Settings for a small or a large window.
-
-    Each window has other literals, so its generated code is new and would be compiled for some thousand rows;
-    there interpreting is faster. A MERGE reads its source twice; only a large one is worth keeping.
-    """
-    for name, (for_small, for_large) in _TUNED.items():
-        session.conf.set(name, for_small if small else for_large)
-
-
-def warm_up(spark: SparkSession) -> None:
-    """Run one MERGE on a table of a row, so that classes are loaded before the first window is waited for."""
-    folder = tempfile.mkdtemp(prefix="smelt-warm-")
-    try:
-        session = own_session(spark)
-        tune(session, small=True)
-        target = f"delta.{quote(folder + '/t')}"
-        session.sql(
-            f"CREATE TABLE {target} (id INT, v STRING) USING DELTA TBLPROPERTIES ({_WARM_PROPERTIES})"
-        )
-        session.sql(f"INSERT INTO {target} VALUES (1, 'a'), (2, 'b')")
-        session.sql(
-            f"MERGE INTO {target} AS t USING (SELECT 1 AS id, max('c') AS v GROUP BY 1) AS s ON t.id = s.id "
-            "WHEN MATCHED THEN UPDATE SET t.v = s.v WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, s.v)"
-        ).collect()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+__all__ = ["Silver", "own_session", "warm_up"]

@@ -175,6 +175,8 @@ def plan(
     low = start
     for at, following in zip([first, *later], [*later, None], strict=True):
         high = end if following is None else Lsn(distinct[following].from_lsn - 1)
+        if high <= low:  # done before the process ended
+            continue
         version = distinct[at]
         table = silver_table(version, settings)
         _check_identity(version, activity)

@@ -1,0 +1,84 @@
+"""Spark sessions of silver: one per thread, tuned for the window at hand, warmed at the start.
+
+The mark that a statement writes is a setting of its session, so tables that are merged side by side need
+sessions of their own. A new session begins with the static settings alone; what was set on the given one is
+carried over.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from silver import ddl
+from silver.sql import literal, quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TUNED: Final = {
+    "spark.databricks.delta.merge.materializeSource": ("none", "auto"),
+    "spark.sql.codegen.wholeStage": ("false", "true"),
+    "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
+}
+
+_WARM_PROPERTIES: Final = ", ".join(
+    f"{literal(name)} = {literal(value)}" for name, value in ddl.PROPERTIES.items()
+)
+
+
+class Sessions:
+    """The session of each thread."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._local = threading.local()
+
+    def own(self) -> SparkSession:
+        """This thread's own, with the settings of the given one."""
+        session: SparkSession | None = getattr(self._local, "session", None)
+        if session is None:
+            session = own_session(self._spark)
+            self._local.session = session
+        return session
+
+
+def own_session(spark: SparkSession) -> SparkSession:
+    """A session beside the given one, with its settings; a new session starts with the static ones alone."""
+    session = spark.newSession()
+    settings: Any = spark.conf.getAll
+    for name, value in settings.items():
+        if name.startswith(("spark.sql.", "spark.databricks.")) and session.conf.isModifiable(name):
+            session.conf.set(name, value)
+    return session
+
+
+def tune(session: SparkSession, *, small: bool) -> None:
+    """Settings for a small or a large window.
+
+    Each window has other literals, so its generated code is new and would be compiled for some thousand rows;
+    there interpreting is faster. A MERGE reads its source twice; only a large one is worth keeping.
+    """
+    for name, (for_small, for_large) in _TUNED.items():
+        session.conf.set(name, for_small if small else for_large)
+
+
+def warm_up(spark: SparkSession) -> None:
+    """Run one MERGE on a table of a row, so that classes are loaded before the first window is waited for."""
+    folder = tempfile.mkdtemp(prefix="smelt-warm-")
+    try:
+        session = own_session(spark)
+        tune(session, small=True)
+        target = f"delta.{quote(folder + '/t')}"
+        session.sql(
+            f"CREATE TABLE {target} (id INT, v STRING) USING DELTA TBLPROPERTIES ({_WARM_PROPERTIES})"
+        )
+        session.sql(f"INSERT INTO {target} VALUES (1, 'a'), (2, 'b')")
+        session.sql(
+            f"MERGE INTO {target} AS t USING (SELECT 1 AS id, max('c') AS v GROUP BY 1) AS s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET t.v = s.v WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, s.v)"
+        ).collect()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,130 @@
+"""Runs one step of a table: brings it to the step's shape, writes the statement, marks the place.
+
+The mark and the rows are one commit. The ALTERs before it are commits of their own, outside the mark; each
+leaves a table from which the rest follows (`silver.ddl`), so it does not matter between which two the process
+ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from silver import ddl, merge
+from silver.fold import fold, key_ranges, moves, unfolded
+from silver.sessions import tune
+from silver.tables import SILVER_APP
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from bronze.lake import Lake
+    from silver.fold import Fold
+    from silver.settings import SilverSettings
+    from silver.tables import SilverLog, Stored
+    from silver.window import Step
+
+SMALL: Final = 20_000
+"""Changes up to which a window is small: see `silver.sessions.tune`."""
+_RANGES_ABOVE: Final = 4
+"""Data files from which looking for the window's key ranges pays."""
+
+_APP_ID: Final = "spark.databricks.delta.write.txnAppId"
+_APP_VERSION: Final = "spark.databricks.delta.write.txnVersion"
+_ORIGINS: Final = "smelt_origins"
+"""Temporary view; a session runs one table at a time."""
+
+
+class StepRunner:
+    """Runs steps on the tables of one lake."""
+
+    def __init__(self, lake: Lake, settings: SilverSettings, log: SilverLog) -> None:
+        self._lake = lake
+        self._settings = settings
+        self._log = log
+
+    def run(self, session: SparkSession, step: Step, *, changes: int) -> int:
+        """Run a step; returns the table's version after it.
+
+        Args:
+            session: the thread's own session.
+            step: what to do.
+            changes: how many changes the window holds.
+
+        Raises:
+            TableError: a column changed in a way that stored values do not survive.
+        """
+        tune(session, small=changes <= SMALL)
+        table, window = step.table, step.window
+        target = self._lake.sql("silver", table.name)
+        stored = self._shaped(session, step, target)
+        if stored.mark is not None and stored.mark >= window.end:
+            return stored.version
+        before = f"{target} VERSION AS OF {stored.version}"
+        if step.folded:
+            folded = fold(table, window, target=before, origins=self._origins(session, step, before))
+        else:
+            folded = unfolded(table, window)
+        if step.mode == "merge":
+            statement = merge.merge(target, table, folded, self._ranges(session, step, folded, stored.files))
+        else:
+            insert = merge.load if step.mode == "load" else merge.append
+            statement = insert(target, table, folded, ddl.kept(table, stored.fields))
+        session.conf.set(_APP_ID, SILVER_APP)
+        session.conf.set(_APP_VERSION, str(int(window.end)))
+        try:
+            session.sql(statement).collect()
+        finally:  # an ALTER under the mark would count as the window
+            session.conf.unset(_APP_ID)
+            session.conf.unset(_APP_VERSION)
+        return self._there(table.name).version
+
+    def _shaped(self, session: SparkSession, step: Step, target: str) -> Stored:
+        """The table in the step's shape."""
+        stored = self._log.read(step.table.name)
+        if stored is None:
+            statements = [ddl.create(target, step.table)]
+        elif stored.mark is not None and stored.mark >= step.window.end:
+            return stored
+        else:
+            emptied = step.mode == "load"
+            statements = ddl.steps(target, step.table, stored.fields, self._settings, emptied=emptied)
+            if not statements:
+                return stored
+        for statement in statements:
+            session.sql(statement)
+        return self._there(step.table.name)
+
+    def _there(self, name: str) -> Stored:
+        stored = self._log.read(name)
+        if stored is None:
+            raise RuntimeError(f"silver.{name} was written but is not there")
+        return stored
+
+    def _origins(self, session: SparkSession, step: Step, before: str) -> str | None:
+        """A temporary view of the values that moved with their rows; None where none did."""
+        found = moves(step.table, step.window, target=before)
+        if found is None:
+            return None
+        first, round_ = found
+        session.sql(first).localCheckpoint().createOrReplaceTempView(_ORIGINS)
+        while session.sql(f"SELECT 1 FROM {_ORIGINS} WHERE parent IS NOT NULL LIMIT 1").collect():
+            session.sql(round_(_ORIGINS)).localCheckpoint().createOrReplaceTempView(_ORIGINS)
+        return _ORIGINS
+
+    def _ranges(
+        self, session: SparkSession, step: Step, folded: Fold, files: int
+    ) -> dict[int, tuple[str, str]]:
+        """Key ranges of the window, where the target has enough files that some may be skipped."""
+        keys = {
+            position: name
+            for position, name in folded.keys.items()
+            if merge.prunable(step.table.columns[position].spark_type)
+        }
+        if files < _RANGES_ABOVE or not keys:
+            return {}
+        row = session.sql(key_ranges(step.table, step.window, keys)).collect()[0]
+        return {
+            position: (row[f"low_{position}"], row[f"high_{position}"])
+            for position in keys
+            if row[f"low_{position}"] is not None
+        }
