@@ -1,0 +1,25 @@
+"""One gold cycle in a process of its own, for tests that kill it: ``python -m tests.gold.cycle_process LAKE``."""
+
+from __future__ import annotations
+
+import sys
+
+from bronze.control_tables import ControlTables
+from bronze.lake import Lake
+from gold.cycle import Gold
+from pipelines.session import spark_session
+from tests.gold.shop import catalog
+from tests.gold.shop_documents import COUNTRY, PARCEL_LINE, document
+
+
+def main() -> None:
+    lake = Lake(path=sys.argv[1])
+    spark = spark_session({"spark.driver.memory": "1g", "spark.master": "local[2]"})
+    gold = Gold(spark, lake, [document(PARCEL_LINE), document(COUNTRY)], catalog, ControlTables(lake))
+    print("cycle", flush=True)  # noqa: T201 - the test waits for it
+    gold.cycle()
+    print("done", flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
