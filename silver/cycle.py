@@ -3,19 +3,16 @@
 Why it is right, at each point where it may be killed:
 
 * Bronze's frontier C is read first. Everything up to it is in bronze, whole transactions only, and the
-  version of
-  `bronze.changes` is pinned; what arrives later is not seen.
+  version of `bronze.changes` is pinned; what arrives later is not seen.
 * A table's window is (what it holds, C]. What it holds is told by the mark on the table, written by the same
   commit as the rows, or, where its last windows changed nothing, by the newest cut that names it. So each
   change is applied to exactly the state that precedes it, exactly once.
 * Killed between two tables: some are at C, others not. The next cycle's frontier C' >= C carries all of them
-  to
-  C'; no cut names the state between. Killed between two ALTERs or before the statement: the rest of the
+  to C'; no cut names the state between. Killed between two ALTERs or before the statement: the rest of the
   ALTERs follows from the table's own columns.
 * The cut is one commit after all tables' own commits. Killed before it: the next cycle has nothing left to
-  fold,
-  or more, and records the cut. Should a statement leave no commit because it has no effect, the mark stays
-  behind, and folding that window again has no effect either.
+  fold, or more, and records the cut. Should a statement leave no commit because it has no effect, the mark
+  stays behind, and folding that window again has no effect either.
 
 A definite error of one table stops that table alone: it keeps its last version and is in no later cut, until
 a newer snapshot of it arrives or the process starts again. Any other failure ends the cycle after the tables

@@ -7,10 +7,9 @@ statement and one Delta commit with its own mark:
 * Nothing before the newest snapshot or TRUNCATE counts, so the first step starts there, and earlier shapes do
   not matter.
 * Where the shape changes, the window is split right before the transaction that announced it: rows before are
-  folded into a table
-  of the old shape, then the table is altered, then the rest follows. So schema changes take effect in order
-  with the data. The announcing transaction itself may hold rows of both shapes; each is read by its own
-  column names.
+  folded into a table of the old shape, then the table is altered, then the rest follows. So schema changes
+  take effect in order with the data. The announcing transaction itself may hold rows of both shapes; each is
+  read by its own column names.
 * A snapshot much larger than what followed is loaded as it is, without a shuffle, and what followed is
   merged.
 """
