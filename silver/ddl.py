@@ -103,9 +103,7 @@ def create(target: str, table: SilverTable) -> str:
     """CREATE TABLE for a table that is not there."""
     columns = [_definition(column) for column in table.columns]
     columns += [f"{quote(name)} {ddl}" for name, ddl in OWN_COLUMNS.items()]
-    clustering = [
-        name for name in table.key if table.column(name).spark_type.partition("(")[0] in _WITH_STATISTICS
-    ][:_CLUSTERING_COLUMNS]
+    clustering = _clustering(table)
     properties = dict(PROPERTIES)
     if any(_leaves_before(table, name) >= _INDEXED_COLUMNS for name in clustering):
         # Clustering needs statistics, which Delta keeps for the first columns alone unless told otherwise.
@@ -122,6 +120,12 @@ COMMENT {literal(f"Rows of {table.table}")}{cluster}
 TBLPROPERTIES (
   {options}
 )"""
+
+
+def _clustering(table: SilverTable) -> list[str]:
+    """Key columns to cluster by: the first four that have statistics."""
+    types = {name: table.column(name).spark_type.partition("(")[0] for name in table.key}
+    return [name for name, type_ in types.items() if type_ in _WITH_STATISTICS][:_CLUSTERING_COLUMNS]
 
 
 def _leaves_before(table: SilverTable, name: str) -> int:
@@ -167,6 +171,8 @@ def steps(
         if widens(field.ddl, column.spark_type):
             sql.append(f"ALTER TABLE {target} ALTER COLUMN {quote(column.name)} TYPE {column.spark_type}")
         elif emptied:
+            if column.name in table.key:  # Delta drops no column that the table is clustered by
+                sql.append(f"ALTER TABLE {target} CLUSTER BY NONE")
             sql.append(f"ALTER TABLE {target} DROP COLUMN {quote(column.name)}")
             del names[attnum]
         else:
@@ -182,6 +188,10 @@ def steps(
         if column.attnum is not None and column.attnum not in names and column.name.lower() not in present:
             place = "FIRST" if previous is None else f"AFTER {quote(previous)}"
             sql.append(f"ALTER TABLE {target} ADD COLUMNS ({_definition(column)} {place})")
+            if column.name in table.key and (clustering := _clustering(table)):
+                sql.append(
+                    f"ALTER TABLE {target} CLUSTER BY ({', '.join(quote(name) for name in clustering)})"
+                )
         previous = column.name
     return sql
 

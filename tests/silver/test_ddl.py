@@ -33,6 +33,8 @@ def fields(shape: SilverTable) -> list[Field]:
 def apply(statement: str, actual: list[Field]) -> list[Field]:
     """What Delta would do; a name that is taken, or is not there, is an error."""
     by_name = {field.name.lower(): field for field in actual}
+    if "CLUSTER BY" in statement:
+        return actual
     if found := re.search(r"RENAME COLUMN `(.+)` TO `(.+)`$", statement):
         field = by_name.pop(found[1].lower())
         assert found[2].lower() not in by_name, statement

@@ -1,4 +1,4 @@
-"""Tables that an error stops, tables whose shape changes, tables that come late: one lake, three windows.
+"""Tables that an error stops, tables whose shape changes, tables that come late: one lake, four windows.
 
 The windows are folded once, by the fixture; each test looks at what one table became.
 """
@@ -48,8 +48,11 @@ widened = relation("widened", PLAIN, ["id"], relation_id=11)
 widened_after = relation("widened", [("id", BIGINT), ("note", TEXT)], ["id"], relation_id=11, from_lsn=40)
 retyped = relation("retyped", PLAIN, ["id"], relation_id=12)
 retyped_after = relation("retyped", [("id", INT), ("note", INT)], ["id"], relation_id=12, from_lsn=40)
+rekeyed = relation("rekeyed", PLAIN, ["id"], relation_id=13)
+rekeyed_after = relation("rekeyed", [("id", TEXT), ("note", TEXT)], ["id"], relation_id=13, from_lsn=70)
 AT_START = [
     healthy, numeric_key, unresolvable, without_identity, twice, wider, swapped, dropped, widened, retyped,
+    rekeyed,
 ]  # fmt: skip
 LATER = [late, wider_after, swapped_after, dropped_after, widened_after, retyped_after]
 
@@ -128,6 +131,13 @@ def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ou
     bronze.add(50, [ins(healthy, "4", "late")])
     bronze.commit(60)
     fold()
+
+    bronze.relations([rekeyed_after])
+    bronze.snapshot(retyped_after, 70, [["1", "7"], ["2", "8"]])
+    bronze.snapshot(rekeyed_after, 70, [["one", "x"]])
+    bronze.add(75, [upd(retyped_after, "2", "9")])
+    bronze.commit(80)
+    fold()
     return found
 
 
@@ -140,7 +150,15 @@ class TestErrors:
             "public.without_identity": "identity-missing",
             "public.twice": "key-not-unique",
         }
-        assert set(outcome.cuts[1].tables) == {"healthy", "wider", "swapped", "dropped", "widened", "retyped"}
+        assert set(outcome.cuts[1].tables) == {
+            "healthy",
+            "wider",
+            "swapped",
+            "dropped",
+            "widened",
+            "retyped",
+            "rekeyed",
+        }
         assert outcome.rows("healthy", "id, note", outcome.cuts[1].tables["healthy"])[-1] == (3, "new")
 
     def test_a_stopped_table_keeps_its_last_version(self, outcome: Outcome) -> None:
@@ -202,4 +220,11 @@ class TestShapes:
     def test_a_type_that_cannot_be_widened_stops_the_table(self, outcome: Outcome) -> None:
         assert outcome.codes(2)["public.retyped"] == "column-retyped"
         assert "retyped" not in outcome.cuts[2].tables
-        assert outcome.rows("retyped", "id, note") == [(1, "5"), (2, "6")]
+        assert "retyped" in outcome.cuts[1].tables
+
+    def test_a_table_taken_again_has_its_new_types(self, outcome: Outcome) -> None:
+        assert outcome.codes(3).get("public.retyped") is None
+        assert outcome.rows("retyped", "id, note") == [(1, 7), (2, 9)]
+        assert outcome.rows("rekeyed", "id, note") == [("one", "x")]
+        version = outcome.cuts[2].tables["rekeyed"]
+        assert outcome.rows("rekeyed", "id, note", version) == [(1, "5"), (2, "6")]
