@@ -20,7 +20,7 @@ from silver.catalog import OWN_COLUMNS
 from silver.sql import comma, literal, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from silver.catalog import SilverColumn, SilverTable
     from silver.settings import SilverSettings
@@ -152,28 +152,22 @@ def steps(
     Raises:
         TableError: a type changed in a way that stored values do not survive.
     """
-    sql: list[str] = []
     wanted = {column.attnum: column for column in table.columns if column.attnum is not None}
     known = {field.attnum: field for field in actual if field.attnum is not None}
     names = {attnum: field.name for attnum, field in known.items()}
-    for attnum in [attnum for attnum in names if attnum not in wanted]:
-        if settings.on_drop_column == "drop":
-            sql.append(f"ALTER TABLE {target} DROP COLUMN {quote(names.pop(attnum))}")
-        elif any(column.name.lower() == names[attnum].lower() for column in wanted.values()):
-            aside = f"{names[attnum]}__{attnum}"  # its name is needed for another column
-            sql.append(f"ALTER TABLE {target} RENAME COLUMN {quote(names[attnum])} TO {quote(aside)}")
-            names[attnum] = aside
-    sql += _renames(target, names, {attnum: column.name for attnum, column in wanted.items()})
+    alter = f"ALTER TABLE {target}"
+    sql = [f"{alter} {action}" for action in _dropped(names, wanted, settings)]
+    sql += [f"{alter} {action}" for action in _renamed(names, wanted)]
     for attnum, column in wanted.items():
         field = known.get(attnum)
         if field is None or field.ddl == column.spark_type:
             continue
         if widens(field.ddl, column.spark_type):
-            sql.append(f"ALTER TABLE {target} ALTER COLUMN {quote(column.name)} TYPE {column.spark_type}")
+            sql.append(f"{alter} ALTER COLUMN {quote(column.name)} TYPE {column.spark_type}")
         elif emptied:
             if column.name in table.key:  # Delta drops no column that the table is clustered by
-                sql.append(f"ALTER TABLE {target} CLUSTER BY NONE")
-            sql.append(f"ALTER TABLE {target} DROP COLUMN {quote(column.name)}")
+                sql.append(f"{alter} CLUSTER BY NONE")
+            sql.append(f"{alter} DROP COLUMN {quote(column.name)}")
             del names[attnum]
         else:
             raise TableError(
@@ -182,44 +176,62 @@ def steps(
                 code="column-retyped",
                 remedy=f"take the table again: smelt snapshot FILE {table.table}",
             )
+    return sql + [f"{alter} {action}" for action in _added(names, table)]
+
+
+def _dropped(
+    names: dict[int, str], wanted: Mapping[int, SilverColumn], settings: SilverSettings
+) -> list[str]:
+    """What becomes of columns that the source no longer has; `names` follows."""
+    actions: list[str] = []
+    for attnum in [attnum for attnum in names if attnum not in wanted]:
+        name = names[attnum]
+        if settings.on_drop_column == "drop":
+            actions.append(f"DROP COLUMN {quote(name)}")
+            del names[attnum]
+        elif any(column.name.lower() == name.lower() for column in wanted.values()):
+            names[attnum] = f"{name}__{attnum}"  # its name is needed for another column
+            actions.append(f"RENAME COLUMN {quote(name)} TO {quote(names[attnum])}")
+    return actions
+
+
+def _added(names: Mapping[int, str], table: SilverTable) -> list[str]:
+    """Columns that are not there yet, each behind the one before it at the source."""
+    actions: list[str] = []
     previous: str | None = None
     present = {name.lower() for name in names.values()}
     for column in table.columns:
         if column.attnum is not None and column.attnum not in names and column.name.lower() not in present:
             place = "FIRST" if previous is None else f"AFTER {quote(previous)}"
-            sql.append(f"ALTER TABLE {target} ADD COLUMNS ({_definition(column)} {place})")
+            actions.append(f"ADD COLUMNS ({_definition(column)} {place})")
             if column.name in table.key and (clustering := _clustering(table)):
-                sql.append(
-                    f"ALTER TABLE {target} CLUSTER BY ({', '.join(quote(name) for name in clustering)})"
-                )
+                actions.append(f"CLUSTER BY ({', '.join(quote(name) for name in clustering)})")
         previous = column.name
-    return sql
+    return actions
 
 
-def _renames(target: str, names: dict[int, str], wanted: dict[int, str]) -> list[str]:
+def _renamed(names: dict[int, str], wanted: Mapping[int, SilverColumn]) -> list[str]:
     """Renames in an order in which no name is taken twice; a cycle goes through a name that is free."""
-    sql: list[str] = []
-    open_ = {attnum for attnum, name in names.items() if attnum in wanted and wanted[attnum] != name}
+    actions: list[str] = []
+    open_ = {attnum for attnum, name in names.items() if attnum in wanted and wanted[attnum].name != name}
 
     def rename(attnum: int, to: str) -> None:
-        sql.append(f"ALTER TABLE {target} RENAME COLUMN {quote(names[attnum])} TO {quote(to)}")
+        actions.append(f"RENAME COLUMN {quote(names[attnum])} TO {quote(to)}")
         names[attnum] = to
 
+    def free(attnum: int) -> bool:
+        name = wanted[attnum].name.lower()
+        return not any(other != attnum and taken.lower() == name for other, taken in names.items())
+
     while open_:
-        ready = [
-            attnum
-            for attnum in sorted(open_)
-            if not any(
-                other != attnum and name.lower() == wanted[attnum].lower() for other, name in names.items()
-            )
-        ]
-        if ready:
-            rename(ready[0], wanted[ready[0]])
-            open_.discard(ready[0])
-        else:
+        ready = next((attnum for attnum in sorted(open_) if free(attnum)), None)
+        if ready is None:
             stuck = min(open_)
             rename(stuck, f"{names[stuck]}__{stuck}")
-    return sql
+        else:
+            rename(ready, wanted[ready].name)
+            open_.discard(ready)
+    return actions
 
 
 def widens(narrow: str, wide: str) -> bool:
