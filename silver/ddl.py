@@ -199,14 +199,16 @@ def _added(names: Mapping[int, str], table: SilverTable) -> list[str]:
     """Columns that are not there yet, each behind the one before it at the source."""
     actions: list[str] = []
     previous: str | None = None
+    new_key = False
     present = {name.lower() for name in names.values()}
     for column in table.columns:
         if column.attnum is not None and column.attnum not in names and column.name.lower() not in present:
             place = "FIRST" if previous is None else f"AFTER {quote(previous)}"
             actions.append(f"ADD COLUMNS ({_definition(column)} {place})")
-            if column.name in table.key and (clustering := _clustering(table)):
-                actions.append(f"CLUSTER BY ({', '.join(quote(name) for name in clustering)})")
+            new_key = new_key or column.name in table.key
         previous = column.name
+    if new_key and (clustering := _clustering(table)):
+        actions.append(f"CLUSTER BY ({', '.join(quote(name) for name in clustering)})")
     return actions
 
 
