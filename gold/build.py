@@ -1,23 +1,25 @@
 """Building one document's table from one silver cut, fully or by its changes.
 
-*State.* The gold table itself says where it stands: Delta's application transaction ``deltasmelt.gold`` (version: the cut's
-LSN), written in the same commit as the data, and the property ``deltasmelt.definition``, a digest of the definition, the compiled
-types and the columns behind them, written in the same commit as the first data of that definition.
+*State.* The gold table itself says where it stands: Delta's application transaction ``deltasmelt.gold``
+(version: the cut's LSN), written in the same commit as the data, and the property
+``deltasmelt.definition``, a digest of the definition, the compiled types and the columns behind them,
+written in the same commit as the first data of that definition.
 
-*Killed anywhere.* Before the one commit of a build, the table is as before and its mark says so: the same changes are read
-again. After it, mark and data are both new. Building twice from an older mark gives the same documents, because they are made from the
-cut's rows and not from the old documents; the feed only says which of them to make. So a cycle can be repeated at will.
+*Killed anywhere.* Before the one commit of a build, the table is as before and its mark says so: the same
+changes are read again. After it, mark and data are both new. Building twice from an older mark gives the
+same documents, because they are made from the cut's rows and not from the old documents; the feed only says
+which of them to make. So a cycle can be repeated at will.
 
-*Full builds* happen for a first build, for a changed definition (one ``CREATE OR REPLACE TABLE … AS SELECT``, which swaps data, schema and
-property in one commit), and where the feed of changes between the two cuts cannot be read (one MERGE that also deletes what is
-gone, so that unchanged documents are not written again). The reason is recorded.
+*Full builds* happen for a first build, for a changed definition (one ``CREATE OR REPLACE TABLE … AS
+SELECT``, which swaps data, schema and property in one commit), and where the feed of changes between the
+two cuts cannot be read (one MERGE that also deletes what is gone, so that unchanged documents are not
+written again). The reason is recorded.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,14 +30,16 @@ from bronze import delta
 from bronze.control import Cut, Run
 from bronze.errors import DefiniteError
 from bronze.lsn import Lsn
-from gold.affected import JSON_OPTIONS, SIDE, affected_roots
+from gold.affected import JSON_OPTIONS, affected_roots
 from gold.compile import SEVERAL, Compiled, compile_tree, count_several
+from gold.feed import FeedUnreadableError, images_query, made_again
+from gold.plans import GOLD_APP, INTERPRETED, SMALL_PLAN, mark, settings
 from gold.tree import ascii_word
 from silver.cycle import own_session
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -44,42 +48,19 @@ if TYPE_CHECKING:
     from gold.documents import Document
     from gold.tree import Tree
 
-GOLD_APP: Final = "deltasmelt.gold"
-"""Application transaction on every gold table: it holds the state of the silver cut of this LSN."""
-
 DEFINITION_PROPERTY: Final = "deltasmelt.definition"
 
 _COMPILER: Final = "1"
 """Part of every digest: raised when the compiler gives another meaning to the same definition."""
 
-_TXN_APP: Final = "spark.databricks.delta.write.txnAppId"
-_TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
-
 _FEW: Final = 2000
 """Affected roots up to which one task assembles them: planning and scheduling cost more than the work."""
-
-_INTERPRETED: Final = {
-    # Generating and compiling code for each operator costs more than some thousand rows.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-
-_SMALL_PLAN: Final = {
-    **_INTERPRETED,
-    # Joins in place need no broadcast, which would be a job of its own, and one partition needs no second task.
-    "spark.sql.autoBroadcastJoinThreshold": "-1",
-    "spark.sql.shuffle.partitions": "1",
-}
 
 _SMALL_BYTES: Final = 32_000_000
 """Size of all silver tables of a document up to which a full build is planned for little data."""
 
 HASH: Final = "_content_hash"
 LSN: Final = "_commit_lsn"
-
-
-class FeedUnreadableError(Exception):
-    """The changes between two cuts cannot be read; the message says why. Leads to a full build."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +76,19 @@ class TableState:
     position: Lsn | None
     definition: str | None
     columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where changes are counted from.
+
+    Attributes:
+        position: LSN of the cut that the gold table holds, where it is known to hold one.
+        cut: the silver cut of that LSN, where it is still recorded.
+    """
+
+    position: Lsn | None
+    cut: Cut | None
 
 
 class DocumentBuild:
@@ -121,36 +115,35 @@ class DocumentBuild:
         definition = table.metadata().configuration.get(DEFINITION_PROPERTY)
         return TableState(table.version(), None if position is None else Lsn(position), definition, columns)
 
-    def run(
-        self, tree: Tree, cut: Cut, position: Lsn | None, old: Cut | None, *, rebuild: bool = False
-    ) -> Run:
+    def run(self, tree: Tree, cut: Cut, start: Start, *, rebuild: bool = False) -> Run:
         """Bring the document's table to a silver cut.
 
         Args:
             tree: the document, resolved against the catalog of the cut.
             cut: the silver cut to build.
-            position: LSN of the cut that the table holds, where it is known to hold one.
-            old: the silver cut of that LSN, where it is still recorded.
+            start: what the table holds now.
             rebuild: build everything, whatever the table holds.
 
         Raises:
             PySparkException: Spark refused the query, or a value could not be computed.
         """
         started = time.monotonic()
-        run = Run("gold", self.document.name, "none", position, cut.commit_lsn)
+        run = Run("gold", self.document.name, "none", start.position, cut.commit_lsn)
         try:
             state = self.state()
             definition = self._definition(tree, cut)
-            reason = _full_reason(state, definition, position, old, tree, cut)
+            reason = _full_reason(state, definition, start, tree, cut)
             if rebuild and reason is None:
                 reason = "asked for"
-            if reason is None and old is not None:
+            if reason is None and start.cut is not None:
                 try:
-                    self._incremental(tree, old, cut, run)
+                    self._incremental(tree, start.cut, cut, run)
                 except FeedUnreadableError as error:
                     reason = str(error)
             if reason is not None:
-                self._full(tree, cut, state, definition, run, reason)
+                run.mode, run.reason = "full", reason
+                with settings(self._spark, SMALL_PLAN if self._is_small(tree) else {}):
+                    self._full(tree, cut, state, definition, run)
         finally:
             self._forget()
         after = delta.open_table(self._uri)
@@ -159,7 +152,7 @@ class DocumentBuild:
         return run
 
     def preview(self, tree: Tree, cut: Cut, key: Sequence[str]) -> str | None:
-        """One document at a cut as pretty JSON; None where the root does not exist or fails the document's `where`.
+        """One document at a cut as pretty JSON; None where the root is not there or fails the `where`.
 
         Raises:
             DefiniteError: the key has another number of values, or values of other types, than the root's.
@@ -192,7 +185,7 @@ class DocumentBuild:
         return None if row is None else str(row["json"])
 
     def _definition(self, tree: Tree, cut: Cut) -> str:
-        """Digest of all that decides what the table holds: definition, types, and which columns are behind the names."""
+        """Digest of all that decides what the table holds: definition, types, columns behind names."""
         behind = sorted(
             f"{table.table}.{column.name} {column.attnum} {column.spark_type}"
             for table in tree.tables().values()
@@ -226,21 +219,14 @@ class DocumentBuild:
                 size += sum(pa.table(found.get_add_actions())["size_bytes"].to_pylist())
         return size <= _SMALL_BYTES
 
-    def _full(
-        self, tree: Tree, cut: Cut, state: TableState | None, definition: str, run: Run, reason: str
-    ) -> None:
-        run.mode, run.reason = "full", reason
-        with _settings(self._spark, _SMALL_PLAN if self._is_small(tree) else {}):
-            self._replace_all(tree, cut, state, definition, run)
-
-    def _replace_all(self, tree: Tree, cut: Cut, state: TableState | None, definition: str, run: Run) -> None:
+    def _full(self, tree: Tree, cut: Cut, state: TableState | None, definition: str, run: Run) -> None:
         compiled = compile_tree(tree, self._pinned(tree, cut))
         counted = count_several(tree, self._pinned(tree, cut))
         if counted is not None:
             self._count_several(counted, run)
         made = f"SELECT {_columns(compiled.columns)}, {_hash(compiled)} AS {HASH} FROM (\n{compiled.sql}\n)"
         if state is not None and state.definition == definition:
-            with _settings(self._spark, {"spark.databricks.delta.merge.materializeSource": "auto"}):
+            with settings(self._spark, {"spark.databricks.delta.merge.materializeSource": "auto"}):
                 self._merge(compiled, made, cut, state.position, run, gone="t")
             return
         kept, join = f"{int(cut.commit_lsn)}L", ""
@@ -248,7 +234,8 @@ class DocumentBuild:
         if state is not None and old_key is not None:
             # What did not change by the new definition keeps its LSN.
             on = " AND ".join(f"CAST(o.{key} AS STRING) = CAST(d.{key} AS STRING)" for key in old_key)
-            join = f"\nLEFT JOIN {self._address} VERSION AS OF {state.version} AS o ON {on} AND o.{HASH} = d.{HASH}"
+            before = f"{self._address} VERSION AS OF {state.version}"
+            join = f"\nLEFT JOIN {before} AS o ON {on} AND o.{HASH} = d.{HASH}"
             kept = f"coalesce(o.{LSN}, {kept})"
         columns = ", ".join(f"d.{quote(name)}" for name in compiled.columns)
         properties = {
@@ -257,7 +244,7 @@ class DocumentBuild:
             "delta.enableDeletionVectors": "true",
         }
         listed = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
-        with _settings(self._spark, _mark(cut.commit_lsn, None if state is None else state.position)):
+        with settings(self._spark, mark(cut.commit_lsn, None if state is None else state.position)):
             self._spark.sql(
                 f"CREATE OR REPLACE TABLE {self._address} USING DELTA TBLPROPERTIES ({listed}) AS\n"
                 f"SELECT {columns}, {kept} AS {LSN}, d.{HASH} AS {HASH}\nFROM (\n{made}\n) AS d{join}"
@@ -285,14 +272,14 @@ class DocumentBuild:
         if query is None:
             run.mode = "none"
             return
-        with _settings(self._spark, _INTERPRETED if sum(rows.values()) <= _FEW else {}):
+        with settings(self._spark, INTERPRETED if sum(rows.values()) <= _FEW else {}):
             run.changes = self._keep(self._spark.sql(query), "affected")
         if run.changes == 0:
             run.mode = "none"
             return
         few = run.changes <= _FEW
         compiled = compile_tree(tree, self._pinned(tree, cut), roots="affected", few=few)
-        with _settings(self._spark, _INTERPRETED if few else {}):
+        with settings(self._spark, INTERPRETED if few else {}):
             for step in compiled.shared:
                 self._checkpoint(step.sql, step.name)
         several = [SEVERAL] if compiled.several else []
@@ -303,28 +290,28 @@ class DocumentBuild:
             f"SELECT {keys}, {columns}\nFROM affected AS a\nLEFT JOIN (\n"
             f"SELECT *, {_hash(compiled)} AS {HASH} FROM (\n{compiled.assembly}\n)) AS d ON {on}"
         )
-        with _settings(self._spark, _SMALL_PLAN if few else {}):
+        with settings(self._spark, SMALL_PLAN if few else {}):
             self._checkpoint(made, "made")
         if compiled.several:
             self._count_several(f"SELECT count(*) AS roots FROM made WHERE {SEVERAL}", run)
         state = self.state()
         position = None if state is None else state.position
-        with _settings(self._spark, _INTERPRETED if few else {}):
+        with settings(self._spark, INTERPRETED if few else {}):
             self._merge(compiled, "SELECT * FROM made", cut, position, run, gone="s")
 
     def _images(
         self, tree: Tree, name: TableName, silver_name: str, between: tuple[int, int], view: str
     ) -> int:
-        """Register the old and new images of rows that changed, each at most once per side; returns their number.
+        """Register the old and new images of changed rows, at most one of each per key; returns their number.
 
-        The feed has every step between the cuts; the first image of a key is its old one, if it is a row that went, and the last
-        its new one, if it is a row that came.
+        Raises:
+            FeedUnreadableError: the feed cannot be read.
         """
         first, last = between
         if last < first:
-            raise FeedUnreadableError(f"silver.{silver_name} was made again since the last build")
+            raise FeedUnreadableError(made_again(silver_name))
         key = tree.tables()[name].key
-        columns = [quote(column) for column in sorted(tree.reads(name) | set(key))]
+        columns = sorted(tree.reads(name) | set(key))
         try:
             feed = (
                 self._spark.read.format("delta")
@@ -335,7 +322,7 @@ class DocumentBuild:
             )
             feed.createOrReplaceTempView(f"{view}_feed")
             return self._keep(
-                self._spark.sql(_images_query(f"{view}_feed", key, columns, steps=last - first + 1)), view
+                self._spark.sql(images_query(f"{view}_feed", key, columns, steps=last - first + 1)), view
             )
         except PySparkException as error:
             said = error.getCondition() or str(error).strip().partition("\n")[0]
@@ -346,7 +333,7 @@ class DocumentBuild:
     def _merge(
         self, compiled: Compiled, source: str, cut: Cut, position: Lsn | None, run: Run, *, gone: str
     ) -> None:
-        """One MERGE. `gone`: what a document to delete is missing in: ``s``, its content; ``t``, the source itself."""
+        """One MERGE. `gone`: what tells a document to delete: ``s``, a row without content; ``t``, no row."""
         if gone == "s":
             on = " AND ".join(f"t.{key} = s.k{i}" for i, key in enumerate(compiled.key))
         else:
@@ -361,7 +348,7 @@ class DocumentBuild:
             f"WHEN MATCHED AND s.{HASH} IS NULL THEN DELETE" if gone == "s"
             else "WHEN NOT MATCHED BY SOURCE THEN DELETE"
         )  # fmt: skip
-        with _settings(self._spark, _mark(cut.commit_lsn, position)):
+        with settings(self._spark, mark(cut.commit_lsn, position)):
             result = self._spark.sql(
                 f"MERGE INTO {self._address} AS t\nUSING (\n{source}\n) AS s\nON {on}\n{delete}\n"
                 f"WHEN MATCHED AND t.{HASH} <> s.{HASH} THEN UPDATE SET {sets}\n"
@@ -383,7 +370,7 @@ class DocumentBuild:
         return frame.count()
 
     def _checkpoint(self, query: str, view: str) -> None:
-        """As `_keep`, where MERGE reads it: MERGE refuses a source that is cached. Spark drops it when unused."""
+        """As `_keep`, but not cached: MERGE refuses a cached source. Spark drops it when unused."""
         self._spark.sql(query).localCheckpoint().createOrReplaceTempView(view)
         self._views.append(view)
 
@@ -405,68 +392,21 @@ class DocumentBuild:
         return int(metrics.get("numOutputRows", 0))
 
 
-def _mark(lsn: Lsn, position: Lsn | None) -> dict[str, str]:
-    """Settings by which a commit also sets the mark: data and position in one step.
-
-    Delta skips a write whose mark is not above the table's, so a build at the LSN that the table already holds
-    (its definition changed) carries none.
-    """
-    if position is not None and lsn <= position:
-        return {}
-    return {_TXN_APP: GOLD_APP, _TXN_VERSION: str(int(lsn))}
-
-
-@contextmanager
-def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Settings of a session for a while."""
-    before = {name: spark.conf.get(name, None) for name in settings}
-    for name, wanted in settings.items():
-        spark.conf.set(name, wanted)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, value)
-
-
-def _full_reason(
-    state: TableState | None, definition: str, position: Lsn | None, old: Cut | None, tree: Tree, cut: Cut
-) -> str | None:
+def _full_reason(state: TableState | None, definition: str, start: Start, tree: Tree, cut: Cut) -> str | None:
     """Why the whole table must be built; None where its changes are enough."""
     if state is None:
         return "first build"
     if state.definition != definition:
         return "the definition changed"
-    if position is None:
-        return "the table does not say which cut it holds"
-    if old is None:
-        return f"the silver cut {position} of the last build is no longer recorded"
-    for table in tree.tables().values():
-        if table.name not in old.tables:
-            return f"silver.{table.name} was not in the cut of the last build"
-        if cut.tables[table.name] < old.tables[table.name]:
-            return f"silver.{table.name} was made again since the last build"
-    return None
-
-
-def _images_query(feed: str, key: Sequence[str], columns: Sequence[str], *, steps: int) -> str:
-    selected = ", ".join(columns)
-    old = "_change_type IN ('update_preimage', 'delete')"
-    new = "_change_type IN ('update_postimage', 'insert')"
-    side = f"CASE WHEN {old} THEN 'old' ELSE 'new' END AS {SIDE}"
-    if steps == 1:
-        return f"SELECT {selected}, {side}\nFROM {feed}"
-    partition = ", ".join(quote(name) for name in key)
-    return (
-        f"SELECT {selected}, {side}\nFROM (\n"
-        f"  SELECT *, min(_commit_version) OVER (PARTITION BY {partition}) AS _first,\n"
-        f"    max(_commit_version) OVER (PARTITION BY {partition}) AS _last\n"
-        f"  FROM {feed}\n)\n"
-        f"WHERE ({old} AND _commit_version = _first)\n  OR ({new} AND _commit_version = _last)"
-    )
+    if start.cut is None:
+        at = "of the last build" if start.position is None else f"{start.position} of the last build"
+        return f"the silver cut {at} is no longer recorded"
+    names = sorted(table.name for table in tree.tables().values())
+    for name in names:
+        if cut.tables[name] < start.cut.tables.get(name, -1):
+            return made_again(name)
+    new = [f"silver.{name}" for name in names if name not in start.cut.tables]
+    return f"{', '.join(new)} was not in the cut of the last build" if new else None
 
 
 def _columns(names: Sequence[str]) -> str:

@@ -1,22 +1,25 @@
 """A document as one Spark SQL query. Pure: a tree in, text out.
 
-Each node becomes one common table expression: its rows, joined with its own children, grouped by the columns that
-the parent finds them by (``k0, k1 …``), so that it joins the parent by LEFT JOIN on unique keys and never changes
-the number of the parent's rows. There is no correlated subquery, and columns of different tables meet only under
-their own aliases, so names cannot clash.
+Each node becomes one common table expression: its rows, joined with its own children, grouped by the
+columns that the parent finds them by (``k0, k1 …``), so that it joins the parent by LEFT JOIN on unique
+keys and never changes the number of the parent's rows. There is no correlated subquery, and columns of
+different tables meet only under their own aliases, so names cannot clash.
 
-*Order.* ``collect_list`` has none. Rows are numbered by a window over exactly the grouping columns (one shuffle serves both),
-and the collected structs are sorted by that number; thus every type and direction that ORDER BY knows can be used, and types
-without an order (maps) may be inside the elements. NULLs are placed explicitly, never by Spark's defaults.
+*Order.* ``collect_list`` has none. Rows are numbered by a window over exactly the grouping columns (one
+shuffle serves both), and the collected structs are sorted by that number; thus every type and direction
+that ORDER BY knows can be used, and types without an order (maps) may be inside the elements. NULLs are
+placed explicitly, never by Spark's defaults.
 
-*Nothing found.* A missing partner of a LEFT JOIN is NULL; `many` and `collect` turn it into an empty array, counts into 0.
+*Nothing found.* A missing partner of a LEFT JOIN is NULL; `many` and `collect` turn it into an empty array,
+counts into 0.
 
 *Restricted to some roots.* With `roots`, the rows of each table are first cut down by semi joins, from the
-roots outwards, so that an incremental run aggregates what belongs to its roots and nothing else. These row sets
-are steps of their own, because each is read several times: by its node and by the nodes below.
+roots outwards, so that an incremental run aggregates what belongs to its roots and nothing else. These row
+sets are steps of their own, because each is read several times: by its node and by the nodes below.
 
-*The same twice.* Sums of floating-point values depend on the order of their terms; they are taken over sorted values, so that a
-rebuild gives the same last bit. Sums of integers and decimals are exact in any order.
+*The same twice.* Sums of floating-point values depend on the order of their terms; they are taken over
+sorted values, so that a rebuild gives the same last bit. Sums of integers and decimals are exact in any
+order.
 """
 
 from __future__ import annotations
@@ -69,7 +72,8 @@ class Compiled:
         rows: with `roots`: the rows of each table that belong to them, each step by the steps before it. They
             can be computed one by one under their names before `assembly`, or stand in one query with it.
         nodes: the document's nodes, over silver's tables or over `rows`.
-        final: the SELECT over `nodes`: the fields, then `KEY` where needed, then `SEVERAL` where it can happen.
+        final: the SELECT over `nodes`: the fields, then `KEY` where needed, then `SEVERAL` where it can
+            happen.
         columns: names of the columns that the gold table takes from it.
         fields: names of the document's own fields among them.
         key: the root's key as expressions over these columns.
@@ -110,8 +114,8 @@ def compile_tree(tree: Tree, relation: Relation, *, roots: str | None = None, fe
         tree: the resolved document.
         relation: gives the SQL relation of each silver table.
         roots: a relation with the key of the roots to build, columns ``k0, k1 …``; None builds all.
-        few: the rows of these roots fit one task easily; then they are brought into one partition each, and what
-            follows needs no shuffle.
+        few: the rows of these roots fit one task easily; then they are brought into one partition each, and
+            what follows needs no shuffle.
     """
     return _Compiler(tree, relation, roots, few=few).document()
 
@@ -208,7 +212,7 @@ class _Compiler:
         self._nodes.append(Step(node.name, comment, build[node.kind](node, rows, keys, where)))
 
     def _belonging(self, scope: Scope, parent: str, on: Pairs) -> str:
-        """A step with the rows of a table that belong to rows of `parent`; places that want the same share it."""
+        """Rows of a table that belong to rows of `parent`, as a step; places that want the same share it."""
         table = scope.table
         place = (table.table, parent, on)
         if place not in self._rows:
@@ -332,7 +336,7 @@ def _measure(function: str, value: str, only: str, ddl: str) -> str:
 
 
 def _several(children: Sequence[Node]) -> str:
-    """Whether a `one` below matched several rows, as an expression over the joined children; empty where none can."""
+    """Whether a `one` below matched several rows, over the joined children; empty where none can."""
     exposing = [child for child in children if can_match_several(child)]
     return " OR ".join(f"coalesce({child.name}.several, false)" for child in exposing)
 

@@ -1,11 +1,11 @@
 """The gold cycle: all documents to the newest silver cut.
 
-Documents are built side by side, each in one commit of its own table; the gold cut that names them all is recorded after
-the last one. A crash in between leaves some tables ahead of the newest gold cut, never a cut that names what is not there, and the
-next cycle brings every document to one cut again.
+Documents are built side by side, each in one commit of its own table; the gold cut that names them all is
+recorded after the last one. A crash in between leaves some tables ahead of the newest gold cut, never a cut
+that names what is not there, and the next cycle brings every document to one cut again.
 
-A document that cannot be built (a column that is gone, an expression that fails on a value) stops alone: the error is recorded with its
-remedy and the others go on. It is tried again when there is a new cut.
+A document that cannot be built (a column that is gone, an expression that fails on a value) stops alone:
+the error is recorded with its remedy and the others go on. It is tried again when there is a new cut.
 """
 
 from __future__ import annotations
@@ -169,6 +169,8 @@ class Gold:
         return run
 
     def _build(self, build: DocumentBuild, tree: Tree, cut: Cut, last: Cut | None, *, rebuild: bool) -> Run:
+        from gold.build import Start  # noqa: PLC0415
+
         state = build.state()
         position = None if state is None else state.position
         if state is not None and last is not None and last.tables.get(build.document.name) == state.version:
@@ -177,7 +179,7 @@ class Gold:
         old = None if position is None else self._control.latest_cut("silver", at=position)
         if old is not None and old.commit_lsn != position:
             old = None
-        return build.run(tree, cut, position, old, rebuild=rebuild)
+        return build.run(tree, cut, Start(position, old), rebuild=rebuild)
 
     def _tree(self, build: DocumentBuild, cut: Cut, catalog: Mapping[TableName, SilverTable]) -> Tree:
         tree, problems = resolve(build.document, catalog)
@@ -190,10 +192,11 @@ class Gold:
         missing = sorted(table.name for table in tree.tables().values() if table.name not in cut.tables)
         if missing:
             raise DefiniteError(
-                f"needs {', '.join(f'silver.{name}' for name in missing)}, which the silver cut {cut.commit_lsn} lacks",
+                f"needs {', '.join(f'silver.{name}' for name in missing)}, "
+                f"which the silver cut {cut.commit_lsn} lacks",
                 code="document-waits",
                 where=build.document.name,
-                remedy="the table's first copy is not complete, or the table has stopped; see its error in `smelt status`",
+                remedy="its copy is not complete, or the table has stopped; see `smelt status`",
             )
         return tree
 

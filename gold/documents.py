@@ -1,8 +1,8 @@
 """The document language: what a document file says, as strict models.
 
-A document file is read here without knowing any table, so that a wrong key, verb or type is found offline. What
-needs the catalog (tables, columns, types) is `gold.tree`. Each entry of `fields` is a column's name, or one name
-with one verb::
+A document file is read here without knowing any table, so that a wrong key, verb or type is found offline.
+What needs the catalog (tables, columns, types) is `gold.tree`. Each entry of `fields` is a column's name,
+or one name with one verb::
 
     fields:
       - id
@@ -46,7 +46,8 @@ _ORDERING: Final = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _NAME_PART: Final = re.compile(r'(?:"(?:[^"]|"")+"|[^".\s]+)')
-# What parquet and Delta refuse in a column's name without column mapping, and what would need quoting in every query.
+# What parquet and Delta refuse in a column's name without column mapping, and what would need quoting in
+# every query.
 _FIELD_NAME: Final = re.compile(r"[^\s,;{}()=.`]+")
 
 
@@ -79,7 +80,7 @@ Snippet: TypeAlias = Annotated[str, StringConstraints(min_length=1, strip_whites
 
 @dataclass(frozen=True, slots=True)
 class OrderedColumn:
-    """One entry of `order_by`. NULLs lie as in PostgreSQL unless said otherwise: last ascending, first descending."""
+    """One entry of `order_by`. NULLs lie as in PostgreSQL unless said: last ascending, first descending."""
 
     column: str
     descending: bool = False
@@ -152,7 +153,7 @@ class ObjectField(Section):
 
 
 class Through(Section):
-    """The link table of a many-to-many: ``on`` its columns: the parent's; ``to`` its columns: the far table's."""
+    """A link table: `on` pairs its columns with the parent's, `to` with the far table's."""
 
     table: TableText
     on: Conditions
@@ -202,7 +203,7 @@ class ManyField(_Joined):
 
 
 class AggregateField(_Joined):
-    """One number or value over rows of another table. `count` names a table or a column, the others a column."""
+    """One value over rows of another table. `count` names a table or a column, the others a column."""
 
     count: str | None = None
     sum: str | None = None
@@ -364,7 +365,7 @@ def entry_name(entry: str | dict[str, Any]) -> str:
 
 
 def _name_clashes(document: Document) -> Iterator[Problem]:
-    """Names that stand twice in one object: Spark does not tell upper from lower case, so neither may they."""
+    """Names that stand twice in one object, also by case alone, which Spark does not see."""
     definition, file = document.definition, document.file
     for index, entry in enumerate(definition.fields):
         if entry_name(entry).lower() in Definition.OWN:

@@ -1,10 +1,11 @@
 """The SQL that document files may hold: one scalar, deterministic expression over the columns of one row.
 
-A document must be a function of silver's rows, or rebuilding it twice would give two results. So an expression may use
-operators, literals, the row's columns and the functions named in `FUNCTIONS`; no subquery, aggregate, window, clock, random number or
-session state can be written. The reader is a tokenizer, not a parser: it knows which words are columns and which
-functions, and rewrites each column with the row's alias, so that no name can mean another table's column.
-Whether the expression is well-formed beyond that, Spark says when the document is compiled.
+A document must be a function of silver's rows, or rebuilding it twice would give two results. So an
+expression may use operators, literals, the row's columns and the functions named in `FUNCTIONS`; no
+subquery, aggregate, window, clock, random number or session state can be written. The reader is a
+tokenizer, not a parser: it knows which words are columns and which functions, and rewrites each column with
+the row's alias, so that no name can mean another table's column. Whether the expression is well-formed
+beyond that, Spark says when the document is compiled.
 """
 
 from __future__ import annotations
@@ -23,28 +24,30 @@ FUNCTIONS: Final = frozenset(
     """
     abs acos acosh add_months array array_append array_compact array_contains array_distinct array_except
     array_insert array_intersect array_join array_max array_min array_position array_prepend array_remove
-    array_repeat array_size array_sort array_union arrays_overlap arrays_zip ascii asin asinh atan atan2 atanh base64
-    bigint bin binary bit_count bit_get bit_length boolean bround btrim cardinality cast cbrt ceil ceiling char
-    char_length character_length chr coalesce concat concat_ws contains conv convert_timezone cos cosh cot crc32
-    csc date date_add date_diff date_format date_from_unix_date date_part date_sub date_trunc dateadd datediff
-    datepart day dayname dayofmonth dayofweek dayofyear decimal decode degrees double elt encode endswith equal_null
-    exp expm1 extract factorial find_in_set flatten float floor format_number format_string from_json
-    from_unixtime from_utc_timestamp get get_json_object getbit greatest hash hex hour hypot if ifnull initcap
-    instr int isnan isnotnull isnull json_array_length json_object_keys last_day lcase least left len length
-    levenshtein ln locate log log10 log1p log2 lower lpad ltrim luhn_check make_date make_dt_interval
-    make_interval make_timestamp make_timestamp_ltz make_timestamp_ntz make_ym_interval map map_concat
-    map_contains_key map_entries map_from_arrays map_keys map_values mask md5 minute mod month monthname
-    months_between named_struct nanvl negative next_day nullif nullifzero nvl nvl2 octet_length overlay parse_url
-    pi pmod position positive pow power printf quarter radians regexp_count regexp_extract regexp_extract_all
-    regexp_instr regexp_like regexp_replace regexp_substr repeat replace reverse right rint round rpad rtrim sec
-    second sequence sha sha1 sha2 shiftleft shiftright shiftrightunsigned sign signum sin sinh size slice smallint
+    array_repeat array_size array_sort array_union arrays_overlap arrays_zip ascii asin asinh atan atan2
+    atanh base64 bigint bin binary bit_count bit_get bit_length boolean bround btrim cardinality cast cbrt
+    ceil ceiling char char_length character_length chr coalesce concat concat_ws contains conv
+    convert_timezone cos cosh cot crc32 csc date date_add date_diff date_format date_from_unix_date
+    date_part date_sub date_trunc dateadd datediff datepart day dayname dayofmonth dayofweek dayofyear
+    decimal decode degrees double elt encode endswith equal_null exp expm1 extract factorial find_in_set
+    flatten float floor format_number format_string from_json from_unixtime from_utc_timestamp get
+    get_json_object getbit greatest hash hex hour hypot if ifnull initcap instr int isnan isnotnull isnull
+    json_array_length json_object_keys last_day lcase least left len length levenshtein ln locate log log10
+    log1p log2 lower lpad ltrim luhn_check make_date make_dt_interval make_interval make_timestamp
+    make_timestamp_ltz make_timestamp_ntz make_ym_interval map map_concat map_contains_key map_entries
+    map_from_arrays map_keys map_values mask md5 minute mod month monthname months_between named_struct
+    nanvl negative next_day nullif nullifzero nvl nvl2 octet_length overlay parse_url pi pmod position
+    positive pow power printf quarter radians regexp_count regexp_extract regexp_extract_all regexp_instr
+    regexp_like regexp_replace regexp_substr repeat replace reverse right rint round rpad rtrim sec second
+    sequence sha sha1 sha2 shiftleft shiftright shiftrightunsigned sign signum sin sinh size slice smallint
     sort_array soundex space split split_part sqrt startswith str_to_map string struct substr substring
     substring_index tan tanh timestamp timestamp_micros timestamp_millis timestamp_seconds timestampadd
     timestampdiff tinyint to_binary to_char to_date to_json to_number to_timestamp to_timestamp_ltz
     to_timestamp_ntz to_unix_timestamp to_utc_timestamp to_varchar translate trim trunc try_add try_cast
     try_divide try_element_at try_mod try_multiply try_parse_json try_subtract try_to_binary try_to_number
-    try_to_timestamp typeof ucase unbase64 unhex unix_date unix_micros unix_millis unix_seconds upper url_decode
-    url_encode weekday weekofyear width_bucket xxhash64 year zeroifnull element_at try_to_date try_to_time
+    try_to_timestamp typeof ucase unbase64 unhex unix_date unix_micros unix_millis unix_seconds upper
+    url_decode url_encode weekday weekofyear width_bucket xxhash64 year zeroifnull element_at try_to_date
+    try_to_time
     """.split()  # noqa: SIM905 - a list of two hundred quoted words is not easier to read
 )
 """Spark's scalar built-in functions that give the same value for the same arguments, everywhere."""
@@ -53,22 +56,21 @@ _KEYWORDS: Final = frozenset(
     """all and any as between both case cast distinct div else end escape false for from ilike in is leading
     like not null or regexp rlike similar some then to trailing true when""".split()  # noqa: SIM905
 )
-_REFUSED: Final = {
-    "select": "a subquery", "with": "a subquery", "exists": "a subquery or a lambda", "over": "a window function",
-    "filter": "an aggregate or a lambda", "transform": "a lambda", "aggregate": "a lambda", "reduce": "a lambda",
-    **dict.fromkeys(("sum", "count", "avg", "min", "max", "collect_list", "collect_set", "first", "last"), "an aggregate"),
-    **dict.fromkeys(("row_number", "rank", "dense_rank", "lag", "lead", "ntile"), "a window function"),
-    **dict.fromkeys(
-        ("now", "current_date", "current_timestamp", "current_time", "localtimestamp", "curdate", "unix_timestamp",
-         "current_timezone"),
-        "the clock",
-    ),
-    **dict.fromkeys(("rand", "random", "randn", "uuid", "shuffle", "randstr", "uniform",
-                     "monotonically_increasing_id"), "chance"),
-    **dict.fromkeys(("current_user", "user", "session_user", "current_database", "current_schema", "current_catalog",
-                     "version", "input_file_name", "spark_partition_id"), "the session"),
-    **dict.fromkeys(("explode", "posexplode", "inline", "stack"), "a function that gives several rows"),
-}  # fmt: skip
+_REASONS: Final = {
+    "a subquery": "select with",
+    "a subquery or a lambda": "exists",
+    "a lambda": "transform aggregate reduce forall zip_with map_filter transform_keys transform_values",
+    "an aggregate or a lambda": "filter",
+    "an aggregate": "sum count avg min max collect_list collect_set first last any_value array_agg",
+    "a window function": "over row_number rank dense_rank lag lead ntile",
+    "the clock": """now current_date current_timestamp current_time localtimestamp curdate unix_timestamp
+        current_timezone""",
+    "chance": "rand random randn uuid shuffle randstr uniform monotonically_increasing_id",
+    "the session": """current_user user session_user current_database current_schema current_catalog version
+        input_file_name spark_partition_id""",
+    "a function that gives several rows": "explode posexplode inline stack",
+}
+_REFUSED: Final = {word: reason for reason, words in _REASONS.items() for word in words.split()}
 _UNITS: Final = frozenset(
     """year years quarter quarters month months week weeks day days hour hours minute minutes second seconds
     millisecond milliseconds microsecond microseconds dow doy epoch isodow dayofweek dayofyear""".split()  # noqa: SIM905
@@ -145,7 +147,8 @@ def parse_expression(text: str, columns: Sequence[str], table: str) -> Expressio
             parts.append("".join(token for _, token in tokens[index:end]))
             index = end
             continue
-        parts.append(_part(kind, token, following, _previous(tokens, index), by_lower, table))
+        around = (_previous(tokens, index), following)
+        parts.append(_part(kind, token, around, by_lower, table))
         index += 1
     _balanced(tokens)
     return Expression(_joined(parts))
@@ -180,8 +183,14 @@ def _tokens(text: str) -> list[tuple[str, str]]:
 
 
 def _part(
-    kind: str, token: str, following: str, previous: str, by_lower: dict[str, str], table: str
+    kind: str, token: str, around: tuple[str, str], by_lower: dict[str, str], table: str
 ) -> str | ColumnReference:
+    """One token, between its neighbours `around`.
+
+    Raises:
+        ValueError: a word that may not stand here.
+    """
+    previous, following = around
     if kind not in {"word", "quoted"}:
         return token
     name = token[1:-1].replace("``", "`") if kind == "quoted" else token
@@ -236,14 +245,14 @@ def _type_end(tokens: list[tuple[str, str]], start: int) -> int:
     """Index after ``AS`` and a type, up to the parenthesis that closes the cast."""
     depth = 0
     for index in range(start + 1, len(tokens)):
-        kind, token = tokens[index]
-        if token == "(":
+        kind, piece = tokens[index]
+        if piece == "(":
             depth += 1
-        elif token == ")":
+        elif piece == ")":
             depth -= 1
             if depth < 0:
                 return index
-        elif kind not in {"space", "word", "number"} and token not in {"<", ">", ",", ">>"}:
+        elif kind not in {"space", "word", "number"} and piece not in {"<", ">", ",", ">>"}:
             break
     raise ValueError("'as' belongs into cast(… as type)")
 
@@ -251,14 +260,14 @@ def _type_end(tokens: list[tuple[str, str]], start: int) -> int:
 def _balanced(tokens: list[tuple[str, str]]) -> None:
     pairs = {")": "(", "]": "["}
     opened: list[str] = []
-    for kind, token in tokens:
+    for kind, piece in tokens:
         if kind != "operator":
             continue
-        if token in pairs.values():
-            opened.append(token)
-        elif token in pairs and (not opened or opened.pop() != pairs[token]):
-            raise ValueError(f"{token!r} closes nothing")
-        elif token == "," and not opened:
+        if piece in pairs.values():
+            opened.append(piece)
+        elif piece in pairs and (not opened or opened.pop() != pairs[piece]):
+            raise ValueError(f"{piece!r} closes nothing")
+        elif piece == "," and not opened:
             raise ValueError("',' cannot stand here: one expression only")
     if opened:
         raise ValueError(f"{opened[-1]!r} is never closed")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from bronze.settings import Section
 
 
@@ -12,4 +14,4 @@ class GoldSettings(Section):
         documents: file patterns, relative to the pipeline file.
     """
 
-    documents: list[str] = []
+    documents: list[str] = Field(default_factory=list)

@@ -1,14 +1,16 @@
 """A document resolved against silver's catalog: the tree that is checked, compiled and walked.
 
-Every name of the definition has become a table, a column or an expression here, and everything that can be wrong
-with a name or a type has been said, with the line of the file that says it. What follows (`gold.compile`,
-`gold.affected`) takes the tree and cannot fail.
+Every name of the definition has become a table, a column or an expression here, and everything that can be
+wrong with a name or a type has been said, with the line of the file that says it. What follows
+(`gold.compile`, `gold.affected`) takes the tree and cannot fail.
 
 A *scope* is one occurrence of a table in the document: the root, or the rows of one `one`, `many` or
 aggregate. The same table at two places is two scopes, each with its own set of columns that it reads;
-pruning of changes rests on these sets, so every expression of a scope adds its columns to them here, in one place.
+pruning of changes rests on these sets, so every expression of a scope adds its columns to them here, in one
+place.
 
-Aggregates over the same rows (table, `on`, `through`) are one node with several measures, so that they cost one pass.
+Aggregates over the same rows (table, `on`, `through`) are one node with several measures, so that they cost
+one pass.
 """
 
 from __future__ import annotations
@@ -165,8 +167,8 @@ class Tree:
 
     Attributes:
         key: the root table's key columns.
-        key_fields: for each key column, the top-level field that holds it; empty when one is missing. Then the gold table
-            carries the key in a column `_key` of its own.
+        key_fields: for each key column, the top-level field that holds it; empty when one is missing. Then
+            the gold table carries the key in a column `_key` of its own.
     """
 
     name: str
@@ -310,7 +312,7 @@ class _Resolver:
         if isinstance(spec, ObjectField):
             return Nested(name, self._fields(spec.object, (*path, "object"), scope, children, within=label))
         if isinstance(spec, AggregateField):
-            return self._aggregate(name, spec, path, scope, children, label)
+            return self._aggregate(name, spec, path, scope, children, label=label)
         node = self._one_or_many(spec, path, scope, label)
         if node is None:
             return None
@@ -336,7 +338,7 @@ class _Resolver:
     ) -> Node | None:
         kind = "one" if isinstance(spec, OneField) else "many"
         text = spec.one if isinstance(spec, OneField) else spec.many
-        node = self._node(kind, TableName.parse(text), (*path, kind), spec, path, parent, label)
+        node = self._node(kind, TableName.parse(text), spec, path, parent, label=label)
         if node is None:
             return None
         scope = node.scope
@@ -354,12 +356,19 @@ class _Resolver:
         return node
 
     def _aggregate(
-        self, name: str, spec: AggregateField, path: YamlPath, parent: Scope, children: list[Node], label: str
+        self,
+        name: str,
+        spec: AggregateField,
+        path: YamlPath,
+        parent: Scope,
+        children: list[Node],
+        *,
+        label: str,
     ) -> Child | None:
         table, of = spec.target
         function = spec.function
         kind = "collect" if function == "collect" else "aggregate"
-        node = self._node(kind, table, (*path, function), spec, path, parent, label)
+        node = self._node(kind, table, spec, path, parent, label=label)
         if node is None:
             return None
         scope = node.scope
@@ -388,9 +397,10 @@ class _Resolver:
         return Child(name, node, 0)
 
     def _node(
-        self, kind: str, name: TableName, at: YamlPath, spec: Any, path: YamlPath, parent: Scope, label: str
+        self, kind: str, name: TableName, spec: Any, path: YamlPath, parent: Scope, *, label: str
     ) -> Node | None:
-        table = self._table(name, at)
+        """A node without its fields. `path` is the field's; its own key there names the table."""
+        table = self._table(name, (*path, kind if isinstance(spec, OneField | ManyField) else spec.function))
         self._nodes += 1
         node_id = self._nodes
         if table is None:

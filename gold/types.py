@@ -1,4 +1,4 @@
-"""What the document language asks of Spark types: can they be compared, ordered, summed; does a default fit."""
+"""What the document language asks of Spark types: comparing, ordering, adding up, defaults."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def orderable(ddl: str) -> bool:
 
 
 def comparable(left: str, right: str) -> bool:
-    """Whether values of both types can be equal. Numbers of all kinds can; otherwise the types must be the same."""
+    """Whether values of both types can be equal: numbers of all kinds, otherwise equal types."""
     if not (orderable(left) and orderable(right)):
         return False
     if is_numeric(left) and is_numeric(right):
@@ -53,7 +53,7 @@ def unfit(function: str, ddl: str) -> str | None:
     """Why an aggregate cannot be taken of a type; None where it can."""
     if function in {"sum", "avg"} and not is_numeric(ddl):
         if base(ddl) == "STRING":
-            return "not a number; for numeric without precision set its type, e.g. silver: {types: {…: decimal(38,9)}}"
+            return "not a number; for numeric without precision set silver.types, e.g. decimal(38,9)"
         return "not a number"
     if function in {"min", "max", "count_distinct"} and not orderable(ddl):
         return "has no order" if function != "count_distinct" else "cannot be compared"
@@ -63,23 +63,19 @@ def unfit(function: str, ddl: str) -> str | None:
 def holds(ddl: str, value: str | float) -> bool:
     """Whether a default of the document file is a value of a type."""
     kind = base(ddl)
-    if kind == "BOOLEAN":
-        return isinstance(value, bool)
-    if isinstance(value, bool):
-        return False
+    if isinstance(value, bool) or kind == "BOOLEAN":
+        return isinstance(value, bool) and kind == "BOOLEAN"
     if kind in _INTEGERS:
         limit = 1 << (_INTEGERS[kind] - 1)
         return isinstance(value, int) and -limit <= value < limit
     if is_numeric(ddl):
         return isinstance(value, int | float)
-    if not isinstance(value, str):
-        return False
-    if kind in {"DATE", "TIMESTAMP", "TIMESTAMP_NTZ"}:
-        return _is_moment(kind, value)
-    return kind == "STRING"
+    return isinstance(value, str) and (kind == "STRING" or _is_moment(kind, value))
 
 
 def _is_moment(kind: str, text: str) -> bool:
+    if kind not in {"DATE", "TIMESTAMP", "TIMESTAMP_NTZ"}:
+        return False
     try:
         (date if kind == "DATE" else datetime).fromisoformat(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Documents assembled row by row in plain Python: slow, obvious, and written from the contract, not from the compiler."""
+"""Documents assembled row by row in plain Python: slow, obvious, written from the contract."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Reference:
                 result[name] = self._value(spec, row)
         return result
 
-    def _value(self, spec: Any, row: Row) -> Any:
+    def _value(self, spec: Any, row: Row) -> Any:  # noqa: PLR0911 - one per kind
         if isinstance(spec, ColumnField):
             return spec.default if row[spec.column] is None else row[spec.column]
         if isinstance(spec, SqlField):
@@ -115,9 +115,9 @@ class Reference:
             def compare(one: tuple[Row, Row], other: tuple[Row, Row], wanted: Any = wanted) -> int:
                 left, right = one[0][wanted.column], other[0][wanted.column]
                 if left is None or right is None:
-                    before = (left is None) - (right is None)
+                    before = int(left is None) - int(right is None)
                     return -before if wanted.nulls_first else before
-                less = (left > right) - (left < right)
+                less = int(left > right) - int(left < right)
                 return -less if wanted.descending else less
 
             pairs.sort(key=cmp_to_key(compare))
@@ -130,7 +130,7 @@ class Reference:
             if all(row[theirs] is not None and other[mine] == row[theirs] for mine, theirs in on.items())
         ]
 
-    def _aggregate(self, spec: AggregateField, row: Row) -> Any:
+    def _aggregate(self, spec: AggregateField, row: Row) -> Any:  # noqa: PLR0911 - one per kind
         table, column = spec.target
         rows = [far for far, _ in self._matches(spec, str(table), row)]
         if column is None:

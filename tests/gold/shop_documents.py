@@ -19,7 +19,11 @@ fields:
   - id
   - email: {sql: "lower(trim(email))"}
   - tier: {column: tier, default: free}
-  - account: {object: [created_at, balance, {home: {one: public.addresses, on: {id: billing_id}, fields: [city]}}]}
+  - account:
+      object:
+        - created_at
+        - balance
+        - home: {one: public.addresses, on: {id: billing_id}, fields: [city]}
   - country: {one: public.countries, on: {id: country_id}, fields: [code, name]}
   - billing: {one: public.addresses, on: {id: billing_id}, fields: [city,
       {country: {one: public.countries, on: {id: country_id}, fields: [code]}}]}
@@ -42,13 +46,15 @@ fields:
               - sku
               - qty
               - product: {one: public.products, on: {id: product_id}, fields: [name, price, launched]}
-              - parcels: {many: logistics.parcels, on: {order_id: order_id, line: line}, order_by: [weight desc],
-                          fields: [carrier, weight]}
+              - parcels: {many: logistics.parcels, on: {order_id: order_id, line: line},
+                          order_by: [weight desc], fields: [carrier, weight]}
         - pieces: {sum: public.order_items.qty, on: {order_id: id}}
-  - first_order: {one: public.orders, on: {customer_id: id}, order_by: [placed_at nulls first], fields: [id, status]}
+  - first_order: {one: public.orders, on: {customer_id: id}, order_by: [placed_at nulls first],
+                  fields: [id, status]}
   - tags:
       many: public.tags
-      through: {table: public.customer_tags, on: {customer_id: id}, to: {tag_id: id}, where: active, fields: [added_at]}
+      through: {table: public.customer_tags, on: {customer_id: id}, to: {tag_id: id},
+                where: active, fields: [added_at]}
       where: "name <> 'old'"
       order_by: [name]
       fields: [id, name]

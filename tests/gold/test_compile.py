@@ -1,6 +1,7 @@
 """The SQL of documents and of affected roots, beside files under `golden/`.
 
-To write the files again after a wanted change: ``SMELT_WRITE_GOLDEN=1 pytest tests/gold/test_compile.py``, then read the diff.
+To write the files again after a wanted change: ``SMELT_WRITE_GOLDEN=1 pytest tests/gold/test_compile.py``,
+then read the diff.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from bronze.identifiers import TableName
 from gold.documents import OrderedColumn, load_documents, parse_ordering, parse_target
 from tests.gold.shop_documents import COUNTRY, CUSTOMER, document
 
+LINK = "table: public.l, on: {a: id}, to: {b: id}"
 HEAD = "document: d\nroot: public.t\nfields:\n"
 
 
@@ -55,11 +56,11 @@ def test_a_document_with_everything_is_read() -> None:
         ("_commit_lsn", "'_commit_lsn' is a column that every document carries"),
         ("x: {object: [a, {A: {column: b}}]}", "field 'A' stands twice in one object"),
         (
-            "x: {many: public.a, through: {table: public.l, on: {a: id}, to: {b: id}, fields: [n]}, values: name}",
+            f"x: {{many: public.a, through: {{{LINK}, fields: [n]}}, values: name}}",
             "'through.fields' has no place among plain 'values'",
         ),
         (
-            "x: {many: public.a, through: {table: public.l, on: {a: id}, to: {b: id}, fields: [id]}, fields: [ID]}",
+            f"x: {{many: public.a, through: {{{LINK}, fields: [id]}}, fields: [ID]}}",
             "field 'id' stands twice in one object",
         ),
     ],

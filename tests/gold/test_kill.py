@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from gold.build import GOLD_APP
+from gold.plans import GOLD_APP
 from tests.gold.shop_documents import COUNTRY, PARCEL_LINE, document
 from tests.gold.test_cycle import World
 
@@ -29,7 +29,7 @@ SECONDS = 300.0
 
 
 def kill_a_cycle(lake: str, when: Callable[[], bool]) -> bool:
-    """Start a cycle in another process and kill it and its JVM as soon as `when`; whether it was still at work."""
+    """Start a cycle in a process, kill it and its JVM as soon as `when`; whether it was still at work."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.gold.cycle_process", lake],
         stdout=subprocess.PIPE, text=True, start_new_session=True, cwd=Path(__file__).parents[2],
