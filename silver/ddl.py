@@ -5,6 +5,9 @@ is recognised after a rename, two swapped names are told from two changed types,
 to the wanted one can be derived from the table alone: after a crash between two ALTERs the next cycle takes
 up where the last one stopped.
 
+Delta's MERGE cannot write the change feed of a table with a backtick in a column name (it does not escape it);
+such a table has no feed, and gold then rebuilds.
+
 Features: column mapping by name (rename, drop, any character), deletion vectors (small MERGEs on large
 files), change data feed (gold), type widening, clustering by key.
 """
@@ -25,10 +28,11 @@ if TYPE_CHECKING:
     from silver.catalog import SilverColumn, SilverTable
     from silver.settings import SilverSettings
 
+_FEED: Final = "delta.enableChangeDataFeed"
 PROPERTIES: Final = {
     "delta.columnMapping.mode": "name",
     "delta.enableDeletionVectors": "true",
-    "delta.enableChangeDataFeed": "true",
+    _FEED: "true",
     "delta.enableTypeWidening": "true",
     "delta.checkpointInterval": "50",
 }
@@ -105,6 +109,8 @@ def create(target: str, table: SilverTable) -> str:
     columns += [f"{quote(name)} {ddl}" for name, ddl in OWN_COLUMNS.items()]
     clustering = _clustering(table)
     properties = dict(PROPERTIES)
+    if not _feedable(table):
+        properties[_FEED] = "false"
     if any(_leaves_before(table, name) >= _INDEXED_COLUMNS for name in clustering):
         # Clustering needs statistics, which Delta keeps for the first columns alone unless told otherwise.
         properties["delta.dataSkippingStatsColumns"] = ",".join(
@@ -120,6 +126,10 @@ COMMENT {literal(f"Rows of {table.table}")}{cluster}
 TBLPROPERTIES (
   {options}
 )"""
+
+
+def _feedable(table: SilverTable) -> bool:
+    return not any("`" in column.name for column in table.columns)
 
 
 def _clustering(table: SilverTable) -> list[str]:
@@ -156,7 +166,10 @@ def steps(
     known = {field.attnum: field for field in actual if field.attnum is not None}
     names = {attnum: field.name for attnum, field in known.items()}
     alter = f"ALTER TABLE {target}"
-    sql = [f"{alter} {action}" for action in _dropped(names, wanted, settings)]
+    sql: list[str] = []
+    if not _feedable(table) and not any("`" in name for name in names.values()):
+        sql.append(f"{alter} SET TBLPROPERTIES ({literal(_FEED)} = 'false')")
+    sql += [f"{alter} {action}" for action in _dropped(names, wanted, settings)]
     sql += [f"{alter} {action}" for action in _renamed(names, wanted)]
     for attnum, column in wanted.items():
         field = known.get(attnum)

@@ -116,6 +116,17 @@ def test_clustering_columns_get_statistics_wherever_they_stand() -> None:
     assert "dataSkippingStatsColumns" not in create("t", SHAPES[0])
 
 
+def test_a_name_with_a_backtick_costs_the_change_feed() -> None:
+    odd = table(("id", INT, 1), ("back`tick", TEXT, 2))
+    assert "'delta.enableChangeDataFeed' = 'false'" in create("t", odd)
+    assert "'delta.enableChangeDataFeed' = 'true'" in create("t", SHAPES[0])
+    before = [Field("id", 1, "INT"), Field("tame", 2, "STRING")]
+    assert steps("t", odd, before, KEEP, emptied=False) == [
+        "ALTER TABLE t SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')",
+        "ALTER TABLE t RENAME COLUMN `tame` TO `back``tick`",
+    ]
+
+
 def test_a_key_without_statistics_is_not_clustered() -> None:
     flag = relation("t", [("flag", PgType("base", "bool"))], ["flag"], relation_id=1)
     assert "CLUSTER BY" not in create("t", silver_table(flag, KEEP))
