@@ -28,6 +28,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from bronze.control import Cut, OpenError, Run
 from bronze.delta import location, open_table
 from bronze.errors import TableError
@@ -161,36 +164,44 @@ class Silver:
         for table in silver_catalog(relations, self._settings).values():
             snapshot = _snapshot(bronze, table.table)
             if table.table in self._stopped:
-                if self._stopped[table.table] == snapshot:
+                if snapshot is None or snapshot > end or snapshot == self._stopped[table.table]:
                     continue
                 del self._stopped[table.table]
             start = self._start(table, last, snapshot, end)
             if start is not None:
                 tables.append((table, start))
+            elif renamed := _former_name(table, relations, last):
+                self._stop(renamed, end)
         if not tables:
             return []
         activities = self._activities(
-            position, {table.relation.relation_id: start for table, start in tables}, end
+            bronze, position, {table.relation.relation_id: start for table, start in tables}, end
         )
         found = []
         for table, start in tables:
             relation_id = table.relation.relation_id
             versions = tuple(one for one in relations if one.relation_id == relation_id)
-            found.append(_Work(table, versions, start, activities.get(relation_id)))
+            activity = activities.get(relation_id)
+            if recreated := _made_again(table, relations, start, activity):
+                self._stop(recreated, end)
+            else:
+                found.append(_Work(table, versions, start, activity))
         return found
 
     def _start(self, table: SilverTable, last: Cut | None, snapshot: Lsn | None, end: Lsn) -> Lsn | None:
         """The LSN up to which the table is done; None while no snapshot lets it begin by `end`."""
         stored = self._log.read(table.name)
-        known = stored.mark if stored is not None else None
-        if last is not None and table.name in last.tables:
-            known = max(known or ZERO, last.commit_lsn)
-        if known is not None:
-            return Lsn(known)
+        if stored is not None and stored.mark is not None:
+            if last is not None and table.name in last.tables:
+                return max(stored.mark, last.commit_lsn)
+            return stored.mark
         return Lsn(snapshot - 1) if snapshot is not None and snapshot <= end else None
 
-    def _activities(self, position: Position, starts: dict[int, Lsn], end: Lsn) -> dict[int, Activity]:
-        if all(start >= end for start in starts.values()):
+    def _activities(
+        self, bronze: DeltaTable, position: Position, starts: dict[int, Lsn], end: Lsn
+    ) -> dict[int, Activity]:
+        """What the window holds of each relation; of those without changes, nothing."""
+        if not _holds_rows_after(bronze, min(starts.values())):
             return {}
         query = activity_query(self._changes(position), starts, end)
         session = self._sessions.own()
@@ -259,6 +270,46 @@ class Silver:
         run.seconds = time.monotonic() - clock
         run.details = {"plan": [step.mode for step in steps]}
         return run
+
+
+def _holds_rows_after(bronze: DeltaTable, lsn: Lsn) -> bool:
+    """Whether any file may hold a later row; an idle stream moves its place without rows."""
+    files = pa.table(bronze.get_add_actions(flatten=True))
+    if "max.commit_lsn" not in files.column_names:
+        return files.num_rows > 0
+    newest = files["max.commit_lsn"]
+    return bool(newest.null_count > 0 or (pc.max(newest).as_py() or 0) > lsn)
+
+
+def _former_name(table: SilverTable, relations: Sequence[Relation], last: Cut | None) -> TableError | None:
+    """An error where the table is in silver under another name, which it had before."""
+    names = {one.table for one in relations if one.relation_id == table.relation.relation_id} - {table.table}
+    known = sorted(name for name in names if last is not None and name.silver_name in last.tables)
+    if not known:
+        return None
+    return TableError(
+        table.table,
+        f"the table was called {known[0]} before; silver.{known[0].silver_name} stays as it was",
+        code="table-renamed",
+        remedy=f"take it again under its new name: smelt snapshot FILE {table.table}",
+    )
+
+
+def _made_again(
+    table: SilverTable, relations: Sequence[Relation], start: Lsn, activity: Activity | None
+) -> TableError | None:
+    """An error where the table was dropped and made again, without a snapshot of the new one."""
+    relation_id = table.relation.relation_id
+    others = {one.relation_id for one in relations if one.table == table.table} - {relation_id}
+    born = min(one.from_lsn for one in relations if one.relation_id == relation_id)
+    if not others or start >= born or (activity and activity.snapshot and activity.snapshot >= born):
+        return None
+    return TableError(
+        table.table,
+        "the table was dropped and made again; silver has the rows of the old one",
+        code="table-recreated",
+        remedy=f"take it again: smelt snapshot FILE {table.table}",
+    )
 
 
 def _snapshot(bronze: DeltaTable, table: TableName) -> Lsn | None:

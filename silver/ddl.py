@@ -5,8 +5,8 @@ is recognised after a rename, two swapped names are told from two changed types,
 to the wanted one can be derived from the table alone: after a crash between two ALTERs the next cycle takes
 up where the last one stopped.
 
-Delta's MERGE cannot write the change feed of a table with a backtick in a column name (it does not escape it);
-such a table has no feed, and gold then rebuilds.
+Delta's MERGE cannot write the change feed of a table with a backtick in a column name (it does not escape
+it); such a table has no feed, and gold then rebuilds.
 
 Features: column mapping by name (rename, drop, any character), deletion vectors (small MERGEs on large
 files), change data feed (gold), type widening, clustering by key.

@@ -51,7 +51,9 @@ _MEANINGS: Final = {
 }
 
 
-CODES: Final = frozenset((*_MEANINGS, "identity-missing", "column-retyped", "table-recreated"))
+CODES: Final = frozenset(
+    (*_MEANINGS, "identity-missing", "column-retyped", "table-recreated", "table-renamed")
+)
 """Codes of the errors that silver records."""
 
 

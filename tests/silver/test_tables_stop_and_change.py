@@ -50,11 +50,15 @@ retyped = relation("retyped", PLAIN, ["id"], relation_id=12)
 retyped_after = relation("retyped", [("id", INT), ("note", INT)], ["id"], relation_id=12, from_lsn=40)
 rekeyed = relation("rekeyed", PLAIN, ["id"], relation_id=13)
 rekeyed_after = relation("rekeyed", [("id", TEXT), ("note", TEXT)], ["id"], relation_id=13, from_lsn=70)
+old_name = relation("old_name", PLAIN, ["id"], relation_id=14)
+new_name = relation("new_name", PLAIN, ["id"], relation_id=14, from_lsn=55)
+first_made = relation("made_again", PLAIN, ["id"], relation_id=15)
+made_again = relation("made_again", PLAIN, ["id"], relation_id=16, from_lsn=55)
 AT_START = [
     healthy, numeric_key, unresolvable, without_identity, twice, wider, swapped, dropped, widened, retyped,
-    rekeyed,
+    rekeyed, old_name, first_made,
 ]  # fmt: skip
-LATER = [late, wider_after, swapped_after, dropped_after, widened_after, retyped_after]
+LATER = [late, wider_after, swapped_after, dropped_after, widened_after, retyped_after, new_name, made_again]
 
 
 def ins(shape: Relation, *cells: str | None) -> dict[str, object]:
@@ -129,12 +133,15 @@ def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ou
         ],
     )  # fmt: skip
     bronze.add(50, [ins(healthy, "4", "late")])
+    bronze.add(55, [ins(new_name, "3", "x"), ins(made_again, "1", "x")])
     bronze.commit(60)
     fold()
 
     bronze.relations([rekeyed_after])
     bronze.snapshot(retyped_after, 70, [["1", "7"], ["2", "8"]])
     bronze.snapshot(rekeyed_after, 70, [["one", "x"]])
+    bronze.snapshot(new_name, 70, [["1", "5"], ["3", "x"]])
+    bronze.snapshot(made_again, 70, [["1", "x"]])
     bronze.add(75, [upd(retyped_after, "2", "9")])
     bronze.commit(80)
     fold()
@@ -216,6 +223,18 @@ class TestShapes:
 
     def test_a_widened_key(self, outcome: Outcome) -> None:
         assert outcome.rows("widened", "id, note") == [(1, "before"), (2, "6"), (5_000_000_000, "after")]
+
+    def test_a_renamed_table_stops_until_it_is_taken_under_its_new_name(self, outcome: Outcome) -> None:
+        assert outcome.codes(2)["public.new_name"] == "table-renamed"
+        assert not {"old_name", "new_name"} & set(outcome.cuts[2].tables)
+        assert outcome.rows("new_name", "id, note") == [(1, "5"), (3, "x")]
+        assert "public.new_name" not in outcome.codes(3)
+
+    def test_a_table_made_again_stops_until_it_is_taken_again(self, outcome: Outcome) -> None:
+        assert outcome.codes(2)["public.made_again"] == "table-recreated"
+        assert "made_again" not in outcome.cuts[2].tables
+        assert outcome.rows("made_again", "id, note") == [(1, "x")]
+        assert "made_again" in outcome.cuts[3].tables
 
     def test_a_type_that_cannot_be_widened_stops_the_table(self, outcome: Outcome) -> None:
         assert outcome.codes(2)["public.retyped"] == "column-retyped"
