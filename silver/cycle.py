@@ -276,7 +276,7 @@ def _holds_rows_after(bronze: DeltaTable, lsn: Lsn) -> bool:
     """Whether any file may hold a later row; an idle stream moves its place without rows."""
     files = pa.table(bronze.get_add_actions(flatten=True))
     if "max.commit_lsn" not in files.column_names:
-        return files.num_rows > 0
+        return bool(files.num_rows)
     newest = files["max.commit_lsn"]
     return bool(newest.null_count > 0 or (pc.max(newest).as_py() or 0) > lsn)
 
