@@ -2,11 +2,12 @@
 
 Reading is cheap because it is polled: files of a Delta table never change, so each is read once per process
 and kept; a poll that finds nothing new lists the log and no more. Files that a compaction or an update
-replaced are forgotten. Appends leave one small file each; once there are too many, the writer compacts them,
-which changes no row and conflicts with no append.
+replaced are forgotten. Appends leave one small file each; once there are too many, the writer joins them
+(`bronze.compaction`), which changes no row and conflicts with no append.
 
 Closing an error is an update, the only one here. Two processes may update at once; Delta refuses the later
-one, which then runs again on the newer version, where the row is closed already.
+one, which then runs again on the newer version, where the row is closed already. Errors are few, and their
+files are not joined: a compaction could bring back a row that an update closes at the same moment.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.exceptions import CommitFailedError
 
 from bronze import delta
+from bronze.compaction import compact
 from bronze.control import CUTS_SCHEMA, ERRORS_SCHEMA, RUNS_SCHEMA, Cut, OpenError, Run
 from bronze.identifiers import quote_literal
 from bronze.lsn import ZERO, Lsn
@@ -49,7 +50,10 @@ class ControlTables:
             delta.location(lake, "control", "cuts"), CUTS_SCHEMA, "Versions that hold one LSN's state"
         )
         self._errors = _Table(
-            delta.location(lake, "control", "errors"), ERRORS_SCHEMA, "What went wrong, until healed"
+            delta.location(lake, "control", "errors"),
+            ERRORS_SCHEMA,
+            "What went wrong, until healed",
+            append_only=False,
         )
         self._runs = _Table(delta.location(lake, "control", "runs"), RUNS_SCHEMA, "What each cycle did")
 
@@ -120,7 +124,10 @@ class ControlTables:
         self._errors.append([row])
 
     def close_errors(self, scope: str, name: str, code: str | None = None) -> None:
-        """Set `closed_at` on the open errors of a table, document or pipeline (all of them, or those of one code)."""
+        """Set `closed_at` on the open errors of a table, document or pipeline.
+
+        All of them, or of one code.
+        """
 
         def concerned(known: OpenError) -> bool:
             return known.scope == scope and known.name == name and (code is None or known.code == code)
@@ -181,8 +188,9 @@ def _cut(layer: Layer, rows: list[dict[str, Any]]) -> Cut:
 class _Table:
     """One control table: its handle, and the rows of each of its files."""
 
-    def __init__(self, uri: str, schema: pa.Schema, description: str) -> None:
+    def __init__(self, uri: str, schema: pa.Schema, description: str, *, append_only: bool = True) -> None:
         self._uri = uri
+        self._append_only = append_only
         self._schema = schema
         self._description = description
         self._lock = threading.RLock()
@@ -194,8 +202,8 @@ class _Table:
         with self._lock:
             table = self._open_or_create()
             delta.append(table, pa.Table.from_pylist(rows, schema=self._schema))
-            if len(table.file_uris()) > _COMPACT_ABOVE:
-                self._compact(table)
+            if self._append_only and len(table.file_uris()) > _COMPACT_ABOVE:
+                compact(table, self._schema, many=_COMPACT_ABOVE // 2)
 
     @delta.retry_conflict
     def update(self, new_values: dict[str, Any], predicate: str) -> None:
@@ -233,12 +241,3 @@ class _Table:
                 properties={"delta.checkpointInterval": _CHECKPOINT_INTERVAL},
             )
         return self._handle
-
-    @staticmethod
-    def _compact(table: DeltaTable) -> None:
-        try:
-            table.optimize.compact()
-        except CommitFailedError:
-            # Another process changed these very files; they stay as they are until the next append tries
-            # again.
-            table.update_incremental()

@@ -1,4 +1,4 @@
-"""Delta tables through `deltalake`: made on first use by whichever process comes first, appended to with retries.
+"""Delta tables through `deltalake`: made on first use by whoever comes first, appended to with retries.
 
 Appends never conflict with each other in Delta; what can collide is the log entry's number, or an update of
 another process that came between, and then the commit is tried again on the newer version. A table that two

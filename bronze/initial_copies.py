@@ -125,8 +125,9 @@ class InitialCopies:
             healthy = [table for table in tables if table.problem is None]
             ensure_publication(connection, self._source, [table.table for table in healthy])
         self._known = {table.table: table.problem is None for table in tables}
+        open_errors = self._control.open_errors()
         for table in tables:
-            self._record_problems(table.table, table.problems)
+            self._record_problems(table.table, table.problems, open_errors)
         return [
             table
             for table in healthy
@@ -185,9 +186,11 @@ class InitialCopies:
         for error in outcome.failed:
             _LOGGER.error("%s", error)
             self._failed.add(error.table)
-            self._record_problems(error.table, [error])
+            self._record_problems(error.table, [error], self._control.open_errors())
 
-    def _record_problems(self, table: TableName, problems: Sequence[TableError]) -> None:
+    def _record_problems(
+        self, table: TableName, problems: Sequence[TableError], open_errors: Sequence[OpenError]
+    ) -> None:
         codes = {problem.code for problem in problems}
         for problem in problems:
             self._control.open_error(
@@ -195,6 +198,6 @@ class InitialCopies:
             )
         if table in self._failed and not problems:
             return
-        for known in self._control.open_errors():
+        for known in open_errors:
             if known.scope == "table" and known.name == str(table) and known.code in SOURCE_CODES - codes:
                 self._control.close_errors("table", str(table), known.code)

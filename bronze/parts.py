@@ -18,7 +18,7 @@ import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,11 +29,14 @@ from deltalake.transaction import AddAction
 
 from bronze.tables import CHANGES_SCHEMA
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 FILE_BYTES: Final = 256 * 1024 * 1024
 
 _REPEATING: Final = ["op", "table_schema", "table_name", "columns.list.element", "unchanged.list.element"]
-_MEASURED: Final = ("commit_lsn", "seq", "table_schema", "table_name", "op")
-"""Columns whose least and greatest values go into Delta's statistics."""
+MEASURED: Final = ("commit_lsn", "seq", "table_schema", "table_name", "op")
+"""Columns of `bronze.changes` whose least and greatest values go into Delta's statistics."""
 
 _COMPRESSION: Final = "zstd"
 _COMPRESSION_LEVEL: Final = 1
@@ -66,9 +69,20 @@ class PartWriter:
     Args:
         uri: location of the table.
         prefix: begins the files' names, for people who look into the folder.
+        schema: of the rows.
+        measured: columns whose least and greatest values go into Delta's statistics.
     """
 
-    def __init__(self, uri: str, prefix: str) -> None:
+    def __init__(
+        self,
+        uri: str,
+        prefix: str,
+        *,
+        schema: pa.Schema = CHANGES_SCHEMA,
+        measured: Sequence[str] = MEASURED,
+    ) -> None:
+        self._schema = schema
+        self._measured = measured
         self._system = file_system(uri)
         self._folder = local_folder(uri)
         self._prefix = prefix
@@ -77,7 +91,7 @@ class PartWriter:
         self._writer: pq.ParquetWriter | None = None
         self._stream: Any = None
         self._bytes = 0
-        self._statistics = _Statistics()
+        self._statistics = _Statistics(self._measured)
 
     @property
     def rows(self) -> int:
@@ -116,15 +130,15 @@ class PartWriter:
         self._stream = self._system.open_output_stream(self._name)
         self._writer = pq.ParquetWriter(
             self._stream,
-            CHANGES_SCHEMA,
+            self._schema,
             compression=_COMPRESSION,
             compression_level=_COMPRESSION_LEVEL,
-            use_dictionary=_REPEATING,
-            write_statistics=list(_MEASURED),
+            use_dictionary=_REPEATING if self._schema is CHANGES_SCHEMA else True,
+            write_statistics=list(self._measured),
             store_schema=False,
         )
         self._bytes = 0
-        self._statistics = _Statistics()
+        self._statistics = _Statistics(self._measured)
 
     def _close(self) -> None:
         if self._writer is None:
@@ -150,21 +164,22 @@ class PartWriter:
 class _Statistics:
     """Number of rows, least and greatest values of one file."""
 
-    def __init__(self) -> None:
+    def __init__(self, measured: Sequence[str]) -> None:
+        self._measured = measured
         self.rows = 0
         self._least: dict[str, Any] = {}
         self._greatest: dict[str, Any] = {}
 
     def add(self, rows: pa.Table) -> None:
         self.rows += rows.num_rows
-        for name in _MEASURED:
+        for name in self._measured:
             found = pc.min_max(rows[name]).as_py()
             if found["min"] is not None:
                 self._least[name] = min(found["min"], self._least.get(name, found["min"]))
                 self._greatest[name] = max(found["max"], self._greatest.get(name, found["max"]))
 
     def to_json(self) -> str:
-        nulls = {name: 0 for name in _MEASURED if name in self._least and not name.startswith("table_")}
+        nulls = {name: 0 for name in self._measured if name in self._least and not name.startswith("table_")}
         return json.dumps(
             {
                 "numRecords": self.rows,

@@ -29,9 +29,10 @@ from deltalake import CommitProperties, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from bronze import delta
+from bronze.compaction import compact
 from bronze.errors import DefiniteError, TransientError
 from bronze.lsn import Lsn
-from bronze.parts import PartWriter, flush_to_disk, local_folder
+from bronze.parts import MEASURED, PartWriter, flush_to_disk, local_folder
 from bronze.position import Position, position_of
 from bronze.relations import append_relations, relations_of
 from bronze.tables import (
@@ -57,6 +58,9 @@ if TYPE_CHECKING:
     from bronze.shapes import Relation
 
 _CHECKPOINT_INTERVAL: Final = 50
+_PREFIX: Final = "stream"
+_JOIN_AFTER_COMMITS: Final = 32
+_MANY_FILES: Final = 32
 
 
 class ChangeSink(Protocol):
@@ -111,6 +115,7 @@ class DeltaSink:
         self._uri = delta.location(lake, "bronze", CHANGES)
         self._folder = local_folder(self._uri)
         self._lock = threading.Lock()
+        self._commits_since_join = 0
         properties = {
             "delta.appendOnly": "true",
             "delta.checkpointInterval": str(_CHECKPOINT_INTERVAL),
@@ -132,7 +137,7 @@ class DeltaSink:
             description="Every version of every table's shape",
             properties={**properties, "delta.checkpointInterval": str(_CHECKPOINT_INTERVAL)},
         )
-        self._writer = PartWriter(self._uri, "stream")
+        self._writer = PartWriter(self._uri, _PREFIX)
         self._position = self._attempted = position_of(self._changes)
 
     @property
@@ -183,8 +188,19 @@ class DeltaSink:
         """
         with self._storage():
             parts = self._writer.finish()
-        version = self._commit(parts, position.marks(), position)
-        return replace(position, version=version)
+        done = replace(position, version=self._commit(parts, position.marks(), position))
+        self._commits_since_join += bool(parts)
+        if self._commits_since_join >= _JOIN_AFTER_COMMITS:
+            self._commits_since_join = 0
+            self._join_small_files()
+        return done
+
+    def _join_small_files(self) -> None:
+        """Keep the number of the stream's files bounded."""
+        with self._lock, self._storage():
+            compact(self._changes, CHANGES_SCHEMA, many=_MANY_FILES, prefix=_PREFIX, measured=MEASURED)
+            self._refresh()
+            self._refresh()
 
     def discard(self) -> None:
         """Forget what was written since the last commit. Its files stay behind, named by no version."""

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError
 
+from bronze import compaction
+from bronze.compaction import SmallFile, compact
 from bronze.errors import ConfigurationError, DefiniteError, TransientError
 from bronze.identifiers import TableName
 from bronze.lake import Lake
@@ -166,6 +169,77 @@ def test_a_compaction_in_between_is_no_second_writer(lake_path: str) -> None:
     sink.write(rows(12, 1))
     sink.commit(at(12))
     assert contents(lake_path) == [(10, 0), (11, 0), (12, 0)]
+
+
+def test_small_files_are_joined_on_the_way_and_no_row_is_lost_or_doubled(lake_path: str) -> None:
+    sink = open_sink(lake_path)
+    for lsn in range(1, 201):
+        sink.write(rows(lsn, 3, "x" * lsn))
+        sink.commit(at(lsn))
+    table = DeltaTable(f"{lake_path}/bronze/changes")
+    assert len(table.file_uris()) < 75
+    assert contents(lake_path) == [(lsn, seq) for lsn in range(1, 201) for seq in range(3)]
+    assert read_position(Lake(lake_path)) == sink.position
+    texts = table.to_pyarrow_dataset().to_table()
+    assert {len(text[0]) for text in texts["new"].to_pylist()} == set(range(1, 201))
+    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    assert sum(action["num_records"] for action in actions) == 600
+    assert max(action["max.commit_lsn"] for action in actions) == 200
+    # What an earlier version holds stays readable.
+    table.load_as_version(10)
+    assert table.to_pyarrow_dataset().to_table().num_rows == 30
+
+
+def compact_changes(table: DeltaTable) -> bool:
+    return compact(table, CHANGES_SCHEMA, many=2, prefix="stream", measured=["commit_lsn"])
+
+
+@pytest.mark.parametrize("other", ["ours", "another tool's"])
+def test_of_two_compactions_at_once_only_one_comes_about_and_no_row_is_doubled(
+    lake_path: str, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    sink = open_sink(lake_path)
+    for lsn in range(1, 20):
+        sink.write(rows(lsn, 1))
+        sink.commit(at(lsn))
+    uri = f"{lake_path}/bronze/changes"
+    find = compaction.small_files
+
+    def find_while_another_compacts(table: DeltaTable, **how: Any) -> list[SmallFile]:
+        found = find(table, **how)
+        monkeypatch.undo()
+        if other == "ours":
+            assert compact_changes(DeltaTable(uri))
+        else:
+            DeltaTable(uri).optimize.compact()
+        return found
+
+    monkeypatch.setattr(compaction, "small_files", find_while_another_compacts)
+    assert not compact_changes(DeltaTable(uri))
+    assert contents(lake_path) == [(lsn, 0) for lsn in range(1, 20)]
+    sink.write(rows(20, 1))
+    sink.commit(at(20))
+    assert contents(lake_path) == [(lsn, 0) for lsn in range(1, 21)]
+
+
+def test_a_compaction_that_slips_in_behind_the_last_look_is_refused_by_delta(lake_path: str) -> None:
+    sink = open_sink(lake_path)
+    for lsn in range(1, 20):
+        sink.write(rows(lsn, 1))
+        sink.commit(at(lsn))
+    uri = f"{lake_path}/bronze/changes"
+    late = DeltaTable(uri)
+    version = late.version()
+    assert compact_changes(DeltaTable(uri))
+    with pytest.raises(CommitFailedError):
+        late.create_write_transaction(
+            [],
+            mode="append",
+            schema=CHANGES_SCHEMA,
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(compaction.COMPACTION_APP, version)]
+            ),
+        )
 
 
 def test_snapshots_commit_from_other_threads_beside_the_stream(lake_path: str) -> None:
