@@ -66,9 +66,9 @@ def events(table: SilverTable, window: Window, keys: dict[int, str], *, filled: 
         f"CASE WHEN op = 'update' AND old IS NOT NULL THEN {key_struct(before)} END AS there",
     ]
     none = "CASE WHEN false THEN there END"
-    leave = f"namedkey_struct('kind', 'leave', 'here', there, 'before', {none})"
-    arrive = "namedkey_struct('kind', 'arrive', 'here', here, 'before', there)"
-    stay = f"namedkey_struct('kind', op_kind, 'here', here, 'before', {none})"
+    leave = f"named_struct('kind', 'leave', 'here', there, 'before', {none})"
+    arrive = "named_struct('kind', 'arrive', 'here', here, 'before', there)"
+    stay = f"named_struct('kind', op_kind, 'here', here, 'before', {none})"
     split = (
         f"CASE WHEN there IS NOT NULL AND there <> here THEN array({leave}, {arrive}) ELSE array({stay}) END"
     )

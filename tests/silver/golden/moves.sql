@@ -16,7 +16,7 @@ events AS (
     event.here.key_0,
     event.before
   FROM (
-    SELECT *, explode(CASE WHEN there IS NOT NULL AND there <> here THEN array(namedkey_struct('kind', 'leave', 'here', there, 'before', CASE WHEN false THEN there END), namedkey_struct('kind', 'arrive', 'here', here, 'before', there)) ELSE array(namedkey_struct('kind', op_kind, 'here', here, 'before', CASE WHEN false THEN there END)) END) AS event
+    SELECT *, explode(CASE WHEN there IS NOT NULL AND there <> here THEN array(named_struct('kind', 'leave', 'here', there, 'before', CASE WHEN false THEN there END), named_struct('kind', 'arrive', 'here', here, 'before', there)) ELSE array(named_struct('kind', op_kind, 'here', here, 'before', CASE WHEN false THEN there END)) END) AS event
     FROM (
       SELECT *,
         CASE op WHEN 'delete' THEN 'leave' WHEN 'update' THEN 'change' ELSE 'arrive' END AS op_kind,
