@@ -79,13 +79,14 @@ class Engine:
         return str(self._gx.__version__)
 
     def evaluate(
-        self, frame: DataFrame, expectations: Sequence[Expectation], views: Mapping[str, str]
+        self, frame: DataFrame, expectations: Sequence[Expectation], rows: int, views: Mapping[str, str]
     ) -> list[Result]:
         """What became of each expectation of one table, in their order.
 
         Args:
             frame: the table at the cut.
             expectations: with names that are known to be right.
+            rows: how many the table has.
             views: name of a temporary view for each table that a query names in braces.
         """
         names = _plain_names(frame.columns)
@@ -100,7 +101,7 @@ class Engine:
                 else:
                     built[index] = made
             if built:
-                results |= self._validate(plain, expectations, built)
+                results |= self._validate(plain, expectations, rows, built)
         return [results[index] for index in range(len(expectations))]
 
     def _build(
@@ -128,9 +129,8 @@ class Engine:
             return f"{about.kind}: {_complaint(error)}"
 
     def _validate(
-        self, frame: DataFrame, expectations: Sequence[Expectation], built: dict[int, Any]
+        self, frame: DataFrame, expectations: Sequence[Expectation], rows: int, built: dict[int, Any]
     ) -> dict[int, Result]:
-        rows = frame.count()
         self._count += 1
         asset = self._source.add_dataframe_asset(f"table {self._count}")
         batch = asset.add_batch_definition_whole_dataframe("whole").get_batch({"dataframe": frame})

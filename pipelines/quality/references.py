@@ -17,7 +17,7 @@ from pipelines.quality.expectations import Result
 from silver.sql import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
 
@@ -29,41 +29,41 @@ _PER_QUERY: Final = 16
 SAMPLES: Final = 5
 
 
-def check_references(expectations: Sequence[Expectation], frame: Callable[[str], DataFrame]) -> list[Result]:
+def check_references(
+    expectations: Sequence[Expectation], frame: Callable[[str], DataFrame], rows: Mapping[str, int]
+) -> list[Result]:
     """What became of each foreign key.
 
     Args:
         expectations: of the kind `FOREIGN_KEY`; names in them are known to be right.
         frame: the table at the cut, by its name (``silver.orders``).
+        rows: how many rows a table has, where that is known already.
     """
+    counts = dict(rows)
+    for about in expectations:
+        if about.qualified not in counts:
+            counts[about.qualified] = frame(about.qualified).count()
     results: list[Result] = []
     for start in range(0, len(expectations), _PER_QUERY):
-        results += _check(expectations[start : start + _PER_QUERY], frame)
+        results += _check(expectations[start : start + _PER_QUERY], frame, counts)
     return results
 
 
-def _check(expectations: Sequence[Expectation], frame: Callable[[str], DataFrame]) -> list[Result]:
+def _check(
+    expectations: Sequence[Expectation], frame: Callable[[str], DataFrame], rows: Mapping[str, int]
+) -> list[Result]:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark is loaded by who needs it
 
     orphans = [_orphans(about, frame) for about in expectations]
     counts = [
-        rows.agg(F.count(F.lit(1)).alias("orphans")).select(F.lit(index).alias("index"), "orphans")
-        for index, rows in enumerate(orphans)
+        found.agg(F.count(F.lit(1)).alias("orphans")).select(F.lit(index).alias("index"), "orphans")
+        for index, found in enumerate(orphans)
     ]
-    totals = {
-        name: frame(name)
-        .agg(F.count(F.lit(1)).alias("orphans"))
-        .select(F.lit(name).alias("index"), "orphans")
-        for name in dict.fromkeys(about.qualified for about in expectations)
-    }
-    lines = functools.reduce(
-        lambda left, right: left.unionByName(right),
-        [line.withColumn("index", F.col("index").cast("string")) for line in (*counts, *totals.values())],
-    ).collect()
+    lines = functools.reduce(lambda left, right: left.unionAll(right), counts).collect()
     found = {line["index"]: int(line["orphans"]) for line in lines}
     return [
-        _result(about, rows, found[str(index)], found[about.qualified])
-        for index, (about, rows) in enumerate(zip(expectations, orphans, strict=True))
+        _result(about, keys, found[index], rows[about.qualified])
+        for index, (about, keys) in enumerate(zip(expectations, orphans, strict=True))
     ]
 
 

@@ -38,6 +38,7 @@ from pipelines.quality.expectations import (
     LeftOut,
     QualityResult,
     Result,
+    Table,
 )
 from pipelines.quality.references import check_references
 from pipelines.quality.report import write_report
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
     from bronze.lake import Lake
     from pipelines.settings import Pipeline
 
-_IN_MEMORY_BYTES: Final = 64_000_000
-"""Tables up to this size on disk are kept in memory while their suites run."""
+_IN_MEMORY_BYTES: Final = 128_000_000
+"""So much of the tables' files, the smallest tables first, is kept in memory during a run."""
 
 _HISTORY: Final = 30
 
@@ -188,21 +189,22 @@ class _Checks:
                 references.append(index)
             else:
                 groups[about.qualified][about.derived].append(index)
-        with self._views(frames, expectations) as views:
+        rows: dict[str, int] = {}
+        with self._in_memory(frames), self._views(frames, expectations) as views:
             for number, (name, suites) in enumerate(sorted(groups.items()), 1):
                 self.say(f"checking {name} ({number} of {len(groups)})")
-                small = self._is_small(name)
+                rows[name] = living(frames[name]).count()
                 for derived, indexes in suites.items():
                     asked = [expectations[index] for index in indexes]
                     frame = catalog_frame(frames[name], asked) if derived else frames[name]
-                    with _kept(frame, in_memory=small):
-                        results |= zip(indexes, self.engine.evaluate(frame, asked, views), strict=True)
+                    results |= zip(
+                        indexes, self.engine.evaluate(frame, asked, rows[name], views), strict=True
+                    )
             if references:
                 self.say(f"checking {len(references)} foreign keys")
                 asked = [expectations[index] for index in references]
-                results |= zip(
-                    references, check_references(asked, lambda name: living(frames[name])), strict=True
-                )
+                found = check_references(asked, lambda name: living(frames[name]), rows)
+                results |= zip(references, found, strict=True)
         return [results[index] for index in range(len(expectations))]
 
     @contextmanager
@@ -220,20 +222,23 @@ class _Checks:
             for view in views.values():
                 self.spark.catalog.dropTempView(view)
 
-    def _is_small(self, name: str) -> bool:
-        """Whether a table's files at the cut fit into memory; asked of its log, not of Spark."""
-        table = next(table for table in self.cut.tables if table.qualified == name)
+    @contextmanager
+    def _in_memory(self, frames: dict[str, DataFrame]) -> Iterator[None]:
+        """Keep small tables in memory, so that not each question plans and reads their files again."""
+        kept: list[DataFrame] = []
+        room = _IN_MEMORY_BYTES
+        for size, table in sorted((self._size(table), table.qualified) for table in self.cut.tables):
+            room -= size
+            if room < 0:
+                break
+            kept.append(frames[table].persist())
+        try:
+            yield
+        finally:
+            for frame in kept:
+                frame.unpersist()
+
+    def _size(self, table: Table) -> int:
+        """Bytes of a table's files at the cut; asked of its log, not of Spark."""
         actions = DeltaTable(self.lake.uri(table.layer, table.name), version=table.version).get_add_actions()
-        size: int = sum(actions.column("size_bytes").to_pylist())
-        return size <= _IN_MEMORY_BYTES
-
-
-@contextmanager
-def _kept(frame: DataFrame, *, in_memory: bool) -> Iterator[None]:
-    if in_memory:
-        frame.persist()
-    try:
-        yield
-    finally:
-        if in_memory:
-            frame.unpersist()
+        return sum(actions.column("size_bytes").to_pylist())
