@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from bronze.reader import Reader
 from deltalake import DeltaTable
 from pydantic import SecretStr
-from silver.cycle import Silver
 
 from bronze.control_tables import ControlTables
 from bronze.identifiers import TableName
 from bronze.lake import Lake
 from bronze.lsn import Lsn
+from bronze.reader import Reader
 from bronze.server import connect
 from bronze.settings import BronzeSettings, SnapshotSettings, SourceSettings
+from silver.cycle import Silver
 from silver.settings import SilverSettings
 from tests.fix_postgres import drop_database, make_database
 from tests.pipelines.source_rows import source_rows
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 SCENARIOS = {
     path.stem: path.read_text() for path in sorted((Path(__file__).parent / "scenarios").glob("*.sql"))
 }
+pytestmark = pytest.mark.timeout(1800)  # all histories are played in one fixture
+
 SMALL_FLUSH = 200_000  # bytes; the large transaction has many times this
 
 
@@ -60,6 +62,7 @@ class Flow:
         self.control = ControlTables(lake)
         self.silver = Silver(spark, lake, SilverSettings(), self.control)
         self.connection = connect(self.source)
+        self.connection.execute("SET search_path = public")
         self.tables: dict[TableName, str] = {}
         self.differences: dict[tuple[int, str], str] = {}
         self.cuts: list[Cut] = []

@@ -6,7 +6,7 @@ CREATE TABLE only_a_key (id numeric(10,4) PRIMARY KEY);
 INSERT INTO composite SELECT 't' || i % 3, i, 'n' FROM generate_series(1, 30) i;
 INSERT INTO by_uuid SELECT md5(i::text)::uuid, i FROM generate_series(1, 30) i;
 INSERT INTO by_text VALUES ('', 0), (' ', 1), ('NULL', 2), ('é', 3), ('e', 4), ('E', 5), (E'a,b"c\\d\n\t', 6), ('\N', 7);
-INSERT INTO only_a_key VALUES (0), (-1.5), (999999.9999);
+INSERT INTO only_a_key VALUES (0), (-1.5), (99999.9999);
 
 --- step
 UPDATE composite SET tenant = 'x' WHERE id < 5;
