@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from bronze.control_tables import ControlTables
 from bronze.errors import DefiniteError
@@ -55,7 +56,7 @@ class Shop:
         self.folder = folder
         self.dsn = dsn
         self.file = folder / "pipeline.yml"
-        name = "run_" + dsn.rsplit("=", 1)[-1][-10:]
+        name = "run_" + str(conninfo_to_dict(dsn)["dbname"])
         self.file.write_text(
             f"pipeline: shop\nsource: {{dsn: '{dsn}', slot: {name}, publication: {name}}}\n"
             "lake: {path: ./lake}\nbronze: {heartbeat: 1s}\ngold: {documents: [customer.yml]}\n"
@@ -265,9 +266,11 @@ def test_a_definite_error_of_the_reader_ends_the_run_with_its_own_message(
 ) -> None:
     shop = Shop(tmp_path, database)
     slot = shop.pipeline.source.slot
-    shop.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'test_decoding')")
+    shop.execute(f"SELECT pg_create_physical_replication_slot('{slot}')")
     done = smelt("bronze", shop.file, "--until-caught-up", folder=tmp_path)
     assert done.returncode == 1
-    assert "test_decoding" in done.stderr
+    assert slot in done.stderr
+    assert "physical" in done.stderr
     assert "remedy" in done.stderr
+    assert done.stderr.count("error:") == 1
     assert "Traceback" not in done.stderr
