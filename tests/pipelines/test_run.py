@@ -268,6 +268,7 @@ def test_a_definite_error_of_the_reader_ends_the_run_with_its_own_message(
     slot = shop.pipeline.source.slot
     shop.execute(f"SELECT pg_create_physical_replication_slot('{slot}')")
     done = smelt("bronze", shop.file, "--until-caught-up", folder=tmp_path)
+    shop.execute(f"SELECT pg_drop_replication_slot('{slot}')")  # it is the server's, not the database's
     assert done.returncode == 1
     assert slot in done.stderr
     assert "physical" in done.stderr
