@@ -63,7 +63,8 @@ def _held(kind: str, text: str | None, as_json: str | None) -> Held:
         return None, None
     if kind.startswith("_") and text.startswith("{{"):
         return None, text
-    if kind.startswith("_") or kind == "composite":
+    # A cast of bpchar to text would take off its padding, which is part of the value.
+    if kind.startswith("_") or kind in {"composite", "bpchar"}:
         return json.loads(as_json or "null"), None
     try:
         return _READERS.get(kind, str)(text), None
