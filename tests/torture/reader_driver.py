@@ -11,13 +11,18 @@ import signal
 import sys
 import threading
 
-from pydantic import SecretStr
+from pipelines.reader_process import without_pandas
 
-import bronze.stream
-from bronze.lake import Lake
-from bronze.lsn import Lsn
-from bronze.reader import Reader
-from bronze.settings import BronzeSettings, SnapshotSettings, SourceSettings
+without_pandas()  # as the product's own reader process does; a start takes half as long
+
+from pydantic import SecretStr  # noqa: E402
+
+import bronze.replication  # noqa: E402
+import bronze.stream  # noqa: E402
+from bronze.lake import Lake  # noqa: E402
+from bronze.lsn import Lsn  # noqa: E402
+from bronze.reader import Reader  # noqa: E402
+from bronze.settings import BronzeSettings, SnapshotSettings, SourceSettings  # noqa: E402
 
 
 class Killer:
@@ -39,7 +44,9 @@ class Killer:
 def main() -> None:
     """Read until the LSN in the settings, or until killed."""
     settings = json.loads(sys.argv[1])
-    vars(bronze.stream)["WRITE_BYTES"] = 20_000  # small parts, so that there are many
+    # Small reads, batches and parts: transactions end up cut at every kind of place.
+    vars(bronze.replication).update(_INPUT_BUFFER=1, _WAKE_BYTES=8192, _DRAIN_BYTES=16384)
+    vars(bronze.stream).update(FEED_BYTES=16384, WRITE_BYTES=20_000)
     source = SourceSettings(dsn=SecretStr(settings["dsn"]), slot=settings["slot"], publication="smelt")
     reader = Reader(
         "shop",

@@ -49,7 +49,7 @@ POINTS = [
     ("snapshot-relation-committed", 1),
     ("snapshot-committed", 1),
     ("relations-committed", 1),
-    ("open-transaction-written", 3),
+    ("open-transaction-written", 1),
     ("parts-written", 3),
     ("committed", 1),
     ("committed", 4),
