@@ -195,9 +195,10 @@ class Reader:
         if self._landing is None or self._copies is None:
             sink = DeltaSink(self._lake, self._pipeline, identity)
             shapes = ShapeLog(sink.relations(), sink.add_relations)
-            self._landing = Landing(sink, shapes, self.progress, self._reached)
-            self._copies = InitialCopies(self._source, self._snapshot, self._landing, control)
-            self._copies.first_look()
+            landing = Landing(sink, shapes, self.progress, self._reached)
+            copies = InitialCopies(self._source, self._snapshot, landing, control)
+            copies.first_look()
+            self._landing, self._copies = landing, copies
         else:
             # Another server may answer at the same address after a failover.
             DeltaSink(self._lake, self._pipeline, identity)

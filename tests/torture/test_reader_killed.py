@@ -24,6 +24,7 @@ from tests.bronze.replaying import (
     bronze_rows,
     current_lsn,
     execute,
+    fetch,
     session,
     source_of,
 )
@@ -121,6 +122,14 @@ def start_reader(source: SourceSettings, lake_path: str, **more: Any) -> subproc
     return subprocess.Popen([sys.executable, "-m", "tests.torture.reader_driver", json.dumps(settings)])
 
 
+def wait_for_stream(source: SourceSettings) -> None:
+    deadline = time.monotonic() + 60
+    query = "SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = %s AND active)"
+    while not fetch(source, query, source.slot):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def catch_up(source: SourceSettings, lake_path: str) -> None:
     with session(source) as connection:
         until = current_lsn(connection)
@@ -160,7 +169,9 @@ def test_a_reader_killed_thirty_times_at_random_loses_and_doubles_nothing(
     with Workload(source, seed):
         for _ in range(30):
             reader = start_reader(source, lake_path)
-            time.sleep(0.3 + moments.random() * 2)
+            if moments.random() < 0.8:
+                wait_for_stream(source)
+            time.sleep(moments.random() * 1.5)
             reader.kill()
             reader.wait()
     catch_up(source, lake_path)
