@@ -123,8 +123,8 @@ class Reader:
             DefiniteError: a person is needed; recorded in `control.errors`.
             TransientError: the server could not be reached at all since the start.
         """
-        # Large buffers that come and go: returning them to the system and faulting them in again is what Arrow's
-        # own pool spends here; this one needs less memory, too.
+        # Arrow's own pool returns large buffers to the system and faults them in again; this one costs less
+        # time here, and less memory.
         pa.set_memory_pool(pa.system_memory_pool())
         stop = stop or threading.Event()
         control = ControlTables(self._lake)

@@ -142,7 +142,7 @@ def test_many_appends_are_compacted_without_losing_a_row(lake_path: str) -> None
 
 def _write(path: str, first: int) -> None:
     control = ControlTables(Lake(path))
-    for number in range(first, first + 10):
+    for number in range(first, first + 5):
         control.record_cut(cut(number, a=number))
         control.open_error(OpenError("table", f"t{number}", "code", "message"))
         control.close_errors("table", f"t{number}")
@@ -158,6 +158,6 @@ def test_processes_that_start_on_an_empty_lake_at_once_lose_no_row(lake_path: st
     assert [process.exitcode for process in processes] == [0, 0, 0, 0]
     control = ControlTables(Lake(lake_path))
     assert [each.commit_lsn for each in control.cuts("silver")] == [
-        first + number for first in (0, 100, 200, 300) for number in range(10)
+        first + number for first in (0, 100, 200, 300) for number in range(5)
     ]
     assert control.open_errors() == []
