@@ -165,6 +165,8 @@ class TestErrors:
             "widened",
             "retyped",
             "rekeyed",
+            "old_name",
+            "made_again",
         }
         assert outcome.rows("healthy", "id, note", outcome.cuts[1].tables["healthy"])[-1] == (3, "new")
 
