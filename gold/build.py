@@ -36,6 +36,7 @@ from gold.feed import FeedUnreadableError, images_query, made_again
 from gold.plans import GOLD_APP, INTERPRETED, SMALL_PLAN, mark, settings
 from gold.tree import ascii_word
 from silver.cycle import own_session
+from silver.merge import prunable
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
@@ -55,6 +56,12 @@ _COMPILER: Final = "1"
 
 _FEW: Final = 2000
 """Affected roots up to which one task assembles them: planning and scheduling cost more than the work."""
+
+_RANGES_ABOVE: Final = 4
+"""Data files of a gold table from which looking for the range of affected keys pays."""
+
+_ROOT: Final = "_deltasmelt_root"
+"""Columns of a MERGE's source that hold the root's key, whether the document is there or gone."""
 
 _SMALL_BYTES: Final = 32_000_000
 """Size of all silver tables of a document up to which a full build is planned for little data."""
@@ -284,7 +291,7 @@ class DocumentBuild:
                 self._checkpoint(step.sql, step.name)
         several = [SEVERAL] if compiled.several else []
         on = " AND ".join(f"a.k{i} = d.{key}" for i, key in enumerate(compiled.key))
-        keys = ", ".join(f"a.k{i}" for i in range(len(compiled.key)))
+        keys = ", ".join(f"a.k{i} AS {_ROOT}{i}" for i in range(len(compiled.key)))
         columns = ", ".join(f"d.{quote(name)}" for name in [*compiled.columns, *several, HASH])
         made = (
             f"SELECT {keys}, {columns}\nFROM affected AS a\nLEFT JOIN (\n"
@@ -335,7 +342,8 @@ class DocumentBuild:
     ) -> None:
         """One MERGE. `gone`: what tells a document to delete: ``s``, a row without content; ``t``, no row."""
         if gone == "s":
-            on = " AND ".join(f"t.{key} = s.k{i}" for i, key in enumerate(compiled.key))
+            same = [f"t.{key} = s.{_ROOT}{i}" for i, key in enumerate(compiled.key)]
+            on = " AND ".join(same + self._ranges(compiled.key, compiled.key_types, source))
         else:
             on = " AND ".join(f"t.{key} = s.{key}" for key in compiled.key)
         values = {
@@ -360,6 +368,22 @@ class DocumentBuild:
             run.deletes = int(result["num_deleted_rows"])
         if run.mode == "full":
             run.changes = run.inserts + run.updates + run.deletes
+
+    def _ranges(self, key: Sequence[str], types: Sequence[str], source: str) -> list[str]:
+        """Ranges of the key as literals: predicates on the target alone, which alone let MERGE skip files."""
+        table = delta.open_table(self._uri)
+        few = table is None or len(table.file_uris()) < _RANGES_ABOVE
+        found = {i: ddl for i, ddl in enumerate(types) if prunable(ddl)}
+        if few or not found:
+            return []
+        ends = (f"string(min({_ROOT}{i})) AS low{i}, string(max({_ROOT}{i})) AS high{i}" for i in found)
+        row = self._spark.sql(f"SELECT {', '.join(ends)} FROM (\n{source}\n)").first()
+        if row is None:
+            return []
+        low, high = (
+            {i: f"CAST({literal(row[f'{end}{i}'])} AS {found[i]})" for i in found} for end in ("low", "high")
+        )
+        return [f"t.{key[i]} BETWEEN {low[i]} AND {high[i]}" for i in found]
 
     def _keep(self, frame: DataFrame, view: str) -> int:
         """Compute a frame once for all its readers, under a name; returns its number of rows."""

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Relation: TypeAlias = "Callable[[TableName], str]"
 """Gives the SQL relation of a silver table, e.g. ``delta.`/lake/silver/orders` VERSION AS OF 7``."""
 
-SEVERAL = "_several"
+SEVERAL = "_deltasmelt_several"
 """Column of the compiled query (where a `one` is not found by a key): whether one matched several rows."""
 
 KEY = "_key"
@@ -77,6 +77,7 @@ class Compiled:
         columns: names of the columns that the gold table takes from it.
         fields: names of the document's own fields among them.
         key: the root's key as expressions over these columns.
+        key_types: their types.
         several: whether `SEVERAL` is there.
     """
 
@@ -86,6 +87,7 @@ class Compiled:
     columns: tuple[str, ...]
     fields: tuple[str, ...]
     key: tuple[str, ...]
+    key_types: tuple[str, ...]
     several: bool
 
     @property
@@ -183,7 +185,8 @@ class _Compiler:
         where = [] if root.where is None else [root.where.sql("t")]
         final = _select(selected, f"{source} AS t", self._joins(tree.children, "t"), where)
         rows = tuple(self._rows.values())
-        return Compiled(rows, tuple(self._nodes), final, columns, fields, key, bool(several))
+        types_of_key = tuple(root.table.column(name).spark_type for name in tree.key)
+        return Compiled(rows, tuple(self._nodes), final, columns, fields, key, types_of_key, bool(several))
 
     def _node(self, node: Node, parent_source: str) -> None:
         """Add the steps of a node: its children first, then itself."""

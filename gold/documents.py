@@ -287,6 +287,7 @@ class Definition(Section):
     """A whole document file."""
 
     OWN: ClassVar = frozenset({"_commit_lsn", "_content_hash", "_key"})
+    OWN_PREFIX: ClassVar = "_deltasmelt_"
 
     document: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,99}$")]
     root: TableText
@@ -368,11 +369,10 @@ def _name_clashes(document: Document) -> Iterator[Problem]:
     """Names that stand twice in one object, also by case alone, which Spark does not see."""
     definition, file = document.definition, document.file
     for index, entry in enumerate(definition.fields):
-        if entry_name(entry).lower() in Definition.OWN:
-            line = file.line(("fields", index))
-            yield Problem(
-                line, f"{entry_name(entry)!r} is a column that every document carries; choose another name"
-            )
+        name = entry_name(entry).lower()
+        if name in Definition.OWN or name.startswith(Definition.OWN_PREFIX):
+            said = f"{entry_name(entry)!r} is a name of our own in every gold table; choose another"
+            yield Problem(file.line(("fields", index)), said)
     yield from _clashes(definition.fields, ("fields",), file, {})
 
 

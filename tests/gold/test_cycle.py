@@ -113,10 +113,10 @@ class World:
     def cycle(self, cut: Cut) -> None:
         """Run gold and see that it reached the cut."""
         gold_cut = self.gold.cycle()
+        assert self.control.open_errors() == []
         assert gold_cut is not None
         assert gold_cut.commit_lsn == cut.commit_lsn
         assert set(gold_cut.tables) == {doc.name for doc in self.documents}
-        assert self.control.open_errors() == []
 
 
 @pytest.fixture(scope="module")
@@ -150,10 +150,11 @@ def test_a_cycle_without_a_new_cut_does_nothing(world: World) -> None:
 
 def test_a_child_deleted_and_a_child_moved_rebuild_the_old_and_the_new_parent(world: World) -> None:
     def change(shop: Shop) -> None:
-        shop.remove("order_items", 2, 1)  # of customer 3
+        shop.remove("order_items", 7, 1)  # of customer 3
+        shop.remove("order_items", 2, 1)  # also of customer 3, in an order that the document leaves out
         shop.put("orders", id=3, customer_id=5)  # from customer 4
 
-    assert built(world.step(change)) == {"customer": 3, "parcel_line": 2, "country": 2}
+    assert built(world.step(change)) == {"customer": 3, "parcel_line": 3, "country": 2}
 
 
 def test_a_change_that_no_document_reads_rebuilds_nothing(world: World) -> None:

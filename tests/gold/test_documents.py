@@ -53,7 +53,7 @@ def test_a_document_with_everything_is_read() -> None:
         ("[a]", "an entry is a column's name, or one name with a mapping"),
         ("'a b': {column: a}", "'a b' cannot name a field"),
         ("a b", "'a b' cannot name a field; give it a name: {column: 'a b'}"),
-        ("_commit_lsn", "'_commit_lsn' is a column that every document carries"),
+        ("_commit_lsn", "'_commit_lsn' is a name of our own in every gold table"),
         ("x: {object: [a, {A: {column: b}}]}", "field 'A' stands twice in one object"),
         (
             f"x: {{many: public.a, through: {{{LINK}, fields: [n]}}, values: name}}",

@@ -241,7 +241,7 @@ SELECT
   coalesce(n16_order_count.m4, 0L) AS `statuses`,
   coalesce(n17_placements.item, array()) AS `placements`,
   coalesce(n18_tag_count.m0, 0L) AS `tag_count`,
-  coalesce(n13_first_order.several, false) AS `_several`
+  coalesce(n13_first_order.several, false) AS `_deltasmelt_several`
 FROM public.customers AS t
 LEFT JOIN n1_home ON n1_home.k0 = `t`.`billing_id`
 LEFT JOIN n2_country ON n2_country.k0 = `t`.`country_id`
