@@ -35,7 +35,7 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
     given = active_session()
     log = spark_log(pipeline.pipeline)
     with terminable():
-        spark = given or spark_session(pipeline.spark, log=log, announce=output.say)
+        spark = given or spark_session(pipeline.spark, log=log, announce=output.say, brief=True)
         try:
             yield spark
         except (KeyboardInterrupt, Terminated):

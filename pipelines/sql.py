@@ -137,6 +137,7 @@ class LakeSql:
         )
         self._known = self._tables()
         self._registered: set[tuple[Layer, str]] = set()
+        self._schemas: set[Layer] = set()
 
     def query(self, statement: str) -> DataFrame:
         """Run a statement, its tables registered first.
@@ -170,12 +171,12 @@ class LakeSql:
         return [*self.cut.versions, *others]
 
     def _register(self, names: list[tuple[Layer, str]]) -> None:
-        for layer in ("bronze", "silver", "gold", "control", "quality"):
-            if not self._registered:
-                self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {quote(layer)}")
         for layer, name in names:
             if (layer, name) in self._registered:
                 continue
+            if layer not in self._schemas:
+                self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {quote(layer)}")
+                self._schemas.add(layer)
             select = f"SELECT * FROM {self._lake.sql(layer, name)}"
             if (layer, name) in self.cut.versions:
                 select += f" VERSION AS OF {self.cut.versions[layer, name]}"
