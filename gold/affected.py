@@ -42,7 +42,12 @@ JSON_OPTIONS: Final = (
 
 
 def affected_roots(
-    tree: Tree, changed: Iterable[TableName], images: Callable[[TableName], str], current: Relation
+    tree: Tree,
+    changed: Iterable[TableName],
+    images: Callable[[TableName], str],
+    current: Relation,
+    *,
+    few: bool = False,
 ) -> str | None:
     """A query for the keys (``k0, k1 …``) of all roots whose documents the changed rows may have changed.
 
@@ -51,12 +56,13 @@ def affected_roots(
         changed: tables that have changed rows.
         images: gives the view of a table's images: its key, the columns that the tree reads, and `SIDE`.
         current: gives the SQL relation of a silver table at the new cut.
+        few: the images fit one task easily; Spark cannot know and would shuffle whole tables to meet them.
 
     Returns:
         the query; None where no changed table stands in the document.
     """
     tables = set(changed)
-    walk = _Walk(tree, current)
+    walk = _Walk(tree, current, few=few)
     branches: list[str] = []
     if tree.root.table.table in tables:
         keys = _changed_values(tree.root, [tree.root.where], images(tree.root.table.table), tree.key)
@@ -90,7 +96,8 @@ def affected_roots(
 class _Walk:
     """From values of join columns to keys of roots. Values are columns ``v0, v1 …`` of a subquery."""
 
-    def __init__(self, tree: Tree, current: Relation) -> None:
+    def __init__(self, tree: Tree, current: Relation, *, few: bool) -> None:
+        self._hint = "/*+ BROADCAST(c) */ " if few else ""
         self._tree = tree
         self._current = current
         self._above = {id(child.scope): child for child in tree.nodes()}
@@ -122,7 +129,7 @@ class _Walk:
         selected = ", ".join(f"{quote('t', name)} AS v{i}" for i, name in enumerate(wanted))
         condition = " AND ".join(f"{quote('t', name)} = c.v{i}" for i, name in enumerate(matched))
         lines = [
-            f"SELECT {selected}",
+            f"SELECT {self._hint}{selected}",
             f"FROM {self._current(scope.table.table)} AS t",
             f"LEFT SEMI JOIN (\n{textwrap.indent(values, '  ')}\n) AS c ON {condition}",
         ]

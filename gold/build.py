@@ -42,7 +42,7 @@ from silver.sql import literal, quote
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from bronze.identifiers import TableName
     from bronze.lake import Lake
@@ -110,7 +110,6 @@ class DocumentBuild:
         self._digests: dict[str, str] = {}
         self._views: list[str] = []
         self._pins: dict[str, int] = {}
-        self._kept: list[DataFrame] = []
 
     def state(self) -> TableState | None:
         """The gold table as it is now; None where there is none."""
@@ -274,13 +273,15 @@ class DocumentBuild:
             count = self._images(tree, name, silver_name, between, f"images_{index}")
             if count:
                 rows[str(name)], views[name] = count, f"images_{index}"
-        query = affected_roots(tree, views, views.__getitem__, self._pinned(tree, cut)) if views else None
         run.details["changed_rows"] = rows
+        few = sum(rows.values()) <= _FEW
+        query = affected_roots(tree, views, views.__getitem__, self._pinned(tree, cut), few=few)
         if query is None:
             run.mode = "none"
             return
-        with settings(self._spark, INTERPRETED if sum(rows.values()) <= _FEW else {}):
-            run.changes = self._keep(self._spark.sql(query), "affected")
+        with settings(self._spark, INTERPRETED if few else {}):
+            self._keep(query, "affected")
+            run.changes = self._count("affected")
         if run.changes == 0:
             run.mode = "none"
             return
@@ -288,7 +289,7 @@ class DocumentBuild:
         compiled = compile_tree(tree, self._pinned(tree, cut), roots="affected", few=few)
         with settings(self._spark, INTERPRETED if few else {}):
             for step in compiled.shared:
-                self._checkpoint(step.sql, step.name)
+                self._keep(step.sql, step.name)
         several = [SEVERAL] if compiled.several else []
         on = " AND ".join(f"a.k{i} = d.{key}" for i, key in enumerate(compiled.key))
         keys = ", ".join(f"a.k{i} AS {_ROOT}{i}" for i in range(len(compiled.key)))
@@ -298,7 +299,7 @@ class DocumentBuild:
             f"SELECT *, {_hash(compiled)} AS {HASH} FROM (\n{compiled.assembly}\n)) AS d ON {on}"
         )
         with settings(self._spark, SMALL_PLAN if few else {}):
-            self._checkpoint(made, "made")
+            self._keep(made, "made")
         if compiled.several:
             self._count_several(f"SELECT count(*) AS roots FROM made WHERE {SEVERAL}", run)
         state = self.state()
@@ -328,9 +329,10 @@ class DocumentBuild:
                 .load(self._lake.uri("silver", silver_name))
             )
             feed.createOrReplaceTempView(f"{view}_feed")
-            return self._keep(
-                self._spark.sql(images_query(f"{view}_feed", key, columns, steps=last - first + 1)), view
-            )
+            with settings(self._spark, INTERPRETED):
+                steps = last - first + 1
+                self._keep(images_query(f"{view}_feed", key, columns, steps=steps), view)
+                return self._count(view)
         except PySparkException as error:
             said = error.getCondition() or str(error).strip().partition("\n")[0]
             raise FeedUnreadableError(
@@ -385,26 +387,23 @@ class DocumentBuild:
         )
         return [f"t.{key[i]} BETWEEN {low[i]} AND {high[i]}" for i in found]
 
-    def _keep(self, frame: DataFrame, view: str) -> int:
-        """Compute a frame once for all its readers, under a name; returns its number of rows."""
-        frame = frame.persist()
-        self._kept.append(frame)
-        frame.createOrReplaceTempView(view)
-        self._views.append(view)
-        return frame.count()
+    def _keep(self, query: str, view: str) -> None:
+        """Compute a query once for all its readers, under a name.
 
-    def _checkpoint(self, query: str, view: str) -> None:
-        """As `_keep`, but not cached: MERGE refuses a cached source. Spark drops it when unused."""
+        A local checkpoint, not a cache: MERGE refuses a cached source, and Spark's cache is one for all
+        sessions, so that a document which is done would take equal rows away from one that is not. Spark
+        drops the rows when nothing names them any more.
+        """
         self._spark.sql(query).localCheckpoint().createOrReplaceTempView(view)
         self._views.append(view)
+
+    def _count(self, view: str) -> int:
+        return self._spark.table(view).count()
 
     def _forget(self) -> None:
         for view in self._views:
             self._spark.catalog.dropTempView(view)
-        for frame in self._kept:
-            frame.unpersist()
         self._views.clear()
-        self._kept.clear()
 
     def _count_several(self, query: str, run: Run) -> None:
         row = self._spark.sql(query).first()

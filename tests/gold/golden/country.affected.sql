@@ -18,7 +18,7 @@ SELECT * FROM (
   UNION
   SELECT try_cast(v0 AS SMALLINT) AS k0 FROM (
     -- people.bought: public.orders
-    SELECT `t`.`country_id` AS v0
+    SELECT /*+ BROADCAST(c) */ `t`.`country_id` AS v0
     FROM public.customers AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`customer_id`) AS v0

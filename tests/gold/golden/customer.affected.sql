@@ -10,7 +10,7 @@ SELECT * FROM (
   UNION
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- account.home: public.addresses
-    SELECT `t`.`id` AS v0
+    SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM public.customers AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`id`) AS v0
@@ -23,7 +23,7 @@ SELECT * FROM (
   UNION
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- country: public.countries
-    SELECT `t`.`id` AS v0
+    SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM public.customers AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`id`) AS v0
@@ -36,7 +36,7 @@ SELECT * FROM (
   UNION
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- billing: public.addresses
-    SELECT `t`.`id` AS v0
+    SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM public.customers AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`id`) AS v0
@@ -49,10 +49,10 @@ SELECT * FROM (
   UNION
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- billing.country: public.countries
-    SELECT `t`.`id` AS v0
+    SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM public.customers AS t
     LEFT SEMI JOIN (
-      SELECT `t`.`id` AS v0
+      SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
       FROM public.addresses AS t
       LEFT SEMI JOIN (
         SELECT any_value(`t`.`id`) AS v0
@@ -66,7 +66,7 @@ SELECT * FROM (
   UNION
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- shipping: public.addresses
-    SELECT `t`.`id` AS v0
+    SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM public.customers AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`id`) AS v0
@@ -79,7 +79,7 @@ SELECT * FROM (
   UNION
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- referrer: public.customers
-    SELECT `t`.`id` AS v0
+    SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM public.customers AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`id`) AS v0
@@ -110,7 +110,7 @@ SELECT * FROM (
   UNION
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- orders.items: public.order_items
-    SELECT `t`.`customer_id` AS v0
+    SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.orders AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`order_id`) AS v0
@@ -123,10 +123,10 @@ SELECT * FROM (
   UNION
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- orders.items.product: public.products
-    SELECT `t`.`customer_id` AS v0
+    SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.orders AS t
     LEFT SEMI JOIN (
-      SELECT `t`.`order_id` AS v0
+      SELECT /*+ BROADCAST(c) */ `t`.`order_id` AS v0
       FROM public.order_items AS t
       LEFT SEMI JOIN (
         SELECT any_value(`t`.`id`) AS v0
@@ -140,10 +140,10 @@ SELECT * FROM (
   UNION
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- orders.items.parcels: logistics.parcels
-    SELECT `t`.`customer_id` AS v0
+    SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.orders AS t
     LEFT SEMI JOIN (
-      SELECT `t`.`order_id` AS v0
+      SELECT /*+ BROADCAST(c) */ `t`.`order_id` AS v0
       FROM public.order_items AS t
       LEFT SEMI JOIN (
         SELECT any_value(`t`.`order_id`) AS v0, any_value(`t`.`line`) AS v1
@@ -157,7 +157,7 @@ SELECT * FROM (
   UNION
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- orders.pieces: public.order_items
-    SELECT `t`.`customer_id` AS v0
+    SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.orders AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`order_id`) AS v0
@@ -178,7 +178,7 @@ SELECT * FROM (
   UNION
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- tags: public.tags
-    SELECT `t`.`customer_id` AS v0
+    SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.customer_tags AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`id`) AS v0
@@ -201,7 +201,7 @@ SELECT * FROM (
   UNION
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- tag_names: public.tags
-    SELECT `t`.`customer_id` AS v0
+    SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.customer_tags AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`id`) AS v0
@@ -237,7 +237,7 @@ SELECT * FROM (
   UNION
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- tag_count: public.tags
-    SELECT `t`.`customer_id` AS v0
+    SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.customer_tags AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`id`) AS v0

@@ -17,7 +17,7 @@ SELECT * FROM (
   UNION
   SELECT try_cast(v0 AS BIGINT) AS k0, try_cast(v1 AS SMALLINT) AS k1 FROM (
     -- order: public.orders
-    SELECT `t`.`order_id` AS v0, `t`.`line` AS v1
+    SELECT /*+ BROADCAST(c) */ `t`.`order_id` AS v0, `t`.`line` AS v1
     FROM public.order_items AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`id`) AS v0
@@ -29,10 +29,10 @@ SELECT * FROM (
   UNION
   SELECT try_cast(v0 AS BIGINT) AS k0, try_cast(v1 AS SMALLINT) AS k1 FROM (
     -- order.customer: public.customers
-    SELECT `t`.`order_id` AS v0, `t`.`line` AS v1
+    SELECT /*+ BROADCAST(c) */ `t`.`order_id` AS v0, `t`.`line` AS v1
     FROM public.order_items AS t
     LEFT SEMI JOIN (
-      SELECT `t`.`id` AS v0
+      SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
       FROM public.orders AS t
       LEFT SEMI JOIN (
         SELECT any_value(`t`.`id`) AS v0
