@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.silver.histories import RandomTable
 
 FIRST = ["after CREATE 1", "before INSERT 1", "after INSERT 1"]
-LATER = ["before MERGE 1", "after MERGE 1", "after MERGE 2", "before RUNS 1", "before CUT 1", "after CUT 1"]
+LATER = ["before MERGE 1", "after MERGE 1", "before RUNS 1", "before CUT 1", "after CUT 1"]
 ALTERING = ["after ALTER 1", "after ALTER 2", "after ALTER 1"]
 KILLED = ["during MERGE 1", "before CUT 1"]
 
