@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
 
-    from gold.documents import Document
     from pyspark.sql import SparkSession
 
     from bronze.control import Cut, Run
     from bronze.identifiers import TableName
     from bronze.lake import Layer
     from bronze.lsn import Lsn
+    from gold.documents import Document
     from pipelines.settings import Pipeline
     from silver.catalog import SilverTable
 
