@@ -86,11 +86,11 @@ def affected_roots(
         f"try_cast({name} AS {tree.root.table.column(column).spark_type}) AS k{i}"
         for i, (name, column) in enumerate(zip(names, tree.key, strict=True))
     ]
-    union = "\nUNION\n".join(
+    union = "\nUNION ALL\n".join(
         f"SELECT {', '.join(typed)} FROM (\n{textwrap.indent(b, '  ')}\n)" for b in branches
     )
     known = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(tree.key)))
-    return f"SELECT * FROM (\n{textwrap.indent(union, '  ')}\n)\nWHERE {known}"
+    return f"SELECT DISTINCT * FROM (\n{textwrap.indent(union, '  ')}\n)\nWHERE {known}"
 
 
 class _Walk:

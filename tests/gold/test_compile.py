@@ -58,6 +58,12 @@ def test_a_table_that_the_document_does_not_read_affects_nothing() -> None:
     assert affected_roots(tree(PARCEL_LINE), [TableName("public", "tags")], str, str) is None
 
 
+def test_a_root_that_is_affected_twice_is_named_once() -> None:
+    sql = affected_roots(tree(COUNTRY), [TableName("public", "customers")], str, str) or ""
+    assert "UNION" not in sql
+    assert sql.startswith("SELECT DISTINCT")
+
+
 def test_a_link_to_the_root_by_its_key_needs_no_look_at_the_root() -> None:
     sql = affected_roots(tree(PARCEL_LINE), [TableName("logistics", "parcels")], str, str) or ""
     assert "order_items" not in sql

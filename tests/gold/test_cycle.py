@@ -229,6 +229,19 @@ def test_two_rows_swap_their_keys(world: World) -> None:
     world.step(change)
 
 
+def test_two_children_of_one_root_change_and_it_is_built_once(world: World) -> None:
+    def change(shop: Shop) -> None:
+        for number in (1, 2, 3, 4):
+            shop.put(
+                "customers", id=number, country_id=1, email=f"again{number}@example.com", deleted_at=None
+            )
+            shop.put("order_items", order_id=number, line=1, sku="again", qty=number, product_id=1)
+
+    world.step(change)
+    runs = world.step(lambda shop: [shop.put("customers", id=id_, email="same") for id_ in (1, 2, 3, 4)])
+    assert built(runs)["country"] == 1
+
+
 def test_a_table_joined_to_itself_and_one_table_at_two_places(world: World) -> None:
     def change(shop: Shop) -> None:
         shop.put("customers", id=2, email="referrer@example.com", referred_by=3)

@@ -1,4 +1,4 @@
-SELECT * FROM (
+SELECT DISTINCT * FROM (
   SELECT try_cast(v0 AS SMALLINT) AS k0 FROM (
     -- public.countries
     SELECT any_value(`t`.`id`) AS v0
@@ -7,7 +7,7 @@ SELECT * FROM (
     GROUP BY `t`.`id`, to_json(struct(`t`.`code`, `t`.`name`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS SMALLINT) AS k0 FROM (
     -- people: public.customers
     SELECT any_value(`t`.`country_id`) AS v0
@@ -15,7 +15,7 @@ SELECT * FROM (
     GROUP BY `t`.`id`, to_json(struct(`t`.`country_id`, `t`.`email`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS SMALLINT) AS k0 FROM (
     -- people.bought: public.orders
     SELECT /*+ BROADCAST(c) */ `t`.`country_id` AS v0

@@ -1,4 +1,4 @@
-SELECT * FROM (
+SELECT DISTINCT * FROM (
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- public.customers
     SELECT any_value(`t`.`id`) AS v0
@@ -7,7 +7,7 @@ SELECT * FROM (
     GROUP BY `t`.`id`, to_json(struct(`t`.`balance`, `t`.`billing_id`, `t`.`country_id`, `t`.`created_at`, `t`.`deleted_at`, `t`.`email`, `t`.`referred_by`, `t`.`shipping_id`, `t`.`tier`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- account.home: public.addresses
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
@@ -20,7 +20,7 @@ SELECT * FROM (
     ) AS c ON `t`.`billing_id` = c.v0
     WHERE `t`.`deleted_at` is null
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- country: public.countries
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
@@ -33,7 +33,7 @@ SELECT * FROM (
     ) AS c ON `t`.`country_id` = c.v0
     WHERE `t`.`deleted_at` is null
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- billing: public.addresses
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
@@ -46,7 +46,7 @@ SELECT * FROM (
     ) AS c ON `t`.`billing_id` = c.v0
     WHERE `t`.`deleted_at` is null
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- billing.country: public.countries
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
@@ -63,7 +63,7 @@ SELECT * FROM (
     ) AS c ON `t`.`billing_id` = c.v0
     WHERE `t`.`deleted_at` is null
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- shipping: public.addresses
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
@@ -76,7 +76,7 @@ SELECT * FROM (
     ) AS c ON `t`.`shipping_id` = c.v0
     WHERE `t`.`deleted_at` is null
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- referrer: public.customers
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
@@ -89,7 +89,7 @@ SELECT * FROM (
     ) AS c ON `t`.`referred_by` = c.v0
     WHERE `t`.`deleted_at` is null
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- referred: public.customers
     SELECT any_value(`t`.`referred_by`) AS v0
@@ -98,7 +98,7 @@ SELECT * FROM (
     GROUP BY `t`.`id`, to_json(struct(`t`.`deleted_at`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- orders: public.orders
     SELECT any_value(`t`.`customer_id`) AS v0
@@ -107,7 +107,7 @@ SELECT * FROM (
     GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`, `t`.`placed_at`, `t`.`status`, `t`.`total`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- orders.items: public.order_items
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
@@ -120,7 +120,7 @@ SELECT * FROM (
     ) AS c ON `t`.`id` = c.v0
     WHERE `t`.`status` <> 'cancelled'
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- orders.items.product: public.products
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
@@ -137,7 +137,7 @@ SELECT * FROM (
     ) AS c ON `t`.`id` = c.v0
     WHERE `t`.`status` <> 'cancelled'
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- orders.items.parcels: logistics.parcels
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
@@ -154,7 +154,7 @@ SELECT * FROM (
     ) AS c ON `t`.`id` = c.v0
     WHERE `t`.`status` <> 'cancelled'
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- orders.pieces: public.order_items
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
@@ -167,7 +167,7 @@ SELECT * FROM (
     ) AS c ON `t`.`id` = c.v0
     WHERE `t`.`status` <> 'cancelled'
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- first_order: public.orders
     SELECT any_value(`t`.`customer_id`) AS v0
@@ -175,7 +175,7 @@ SELECT * FROM (
     GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`, `t`.`placed_at`, `t`.`status`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- tags: public.tags
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
@@ -189,7 +189,7 @@ SELECT * FROM (
     ) AS c ON `t`.`tag_id` = c.v0
     WHERE `t`.`active`
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- tags: public.customer_tags
     SELECT any_value(`t`.`customer_id`) AS v0
@@ -198,7 +198,7 @@ SELECT * FROM (
     GROUP BY `t`.`customer_id`, `t`.`tag_id`, to_json(struct(`t`.`active`, `t`.`added_at`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- tag_names: public.tags
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
@@ -210,7 +210,7 @@ SELECT * FROM (
       HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
     ) AS c ON `t`.`tag_id` = c.v0
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- tag_names: public.customer_tags
     SELECT any_value(`t`.`customer_id`) AS v0
@@ -218,7 +218,7 @@ SELECT * FROM (
     GROUP BY `t`.`customer_id`, `t`.`tag_id`
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- order_count: public.orders
     SELECT any_value(`t`.`customer_id`) AS v0
@@ -226,7 +226,7 @@ SELECT * FROM (
     GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`, `t`.`placed_at`, `t`.`status`, `t`.`total`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- placements: public.orders
     SELECT any_value(`t`.`customer_id`) AS v0
@@ -234,7 +234,7 @@ SELECT * FROM (
     GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`, `t`.`placed_at`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- tag_count: public.tags
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
@@ -246,7 +246,7 @@ SELECT * FROM (
       HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
     ) AS c ON `t`.`tag_id` = c.v0
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
     -- tag_count: public.customer_tags
     SELECT any_value(`t`.`customer_id`) AS v0

@@ -1,4 +1,4 @@
-SELECT * FROM (
+SELECT DISTINCT * FROM (
   SELECT try_cast(v0 AS BIGINT) AS k0, try_cast(v1 AS SMALLINT) AS k1 FROM (
     -- public.order_items
     SELECT any_value(`t`.`order_id`) AS v0, any_value(`t`.`line`) AS v1
@@ -6,7 +6,7 @@ SELECT * FROM (
     GROUP BY `t`.`order_id`, `t`.`line`
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0, try_cast(v1 AS SMALLINT) AS k1 FROM (
     -- weight: logistics.parcels
     SELECT any_value(`t`.`order_id`) AS v0, any_value(`t`.`line`) AS v1
@@ -14,7 +14,7 @@ SELECT * FROM (
     GROUP BY `t`.`id`, to_json(struct(`t`.`line`, `t`.`order_id`, `t`.`weight`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0, try_cast(v1 AS SMALLINT) AS k1 FROM (
     -- order: public.orders
     SELECT /*+ BROADCAST(c) */ `t`.`order_id` AS v0, `t`.`line` AS v1
@@ -26,7 +26,7 @@ SELECT * FROM (
       HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
     ) AS c ON `t`.`order_id` = c.v0
   )
-  UNION
+  UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0, try_cast(v1 AS SMALLINT) AS k1 FROM (
     -- order.customer: public.customers
     SELECT /*+ BROADCAST(c) */ `t`.`order_id` AS v0, `t`.`line` AS v1
