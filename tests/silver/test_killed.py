@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 FIRST = ["after CREATE 1", "before INSERT 1", "after INSERT 1"]
 LATER = ["before MERGE 1", "after MERGE 1", "before RUNS 1", "before CUT 1", "after CUT 1"]
 ALTERING = ["after ALTER 1", "after ALTER 2", "after ALTER 1"]
-KILLED = ["during MERGE 1", "before CUT 1"]
 
 
 class Stage:
@@ -134,13 +133,12 @@ def test_a_shape_may_be_half_changed(stage: Stage) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("point", KILLED)
-def test_a_process_may_be_killed(point: str, spark: SparkSession, tmp_path: object) -> None:
+def test_a_process_may_be_killed_during_its_merge(spark: SparkSession, tmp_path: object) -> None:
     stage = Stage(spark, str(tmp_path))
     stage.write()
     stage.check(stage.silver().cycle())
     stage.write()
-    command = [sys.executable, "-m", "tests.silver.killed", stage.path, point]
+    command = [sys.executable, "-m", "tests.silver.killed", stage.path, "during MERGE 1"]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     stage.write()
