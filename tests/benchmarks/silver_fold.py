@@ -123,7 +123,6 @@ def transaction(shape: Relation, lsn: int, op: str, rows: pa.ListArray) -> pa.Ta
         "op": same(op, count), "table_schema": same("public", count),
         "table_name": same(shape.table.name, count), "columns": names,
         "relation_id": pa.array(np.full(count, shape.relation_id)),
-        "relation_id": pa.array(np.full(count, shape.relation_id)),
         "new": none if deleted else rows, "old": rows if deleted else none,
         "old_is_key": pa.array([deleted] * count), "unchanged": none,
         "end_of_tx": pa.array(np.arange(count) == count - 1), "ingested_at": time_,
