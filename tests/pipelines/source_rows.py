@@ -35,7 +35,12 @@ def source_rows(connection: Connection[Any], table: TableName) -> list[Row]:
         [table.quoted],
     ).fetchall()
     cells = sql.SQL(", ").join(
-        sql.SQL("{0}::text, to_jsonb({0})::text").format(sql.Identifier(name)) for name, *_ in columns
+        # format() uses the type's output function, as the stream does; a cast drops char(n)'s padding and
+        # adds a mask to inet. IS NULL would also be true for a composite of NULLs.
+        sql.SQL("CASE WHEN num_nulls({0}) = 0 THEN format('%s', {0}) END, to_jsonb({0})::text").format(
+            sql.Identifier(name)
+        )
+        for name, *_ in columns
     )
     name = sql.Identifier(table.schema, table.name)
     rows = connection.execute(sql.SQL("SELECT {} FROM {}").format(cells, name)).fetchall()
@@ -63,8 +68,7 @@ def _held(kind: str, text: str | None, as_json: str | None) -> Held:
         return None, None
     if kind.startswith("_") and text.startswith("{{"):
         return None, text
-    # A cast of bpchar to text would take off its padding, which is part of the value.
-    if kind.startswith("_") or kind in {"composite", "bpchar"}:
+    if kind.startswith("_") or kind == "composite":
         return json.loads(as_json or "null"), None
     try:
         return _READERS.get(kind, str)(text), None
