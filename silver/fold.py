@@ -22,7 +22,7 @@ from silver.moves import links, shortened, target_key
 from silver.sql import block, comma, key_text, literal, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from silver.catalog import SilverTable
     from silver.changes import Window
@@ -123,18 +123,14 @@ def unfolded(table: SilverTable, window: Window) -> Fold:
     return Fold(f"{query}\nWHERE action = 'upsert'", keys, values, {})
 
 
-def key_ranges(table: SilverTable, window: Window, keys: dict[int, str]) -> str:
-    """Smallest and largest value of each key column in the window, as text: ``low_<n>``, ``high_<n>``."""
+def key_ranges(folded: Fold, keys: Mapping[int, str]) -> str:
+    """Smallest and largest value of key columns, as text: ``low_<position>``, ``high_<position>``."""
     columns = [
         f"CAST({function}({name}) AS STRING) AS {which}_{position}"
         for position, name in keys.items()
         for function, which in (("min", "low"), ("max", "high"))
     ]
-    parts = [
-        ("changes", rows_query(table, window)),
-        ("events", events.events(table, window, keys, filled=False)),
-    ]
-    return _with(parts, columns, "events")
+    return f"SELECT {comma(columns, 2)}\nFROM (\n  {block(folded.query, 2)}\n)"
 
 
 def _with(parts: Sequence[tuple[str, str]], selected: Sequence[str], source: str = "typed") -> str:

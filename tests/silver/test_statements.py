@@ -83,7 +83,7 @@ STATEMENTS: dict[str, Callable[[], str]] = {
     "merge_full_identity": lambda: merge.merge(
         TARGET, FULL, fold(FULL, window(MOVING), target=BEFORE), {0: ("17", "4711")}
     ),
-    "key_ranges": lambda: key_ranges(TABLE, window(PLAIN), {0: "key_0"}),
+    "key_ranges": lambda: key_ranges(Fold("SELECT * FROM smelt_folded", {0: "key_0"}, {}, {}), {0: "key_0"}),
 }
 
 
