@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 
 from bronze import delta
 from bronze.control import Cut, Run
@@ -32,6 +31,7 @@ from bronze.errors import DefiniteError
 from bronze.lsn import Lsn
 from gold.affected import JSON_OPTIONS, affected_roots
 from gold.compile import SEVERAL, Compiled, compile_tree, count_several
+from gold.failures import SPARK_ERRORS, condition
 from gold.feed import FeedUnreadableError, images_query, made_again
 from gold.plans import GOLD_APP, INTERPRETED, SMALL_PLAN, mark, settings
 from gold.tree import ascii_word
@@ -333,10 +333,10 @@ class DocumentBuild:
                 steps = last - first + 1
                 self._keep(images_query(f"{view}_feed", key, columns, steps=steps), view)
                 return self._count(view)
-        except PySparkException as error:
-            said = error.getCondition() or str(error).strip().partition("\n")[0]
+        except SPARK_ERRORS as error:
             raise FeedUnreadableError(
-                f"changes of silver.{silver_name} between versions {first} and {last} cannot be read: {said}"
+                f"changes of silver.{silver_name} between versions {first} and {last} cannot be read: "
+                f"{condition(error)}"
             ) from error
 
     def _merge(
@@ -360,10 +360,10 @@ class DocumentBuild:
         )  # fmt: skip
         with settings(self._spark, mark(cut.commit_lsn, position)):
             result = self._spark.sql(
-                f"MERGE INTO {self._address} AS t\nUSING (\n{source}\n) AS s\nON {on}\n{delete}\n"
+                f"MERGE INTO {self._address} AS t\nUSING (\n{source}\n) AS s\nON {on}\n"
                 f"WHEN MATCHED AND t.{HASH} <> s.{HASH} THEN UPDATE SET {sets}\n"
                 f"WHEN NOT MATCHED AND s.{HASH} IS NOT NULL THEN INSERT ({', '.join(values)})"
-                f" VALUES ({', '.join(values.values())})"
+                f" VALUES ({', '.join(values.values())})\n{delete}"
             ).first()
         if result is not None:
             run.inserts, run.updates = int(result["num_inserted_rows"]), int(result["num_updated_rows"])

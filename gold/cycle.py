@@ -148,7 +148,7 @@ class Gold:
         rebuild: bool,
     ) -> Run | None:
         """Build one document; None where it has an error."""
-        from pyspark.errors import PySparkException  # noqa: PLC0415
+        from gold.failures import SPARK_ERRORS, document_error  # noqa: PLC0415 - it loads Spark
 
         name = build.document.name
         if self._failed.get(name) == cut.commit_lsn and not rebuild:
@@ -161,8 +161,11 @@ class Gold:
         except SmeltError as error:
             self._record(name, cut, error)
             return None
-        except PySparkException as error:
-            self._record(name, cut, _spark_error(name, error))
+        except SPARK_ERRORS as error:
+            own = document_error(name, error)
+            if own is None:
+                raise
+            self._record(name, cut, own)
             return None
         self._failed.pop(name, None)
         self._control.close_errors("document", name)
@@ -206,13 +209,3 @@ class Gold:
         self._control.open_error(
             OpenError("document", name, error.code, message, error.remedy, cut.commit_lsn)
         )
-
-
-def _spark_error(name: str, error: Exception) -> DefiniteError:
-    said = str(error).strip().partition("\n")[0]
-    return DefiniteError(
-        said,
-        code="document-failed",
-        where=name,
-        remedy="correct the expression in the document file, or the value in the source; the others go on",
-    )

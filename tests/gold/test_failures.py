@@ -1,0 +1,38 @@
+"""Which Spark failures are a document's own."""
+
+from __future__ import annotations
+
+from gold.failures import condition, document_error
+
+DEEP = """An error occurred while calling o1.sql.
+: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows. SQLSTATE: 58030
+\tat org.apache.spark.executor.Executor.run(Executor.scala:1)
+Caused by: org.apache.spark.SparkNumberFormatException: [CAST_INVALID_INPUT] The value 'x' of the type
+"STRING" cannot be cast to "INT". SQLSTATE: 22018
+"""
+
+
+def test_a_value_that_cannot_be_computed_is_found_under_the_task_that_failed() -> None:
+    error = document_error("customer", RuntimeError(DEEP))
+    assert error is not None
+    assert (error.code, error.where) == ("document-failed", "customer")
+    assert (
+        error.message == '[CAST_INVALID_INPUT] The value \'x\' of the type "STRING" cannot be cast to "INT".'
+    )
+
+
+def test_a_query_that_is_not_well_formed_is_the_documents_own() -> None:
+    said = "[DATATYPE_MISMATCH.FILTER_NOT_BOOLEAN] Filter expression is of type INT."
+    error = document_error("customer", RuntimeError(f"{said} SQLSTATE: 42K09; line 3 pos 6"))
+    assert error is not None
+    assert error.message == said
+
+
+def test_a_full_disk_is_not() -> None:
+    assert document_error("customer", RuntimeError(DEEP.partition("Caused by")[0])) is None
+    assert document_error("customer", RuntimeError("Connection refused")) is None
+
+
+def test_a_failure_in_a_few_words() -> None:
+    assert condition(RuntimeError(DEEP)) == "TASK_WRITE_FAILED"
+    assert condition(RuntimeError("Connection refused\n at x")) == "Connection refused"
