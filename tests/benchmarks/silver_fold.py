@@ -127,7 +127,7 @@ def transaction(shape: Relation, lsn: int, op: str, rows: pa.ListArray) -> pa.Ta
         "old_is_key": pa.array([deleted] * count), "unchanged": none,
         "end_of_tx": pa.array(np.arange(count) == count - 1), "ingested_at": time_,
     }  # fmt: skip
-    return pa.table(columns).cast(CHANGES_SCHEMA)
+    return pa.table(columns).select(CHANGES_SCHEMA.names).cast(CHANGES_SCHEMA)
 
 
 class Bench:
