@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -123,24 +123,27 @@ def ensure_slot(
         TransientError: running transactions did not end within `wait`; they are named.
     """
     say = progress or _say_nothing
+    created = False
+    started = time.monotonic()
     with translated(source):
-        slot = read_slot(connection, source.slot)
-        if slot is None:
-            return _make(connection, source, wait, say)
         here = connection.execute("SELECT current_database()").fetchone()
-        problem = slot_problem(slot, source, here[0] if here else "")
-        if problem is not None:
-            raise problem
-        deadline = time.monotonic() + patience
-        while slot.active_pid is not None:
-            if time.monotonic() >= deadline:
+        while True:
+            slot = read_slot(connection, source.slot)
+            if slot is None:
+                if created:
+                    raise _vanished(source)
+                created = _make(connection, source, wait, say)
+                continue
+            problem = slot_problem(slot, source, here[0] if here else "")
+            if problem is not None:
+                raise problem
+            if slot.active_pid is None:
+                return replace(slot, created=created)
+            # Without a confirmed position it is still being made, by another start or by hand.
+            if time.monotonic() >= started + (patience if slot.confirmed_flush > ZERO else wait):
                 raise _in_use(connection, slot, source)
             say(f"waiting for backend {slot.active_pid} to release slot {source.slot}")
             time.sleep(_POLL_SECONDS)
-            slot = read_slot(connection, source.slot)
-            if slot is None:
-                return _make(connection, source, wait, say)
-    return slot
 
 
 def slot_problem(slot: SlotState, source: SourceSettings, database: str) -> DefiniteError | None:
@@ -210,7 +213,8 @@ def _in_use(connection: psycopg.Connection[Any], slot: SlotState, source: Source
 
 def _make(
     connection: psycopg.Connection[Any], source: SourceSettings, wait: float, say: Callable[[str], None]
-) -> SlotState:
+) -> bool:
+    """Make the slot; False where another session was first, whose slot it is then."""
     statement = (
         f"SELECT pg_create_logical_replication_slot({quote_literal(source.slot)}, {quote_literal(PLUGIN)})"
     )
@@ -229,26 +233,19 @@ def _make(
         maker.give_up()
         raise
     if isinstance(maker.error, psycopg.errors.DuplicateObject):
-        maker.error = None  # another session was first; it is the one slot of that name
+        return False
     if maker.error is not None:
         raise translate(maker.error, source) from maker.error
-    slot = read_slot(connection, source.slot)
-    if slot is None:
-        raise TransientError(
-            f"replication slot {source.slot} vanished as soon as it was made",
-            code="slot-missing",
-            where=describe(source),
-            remedy="somebody drops it; find out who",
-        )
-    here = connection.execute("SELECT current_database()").fetchone()
-    problem = slot_problem(slot, source, here[0] if here else "")
-    if problem is not None:
-        raise problem
-    return SlotState(**{**_fields(slot), "created": True})
+    return True
 
 
-def _fields(slot: SlotState) -> dict[str, Any]:
-    return {name: getattr(slot, name) for name in SlotState.__slots__}
+def _vanished(source: SourceSettings) -> TransientError:
+    return TransientError(
+        f"replication slot {source.slot} vanished as soon as it was made",
+        code="slot-missing",
+        where=describe(source),
+        remedy="somebody drops it; find out who",
+    )
 
 
 class _SlotMaker(threading.Thread):

@@ -8,6 +8,9 @@ Why it is right:
   main slot's point, at or before P. (Materialize's postgres source documents the same off-by-one.)
 * **No rewrite slips in.** A table that is rewritten after the snapshot was taken looks empty to it. So the
   tables are locked (ACCESS SHARE, as pg_dump does) before the snapshot is taken, and until they are copied.
+* **No deadlock with a session that waits for these locks.** The server sees no cycle that runs through us. So
+  whoever waits while the slot is made goes first (`_let_go`), and workers take their locks at once or not at
+  all (`_worker`); then everything is let go and tried again.
 * **Nothing half-visible.** Rows go to parquet files that no version names. One Delta commit per table names
   them all, with the `snapshot_end` row and the mark `snapshot_app(table)`. A crash before that leaves files
   without a name and a table without a mark, which the next start takes again.
@@ -34,7 +37,8 @@ import psycopg
 
 from bronze.catalog import describe_relation
 from bronze.chunks import chunks_of
-from bronze.errors import DefiniteError, SmeltError, TableError
+from bronze.conninfo import describe
+from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
 from bronze.identifiers import quote_literal
 from bronze.lsn import ZERO, Lsn
 from bronze.replication import ReplicationConnection
@@ -107,16 +111,19 @@ class Snapshot:
             locked = [table for table in tables if self._lock(guard, table, outcome)]
             if not locked:
                 return outcome
+            self._landing.reached("snapshot-locked")
             exporter = ReplicationConnection(self._source, application_name=self._application_name)
             try:
                 slot = f"smelt_tmp_{os.getpid()}_{uuid.uuid4().hex[:8]}"
-                exported = exporter.export_snapshot(slot, stop.is_set)
+                exported = exporter.export_snapshot(slot, lambda: stop.is_set() or self._let_go(guard))
                 if exported is None:
                     return outcome
                 outcome.lsn = Lsn(exported.consistent_point - 1)
                 copies = self._plan(guard, locked, outcome)
                 count = min(self._settings.workers, sum(len(copy.chunks) for copy in copies))
-                workers = [stack.enter_context(self._worker(exported.name)) for _ in range(count)]
+                planned = {copy.table for copy in copies}
+                held = [table for table in locked if table.table in planned]
+                workers = [stack.enter_context(self._worker(exported.name, held)) for _ in range(count)]
             finally:
                 # The workers' transactions hold the snapshot now; the temporary slot need not hold WAL any
                 # longer.
@@ -141,11 +148,10 @@ class Snapshot:
 
     def _lock(self, guard: psycopg.Connection[TupleRow], table: SourceTable, outcome: Outcome) -> bool:
         """Lock a table against a rewrite; a definite failure becomes an error of that table."""
-        only = "" if table.kind == "p" else "ONLY "
         try:
             with guard.transaction():
                 guard.execute(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
-                guard.execute(f"LOCK TABLE {only}{table.table.quoted} IN ACCESS SHARE MODE".encode())
+                guard.execute(_lock_statement(table).encode())
         except psycopg.Error as error:
             failure = translate(error, self._source)
             if not isinstance(failure, DefiniteError):
@@ -153,6 +159,28 @@ class Snapshot:
             outcome.failed.append(as_table_error(table.table, failure))
             return False
         return True
+
+    def _let_go(self, guard: psycopg.Connection[TupleRow]) -> bool:
+        """Give up where somebody waits for our locks: making the slot may be waiting for just that session.
+
+        An ALTER TABLE has its transaction number before it has its lock, and a slot waits for every
+        transaction that has one.
+
+        Raises:
+            TransientError: naming who waits.
+        """
+        row = guard.execute(
+            "SELECT pid, left(query, 80) FROM pg_stat_activity "
+            "WHERE wait_event_type = 'Lock' AND pg_backend_pid() = ANY(pg_blocking_pids(pid)) LIMIT 1"
+        ).fetchone()
+        if row is not None:
+            raise TransientError(
+                f"backend {row[0]} waits for a table that is to be copied ({row[1]}); it goes first",
+                code="lock-not-available",
+                where=describe(self._source),
+                remedy="nothing; copying is tried again after it",
+            )
+        return False
 
     def _plan(
         self, guard: psycopg.Connection[TupleRow], tables: Sequence[SourceTable], outcome: Outcome
@@ -177,12 +205,25 @@ class Snapshot:
         return copies
 
     @contextmanager
-    def _worker(self, snapshot: str) -> Iterator[psycopg.Connection[Any]]:
-        """A connection whose transaction sees the exported snapshot."""
+    def _worker(self, snapshot: str, tables: Sequence[SourceTable]) -> Iterator[psycopg.Connection[Any]]:
+        """A connection whose transaction sees the exported snapshot, and holds the tables itself.
+
+        An ALTER TABLE that waits for the guard's lock would make a worker wait behind it, and the guard waits
+        for the worker: a deadlock that the server cannot see. So a worker takes its locks now, at once or not
+        at all; where one is not to be had the guard lets go, the ALTER goes on, and all of it is tried again.
+        """
         with connect(self._source, application_name=self._application_name) as connection:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             connection.execute(f"SET TRANSACTION SNAPSHOT {quote_literal(snapshot)}".encode())
+            for table in tables:
+                connection.execute(f"{_lock_statement(table)} NOWAIT".encode())
             yield connection
+
+
+def _lock_statement(table: SourceTable) -> str:
+    """A table, or a root with its partitions; children of table inheritance are tables of their own."""
+    only = "" if table.kind == "p" else "ONLY "
+    return f"LOCK TABLE {only}{table.table.quoted} IN ACCESS SHARE MODE"
 
 
 def as_table_error(table: TableName, error: SmeltError) -> TableError:

@@ -354,17 +354,17 @@ class DocumentBuild:
             HASH: f"s.{HASH}",
         }
         sets = ", ".join(f"{name} = {value}" for name, value in values.items())
-        delete = (
-            f"WHEN MATCHED AND s.{HASH} IS NULL THEN DELETE" if gone == "s"
-            else "WHEN NOT MATCHED BY SOURCE THEN DELETE"
-        )  # fmt: skip
+        columns, inserted = ", ".join(values), ", ".join(values.values())
+        # Spark's grammar wants the clauses in this order: matched, not matched, not matched by source.
+        clauses = [
+            *([f"WHEN MATCHED AND s.{HASH} IS NULL THEN DELETE"] if gone == "s" else []),
+            f"WHEN MATCHED AND t.{HASH} <> s.{HASH} THEN UPDATE SET {sets}",
+            f"WHEN NOT MATCHED AND s.{HASH} IS NOT NULL THEN INSERT ({columns}) VALUES ({inserted})",
+            *(["WHEN NOT MATCHED BY SOURCE THEN DELETE"] if gone == "t" else []),
+        ]
+        statement = [f"MERGE INTO {self._address} AS t", "USING (", source, ") AS s", f"ON {on}", *clauses]
         with settings(self._spark, mark(cut.commit_lsn, position)):
-            result = self._spark.sql(
-                f"MERGE INTO {self._address} AS t\nUSING (\n{source}\n) AS s\nON {on}\n"
-                f"WHEN MATCHED AND t.{HASH} <> s.{HASH} THEN UPDATE SET {sets}\n"
-                f"WHEN NOT MATCHED AND s.{HASH} IS NOT NULL THEN INSERT ({', '.join(values)})"
-                f" VALUES ({', '.join(values.values())})\n{delete}"
-            ).first()
+            result = self._spark.sql("\n".join(statement)).first()
         if result is not None:
             run.inserts, run.updates = int(result["num_inserted_rows"]), int(result["num_updated_rows"])
             run.deletes = int(result["num_deleted_rows"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ from deltalake import DeltaTable
 
 from bronze.catalog import SourceTable, select_tables
 from bronze.control_tables import ControlTables
+from bronze.errors import TransientError
 from bronze.identifiers import TableName
 from bronze.lake import Lake
 from bronze.landing import Landing
@@ -85,6 +87,50 @@ def test_many_chunks_by_many_workers_are_every_row_once(source: SourceSettings, 
     assert {row["commit_lsn"] for row in rows} == {outcome.lsn}
     assert_bronze_equals_source(source, lake_path, "public.t")
     assert DeltaTable(f"{lake_path}/bronze/changes").version() == 1
+
+
+class Altering:
+    """At a point of the snapshot, another session wants to alter the table, and waits."""
+
+    def __init__(self, source: SourceSettings, point: str) -> None:
+        self._source = source
+        self._point = point
+        self._session = threading.Thread(
+            target=execute, args=(source, "ALTER TABLE t ADD COLUMN later int DEFAULT 7")
+        )
+
+    def __call__(self, point: str) -> None:
+        if point == self._point:
+            self._session.start()
+            while not fetch(self._source, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"):
+                time.sleep(0.01)
+
+    def done(self) -> None:
+        self._session.join(20)
+        assert not self._session.is_alive()
+
+
+def test_an_alter_table_that_waits_does_not_hold_up_a_snapshot_that_has_its_locks(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(source, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT generate_series(1, 9000)")
+    altering = Altering(source, "snapshot-exported")
+    take(source, lake_path, settings=SnapshotSettings(workers=2, chunk_rows=1000), reached=altering)
+    altering.done()
+    assert_bronze_equals_source(source, lake_path, "public.t")
+
+
+def test_an_alter_table_that_comes_between_the_locks_goes_first(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(source, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    altering = Altering(source, "snapshot-locked")
+    with pytest.raises(TransientError) as caught:
+        take(source, lake_path, reached=altering)
+    assert caught.value.code == "lock-not-available"
+    altering.done()
+    take(source, lake_path)
+    assert_bronze_equals_source(source, lake_path, "public.t")
 
 
 def test_partitions_are_copied_through_their_root_also_where_column_orders_differ(

@@ -122,6 +122,15 @@ def start_reader(source: SourceSettings, lake_path: str, **more: Any) -> subproc
     return subprocess.Popen([sys.executable, "-m", "tests.torture.reader_driver", json.dumps(settings)])
 
 
+def ending(reader: subprocess.Popen[bytes]) -> int:
+    """Its exit code; a reader that hangs is ended, and fails the test."""
+    try:
+        return reader.wait(60)
+    finally:
+        reader.kill()
+        reader.wait()
+
+
 def wait_for_stream(source: SourceSettings) -> None:
     deadline = time.monotonic() + 60
     query = "SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = %s AND active)"
@@ -133,7 +142,7 @@ def wait_for_stream(source: SourceSettings) -> None:
 def catch_up(source: SourceSettings, lake_path: str) -> None:
     with session(source) as connection:
         until = current_lsn(connection)
-    assert start_reader(source, lake_path, until=int(until)).wait(120) == 0
+    assert ending(start_reader(source, lake_path, until=int(until))) == 0
 
 
 def assert_nothing_missing_nothing_twice(source: SourceSettings, lake_path: str) -> None:
@@ -148,8 +157,7 @@ def test_a_reader_killed_at_any_step_goes_on_exactly_where_bronze_ends(
     source = source_of(database)
     execute(source, *SCHEMA)
     with Workload(source, seed=times):
-        killed = start_reader(source, lake_path, point=point, times=times)
-        assert killed.wait(60) == -signal.SIGKILL
+        assert ending(start_reader(source, lake_path, point=point, times=times)) == -signal.SIGKILL
     before = read_position(Lake(lake_path))
     catch_up(source, lake_path)
     after = read_position(Lake(lake_path))
