@@ -17,6 +17,6 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session the product itself would start, on two cores."""
-    session = spark_session({"spark.driver.memory": "3g", "spark.master": "local[2]"}, brief=True)
+    session = spark_session({"spark.driver.memory": "3g", "spark.master": "local[2]"})
     yield session
     session.stop()
