@@ -185,9 +185,10 @@ class DocumentBuild:
         compiled = compile_tree(tree, self._pinned(tree, cut), roots=roots)
         options = JSON_OPTIONS.replace("map(", "map('pretty', 'true', ")
         fields = ", ".join(quote(name) for name in compiled.fields)
-        row = self._spark.sql(
-            f"SELECT to_json(struct({fields}), {options}) AS json FROM (\n{compiled.sql}\n)"
-        ).first()
+        with settings(self._spark, SMALL_PLAN):
+            row = self._spark.sql(
+                f"SELECT to_json(struct({fields}), {options}) AS json FROM (\n{compiled.sql}\n)"
+            ).first()
         return None if row is None else str(row["json"])
 
     def _definition(self, tree: Tree, cut: Cut) -> str:

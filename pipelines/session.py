@@ -40,6 +40,12 @@ if TYPE_CHECKING:
 _OPTIONS: Final = "spark.driver.extraJavaOptions"
 # A JVM that lives for some statements spends most of its time compiling what it will not run again.
 _BRIEF: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Half of the CPU time of small windows went into the optimising compiler, whose code is then run a few times:
+# it is asked later. Spark's page-sized arrays are humongous to G1 and kept its marking going.
+_STEADY: Final = (
+    "-XX:+UseParallelGC -XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4CompileThreshold=90000 -XX:Tier4BackEdgeThreshold=200000"
+)
 
 _STOP_SECONDS: Final = 15.0
 
@@ -181,7 +187,7 @@ def _start(
         _OPTIONS: " ".join(
             [
                 f"-Dlog4j2.configurationFile={_log_settings()} -Dsmelt.log={log}",
-                *([_BRIEF] if brief else []),
+                _BRIEF if brief else _STEADY,
                 settings.get(_OPTIONS, ""),
             ]
         ).strip(),
