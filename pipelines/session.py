@@ -72,6 +72,7 @@ _DYNAMIC: Final = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.ui.explainMode": "simple",  # a description of the plan is made for each execution
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.merge.materializeSource": "none",
     "spark.databricks.delta.properties.defaults.enableDeletionVectors": "true",
