@@ -195,6 +195,7 @@ def _said(error: psycopg.Error, source: SourceSettings) -> str:
         text = re.sub(r"^(connection failed|connection is bad): ", "", text)
         text = re.sub(r"^connection to server (at|on) .*? failed: ", "", text)
         text = re.sub(r"^(FATAL|ERROR|PANIC):\s+", "", text)
+        text = re.sub(r"\n\tIs the server running .*", "", text)  # the remedy says it
     return without_secrets(" ".join(text.split()), source)
 
 

@@ -33,7 +33,7 @@ from gold.affected import JSON_OPTIONS, affected_roots
 from gold.compile import SEVERAL, Compiled, compile_tree, count_several
 from gold.failures import SPARK_ERRORS, condition
 from gold.feed import FeedUnreadableError, images_query, made_again
-from gold.plans import GOLD_APP, INTERPRETED, SMALL_PLAN, mark, settings
+from gold.plans import GOLD_APP, HASH, INTERPRETED, LSN, SMALL_PLAN, mark, settings
 from gold.tree import ascii_word
 from silver.cycle import own_session
 from silver.merge import prunable
@@ -65,9 +65,6 @@ _ROOT: Final = "_deltasmelt_root"
 
 _SMALL_BYTES: Final = 32_000_000
 """Size of all silver tables of a document up to which a full build is planned for little data."""
-
-HASH: Final = "_content_hash"
-LSN: Final = "_commit_lsn"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 GOLD_APP: Final = "deltasmelt.gold"
 """Application transaction on every gold table: it holds the state of the silver cut of this LSN."""
 
+HASH: Final = "_content_hash"
+LSN: Final = "_commit_lsn"
+"""Columns of every gold table after the document's own."""
+
 INTERPRETED: Final = {
     # Generating and compiling code for each operator costs more than some thousand rows.
     "spark.sql.codegen.wholeStage": "false",

@@ -25,8 +25,12 @@ from bronze.server import connect, describe, identify, translated
 from bronze.setup import inspect, read_slot
 from bronze.tables import CHANGES, DATABASE_PROPERTY, PIPELINE_PROPERTY, SYSTEM_PROPERTY
 from gold.check import check_document
+from gold.compile import compile_tree
 from gold.documents import load_documents
-from silver.catalog import silver_table
+from gold.plans import HASH, LSN
+from gold.tree import resolve
+from pipelines.quality.suite_files import check_suites
+from silver.catalog import OWN_COLUMNS, silver_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -61,7 +65,7 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
     """
     findings: list[Finding] = []
     documents = _collect(findings, lambda: load_documents(pipeline.document_files())) or []
-    _collect(findings, pipeline.suite_files)
+    suites = _collect(findings, pipeline.suite_files) or []
     lake = _collect(findings, lambda: _Lake(pipeline)) or None
     if lake is not None:
         findings += lake.belongs(PIPELINE_PROPERTY, "lake-of-another-pipeline", pipeline.pipeline)
@@ -71,8 +75,11 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
             relations = _source(pipeline, lake, findings)
         except SmeltError as error:
             findings.append(Finding.of(error))
+    tables: dict[str, list[str]] | None = None
     if relations:
-        findings += _against_shapes(pipeline, documents, relations)
+        catalog = _catalog(pipeline, relations, findings)
+        findings += _names(pipeline, catalog)
+        tables = _tables(documents, catalog, findings)
     elif documents:
         findings.append(
             Finding(
@@ -80,6 +87,9 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
                 "the documents' tables and columns were not checked: no source, no shapes in the lake",
             )
         )  # fmt: skip
+    for fault in check_suites(suites, pipeline.folder, tables):
+        where, _, message = fault.partition(": ")
+        findings.append(Finding("error", "suite-invalid", where, message))
     return sorted(findings, key=lambda finding: _LEVELS[finding.level])
 
 
@@ -161,19 +171,37 @@ def _broken(
     return []
 
 
-def _against_shapes(
-    pipeline: Pipeline, documents: Iterable[Document], relations: Sequence[Relation]
-) -> Iterator[Finding]:
-    """What the files say of tables and columns, against the tables' shapes."""
+def _catalog(
+    pipeline: Pipeline, relations: Iterable[Relation], findings: list[Finding]
+) -> dict[TableName, SilverTable]:
+    """Silver's tables by the newest shape of each; one that cannot be made is a finding."""
     catalog: dict[TableName, SilverTable] = {}
     for relation in sorted(relations, key=lambda each: each.from_lsn):
         try:
             catalog[relation.table] = silver_table(relation, pipeline.silver)
         except ConfigurationError as error:
-            yield Finding.of(error, str(relation.table))
-    yield from _names(pipeline, catalog)
+            findings.append(Finding.of(error, str(relation.table)))
+    return catalog
+
+
+def _tables(
+    documents: Iterable[Document], catalog: dict[TableName, SilverTable], findings: list[Finding]
+) -> dict[str, list[str]] | None:
+    """Columns of every table that a suite can name; None where a wrong document hides some."""
+    tables = {
+        f"silver.{table.name}": [*(column.name for column in table.columns), *OWN_COLUMNS]
+        for table in catalog.values()
+    }
+    complete = True
     for document in documents:
-        yield from (Finding.of(problem) for problem in check_document(document, catalog))
+        tree, _ = resolve(document, catalog)
+        problems = check_document(document, catalog)
+        findings += map(Finding.of, problems)
+        if tree is None or problems:
+            complete = False
+        else:
+            tables[f"gold.{document.name}"] = [*compile_tree(tree, str).columns, LSN, HASH]
+    return tables if complete else None
 
 
 def _names(pipeline: Pipeline, catalog: dict[TableName, SilverTable]) -> Iterator[Finding]:

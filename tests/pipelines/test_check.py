@@ -108,6 +108,24 @@ def test_unknown_tables_and_columns_of_documents_are_named_with_file_and_line(
     assert "email" in found[0].message
 
 
+def test_names_in_suites_are_checked_against_silver_and_the_documents(tmp_path: Path, shop: str) -> None:
+    (tmp_path / "suite.yml").write_text(
+        "table: gold.customer\nexpectations:\n"
+        "  - {expectation: expect_column_values_to_not_be_null, column: emial}\n"
+        "  - {expectation: expect_column_values_to_not_be_null, column: _content_hash}\n"
+    )
+    (tmp_path / "other_suite.yml").write_text(
+        "table: silver.custmers\nexpectations:\n"
+        "  - {expectation: expect_column_values_to_not_be_null, column: id}\n"
+    )
+    found = run_check(pipeline(tmp_path, shop, more="quality: {suites: ['*suite.yml']}\n"))
+    faults = {finding.subject: finding.message for finding in found if finding.code == "suite-invalid"}
+    said = " ".join(faults.values())
+    assert "no column 'emial' in gold.customer; did you mean 'email'?" in said
+    assert "did you mean 'silver.customers'?" in said
+    assert [subject.rpartition("/")[2] for subject in sorted(faults)] == ["other_suite.yml:3", "suite.yml:3"]
+
+
 def test_a_broken_document_does_not_hide_what_is_wrong_with_the_source(tmp_path: Path, shop: str) -> None:
     run(shop, "CREATE TABLE bare (a int)")
     found = run_check(pipeline(tmp_path, shop, document="document: customer\nroots: public.customers\n"))
