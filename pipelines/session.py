@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -39,11 +40,11 @@ if TYPE_CHECKING:
 
 _OPTIONS: Final = "spark.driver.extraJavaOptions"
 # A JVM that lives for some statements spends most of its time compiling what it will not run again.
-_BRIEF: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_BRIEF: Final = "-XX:TieredStopAtLevel=1"
 # Half of the CPU time of small windows went into the optimising compiler, whose code is then run a few times:
 # it is asked later. Spark's page-sized arrays are humongous to G1 and kept its marking going.
 _STEADY: Final = (
-    "-XX:+UseParallelGC -XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=90000 -XX:Tier4BackEdgeThreshold=200000"
 )
 
@@ -129,6 +130,13 @@ def active_session() -> SparkSession | None:
     return session
 
 
+def jvm_options(given: str, *, brief: bool) -> str:
+    """Our options of the JVM and the user's; theirs win, and a JVM does not start with two collectors."""
+    collector = "-XX:+UseSerialGC" if brief else "-XX:+UseParallelGC"
+    ours = [] if re.search(r"-XX:\+Use\w+GC\b", given) else [collector]
+    return " ".join([*ours, _BRIEF if brief else _STEADY, given]).strip()
+
+
 def default_log() -> Path:
     """Spark's log file when the caller names none."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
@@ -188,8 +196,7 @@ def _start(
         _OPTIONS: " ".join(
             [
                 f"-Dlog4j2.configurationFile={_log_settings()} -Dsmelt.log={log}",
-                _BRIEF if brief else _STEADY,
-                settings.get(_OPTIONS, ""),
+                jvm_options(settings.get(_OPTIONS, ""), brief=brief),
             ]
         ).strip(),
         "spark.sql.warehouse.dir": str(log.parent / "warehouse"),
