@@ -1,18 +1,24 @@
-"""Which tables the reader carries, and their first copies, on a thread beside the stream.
+"""Which tables the reader carries, and their copies, on a thread beside the stream.
 
 A table needs a copy when it is selected, has no problem, and bronze holds no mark of a complete snapshot of
-it. Tables that appear under the patterns later are found by looking again now and then; they join the
-publication first and are copied then, so that every change behind the copy's LSN is in the stream.
+it, or a later mark that asks for a newer one (`bronze.retake`). Tables that appear under the patterns later
+are found by looking again now and then; they join the publication first and are copied then, so that every
+change behind the copy's LSN is in the stream. A mark that another process sets is noticed within two seconds.
 
 A fault that heals (lost connection, lock) is retried with growing pauses; tables that were complete before it
-stay complete. A definite error of one table is recorded for that table alone. Any other stops the reader,
-through `raise_failure`.
+stay complete. A definite error of one table is recorded for that table alone, and its copy is tried again at
+later looks, ever more rarely, or when it is asked for. Any other stops the reader, through `raise_failure`.
+
+With ``snapshot.mode: never`` a table starts empty, but one that was asked for is copied: whoever asks wants
+its rows.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bronze.backoff import Backoff
@@ -32,9 +38,12 @@ if TYPE_CHECKING:
     from bronze.errors import TableError
     from bronze.identifiers import TableName
     from bronze.landing import Landing
+    from bronze.lsn import Lsn
     from bronze.settings import SnapshotSettings, SourceSettings
 
 _LOOK_SECONDS: Final = 30.0
+_MARKS_SECONDS: Final = 2.0
+_LONGEST_PAUSE_SECONDS: Final = 600.0
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 SOURCE_CODES: Final = frozenset(
@@ -61,8 +70,23 @@ SOURCE_CODES: Final = frozenset(
 """Errors of a table that are found at the source; the others are silver's to close."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """A table that could not be copied.
+
+    Attributes:
+        pause: seconds after which it is tried again.
+        again_at: when that is, by the monotonic clock.
+        mark: its retake mark then.
+    """
+
+    pause: float
+    again_at: float
+    mark: Lsn | None
+
+
 class InitialCopies:
-    """The selected tables of one pipeline, and the thread that copies those without a snapshot.
+    """The selected tables of one pipeline, and the thread that copies those that need it.
 
     Args:
         source: which server and tables.
@@ -80,7 +104,8 @@ class InitialCopies:
         self._control = control
         self._snapshot = Snapshot(source, settings, landing)
         self._known: dict[TableName, bool] = {}
-        self._failed: set[TableName] = set()
+        self._failed: dict[TableName, _Failure] = {}
+        self._retakes: dict[TableName, Lsn] = {}
         self._first: list[SourceTable] | None = None
         self._stop = threading.Event()
         self._complete = threading.Event()
@@ -115,7 +140,7 @@ class InitialCopies:
         self._first = self.look()
 
     def look(self) -> list[SourceTable]:
-        """Select tables, record their problems, extend the publication; the tables without a copy.
+        """Select tables, record their problems, extend the publication; the tables that need a copy.
 
         Raises:
             SmeltError: the server cannot be asked; the publication may not be changed.
@@ -128,10 +153,10 @@ class InitialCopies:
         open_errors = self._control.open_errors()
         for table in tables:
             self._record_problems(table.table, table.problems, open_errors)
+        sink = self._landing.sink
+        self._retakes = sink.retakes([table.table for table in healthy])
         return [
-            table
-            for table in healthy
-            if table.table not in self._failed and self._landing.sink.snapshot_of(table.table) is None
+            table for table in healthy if self._may_be_tried(table.table) and sink.needs_copy(table.table)
         ]
 
     def start(self) -> None:
@@ -161,32 +186,57 @@ class InitialCopies:
                 try:
                     tables, self._first = self._first, None
                     self._copy(self.look() if tables is None else tables)
+                    backoff.reset()
+                    self._complete.set()
+                    self._pause()
                 except TransientError as error:
                     _LOGGER.warning("copying tables is tried again: %s", error)
                     self._landing.progress.set(said=f"copying tables is tried again: {error.message}")
                     if backoff.pause(self._stop):
                         return
-                    continue
-                backoff.reset()
-                self._complete.set()
-                self._stop.wait(_LOOK_SECONDS)
         except BaseException as error:  # noqa: BLE001 - raised by `raise_failure`
             self._failure = error
 
+    def _pause(self) -> None:
+        """Wait for the next look: the interval, or a mark that asks for a table."""
+        deadline = time.monotonic() + _LOOK_SECONDS
+        while not self._stop.wait(min(_MARKS_SECONDS, max(deadline - time.monotonic(), 0.0))):
+            carried = [table for table, healthy in self._known.items() if healthy]
+            if time.monotonic() >= deadline or self._landing.sink.retakes(carried) != self._retakes:
+                return
+
+    def _may_be_tried(self, table: TableName) -> bool:
+        """Whether a table did not fail, or its pause is over, or it was asked for since."""
+        failure = self._failed.get(table)
+        if failure is None:
+            return True
+        return time.monotonic() >= failure.again_at or self._retakes.get(table) != failure.mark
+
     def _copy(self, tables: Sequence[SourceTable]) -> None:
-        if not tables:
-            return
         if self._settings.mode == "never":
             position = self._landing.sink.position
-            self._snapshot.start_empty(tables, position.frontier if position else ZERO)
+            empty = [table for table in tables if table.table not in self._retakes]
+            self._snapshot.start_empty(empty, position.frontier if position else ZERO)
+            tables = [table for table in tables if table.table in self._retakes]
+        if not tables:
             return
         outcome = self._snapshot.take(tables, self._stop)
         if outcome.taken:
             self.lsn = max(self.lsn, outcome.lsn)
+        open_errors = self._control.open_errors()
+        for table in outcome.taken:
+            if self._failed.pop(table, None) is not None:
+                self._record_problems(table, [], open_errors)
         for error in outcome.failed:
             _LOGGER.error("%s", error)
-            self._failed.add(error.table)
-            self._record_problems(error.table, [error], self._control.open_errors())
+            self._failed[error.table] = self._next_failure(error.table)
+            self._record_problems(error.table, [error], open_errors)
+
+    def _next_failure(self, table: TableName) -> _Failure:
+        known = self._failed.get(table)
+        pause = _LOOK_SECONDS if known is None else min(known.pause * 2, _LONGEST_PAUSE_SECONDS)
+        # A little early, so that the look at that time finds it due.
+        return _Failure(pause, time.monotonic() + pause * 0.9, self._retakes.get(table))
 
     def _record_problems(
         self, table: TableName, problems: Sequence[TableError], open_errors: Sequence[OpenError]

@@ -63,6 +63,21 @@ def flush_to_disk(path: Path) -> None:
         os.close(handle)
 
 
+def flush_commits(uri: str, after: int, version: int) -> None:
+    """Make a table's log entries after one version, up to another, outlive a power cut.
+
+    Several, because another process may have committed right before or after us. An object store's entries
+    need nothing.
+    """
+    folder = local_folder(uri)
+    if folder is not None:
+        log = folder / "_delta_log"
+        for each in range(after + 1, version + 1):
+            flush_to_disk(log / f"{each:020}.json")
+        flush_to_disk(log)
+        flush_to_disk(folder)
+
+
 class PartWriter:
     """Writes rows to one file after another; `finish` says what a commit must name.
 

@@ -28,11 +28,11 @@ import pyarrow as pa
 from deltalake import CommitProperties, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from bronze import delta
+from bronze import delta, retake
 from bronze.compaction import compact
 from bronze.errors import DefiniteError, TransientError
 from bronze.lsn import Lsn
-from bronze.parts import MEASURED, PartWriter, flush_to_disk, local_folder
+from bronze.parts import MEASURED, PartWriter, flush_commits
 from bronze.position import Position, position_of
 from bronze.relations import append_relations, relations_of
 from bronze.tables import (
@@ -76,6 +76,15 @@ class ChangeSink(Protocol):
     def snapshot_of(self, table: TableName) -> Lsn | None:
         """LSN of a table's newest complete snapshot."""
 
+    def needs_copy(self, table: TableName) -> bool:
+        """Whether a table has no complete snapshot, or a newer one was asked for."""
+
+    def retakes(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
+        """Retake marks of these tables, those that have one."""
+
+    def want_again(self, tables: Sequence[TableName], lsn: Lsn) -> None:
+        """Ask that tables be taken again as of a point after an LSN (`bronze.retake`)."""
+
     def add_relations(self, relations: Sequence[Relation]) -> None:
         """Make shapes durable, before any row that needs them."""
 
@@ -113,7 +122,6 @@ class DeltaSink:
 
     def __init__(self, lake: Lake, pipeline: str, identity: ServerIdentity) -> None:
         self._uri = delta.location(lake, "bronze", CHANGES)
-        self._folder = local_folder(self._uri)
         self._lock = threading.Lock()
         self._commits_since_join = 0
         properties = {
@@ -164,6 +172,28 @@ class DeltaSink:
             self._refresh()
             version = self._changes.transaction_version(snapshot_app(table))
         return None if version is None else Lsn(version)
+
+    def needs_copy(self, table: TableName) -> bool:
+        """Whether a table has no complete snapshot, or a newer one was asked for, by any process."""
+        with self._lock, self._storage():
+            self._refresh()
+            return retake.needs_copy(self._changes, table)
+
+    def retakes(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
+        """Retake marks of these tables, those that have one."""
+        with self._lock, self._storage():
+            self._refresh()
+            marks = {table: retake.retake_of(self._changes, table) for table in tables}
+        return {table: mark for table, mark in marks.items() if mark is not None}
+
+    def want_again(self, tables: Sequence[TableName], lsn: Lsn) -> None:
+        """Ask that tables be taken again as of a point after an LSN; durable when this returns.
+
+        Raises:
+            TransientError: ``lake-unwritable``.
+        """
+        with self._storage():
+            retake.want_again(self._uri, tables, lsn)
 
     def add_relations(self, relations: Sequence[Relation]) -> None:
         """Make shapes durable, before any row that needs them."""
@@ -223,6 +253,7 @@ class DeltaSink:
     ) -> int:
         with self._lock, self._storage():
             self._attempted = position or self._attempted
+            before = self._changes.version()
             try:
                 self._changes.create_write_transaction(
                     list(parts),
@@ -234,12 +265,8 @@ class DeltaSink:
             except CommitFailedError as error:
                 raise self._in_use() from error
             version = self._refresh()
-            if self._folder is not None:
-                # The slot is confirmed on the strength of this entry, so it must outlive a power cut.
-                log = self._folder / "_delta_log"
-                flush_to_disk(log / f"{version:020}.json")
-                flush_to_disk(log)
-                flush_to_disk(self._folder)
+            # The slot is confirmed on the strength of this entry, so it must outlive a power cut.
+            flush_commits(self._uri, before, version)
         return version
 
     @contextmanager

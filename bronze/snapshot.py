@@ -141,6 +141,8 @@ class Snapshot:
         To silver this is a snapshot like any other: the table holds no row at `lsn`, and the stream's changes
         after it follow.
         """
+        if not tables:
+            return
         with translated(self._source), connect(self._source) as connection:
             copying = SnapshotCopy(self._source, self._landing, lsn, _clock(connection), threading.Event())
         for table in tables:

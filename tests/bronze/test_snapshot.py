@@ -15,8 +15,10 @@ from bronze.errors import TransientError
 from bronze.identifiers import TableName
 from bronze.lake import Lake
 from bronze.landing import Landing
+from bronze.lsn import Lsn
 from bronze.position import read_snapshot
 from bronze.relations import ShapeLog, read_relations
+from bronze.retake import want_again
 from bronze.server import connect, identify
 from bronze.settings import SnapshotSettings, SourceSettings
 from bronze.setup import ensure_publication
@@ -33,6 +35,7 @@ from tests.bronze.replaying import (
     session,
     source_of,
 )
+from tests.bronze.test_reader import Running, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -381,3 +384,51 @@ def test_a_snapshot_is_taken_on_version_18(database18: str, lake_path: str) -> N
     assert_bronze_equals_source(source, lake_path, "public.t")
     with session(source) as connection:
         assert current_lsn(connection) > 0
+
+
+def test_a_running_reader_takes_a_table_again_when_another_process_asks(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(
+        source, "CREATE TABLE t (id int PRIMARY KEY, note text)", "INSERT INTO t VALUES (1, 'a'), (2, 'b')"
+    )
+    with Running(source, lake_path):
+        first = wait_for_copy(lake_path, after=Lsn(0))
+        # What no event tells: the rows vanish while nobody publishes it.
+        execute(
+            source, "ALTER PUBLICATION smelt SET (publish = '')", "DELETE FROM t WHERE id = 1",
+            "ALTER PUBLICATION smelt SET (publish = 'insert, update, delete, truncate')",
+            "INSERT INTO t VALUES (3, 'c')",
+        )  # fmt: skip
+        with connect(source) as connection:
+            want_again(f"{lake_path}/bronze/changes", [TableName("public", "t")], current_lsn(connection))
+        second = wait_for_copy(lake_path, after=first)
+        execute(source, "UPDATE t SET note = 'z' WHERE id = 3")
+        assert second > first
+    read_all(source, lake_path)
+    assert_each_change_once(bronze_rows(lake_path))
+    assert_bronze_equals_source(source, lake_path, "public.t")
+
+
+def test_asked_for_while_no_reader_ran_it_is_taken_again_at_the_start(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(source, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    read_all(source, lake_path, snapshot=SnapshotSettings(mode="never"))
+    with connect(source) as connection:
+        want_again(f"{lake_path}/bronze/changes", [TableName("public", "t")], current_lsn(connection))
+    read_all(source, lake_path, snapshot=SnapshotSettings(mode="never"))
+    assert [row["op"] for row in bronze_rows(lake_path)] == ["snapshot_end", "snapshot", "snapshot_end"]
+    assert_bronze_equals_source(source, lake_path, "public.t")
+
+
+def wait_for_copy(lake_path: str, *, after: Lsn) -> Lsn:
+    found: list[Lsn] = []
+
+    def taken() -> bool:
+        lsn = read_snapshot(Lake(lake_path), TableName("public", "t"))
+        found[:] = [] if lsn is None or lsn <= after else [lsn]
+        return bool(found)
+
+    wait_for(taken)
+    return found[0]
