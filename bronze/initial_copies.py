@@ -220,17 +220,20 @@ class InitialCopies:
             tables = [table for table in tables if table.table in self._retakes]
         if not tables:
             return
+        open_errors = self._control.open_errors()
+        for table in tables:
+            # Closed while it is tried again, so that a second failure is seen as one.
+            if table.table in self._failed:
+                self._close_problems(table.table, SOURCE_CODES, open_errors)
         outcome = self._snapshot.take(tables, self._stop)
         if outcome.taken:
             self.lsn = max(self.lsn, outcome.lsn)
-        open_errors = self._control.open_errors()
         for table in outcome.taken:
-            if self._failed.pop(table, None) is not None:
-                self._record_problems(table, [], open_errors)
+            self._failed.pop(table, None)
         for error in outcome.failed:
             _LOGGER.error("%s", error)
             self._failed[error.table] = self._next_failure(error.table)
-            self._record_problems(error.table, [error], open_errors)
+            self._record_problems(error.table, [error], self._control.open_errors())
 
     def _next_failure(self, table: TableName) -> _Failure:
         known = self._failed.get(table)
@@ -246,8 +249,12 @@ class InitialCopies:
             self._control.open_error(
                 OpenError("table", str(table), problem.code, problem.message, problem.remedy)
             )
-        if table in self._failed and not problems:
-            return
+        if table not in self._failed or problems:
+            self._close_problems(table, SOURCE_CODES - codes, open_errors)
+
+    def _close_problems(
+        self, table: TableName, codes: frozenset[str], open_errors: Sequence[OpenError]
+    ) -> None:
         for known in open_errors:
-            if known.scope == "table" and known.name == str(table) and known.code in SOURCE_CODES - codes:
+            if known.scope == "table" and known.name == str(table) and known.code in codes:
                 self._control.close_errors("table", str(table), known.code)
