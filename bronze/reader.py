@@ -42,13 +42,14 @@ from bronze.decoder import HEARTBEAT_PREFIX, StreamDecoder
 from bronze.errors import SmeltError, TransientError
 from bronze.initial_copies import InitialCopies
 from bronze.landing import Landing
+from bronze.liveness import walsender_is_idle
 from bronze.lsn import Lsn
 from bronze.position import Position
 from bronze.progress import Progress
-from bronze.receiver import FEEDBACK_SECONDS, Receiver
+from bronze.receiver import FEEDBACK_SECONDS, SILENCE_SECONDS, Receiver
 from bronze.relations import ShapeLog
 from bronze.replication import ReplicationConnection
-from bronze.server import connect, describe, identify, translated
+from bronze.server import abandon, connect, describe, identify, translated
 from bronze.setup import ensure_slot, read_slot
 from bronze.sink import DeltaSink
 from bronze.stream import Stream
@@ -67,6 +68,7 @@ _QUEUE_BYTES: Final = 32 * 1024 * 1024
 _REPORT_SECONDS: Final = 0.5
 _ASK_SECONDS: Final = 0.1
 _FIRST_CONTACT_SECONDS: Final = 20.0
+_SILENCE_SECONDS: Final = SILENCE_SECONDS
 _SLOT_PATIENCE_SECONDS: Final = 15.0
 """How long a walsender of a reader that was killed may hold the slot."""
 
@@ -132,7 +134,9 @@ class Reader:
         try:
             while not stop.is_set():
                 try:
-                    if self._session(until, stop, control, backoff):
+                    with translated(self._source):
+                        done = self._session(until, stop, control, backoff)
+                    if done:
                         return
                 except TransientError as error:
                     self._record(control, error)
@@ -167,6 +171,8 @@ class Reader:
                 capacity=_QUEUE_BYTES,
                 durable=position.confirm,
                 feedback_seconds=_feedback_seconds(connection),
+                silence_seconds=_SILENCE_SECONDS,
+                line_is_dead=lambda: self._line_is_dead(connection, replication.backend_pid),
             )
             decoder = StreamDecoder(
                 lambda relation, _: self._describe(connection, relation),
@@ -209,7 +215,13 @@ class Reader:
         position = landing.sink.position
         if position is not None and read_slot(connection, self._source.slot) is None:
             raise slot_gone(position, name=self._source.slot, where=describe(self._source))
-        slot = ensure_slot(connection, self._source, patience=_SLOT_PATIENCE_SECONDS, progress=self._say)
+        slot = ensure_slot(
+            connection,
+            self._source,
+            patience=_SLOT_PATIENCE_SECONDS,
+            ours=f"deltasmelt {self._pipeline} ",
+            progress=self._say,
+        )
         self._reached("slot-ready")
         if position is None:
             first = Position(Lsn(slot.confirmed_flush - 1), slot.confirmed_flush, 0, None)
@@ -238,6 +250,13 @@ class Reader:
             replication.close()
             raise
         return replication
+
+    def _line_is_dead(self, connection: psycopg.Connection[Any], backend_pid: int) -> bool:
+        """Told to the receiver's thread; a query of the decoder that shares the fate of the line is ended."""
+        idle = walsender_is_idle(self._source, backend_pid)
+        if idle:
+            abandon(connection)
+        return idle
 
     def _follow(
         self,

@@ -35,7 +35,7 @@ from tests.bronze.replaying import (
     session,
     source_of,
 )
-from tests.bronze.test_reader import Running, wait_for
+from tests.bronze.running import Running, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
