@@ -25,10 +25,11 @@ from bronze.backoff import Backoff
 from bronze.catalog import select_tables
 from bronze.control import OpenError
 from bronze.errors import TransientError
-from bronze.lsn import ZERO
+from bronze.lsn import ZERO, Lsn
 from bronze.server import connect, translated
 from bronze.setup import ensure_publication
 from bronze.snapshot import Snapshot
+from bronze.storage import why_again
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from bronze.errors import TableError
     from bronze.identifiers import TableName
     from bronze.landing import Landing
-    from bronze.lsn import Lsn
     from bronze.settings import SnapshotSettings, SourceSettings
 
 _LOOK_SECONDS: Final = 30.0
@@ -146,18 +146,54 @@ class InitialCopies:
             SmeltError: the server cannot be asked; the publication may not be changed.
         """
         with connect(self._source) as connection, translated(self._source):
-            tables = select_tables(connection, self._source)
+            tables = select_tables(connection, self._source, storage=True)
             healthy = [table for table in tables if table.problem is None]
-            ensure_publication(connection, self._source, [table.table for table in healthy])
+            members = [table.table for table in healthy]
+            if ensure_publication(connection, self._source, members):
+                # Seen once more, now as members; one that is new since is left to the next look.
+                seen = {table.table for table in tables}
+                tables = [
+                    table
+                    for table in select_tables(connection, self._source, storage=True)
+                    if table.table in seen
+                ]
+                healthy = [table for table in tables if table.problem is None and table.table in members]
+            row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+        assert row is not None  # noqa: S101 - a SELECT without FROM has one row
         self._known = {table.table: table.problem is None for table in tables}
         open_errors = self._control.open_errors()
         for table in tables:
             self._record_problems(table.table, table.problems, open_errors)
         sink = self._landing.sink
+        self._want_changed(healthy, Lsn.parse(row[0]))
         self._retakes = sink.retakes([table.table for table in healthy])
         return [
             table for table in healthy if self._may_be_tried(table.table) and sink.needs_copy(table.table)
         ]
+
+    def _want_changed(self, tables: Sequence[SourceTable], lsn: Lsn) -> None:
+        """Ask for the tables whose rows may have changed without an event (`bronze.storage`).
+
+        Args:
+            tables: as the catalog says now.
+            lsn: the server's WAL position after that look.
+        """
+        sink = self._landing.sink
+        changed, harmless = [], {}
+        for table in tables:
+            if table.storage is None or sink.needs_copy(table.table):
+                continue  # a copy records what was seen before it
+            known = sink.storage_of(table.table)
+            why = None if known is None else why_again(known, table.storage)
+            if why is None or self._settings.mode == "never":
+                harmless[table.table] = table.storage
+            else:
+                changed.append(table.table)
+                _LOGGER.warning("%s is taken again: %s, of which the log says nothing", table.table, why)
+                self._landing.progress.set(said=f"{table.table} is taken again: {why}")
+        if changed:
+            sink.want_again(changed, lsn)
+        sink.record_storage(harmless)
 
     def start(self) -> None:
         """Begin to copy; nothing if it has begun."""
@@ -185,7 +221,8 @@ class InitialCopies:
             while not self._stop.is_set():
                 try:
                     tables, self._first = self._first, None
-                    self._copy(self.look() if tables is None else tables)
+                    with translated(self._source):
+                        self._copy(self.look() if tables is None else tables)
                     backoff.reset()
                     self._complete.set()
                     self._pause()
@@ -228,8 +265,8 @@ class InitialCopies:
         outcome = self._snapshot.take(tables, self._stop)
         if outcome.taken:
             self.lsn = max(self.lsn, outcome.lsn)
-        for table in outcome.taken:
-            self._failed.pop(table, None)
+        for taken in outcome.taken:
+            self._failed.pop(taken, None)
         for error in outcome.failed:
             _LOGGER.error("%s", error)
             self._failed[error.table] = self._next_failure(error.table)

@@ -35,6 +35,7 @@ from bronze.lsn import Lsn
 from bronze.parts import MEASURED, PartWriter, flush_commits
 from bronze.position import Position, position_of
 from bronze.relations import append_relations, relations_of
+from bronze.storage_log import STORAGE, StorageLog
 from bronze.tables import (
     CHANGES,
     CHANGES_SCHEMA,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from bronze.lake import Lake
     from bronze.server import ServerIdentity
     from bronze.shapes import Relation
+    from bronze.storage import Storage
 
 _CHECKPOINT_INTERVAL: Final = 50
 _PREFIX: Final = "stream"
@@ -81,6 +83,12 @@ class ChangeSink(Protocol):
 
     def retakes(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
         """Retake marks of these tables, those that have one."""
+
+    def storage_of(self, table: TableName) -> Storage | None:
+        """What the catalog said of a table's storage when its rows were copied (`bronze.storage_log`)."""
+
+    def record_storage(self, seen: dict[TableName, Storage]) -> None:
+        """Make durable what the catalog says of tables' storage, before the rows that were copied then."""
 
     def want_again(self, tables: Sequence[TableName], lsn: Lsn) -> None:
         """Ask that tables be taken again as of a point after an LSN (`bronze.retake`)."""
@@ -145,6 +153,7 @@ class DeltaSink:
             description="Every version of every table's shape",
             properties={**properties, "delta.checkpointInterval": str(_CHECKPOINT_INTERVAL)},
         )
+        self._storages = StorageLog(delta.location(lake, "control", STORAGE))
         self._writer = PartWriter(self._uri, _PREFIX)
         self._position = self._attempted = position_of(self._changes)
 
@@ -185,6 +194,19 @@ class DeltaSink:
             self._refresh()
             marks = {table: retake.retake_of(self._changes, table) for table in tables}
         return {table: mark for table, mark in marks.items() if mark is not None}
+
+    def storage_of(self, table: TableName) -> Storage | None:
+        """What the catalog said of a table's storage when its rows were copied, or was last looked at."""
+        return self._storages.known(table)
+
+    def record_storage(self, seen: dict[TableName, Storage]) -> None:
+        """Make durable what the catalog says of tables' storage.
+
+        Raises:
+            TransientError: ``lake-unwritable``.
+        """
+        with self._storage():
+            self._storages.record(seen)
 
     def want_again(self, tables: Sequence[TableName], lsn: Lsn) -> None:
         """Ask that tables be taken again as of a point after an LSN; durable when this returns.

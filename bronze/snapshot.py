@@ -146,7 +146,7 @@ class Snapshot:
         with translated(self._source), connect(self._source) as connection:
             copying = SnapshotCopy(self._source, self._landing, lsn, _clock(connection), threading.Event())
         for table in tables:
-            copying.commit_empty(replace(table.relation, from_lsn=lsn))
+            copying.commit_empty(replace(table.relation, from_lsn=lsn), table.storage)
 
     def _lock(self, guard: psycopg.Connection[TupleRow], table: SourceTable, outcome: Outcome) -> bool:
         """Lock a table against a rewrite; a definite failure becomes an error of that table."""
@@ -202,7 +202,7 @@ class Snapshot:
                 else [(table.table, _pages(guard, table.table))]
             )
             chunks = chunks_of(leaves, table.rows_estimate, self._settings.chunk_rows)
-            copies.append(TableCopy(replace(shape, from_lsn=outcome.lsn), chunks))
+            copies.append(TableCopy(replace(shape, from_lsn=outcome.lsn), chunks, table.storage))
             self._landing.progress.copying(str(table.table), table.rows_estimate)
         return copies
 
