@@ -26,6 +26,7 @@ from bronze.catalog import select_tables
 from bronze.control import OpenError
 from bronze.errors import TransientError
 from bronze.lsn import ZERO, Lsn
+from bronze.membership import NOT_CARRIED, numbers
 from bronze.server import connect, translated
 from bronze.setup import ensure_publication
 from bronze.snapshot import Snapshot
@@ -70,6 +71,14 @@ SOURCE_CODES: Final = frozenset(
 """Errors of a table that are found at the source; the others are silver's to close."""
 
 
+_COPY_ONLY: Final = frozenset({"row-level-security", "schema-privilege", "table-privilege"})
+"""Problems that keep a table from being copied, but not its changes from being streamed."""
+
+
+def _is_carried(table: SourceTable) -> bool:
+    return all(problem.code in _COPY_ONLY for problem in table.problems)
+
+
 @dataclass(frozen=True, slots=True)
 class _Failure:
     """A table that could not be copied.
@@ -106,6 +115,7 @@ class InitialCopies:
         self._known: dict[TableName, bool] = {}
         self._failed: dict[TableName, _Failure] = {}
         self._retakes: dict[TableName, Lsn] = {}
+        self._rejoin: set[TableName] = set()
         self._first: list[SourceTable] | None = None
         self._stop = threading.Event()
         self._complete = threading.Event()
@@ -158,9 +168,14 @@ class InitialCopies:
                     if table.table in seen
                 ]
                 healthy = [table for table in tables if table.problem is None and table.table in members]
+            carried = [table.table for table in tables if _is_carried(table)]
+            ways = numbers(connection, self._source.publication, carried)
             row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
         assert row is not None  # noqa: S101 - a SELECT without FROM has one row
-        self._known = {table.table: table.problem is None for table in tables}
+        self._note_membership(tables, ways, Lsn.parse(row[0]))
+        regained = {table for table in carried if self._known.get(table) is False}
+        self._known = {table.table: _is_carried(table) for table in tables}
+        self._rejoin |= regained
         open_errors = self._control.open_errors()
         for table in tables:
             self._record_problems(table.table, table.problems, open_errors)
@@ -168,8 +183,37 @@ class InitialCopies:
         self._want_changed(healthy, Lsn.parse(row[0]))
         self._retakes = sink.retakes([table.table for table in healthy])
         return [
-            table for table in healthy if self._may_be_tried(table.table) and sink.needs_copy(table.table)
+            table
+            for table in healthy
+            if self._may_be_tried(table.table)
+            and table.table not in self._rejoin
+            and sink.needs_copy(table.table)
         ]
+
+    @property
+    def wants_new_stream(self) -> bool:
+        """Whether tables are carried again that this session's decoder leaves out."""
+        return bool(self._rejoin)
+
+    def new_stream(self) -> None:
+        """A session begins, whose decoder asks `carries` anew; tables that wait for it may be copied."""
+        self._rejoin = set()
+
+    def _note_membership(self, tables: Sequence[SourceTable], seen: dict[TableName, int], lsn: Lsn) -> None:
+        """Ask for tables whose changes were not all published, or left out, for a while."""
+        selected = {table.table for table in tables}
+        sink = self._landing.sink
+        left_out = sorted({relation.table for relation in sink.relations()} - selected)
+        every = {table: seen.get(table, NOT_CARRIED) for table in selected}
+        for table in sink.note_membership(every, left_out, lsn):
+            _LOGGER.warning(
+                "%s is taken again: publication %s did not carry all of it, or its changes were "
+                "left out, for a while before %s",
+                table,
+                self._source.publication,
+                lsn,
+            )
+            self._landing.progress.set(said=f"{table} is taken again: it was not published all the time")
 
     def _want_changed(self, tables: Sequence[SourceTable], lsn: Lsn) -> None:
         """Ask for the tables whose rows may have changed without an event (`bronze.storage`).
@@ -224,7 +268,8 @@ class InitialCopies:
                     with translated(self._source):
                         self._copy(self.look() if tables is None else tables)
                     backoff.reset()
-                    self._complete.set()
+                    if not self._rejoin:
+                        self._complete.set()
                     self._pause()
                 except TransientError as error:
                     _LOGGER.warning("copying tables is tried again: %s", error)

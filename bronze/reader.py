@@ -174,6 +174,7 @@ class Reader:
                 silence_seconds=_SILENCE_SECONDS,
                 line_is_dead=lambda: self._line_is_dead(connection, replication.backend_pid),
             )
+            copies.new_stream()
             decoder = StreamDecoder(
                 lambda relation, _: self._describe(connection, relation),
                 copies.carries,
@@ -266,10 +267,12 @@ class Reader:
         until: Lsn | None,
         stop: threading.Event,
     ) -> bool:
-        """Step until stopped or done; whether the target was reached."""
+        """Step until stopped or done; whether the target was reached. Not done: a new session is wanted."""
         nudge = _Nudge(self._source, receiver)
         while not stop.is_set():
             copies.raise_failure()
+            if copies.wants_new_stream:
+                return False
             target = None if until is None else max(until, copies.lsn)
             if target is not None and copies.complete and stream.durable.frontier >= target:
                 return True

@@ -28,7 +28,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from bronze import delta, retake
+from bronze import delta, gaps, retake
 from bronze.compaction import compact
 from bronze.errors import DefiniteError, TransientError
 from bronze.lsn import Lsn
@@ -48,7 +48,7 @@ from bronze.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction
@@ -92,6 +92,11 @@ class ChangeSink(Protocol):
 
     def want_again(self, tables: Sequence[TableName], lsn: Lsn) -> None:
         """Ask that tables be taken again as of a point after an LSN (`bronze.retake`)."""
+
+    def note_membership(
+        self, seen: Mapping[TableName, int], left_out: Sequence[TableName], lsn: Lsn
+    ) -> list[TableName]:
+        """Remember how tables are carried; those with a gap since then are asked for (`bronze.gaps`)."""
 
     def add_relations(self, relations: Sequence[Relation]) -> None:
         """Make shapes durable, before any row that needs them."""
@@ -216,6 +221,17 @@ class DeltaSink:
         """
         with self._storage():
             retake.want_again(self._uri, tables, lsn)
+
+    def note_membership(
+        self, seen: Mapping[TableName, int], left_out: Sequence[TableName], lsn: Lsn
+    ) -> list[TableName]:
+        """Remember how tables are carried; those with a gap since then are asked for (`bronze.gaps`).
+
+        Raises:
+            TransientError: ``lake-unwritable``.
+        """
+        with self._storage():
+            return gaps.note(self._uri, seen, left_out, lsn)
 
     def add_relations(self, relations: Sequence[Relation]) -> None:
         """Make shapes durable, before any row that needs them."""
