@@ -32,7 +32,7 @@ from bronze import delta, gaps, retake
 from bronze.compaction import compact
 from bronze.errors import DefiniteError, TransientError
 from bronze.lsn import Lsn
-from bronze.parts import MEASURED, PartWriter, flush_commits
+from bronze.parts import MEASURED, SAME_IN_A_SNAPSHOT, PartWriter, flush_commits
 from bronze.position import Position, position_of
 from bronze.relations import append_relations, relations_of
 from bronze.storage_log import STORAGE, StorageLog
@@ -276,7 +276,7 @@ class DeltaSink:
 
     def parts(self, prefix: str) -> PartWriter:
         """A writer of files apart from the stream's, for a snapshot."""
-        return PartWriter(self._uri, prefix)
+        return PartWriter(self._uri, prefix, repeating=SAME_IN_A_SNAPSHOT)
 
     def commit_snapshot(self, table: TableName, lsn: Lsn, parts: Sequence[AddAction]) -> None:
         """Make a complete snapshot of one table visible and durable, with its mark.

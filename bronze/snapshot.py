@@ -38,6 +38,7 @@ import psycopg
 from bronze.catalog import describe_relation
 from bronze.chunks import chunks_of
 from bronze.conninfo import describe
+from bronze.copy_out import enlarge_buffer
 from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
 from bronze.identifiers import quote_literal
 from bronze.lsn import ZERO, Lsn
@@ -219,6 +220,7 @@ class Snapshot:
             connection.execute(f"SET TRANSACTION SNAPSHOT {quote_literal(snapshot)}".encode())
             for table in tables:
                 connection.execute(f"{_lock_statement(table)} NOWAIT".encode())
+            enlarge_buffer(connection.pgconn)
             yield connection
 
 
