@@ -24,13 +24,15 @@ from typing import TYPE_CHECKING, Final
 from bronze.backoff import Backoff
 from bronze.catalog import select_tables
 from bronze.control import OpenError
-from bronze.errors import TransientError
+from bronze.errors import SmeltError, TransientError
 from bronze.lsn import ZERO, Lsn
 from bronze.membership import NOT_CARRIED, numbers
 from bronze.server import connect, translated
 from bronze.setup import ensure_publication
 from bronze.snapshot import Snapshot
+from bronze.source_rules import REFUSALS
 from bronze.storage import why_again
+from bronze.unwritable import lake_failures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -265,13 +267,16 @@ class InitialCopies:
             while not self._stop.is_set():
                 try:
                     tables, self._first = self._first, None
-                    with translated(self._source):
+                    with translated(self._source), lake_failures("the lake"):
                         self._copy(self.look() if tables is None else tables)
                     backoff.reset()
                     if not self._rejoin:
                         self._complete.set()
                     self._pause()
-                except TransientError as error:
+                except SmeltError as error:
+                    # The stream's own connection stands; whoever refuses a new one may let it in later.
+                    if not isinstance(error, TransientError) and error.code not in REFUSALS:
+                        raise
                     _LOGGER.warning("copying tables is tried again: %s", error)
                     self._landing.progress.set(said=f"copying tables is tried again: {error.message}")
                     if backoff.pause(self._stop):

@@ -244,6 +244,17 @@ class ReplicationConnection:
             drained.received = Lsn(wal_end)
         return drained
 
+    def wait_for_end(self, seconds: float) -> None:
+        """Receive and forget what comes, until the stream ends or the time is over.
+
+        Raises:
+            SmeltError: what ended the stream.
+        """
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.drain()
+            select.select([self._pgconn.socket], [], [], _LOOK_SECONDS)
+
     def feedback(self, *, received: Lsn, durable: Lsn, request_reply: bool = False) -> None:
         """Send a status update: `received` as written; `durable` as flushed, where the slot moves to.
 

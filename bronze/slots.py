@@ -214,8 +214,8 @@ def slot_problem(slot: SlotState, source: SourceSettings, database: str) -> Defi
         reason = slot.invalidation or "wal_removed"
         said = f"is invalidated ({reason}): changes after {slot.confirmed_flush} are lost to it"
         cure = (
-            f"{_invalidation_cure(slot.invalidation)}; then {drop} move the lake away (or give another "
-            "lake.path) and start again, so that every table is copied anew"
+            f"{_invalidation_cure(slot.invalidation)}; then `smelt snapshot FILE --all` makes the slot anew "
+            f"and takes every table again, deletes included (a pipeline that has read nothing yet: {drop})"
         )
     else:
         return None

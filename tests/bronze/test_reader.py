@@ -399,6 +399,7 @@ def test_a_restarted_server_is_a_fault_that_heals_and_a_fast_stop_does_not_wait_
         wait_for(lambda: running.reader.progress.read()["changes"] == 2)
         assert running.error is None
     assert ControlTables(Lake(lake_path)).open_errors() == []
+    read_all(source, lake_path)  # the first copy, should the stop have come before it
     assert_each_change_once(bronze_rows(lake_path))
     assert_bronze_equals_source(source, lake_path, "public.items")
 
