@@ -139,6 +139,7 @@ def test_a_line_that_stands_still_in_the_middle_of_a_message_is_given_up_and_mad
     assert_healed(source, lake_path, "connection-lost")
 
 
+@pytest.mark.torture
 def test_a_line_that_stands_still_while_the_server_has_data_for_us_is_given_up(
     source: SourceSettings, proxy: Proxy, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +167,7 @@ def test_a_quiet_line_is_asked_and_kept(
     assert_healed(source, lake_path)
 
 
+@pytest.mark.torture
 def test_a_slow_line_is_only_slow(source: SourceSettings, proxy: Proxy, lake_path: str) -> None:
     execute(source, ITEMS)
     proxy.delay = 0.02
@@ -178,6 +180,7 @@ def test_a_slow_line_is_only_slow(source: SourceSettings, proxy: Proxy, lake_pat
     assert_healed(source, lake_path)
 
 
+@pytest.mark.torture
 def test_a_transaction_decoded_for_longer_than_the_servers_patience_keeps_its_line(
     own_server: EmbeddedServer, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +244,7 @@ def test_a_walsender_of_a_reader_that_vanished_is_seen_to_be_silent_and_ended(
     assert_healed(source, lake_path)
 
 
+@pytest.mark.torture
 def test_a_reader_without_the_right_to_look_waits_until_the_server_ends_the_silent_walsender(
     own_server: EmbeddedServer, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,7 +267,7 @@ def test_a_reader_without_the_right_to_look_waits_until_the_server_ends_the_sile
     assert_healed(plain, lake_path)
 
 
-@pytest.mark.parametrize("mode", ["fast", "immediate"])
+@pytest.mark.parametrize("mode", [pytest.param("fast", marks=pytest.mark.torture), "immediate"])
 def test_a_server_that_restarts_under_load_is_waited_for(
     own_server: EmbeddedServer, lake_path: str, mode: Any
 ) -> None:

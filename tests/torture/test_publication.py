@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bronze.settings import SourceSettings
 
 pytestmark = pytest.mark.postgres
+LONG = pytest.mark.torture
 
 SCHEMA = (
     "CREATE TABLE items (id int PRIMARY KEY, note text)",
@@ -60,6 +61,7 @@ GAPS = {
         "INSERT INTO others VALUES (2, 'unseen')",
     ),
 }
+QUICK = ("removed and added again", "operations narrowed and widened")
 
 
 @pytest.fixture
@@ -81,7 +83,10 @@ def assert_whole(source: SourceSettings, lake_path: str) -> None:
     assert_bronze_equals_source(source, lake_path, "public.items", "public.others")
 
 
-@pytest.mark.parametrize("gap", GAPS)
+@pytest.mark.parametrize(
+    "gap",
+    [gap if gap in QUICK else pytest.param(gap, marks=LONG) for gap in GAPS],
+)
 def test_a_gap_in_the_publication_while_no_reader_runs_is_noticed_and_the_table_taken_again(
     source: SourceSettings, lake_path: str, gap: str
 ) -> None:
@@ -105,7 +110,13 @@ def test_a_gap_of_one_table_leaves_the_others_alone(source: SourceSettings, lake
     assert (snapshots(lake_path, "items"), snapshots(lake_path, "others")) == (2, 1)
 
 
-@pytest.mark.parametrize("gap", ["removed and added again", "operations narrowed", "removed"])
+@pytest.mark.parametrize(
+    "gap",
+    [
+        "removed and added again",
+        *(pytest.param(gap, marks=LONG) for gap in ("operations narrowed", "removed")),
+    ],
+)
 def test_a_gap_in_the_publication_is_noticed_while_the_stream_goes_on(
     source: SourceSettings, lake_path: str, gap: str
 ) -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from bronze.settings import SourceSettings
 
 pytestmark = pytest.mark.postgres
+LONG = pytest.mark.torture
 
 SCHEMA = (
     "CREATE TABLE items (id int PRIMARY KEY, note text)",
@@ -149,7 +150,9 @@ def test_a_slot_that_the_server_gave_up_is_named_with_the_setting_to_raise(
     assert_whole(source, lake_path)
 
 
-@pytest.mark.parametrize("how", BREAKS)
+@pytest.mark.parametrize(
+    "how", ["dropped", *(pytest.param(how, marks=LONG) for how in ("recreated", "advanced"))]
+)
 @pytest.mark.parametrize("point", ["slot-dropped", "slot-made", "started-over"])
 def test_the_remedy_killed_at_any_step_leaves_the_old_error_or_a_complete_request(
     source: SourceSettings, lake_path: str, how: str, point: str
@@ -184,6 +187,7 @@ def test_a_publication_dropped_under_the_stream_is_made_again_and_its_tables_tak
     assert_whole(source, lake_path)
 
 
+@LONG
 def test_a_publication_dropped_while_no_reader_runs_is_made_again_and_its_tables_taken_again(
     source: SourceSettings, lake_path: str
 ) -> None:
@@ -262,7 +266,10 @@ def grow_past(source: SourceSettings, lsn: Lsn) -> None:
         )
 
 
-@pytest.mark.parametrize("grown", [False, True], ids=["log still behind bronze", "log grown past bronze"])
+@pytest.mark.parametrize(
+    "grown",
+    [pytest.param(False, id="log behind bronze", marks=LONG), pytest.param(True, id="log grown past bronze")],
+)
 def test_a_promoted_standby_that_lagged_behind_is_refused_and_the_remedy_takes_every_table_again(
     twin: Twin, lake_path: str, *, grown: bool
 ) -> None:
@@ -309,6 +316,7 @@ def test_a_promoted_standby_that_had_everything_is_followed(twin: Twin, lake_pat
         twin.server.close()
 
 
+@LONG
 def test_a_server_restored_to_an_older_state_is_refused(twin: Twin, lake_path: str) -> None:
     source = source_of(twin.server.dsn(), slot="smelt_twin")
     try:
