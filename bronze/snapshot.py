@@ -204,7 +204,7 @@ class Snapshot:
             )
             chunks = chunks_of(leaves, table.rows_estimate, self._settings.chunk_rows)
             copies.append(TableCopy(replace(shape, from_lsn=outcome.lsn), chunks, table.storage))
-            self._landing.progress.copying(str(table.table), table.rows_estimate)
+            self._landing.progress.copying(str(table.table), table.rows_estimate, len(chunks))
         return copies
 
     @contextmanager

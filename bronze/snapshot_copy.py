@@ -130,6 +130,7 @@ class SnapshotCopy:
                     writer.write(table)
                     seq += table.num_rows
                     self._landing.progress.copied(str(copy.table), table.num_rows)
+                self._landing.progress.copied(str(copy.table), 0, len(block))
                 self._landing.reached("snapshot-block-written")
             connection.execute("RELEASE SAVEPOINT chunk")
         except psycopg.Error as error:
@@ -146,6 +147,7 @@ class SnapshotCopy:
                 writer.write(rows.end(len(copy.chunks) * SEQ_OF_CHUNK))
             copy.parts += writer.finish()
             copy.finished += 1
+            self._landing.progress.chunk_copied(str(copy.table))
         if last and copy.error is None:
             self._commit(copy)
 

@@ -31,7 +31,8 @@ from bronze.server import connect, describe, translated
 from bronze.slots import read_slot
 from bronze.tables import CHANGES
 from pipelines.failures import Failure, tables_stopped
-from pipelines.run import Progress, terminable
+from pipelines.reader_progress import read_progress
+from pipelines.run import Progress, snapshot_text, terminable
 from pipelines.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -197,8 +198,11 @@ def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -
         elif taken != said or time.monotonic() - said_at > _SAY_SECONDS:
             _raise_gone(pipeline, waiting)
             said, said_at = taken, time.monotonic()
+            view = read_progress(lake)
+            more = "" if view is None else f"; {snapshot_text(view)}"
             output.say(
-                f"{time.strftime('%H:%M:%S')} the running reader has taken {taken} of {len(request.tables)}"
+                f"{time.strftime('%H:%M:%S')} the running reader has taken {taken} of "
+                f"{len(request.tables)}{more}"
             )
         time.sleep(_LOOK_SECONDS)
 
