@@ -202,6 +202,7 @@ def test_a_transaction_decoded_for_longer_than_the_servers_patience_keeps_its_li
     assert_healed(source, lake_path)
 
 
+@pytest.mark.torture
 def test_an_idle_database_beside_a_busy_one_lets_the_slot_advance(
     own_server: EmbeddedServer, lake_path: str
 ) -> None:

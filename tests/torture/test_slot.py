@@ -301,6 +301,7 @@ def test_a_promoted_standby_that_lagged_behind_is_refused_and_the_remedy_takes_e
         twin.server.close()
 
 
+@LONG
 def test_a_promoted_standby_that_had_everything_is_followed(twin: Twin, lake_path: str) -> None:
     source = source_of(twin.server.dsn(), slot="smelt_twin")
     try:
