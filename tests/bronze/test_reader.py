@@ -114,7 +114,7 @@ def test_every_shape_is_recorded_before_its_rows_and_only_when_it_changed(
     ]
     execute(
         source,
-        "ALTER TABLE items ADD COLUMN extra int DEFAULT 7",
+        "ALTER TABLE items ADD COLUMN extra int",
         "INSERT INTO items VALUES (3, 'c', 'd', 8)",
     )
     read_all(source, lake_path)
