@@ -6,6 +6,9 @@ command. Then whoever holds the lake's bronze stage does the work: a running rea
 seconds, and we wait for it; where none runs we are the reader, until bronze is caught up. A reader that ends
 while we wait is noticed the same way, and its work taken over.
 
+With `--all` it is also the remedy for a slot that is lost or moved: what the stream cannot bring any more is
+given up first, in one commit that asks for every table (`bronze.recovery`).
+
 Only snapshots behind that position count as done, so one that was under way when the command was given does
 not end it too early. Silver replaces a table's rows by those of its newest snapshot, rows that no longer
 exist included.
@@ -26,6 +29,7 @@ from bronze.identifiers import TableName
 from bronze.initial_copies import SOURCE_CODES
 from bronze.lsn import Lsn
 from bronze.position import read_snapshot
+from bronze.recovery import start_over
 from bronze.retake import want_again
 from bronze.server import connect, describe, translated
 from bronze.slots import read_slot
@@ -80,6 +84,8 @@ def run_snapshot(
         Failure: not all of them can be taken.
     """
     request = _request(pipeline, names, every=every)
+    if every and _start_over(pipeline, output):
+        request = _request(pipeline, names, every=every)
     asked = _ask(pipeline, request)
     listed = ", ".join(map(str, request.tables)) or "no table"
     output.say(f"asked for {listed}, as of a point after {request.lsn}")
@@ -166,6 +172,20 @@ def _request(pipeline: Pipeline, names: Sequence[str], *, every: bool) -> Reques
         stopped=tuple(table.table for table in chosen if table.problem is not None),
         lsn=Lsn.parse(row[0]),
     )
+
+
+def _start_over(pipeline: Pipeline, output: Output) -> bool:
+    """Where the stream cannot go on from where bronze ends, give up what lies between (`bronze.recovery`)."""
+    lake = pipeline.lake_address()
+    if delta.open_table(delta.location(lake, "bronze", CHANGES)) is None:
+        return False
+    lost = start_over(pipeline.source, lake, pipeline.pipeline, progress=output.say)
+    if lost is None:
+        return False
+    output.say(
+        f"changes between {lost.before} and {lost.lsn} are lost to the stream; every table makes them good"
+    )
+    return True
 
 
 def _ask(pipeline: Pipeline, request: Request) -> bool:

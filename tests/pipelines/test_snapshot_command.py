@@ -137,3 +137,22 @@ def test_an_unknown_name_is_refused_with_the_nearest_one_and_nothing_is_done(
 def test_no_name_at_all_is_no_request_for_everything(shop: Shop, tmp_path: Path) -> None:
     assert "or --all" in one_message(smelt("snapshot", shop.file, folder=tmp_path))
     assert not shop.lake.exists()
+
+
+def test_all_is_the_remedy_for_a_slot_that_was_lost(shop: Shop, tmp_path: Path) -> None:
+    assert smelt("snapshot", shop.file, "--all", folder=tmp_path).returncode == 3  # logs has no key
+    slot = "snap_" + str(conninfo_to_dict(shop.dsn)["dbname"])
+    shop.execute(
+        "DELETE FROM orders WHERE id = 1",
+        f"SELECT pg_drop_replication_slot('{slot}')",
+    )
+    stopped = smelt("bronze", shop.file, "--until-caught-up", folder=tmp_path)
+    assert stopped.returncode == 1
+    assert "smelt snapshot FILE --all" in stopped.stderr
+    healed = smelt("snapshot", shop.file, "--all", folder=tmp_path)
+    assert healed.returncode == 3, healed.stderr
+    assert "are lost to the stream" in healed.stderr
+    assert shop.copies("orders")[-1] == ["2"]
+    shop.execute("INSERT INTO orders VALUES (5, 'five')")
+    assert smelt("bronze", shop.file, "--until-caught-up", folder=tmp_path).returncode == 3
+    assert bronze_rows(str(shop.lake))[-1]["new"] == ["5", "five"]
