@@ -15,7 +15,7 @@ A problem stops its table alone (`SourceTable.problem`); nothing here raises for
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from psycopg.pq import TransactionStatus
@@ -30,6 +30,7 @@ from bronze.catalog_facts import (
     sizes_of,
     unique_indexes_of,
 )
+from bronze.catalog_storage import storage_of
 from bronze.keys import Identity, UniqueIndex, choose_key, identity_of, key_override
 from bronze.lsn import ZERO
 from bronze.pgtypes import TypeTrees, resolve_types
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from bronze.errors import TableError
     from bronze.identifiers import TableName
     from bronze.settings import SourceSettings
+    from bronze.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class SourceTable:
         partitions: leaf partitions of a root, in name order.
         indexes: its unique indexes.
         owner: role that owns it; `owned` tells whether we may act as that role.
+        storage: traces of what the log does not tell; None where nobody asked for them.
     """
 
     table: TableName
@@ -74,6 +77,7 @@ class SourceTable:
     indexes: tuple[UniqueIndex, ...] = ()
     owner: str = ""
     owned: bool = True
+    storage: Storage | None = None
 
     @property
     def problem(self) -> TableError | None:
@@ -104,7 +108,11 @@ class _Context:
 
 
 def select_tables(
-    connection: psycopg.Connection[Any], source: SourceSettings, *, sizes: bool = True
+    connection: psycopg.Connection[Any],
+    source: SourceSettings,
+    *,
+    sizes: bool = True,
+    storage: bool = False,
 ) -> list[SourceTable]:
     """The tables that the patterns select, in name order, each with its problems.
 
@@ -115,6 +123,7 @@ def select_tables(
         connection: idle, or inside a transaction whose snapshot is to be used.
         source: patterns, key overrides and publication.
         sizes: also measure the tables; without it the estimates of the last ANALYZE serve.
+        storage: also read what `bronze.storage` compares.
 
     Raises:
         ConfigurationError: `source.keys` names something that is no table name.
@@ -130,7 +139,10 @@ def select_tables(
             row.oid: [part.oid for part in context.partitions.get(row.oid, ())] or [row.oid] for row in rows
         }
         measured = sizes_of(connection, parts, measure=sizes)
-    return with_name_clashes([_source_table(row, context, measured[row.oid]) for row in rows])
+        tables = [_source_table(row, context, measured[row.oid]) for row in rows]
+        if storage:
+            tables = _with_storage(connection, tables, source.publication)
+    return with_name_clashes(tables)
 
 
 def skipped_relations(connection: psycopg.Connection[Any], source: SourceSettings) -> list[SkippedRelation]:
@@ -182,6 +194,21 @@ def one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[None]:
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         yield
+
+
+def _with_storage(
+    connection: psycopg.Connection[Any], tables: Sequence[SourceTable], publication: str
+) -> list[SourceTable]:
+    types = {
+        table.relation.relation_id: {
+            column.attnum: column.type.to_json()
+            for column in table.relation.columns
+            if column.attnum is not None
+        }
+        for table in tables
+    }
+    found = storage_of(connection, types, publication)
+    return [replace(table, storage=found[table.relation.relation_id]) for table in tables]
 
 
 def _matches(table: TableName, source: SourceSettings) -> bool:

@@ -50,6 +50,8 @@ _DEFAULTS: Final = {
     "keepalives_idle": "30",
     "keepalives_interval": "10",
     "keepalives_count": "3",
+    # The same where something of ours waits to be acknowledged, which suspends keepalives.
+    "tcp_user_timeout": "60000",
 }
 
 _KEYWORDS: Final = (

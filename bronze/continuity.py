@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from bronze.slots import SlotState
 
 _ANEW: Final = (
-    "the changes in between cannot be had any more: move the lake away (or give another lake.path) and start "
-    "again, so that every table is copied anew"
+    "the changes in between cannot be had any more: `smelt snapshot FILE --all` takes every table again, "
+    "deletes included, and goes on from there"
 )
 
 
@@ -61,15 +61,17 @@ def check_start(
             "restored from a backup, or a standby that lagged behind was promoted",
             code="server-behind",
             where=where,
-            remedy="bronze holds changes that this server never had; move the lake away (or give another "
-            "lake.path) and start again, so that every table is copied anew",
+            remedy="bronze holds changes that this server never had; if it is the right server now, let its "
+            f"log grow past {position.confirm}, then `smelt snapshot FILE --all` takes every table again; or "
+            "move the lake away (or give another lake.path) and start again",
         )
 
 
 def slot_gone(position: Position, *, name: str, where: str) -> DefiniteError:
     """Bronze has a place in a stream whose slot does not exist any more."""
     return DefiniteError(
-        f"replication slot {name} does not exist any more; bronze ends at {position.confirm}",
+        f"replication slot {name} does not exist any more; bronze ends at {position.confirm}, every change "
+        "after that is missing",
         code="slot-lost",
         where=where,
         remedy=_ANEW,

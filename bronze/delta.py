@@ -58,6 +58,15 @@ def open_table(uri: str) -> DeltaTable | None:
         return None
 
 
+def open_existing(uri: str) -> DeltaTable:
+    """The table at its newest version.
+
+    Raises:
+        TableNotFoundError: there is none.
+    """
+    return DeltaTable(uri)
+
+
 def open_or_create(
     uri: str, schema: pa.Schema, *, description: str, properties: Mapping[str, str] | None = None
 ) -> DeltaTable:

@@ -1,28 +1,38 @@
-"""Which tables the reader carries, and their first copies, on a thread beside the stream.
+"""Which tables the reader carries, and their copies, on a thread beside the stream.
 
 A table needs a copy when it is selected, has no problem, and bronze holds no mark of a complete snapshot of
-it. Tables that appear under the patterns later are found by looking again now and then; they join the
-publication first and are copied then, so that every change behind the copy's LSN is in the stream.
+it, or a later mark that asks for a newer one (`bronze.retake`). Tables that appear under the patterns later
+are found by looking again now and then; they join the publication first and are copied then, so that every
+change behind the copy's LSN is in the stream. A mark that another process sets is noticed within two seconds.
 
 A fault that heals (lost connection, lock) is retried with growing pauses; tables that were complete before it
-stay complete. A definite error of one table is recorded for that table alone. Any other stops the reader,
-through `raise_failure`.
+stay complete. A definite error of one table is recorded for that table alone, and its copy is tried again at
+later looks, ever more rarely, or when it is asked for. Any other stops the reader, through `raise_failure`.
+
+With ``snapshot.mode: never`` a table starts empty, but one that was asked for is copied: whoever asks wants
+its rows.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bronze.backoff import Backoff
 from bronze.catalog import select_tables
 from bronze.control import OpenError
-from bronze.errors import TransientError
-from bronze.lsn import ZERO
+from bronze.errors import SmeltError, TransientError
+from bronze.lsn import ZERO, Lsn
+from bronze.membership import NOT_CARRIED, numbers
 from bronze.server import connect, translated
 from bronze.setup import ensure_publication
 from bronze.snapshot import Snapshot
+from bronze.source_rules import REFUSALS
+from bronze.storage import why_again
+from bronze.unwritable import lake_failures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +45,8 @@ if TYPE_CHECKING:
     from bronze.settings import SnapshotSettings, SourceSettings
 
 _LOOK_SECONDS: Final = 30.0
+_MARKS_SECONDS: Final = 2.0
+_LONGEST_PAUSE_SECONDS: Final = 600.0
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 SOURCE_CODES: Final = frozenset(
@@ -61,8 +73,31 @@ SOURCE_CODES: Final = frozenset(
 """Errors of a table that are found at the source; the others are silver's to close."""
 
 
+_COPY_ONLY: Final = frozenset({"row-level-security", "schema-privilege", "table-privilege"})
+"""Problems that keep a table from being copied, but not its changes from being streamed."""
+
+
+def _is_carried(table: SourceTable) -> bool:
+    return all(problem.code in _COPY_ONLY for problem in table.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """A table that could not be copied.
+
+    Attributes:
+        pause: seconds after which it is tried again.
+        again_at: when that is, by the monotonic clock.
+        mark: its retake mark then.
+    """
+
+    pause: float
+    again_at: float
+    mark: Lsn | None
+
+
 class InitialCopies:
-    """The selected tables of one pipeline, and the thread that copies those without a snapshot.
+    """The selected tables of one pipeline, and the thread that copies those that need it.
 
     Args:
         source: which server and tables.
@@ -80,7 +115,9 @@ class InitialCopies:
         self._control = control
         self._snapshot = Snapshot(source, settings, landing)
         self._known: dict[TableName, bool] = {}
-        self._failed: set[TableName] = set()
+        self._failed: dict[TableName, _Failure] = {}
+        self._retakes: dict[TableName, Lsn] = {}
+        self._rejoin: set[TableName] = set()
         self._first: list[SourceTable] | None = None
         self._stop = threading.Event()
         self._complete = threading.Event()
@@ -115,24 +152,94 @@ class InitialCopies:
         self._first = self.look()
 
     def look(self) -> list[SourceTable]:
-        """Select tables, record their problems, extend the publication; the tables without a copy.
+        """Select tables, record their problems, extend the publication; the tables that need a copy.
 
         Raises:
             SmeltError: the server cannot be asked; the publication may not be changed.
         """
         with connect(self._source) as connection, translated(self._source):
-            tables = select_tables(connection, self._source)
+            tables = select_tables(connection, self._source, storage=True)
             healthy = [table for table in tables if table.problem is None]
-            ensure_publication(connection, self._source, [table.table for table in healthy])
-        self._known = {table.table: table.problem is None for table in tables}
+            members = [table.table for table in healthy]
+            if ensure_publication(connection, self._source, members):
+                # Seen once more, now as members; one that is new since is left to the next look.
+                seen = {table.table for table in tables}
+                tables = [
+                    table
+                    for table in select_tables(connection, self._source, storage=True)
+                    if table.table in seen
+                ]
+                healthy = [table for table in tables if table.problem is None and table.table in members]
+            carried = [table.table for table in tables if _is_carried(table)]
+            ways = numbers(connection, self._source.publication, carried)
+            row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+        assert row is not None  # noqa: S101 - a SELECT without FROM has one row
+        self._note_membership(tables, ways, Lsn.parse(row[0]))
+        regained = {table for table in carried if self._known.get(table) is False}
+        self._known = {table.table: _is_carried(table) for table in tables}
+        self._rejoin |= regained
         open_errors = self._control.open_errors()
         for table in tables:
             self._record_problems(table.table, table.problems, open_errors)
+        sink = self._landing.sink
+        self._want_changed(healthy, Lsn.parse(row[0]))
+        self._retakes = sink.retakes([table.table for table in healthy])
         return [
             table
             for table in healthy
-            if table.table not in self._failed and self._landing.sink.snapshot_of(table.table) is None
+            if self._may_be_tried(table.table)
+            and table.table not in self._rejoin
+            and sink.needs_copy(table.table)
         ]
+
+    @property
+    def wants_new_stream(self) -> bool:
+        """Whether tables are carried again that this session's decoder leaves out."""
+        return bool(self._rejoin)
+
+    def new_stream(self) -> None:
+        """A session begins, whose decoder asks `carries` anew; tables that wait for it may be copied."""
+        self._rejoin = set()
+
+    def _note_membership(self, tables: Sequence[SourceTable], seen: dict[TableName, int], lsn: Lsn) -> None:
+        """Ask for tables whose changes were not all published, or left out, for a while."""
+        selected = {table.table for table in tables}
+        sink = self._landing.sink
+        left_out = sorted({relation.table for relation in sink.relations()} - selected)
+        every = {table: seen.get(table, NOT_CARRIED) for table in selected}
+        for table in sink.note_membership(every, left_out, lsn):
+            _LOGGER.warning(
+                "%s is taken again: publication %s did not carry all of it, or its changes were "
+                "left out, for a while before %s",
+                table,
+                self._source.publication,
+                lsn,
+            )
+            self._landing.progress.set(said=f"{table} is taken again: it was not published all the time")
+
+    def _want_changed(self, tables: Sequence[SourceTable], lsn: Lsn) -> None:
+        """Ask for the tables whose rows may have changed without an event (`bronze.storage`).
+
+        Args:
+            tables: as the catalog says now.
+            lsn: the server's WAL position after that look.
+        """
+        sink = self._landing.sink
+        changed, harmless = [], {}
+        for table in tables:
+            if table.storage is None or sink.needs_copy(table.table):
+                continue  # a copy records what was seen before it
+            known = sink.storage_of(table.table)
+            why = None if known is None else why_again(known, table.storage)
+            if why is None or self._settings.mode == "never":
+                harmless[table.table] = table.storage
+            else:
+                changed.append(table.table)
+                _LOGGER.warning("%s is taken again: %s, of which the log says nothing", table.table, why)
+                self._landing.progress.set(said=f"{table.table} is taken again: {why}")
+        if changed:
+            sink.want_again(changed, lsn)
+        sink.record_storage(harmless)
 
     def start(self) -> None:
         """Begin to copy; nothing if it has begun."""
@@ -160,33 +267,66 @@ class InitialCopies:
             while not self._stop.is_set():
                 try:
                     tables, self._first = self._first, None
-                    self._copy(self.look() if tables is None else tables)
-                except TransientError as error:
+                    with translated(self._source), lake_failures("the lake"):
+                        self._copy(self.look() if tables is None else tables)
+                    backoff.reset()
+                    if not self._rejoin:
+                        self._complete.set()
+                    self._pause()
+                except SmeltError as error:
+                    # The stream's own connection stands; whoever refuses a new one may let it in later.
+                    if not isinstance(error, TransientError) and error.code not in REFUSALS:
+                        raise
                     _LOGGER.warning("copying tables is tried again: %s", error)
                     self._landing.progress.set(said=f"copying tables is tried again: {error.message}")
                     if backoff.pause(self._stop):
                         return
-                    continue
-                backoff.reset()
-                self._complete.set()
-                self._stop.wait(_LOOK_SECONDS)
         except BaseException as error:  # noqa: BLE001 - raised by `raise_failure`
             self._failure = error
 
+    def _pause(self) -> None:
+        """Wait for the next look: the interval, or a mark that asks for a table."""
+        deadline = time.monotonic() + _LOOK_SECONDS
+        while not self._stop.wait(min(_MARKS_SECONDS, max(deadline - time.monotonic(), 0.0))):
+            carried = [table for table, healthy in self._known.items() if healthy]
+            if time.monotonic() >= deadline or self._landing.sink.retakes(carried) != self._retakes:
+                return
+
+    def _may_be_tried(self, table: TableName) -> bool:
+        """Whether a table did not fail, or its pause is over, or it was asked for since."""
+        failure = self._failed.get(table)
+        if failure is None:
+            return True
+        return time.monotonic() >= failure.again_at or self._retakes.get(table) != failure.mark
+
     def _copy(self, tables: Sequence[SourceTable]) -> None:
-        if not tables:
-            return
         if self._settings.mode == "never":
             position = self._landing.sink.position
-            self._snapshot.start_empty(tables, position.frontier if position else ZERO)
+            empty = [table for table in tables if table.table not in self._retakes]
+            self._snapshot.start_empty(empty, position.frontier if position else ZERO)
+            tables = [table for table in tables if table.table in self._retakes]
+        if not tables:
             return
+        open_errors = self._control.open_errors()
+        for table in tables:
+            # Closed while it is tried again, so that a second failure is seen as one.
+            if table.table in self._failed:
+                self._close_problems(table.table, SOURCE_CODES, open_errors)
         outcome = self._snapshot.take(tables, self._stop)
         if outcome.taken:
             self.lsn = max(self.lsn, outcome.lsn)
+        for taken in outcome.taken:
+            self._failed.pop(taken, None)
         for error in outcome.failed:
             _LOGGER.error("%s", error)
-            self._failed.add(error.table)
+            self._failed[error.table] = self._next_failure(error.table)
             self._record_problems(error.table, [error], self._control.open_errors())
+
+    def _next_failure(self, table: TableName) -> _Failure:
+        known = self._failed.get(table)
+        pause = _LOOK_SECONDS if known is None else min(known.pause * 2, _LONGEST_PAUSE_SECONDS)
+        # A little early, so that the look at that time finds it due.
+        return _Failure(pause, time.monotonic() + pause * 0.9, self._retakes.get(table))
 
     def _record_problems(
         self, table: TableName, problems: Sequence[TableError], open_errors: Sequence[OpenError]
@@ -196,8 +336,12 @@ class InitialCopies:
             self._control.open_error(
                 OpenError("table", str(table), problem.code, problem.message, problem.remedy)
             )
-        if table in self._failed and not problems:
-            return
+        if table not in self._failed or problems:
+            self._close_problems(table, SOURCE_CODES - codes, open_errors)
+
+    def _close_problems(
+        self, table: TableName, codes: frozenset[str], open_errors: Sequence[OpenError]
+    ) -> None:
         for known in open_errors:
-            if known.scope == "table" and known.name == str(table) and known.code in SOURCE_CODES - codes:
+            if known.scope == "table" and known.name == str(table) and known.code in codes:
                 self._control.close_errors("table", str(table), known.code)

@@ -38,6 +38,9 @@ _REPEATING: Final = ["op", "table_schema", "table_name", "columns.list.element",
 MEASURED: Final = ("commit_lsn", "seq", "table_schema", "table_name", "op")
 """Columns of `bronze.changes` whose least and greatest values go into Delta's statistics."""
 
+SAME_IN_A_SNAPSHOT: Final = ("commit_lsn", "lsn", "commit_ts", "relation_id", "ingested_at")
+"""Columns that hold one value, or few, in all rows of a snapshot."""
+
 _COMPRESSION: Final = "zstd"
 _COMPRESSION_LEVEL: Final = 1
 
@@ -63,6 +66,21 @@ def flush_to_disk(path: Path) -> None:
         os.close(handle)
 
 
+def flush_commits(uri: str, after: int, version: int) -> None:
+    """Make a table's log entries after one version, up to another, outlive a power cut.
+
+    Several, because another process may have committed right before or after us. An object store's entries
+    need nothing.
+    """
+    folder = local_folder(uri)
+    if folder is not None:
+        log = folder / "_delta_log"
+        for each in range(after + 1, version + 1):
+            flush_to_disk(log / f"{each:020}.json")
+        flush_to_disk(log)
+        flush_to_disk(folder)
+
+
 class PartWriter:
     """Writes rows to one file after another; `finish` says what a commit must name.
 
@@ -71,6 +89,7 @@ class PartWriter:
         prefix: begins the files' names, for people who look into the folder.
         schema: of the rows.
         measured: columns whose least and greatest values go into Delta's statistics.
+        repeating: further columns of `bronze.changes` worth a dictionary.
     """
 
     def __init__(
@@ -80,8 +99,10 @@ class PartWriter:
         *,
         schema: pa.Schema = CHANGES_SCHEMA,
         measured: Sequence[str] = MEASURED,
+        repeating: Sequence[str] = (),
     ) -> None:
         self._schema = schema
+        self._dictionary = [*_REPEATING, *repeating] if schema is CHANGES_SCHEMA else True
         self._measured = measured
         self._system = file_system(uri)
         self._folder = local_folder(uri)
@@ -133,7 +154,7 @@ class PartWriter:
             self._schema,
             compression=_COMPRESSION,
             compression_level=_COMPRESSION_LEVEL,
-            use_dictionary=_REPEATING if self._schema is CHANGES_SCHEMA else True,
+            use_dictionary=self._dictionary,
             write_statistics=list(self._measured),
             store_schema=False,
         )

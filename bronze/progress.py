@@ -5,9 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from bronze.lsn import ZERO, Lsn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MEANINGFUL: Final = 0.02
 
 
 @dataclass(slots=True)
@@ -16,11 +21,18 @@ class TableProgress:
 
     Attributes:
         rows_estimate: from the server's statistics; 0 if unknown.
+        bytes: of text that the server sent.
+        chunks: ranges of the table, of which `chunks_done` are written.
+        started: seconds since 1970.
         done: it is complete in bronze.
     """
 
     rows: int = 0
     rows_estimate: int = 0
+    bytes: int = 0
+    chunks: int = 1
+    chunks_done: int = 0
+    started: float = field(default_factory=time.time)
     done: bool = False
 
 
@@ -53,6 +65,49 @@ class ProgressState:
     started: float = field(default_factory=time.time)
     changes_per_second: float = 0.0
     snapshots: dict[str, TableProgress] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotView:
+    """How far the snapshots are, all tables together.
+
+    Attributes:
+        rows: copied.
+        bytes: of text copied.
+        fraction: between 0 and 1; by estimated rows, else by chunks.
+        seconds_left: at the pace so far; None while that says nothing yet.
+        tables: not complete yet.
+    """
+
+    rows: int
+    bytes: int
+    fraction: float
+    seconds_left: float | None
+    tables: tuple[str, ...]
+
+
+def snapshot_view(snapshots: Mapping[str, Mapping[str, Any]], now: float) -> SnapshotView | None:
+    """How far snapshots are, from `Progress.read`'s ``snapshots``; None where none is under way. Pure."""
+    waiting = tuple(sorted(name for name, state in snapshots.items() if not state["done"]))
+    if not waiting:
+        return None
+    # Those that were complete before the first of these began say nothing about these.
+    begun = min(snapshots[name]["started"] for name in waiting)
+    states = [state for state in snapshots.values() if state["started"] >= begun - 1]
+    weights = [max(state["rows_estimate"], state["rows"], 1) for state in states]
+    parts = [weight * _fraction(state) for weight, state in zip(weights, states, strict=True)]
+    fraction = sum(parts) / sum(weights)
+    left = (now - begun) * (1 - fraction) / fraction if fraction > _MEANINGFUL else None
+    rows, size = (sum(state[name] for state in states) for name in ("rows", "bytes"))
+    return SnapshotView(rows, size, fraction, left, waiting)
+
+
+def _fraction(state: Mapping[str, Any]) -> float:
+    if state["done"]:
+        return 1.0
+    by_chunks: float = state["chunks_done"] / max(state["chunks"], 1)
+    by_rows: float = min(state["rows"] / state["rows_estimate"], 0.99) if state["rows_estimate"] else 0.0
+    return max(by_chunks * 0.99, by_rows)
 
 
 class Progress:
@@ -92,15 +147,22 @@ class Progress:
             self._state.durable = durable
             self._window_changes += changes
 
-    def copied(self, table: str, rows: int) -> None:
-        """Rows of a snapshot were written."""
+    def copied(self, table: str, rows: int, size: int = 0) -> None:
+        """Rows of a snapshot were written, of so many bytes of text."""
         with self._lock:
-            self._state.snapshots.setdefault(table, TableProgress()).rows += rows
+            progress = self._state.snapshots.setdefault(table, TableProgress())
+            progress.rows += rows
+            progress.bytes += size
 
-    def copying(self, table: str, rows_estimate: int) -> None:
+    def chunk_copied(self, table: str) -> None:
+        """A chunk of a snapshot is complete."""
+        with self._lock:
+            self._state.snapshots.setdefault(table, TableProgress()).chunks_done += 1
+
+    def copying(self, table: str, rows_estimate: int, chunks: int = 1) -> None:
         """The snapshot of a table begins."""
         with self._lock:
-            self._state.snapshots[table] = TableProgress(rows_estimate=rows_estimate)
+            self._state.snapshots[table] = TableProgress(rows_estimate=rows_estimate, chunks=chunks)
 
     def copy_done(self, table: str) -> None:
         """The snapshot of a table is complete in bronze."""

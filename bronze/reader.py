@@ -32,6 +32,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+from deltalake.exceptions import DeltaError
 
 from bronze.backoff import Backoff
 from bronze.catalog import describe_relation
@@ -39,19 +40,26 @@ from bronze.continuity import check_start, slot_gone
 from bronze.control import OpenError
 from bronze.control_tables import ControlTables
 from bronze.decoder import HEARTBEAT_PREFIX, StreamDecoder
+from bronze.delta import location
 from bronze.errors import SmeltError, TransientError
 from bronze.initial_copies import InitialCopies
 from bronze.landing import Landing
+from bronze.liveness import walsender_is_idle
 from bronze.lsn import Lsn
 from bronze.position import Position
 from bronze.progress import Progress
-from bronze.receiver import FEEDBACK_SECONDS, Receiver
+from bronze.receiver import FEEDBACK_SECONDS, SILENCE_SECONDS, Receiver
+from bronze.recovery import start_over
 from bronze.relations import ShapeLog
 from bronze.replication import ReplicationConnection
-from bronze.server import connect, describe, identify, translated
+from bronze.server import abandon, connect, describe, identify, translated
 from bronze.setup import ensure_slot, read_slot
 from bronze.sink import DeltaSink
+from bronze.source_rules import REFUSALS
 from bronze.stream import Stream
+from bronze.tables import CHANGES
+from bronze.timeline import follow_timeline
+from bronze.unwritable import lake_failures
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +75,11 @@ _QUEUE_BYTES: Final = 32 * 1024 * 1024
 _REPORT_SECONDS: Final = 0.5
 _ASK_SECONDS: Final = 0.1
 _FIRST_CONTACT_SECONDS: Final = 20.0
+_REFUSED_SECONDS: Final = 600.0
+"""How long a server that let us in before may refuse us."""
+
+_SILENCE_SECONDS: Final = SILENCE_SECONDS
+_LAST_WORDS_SECONDS: Final = 5.0
 _SLOT_PATIENCE_SECONDS: Final = 15.0
 """How long a walsender of a reader that was killed may hold the slot."""
 
@@ -108,7 +121,8 @@ class Reader:
         self._application_name = f"deltasmelt {pipeline} {socket.gethostname()}:{os.getpid()}"[:63]
         self._landing: Landing | None = None
         self._copies: InitialCopies | None = None
-        self._identity: tuple[int, str] | None = None
+        self._undecodable: SmeltError | None = None
+        self._met = 0.0
         self.progress = Progress()
 
     def run(self, *, until: Lsn | None = None, stop: threading.Event | None = None) -> None:
@@ -128,17 +142,19 @@ class Reader:
         pa.set_memory_pool(pa.system_memory_pool())
         stop = stop or threading.Event()
         control = ControlTables(self._lake)
-        backoff, started = Backoff(), time.monotonic()
+        backoff = Backoff()
+        self._met = time.monotonic()
         try:
             while not stop.is_set():
                 try:
-                    if self._session(until, stop, control, backoff):
+                    with translated(self._source), lake_failures(self._lake.path or "the lake"):
+                        done = self._session(until, stop, control, backoff)
+                    if done:
                         return
-                except TransientError as error:
-                    self._record(control, error)
-                    never = self._landing is None and time.monotonic() - started > _FIRST_CONTACT_SECONDS
-                    if never:
+                except SmeltError as error:
+                    if not self._heals(error):
                         raise
+                    self._record(control, error)
                     _LOGGER.warning("the stream is started again: %s", error)
                     self.progress.set(phase="waiting", said=error.message)
                     self._report(now=True)
@@ -152,10 +168,42 @@ class Reader:
             self.progress.set(phase="stopped")
             self._report(now=True)
 
+    def _heals(self, error: SmeltError) -> bool:
+        """Whether to start again after an error.
+
+        A server that let us in before and now refuses us (a password that is being changed, a role, a
+        certificate) is asked again for a while: passwords are read anew for each connection.
+        """
+        if error.code == "publication-missing" and self._source.manage:
+            self._undecodable = error
+            return True
+        since = time.monotonic() - self._met
+        if isinstance(error, TransientError):
+            return self._landing is not None or since <= _FIRST_CONTACT_SECONDS
+        return error.code in REFUSALS and self._landing is not None and since <= _REFUSED_SECONDS
+
+    def _start_over(self, error: SmeltError) -> None:
+        """The publication was dropped: the log since then cannot be decoded, so every table is taken again.
+
+        PostgreSQL decodes each change with the catalog of its time; making the publication again does not
+        help changes from before. A slot that is made after it has none of them.
+        """
+        _LOGGER.warning("every table is taken again: %s", error)
+        self._say(f"every table is taken again: {error.message}")
+        if self._copies is not None:
+            self._copies.stop()
+        self._landing = self._copies = None
+        start_over(
+            self._source, self._lake, self._pipeline, anew=True, progress=self._say, reached=self._reached
+        )
+        self._undecodable = None
+
     def _session(
         self, until: Lsn | None, stop: threading.Event, control: ControlTables, backoff: Backoff
     ) -> bool:
         """One connection's stream, from its start to its end; whether all that was wanted is done."""
+        if self._undecodable is not None:
+            self._start_over(self._undecodable)
         self.progress.set(phase="starting", said="")
         with connect(self._source, application_name=self._application_name) as connection:
             with translated(self._source):
@@ -167,7 +215,10 @@ class Reader:
                 capacity=_QUEUE_BYTES,
                 durable=position.confirm,
                 feedback_seconds=_feedback_seconds(connection),
+                silence_seconds=_SILENCE_SECONDS,
+                line_is_dead=lambda: self._line_is_dead(connection, replication.backend_pid),
             )
+            copies.new_stream()
             decoder = StreamDecoder(
                 lambda relation, _: self._describe(connection, relation),
                 copies.carries,
@@ -180,9 +231,11 @@ class Reader:
                 control.close_errors("pipeline", self._pipeline)
                 copies.start()
                 backoff.reset()
+                self._met = time.monotonic()
                 done = self._follow(stream, receiver, copies, until, stop)
                 stream.finish()
             finally:
+                self._met = time.monotonic()
                 stream.close()
                 receiver.stop()
         return done
@@ -209,12 +262,26 @@ class Reader:
         position = landing.sink.position
         if position is not None and read_slot(connection, self._source.slot) is None:
             raise slot_gone(position, name=self._source.slot, where=describe(self._source))
-        slot = ensure_slot(connection, self._source, patience=_SLOT_PATIENCE_SECONDS, progress=self._say)
+        slot = ensure_slot(
+            connection,
+            self._source,
+            patience=_SLOT_PATIENCE_SECONDS,
+            ours=f"deltasmelt {self._pipeline} ",
+            progress=self._say,
+        )
         self._reached("slot-ready")
         if position is None:
             first = Position(Lsn(slot.confirmed_flush - 1), slot.confirmed_flush, 0, None)
             position = landing.sink.commit(first)
             self._reached("first-place-committed")
+        identity = identify(connection)
+        follow_timeline(
+            self._source,
+            location(self._lake, "bronze", CHANGES),
+            identity.timeline,
+            position,
+            application_name=self._application_name,
+        )
         return position
 
     def _start_stream(self, connection: psycopg.Connection[Any], position: Position) -> ReplicationConnection:
@@ -224,6 +291,8 @@ class Reader:
             self._reached("stream-starting")
             replication.start(position.confirm)
             slot = read_slot(connection, self._source.slot)
+            if slot is not None and slot.active_pid is None:
+                replication.wait_for_end(_LAST_WORDS_SECONDS)
             row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
             assert row is not None  # noqa: S101 - a SELECT without FROM has one row
             check_start(
@@ -239,6 +308,13 @@ class Reader:
             raise
         return replication
 
+    def _line_is_dead(self, connection: psycopg.Connection[Any], backend_pid: int) -> bool:
+        """Told to the receiver's thread; a query of the decoder that shares the fate of the line is ended."""
+        idle = walsender_is_idle(self._source, backend_pid)
+        if idle:
+            abandon(connection)
+        return idle
+
     def _follow(
         self,
         stream: Stream,
@@ -247,10 +323,12 @@ class Reader:
         until: Lsn | None,
         stop: threading.Event,
     ) -> bool:
-        """Step until stopped or done; whether the target was reached."""
+        """Step until stopped or done; whether the target was reached. Not done: a new session is wanted."""
         nudge = _Nudge(self._source, receiver)
         while not stop.is_set():
             copies.raise_failure()
+            if copies.wants_new_stream:
+                return False
             target = None if until is None else max(until, copies.lsn)
             if target is not None and copies.complete and stream.durable.frontier >= target:
                 return True
@@ -275,7 +353,10 @@ class Reader:
             self._report_to(self.progress.read())
 
     def _record(self, control: ControlTables, error: SmeltError) -> None:
-        control.open_error(OpenError("pipeline", self._pipeline, error.code, error.message, error.remedy))
+        try:
+            control.open_error(OpenError("pipeline", self._pipeline, error.code, error.message, error.remedy))
+        except (OSError, DeltaError) as failure:  # the lake itself may be what is full
+            _LOGGER.warning("the error could not be recorded in the lake: %s", failure)
 
 
 class _Nudge:

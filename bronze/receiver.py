@@ -8,6 +8,11 @@ data needs no answer of its own, because any feedback counts.
 Only `confirm` moves the slot, and only the writer calls it, after its Delta commit is durable. What sits in
 the queue when the process dies was never confirmed and is sent again.
 
+A line can die without an end: a firewall that forgot it, a machine that vanished, a proxy that stands still.
+The kernel's keepalives do not notice all of these. So the server is asked for a sign of life when nothing has
+come for a while, and if it stays silent although it is idle (`line_is_dead`, asked twice), the line is given
+up. A walsender that decodes a large transaction is silent too, for as long as that takes; it is left alone.
+
 An error of the connection is kept until the consumer has taken everything that was received before it: those
 messages are good, and complete transactions among them need not be sent again.
 """
@@ -23,12 +28,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from bronze.errors import TransientError
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bronze.framing import Block
     from bronze.lsn import Lsn
     from bronze.replication import Drained, Keepalive, ReplicationConnection
 
 FEEDBACK_SECONDS: Final = 1.0
+SILENCE_SECONDS: Final = 30.0
+"""How long a line may be silent before it is looked at from outside; the server is asked after a third."""
+
 _FULL_SECONDS: Final = 0.2
 
 
@@ -53,6 +65,9 @@ class Receiver:
         capacity: bytes of messages that may wait in the queue.
         durable: position up to which everything is durable at the start.
         feedback_seconds: longest silence towards the server.
+        silence_seconds: longest silence of the server that is not looked into.
+        line_is_dead: whether the walsender has nothing to do, so that its silence must be the line's. Called
+            on the receiver's thread.
     """
 
     def __init__(
@@ -62,10 +77,15 @@ class Receiver:
         capacity: int,
         durable: Lsn,
         feedback_seconds: float = FEEDBACK_SECONDS,
+        silence_seconds: float = SILENCE_SECONDS,
+        line_is_dead: Callable[[], bool] = lambda: False,
     ) -> None:
         self._connection = connection
+        self._silence_seconds = silence_seconds
+        self._line_is_dead = line_is_dead
+        self._looked = 0
         self._capacity = capacity
-        self._feedback_seconds = feedback_seconds
+        self._feedback_seconds = min(feedback_seconds, silence_seconds / 4)
         self._durable = durable
         self._received = durable
         self._queue: deque[Drained] = deque()
@@ -151,11 +171,12 @@ class Receiver:
             now = time.monotonic()
             if now >= due or self._report:
                 self._report = False
-                ask, self._ask = self._ask, False
+                ask, self._ask = self._ask or self._watch(), False
                 self._connection.feedback(received=self._received, durable=self._durable, request_reply=ask)
                 due = now + self._feedback_seconds
             if self._size >= self._capacity:
                 self._sleep(min(_FULL_SECONDS, due - now))
+                self._connection.heard()
                 continue
             drained = self._connection.drain()
             if drained.reply_requested:
@@ -165,6 +186,27 @@ class Receiver:
             elif not drained.reply_requested:
                 self._connection.wait(max(due - now, 0.0), self._wake_read)
                 self._clear_wake()
+
+    def _watch(self) -> bool:
+        """Whether to ask the server for a sign of life.
+
+        Raises:
+            TransientError: it gave none, and has nothing else to do.
+        """
+        silent = self._connection.silent_for
+        if silent < self._silence_seconds:
+            self._looked = 0
+            return silent >= self._silence_seconds / 3
+        self._looked = self._looked + 1 if self._line_is_dead() else 0
+        if self._looked > 1:
+            raise TransientError(
+                f"nothing has come over the replication connection for {silent:.0f} s, although the server "
+                "is idle and was asked for an answer",
+                code="connection-lost",
+                remedy="nothing; the stream is started again. Should it happen often, look at firewalls and "
+                "proxies on the way",
+            )
+        return True
 
     def _put(self, drained: Drained) -> None:
         with self._changed:

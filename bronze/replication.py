@@ -20,6 +20,7 @@ import os
 import select
 import socket
 import struct
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -111,11 +112,21 @@ class ReplicationConnection:
         self._connection = connect(source, application_name=application_name, replication="database")
         self._pgconn = self._connection.pgconn
         self._socket: socket.socket | None = None
+        self._heard = time.monotonic()
 
     @property
     def backend_pid(self) -> int:
         """Process id of the walsender."""
         return self._pgconn.backend_pid
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since a byte came, as far as `wait` and `drain` have looked."""
+        return time.monotonic() - self._heard
+
+    def heard(self) -> None:
+        """Count the silence from now: nothing was listened to until now."""
+        self._heard = time.monotonic()
 
     def query(self, sql: str) -> list[tuple[str | None, ...]]:
         """Run one command while no stream is open; all values as text.
@@ -188,10 +199,14 @@ class ReplicationConnection:
         poll.register(wake, select.POLLIN)
         if self._pgconn.ssl_in_use:
             seconds = min(seconds, _TLS_POLL_SECONDS)
-        if not poll.poll(1000 * min(seconds, _WAKE_SECONDS)) and seconds > _WAKE_SECONDS:
+        ready = poll.poll(1000 * min(seconds, _WAKE_SECONDS))
+        if not ready and seconds > _WAKE_SECONDS:
             self._set_low_water(1)
-            poll.poll(1000 * (seconds - _WAKE_SECONDS))
+            ready = poll.poll(1000 * (seconds - _WAKE_SECONDS))
             self._set_low_water(_WAKE_BYTES)
+        # Bytes count, not messages: one large row may be on its way for minutes.
+        if any(descriptor == self._pgconn.socket for descriptor, _ in ready):
+            self.heard()
 
     def drain(self) -> Drained:
         """Take what has arrived, up to about a megabyte, without waiting.
@@ -217,6 +232,8 @@ class ReplicationConnection:
                 count, data = take(1)
             if count < 0:
                 raise self._ended()
+        if messages or keepalive:
+            self.heard()
         # Joined at once: a queue of single messages would hold many times their bytes.
         drained = Drained(Block.of(messages), reply_requested=reply_requested)
         if messages:
@@ -226,6 +243,17 @@ class ReplicationConnection:
             drained.keepalive = Keepalive(Lsn(wal_end), _EPOCH + timedelta(microseconds=clock))
             drained.received = Lsn(wal_end)
         return drained
+
+    def wait_for_end(self, seconds: float) -> None:
+        """Receive and forget what comes, until the stream ends or the time is over.
+
+        Raises:
+            SmeltError: what ended the stream.
+        """
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.drain()
+            select.select([self._pgconn.socket], [], [], _LOOK_SECONDS)
 
     def feedback(self, *, received: Lsn, durable: Lsn, request_reply: bool = False) -> None:
         """Send a status update: `received` as written; `durable` as flushed, where the slot moves to.

@@ -6,7 +6,10 @@ our errors by `translate`, a server that is too old refused at once.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import os
+import socket
+import threading
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MINIMUM_VERSION",
     "ServerIdentity",
+    "abandon",
     "connect",
     "conninfo",
     "describe",
@@ -38,11 +42,14 @@ __all__ = [
     "translate_failed_connection",
     "translate_result",
     "translated",
+    "within",
 ]
 
 MINIMUM_VERSION: Final = 140000
 """PostgreSQL 14: wal_status of slots, subscripting handlers of types, streaming of partitioned roots are
 all there."""
+
+_PIN_SECONDS: Final = 10.0
 
 _PINNED_SINCE: Final = {"idle_session_timeout": (140000, "0"), "transaction_timeout": (170000, "0")}
 
@@ -84,7 +91,8 @@ def connect(
     try:
         with translated(source):
             _require_version(connection.info.server_version, source)
-            pin(connection.pgconn)
+            with within(_PIN_SECONDS, connection):
+                pin(connection.pgconn)
     except BaseException:
         connection.close()
         raise
@@ -102,6 +110,30 @@ def translated(source: SourceSettings) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise translate(error, source) from error
+
+
+@contextmanager
+def within(seconds: float, connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """End the connection if the block takes longer: whoever waits on it fails as on a lost connection.
+
+    For short questions, which a living server answers in milliseconds. On a line that stands still, with both
+    ends alive, the kernel has nothing to notice.
+    """
+    timer = threading.Timer(seconds, abandon, [connection])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def abandon(connection: psycopg.Connection[Any]) -> None:
+    """End a connection under whoever waits on it, from another thread."""
+    if connection.closed:
+        return
+    with socket.socket(fileno=os.dup(connection.fileno())) as ours, suppress(OSError):
+        ours.shutdown(socket.SHUT_RDWR)
 
 
 def pin(connection: PGconn) -> None:

@@ -28,13 +28,14 @@ import pyarrow as pa
 from deltalake import CommitProperties, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from bronze import delta
+from bronze import delta, gaps, retake
 from bronze.compaction import compact
 from bronze.errors import DefiniteError, TransientError
 from bronze.lsn import Lsn
-from bronze.parts import MEASURED, PartWriter, flush_to_disk, local_folder
+from bronze.parts import MEASURED, SAME_IN_A_SNAPSHOT, PartWriter, flush_commits
 from bronze.position import Position, position_of
 from bronze.relations import append_relations, relations_of
+from bronze.storage_log import STORAGE, StorageLog
 from bronze.tables import (
     CHANGES,
     CHANGES_SCHEMA,
@@ -47,7 +48,7 @@ from bronze.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from bronze.lake import Lake
     from bronze.server import ServerIdentity
     from bronze.shapes import Relation
+    from bronze.storage import Storage
 
 _CHECKPOINT_INTERVAL: Final = 50
 _PREFIX: Final = "stream"
@@ -75,6 +77,26 @@ class ChangeSink(Protocol):
 
     def snapshot_of(self, table: TableName) -> Lsn | None:
         """LSN of a table's newest complete snapshot."""
+
+    def needs_copy(self, table: TableName) -> bool:
+        """Whether a table has no complete snapshot, or a newer one was asked for."""
+
+    def retakes(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
+        """Retake marks of these tables, those that have one."""
+
+    def storage_of(self, table: TableName) -> Storage | None:
+        """What the catalog said of a table's storage when its rows were copied (`bronze.storage_log`)."""
+
+    def record_storage(self, seen: dict[TableName, Storage]) -> None:
+        """Make durable what the catalog says of tables' storage, before the rows that were copied then."""
+
+    def want_again(self, tables: Sequence[TableName], lsn: Lsn) -> None:
+        """Ask that tables be taken again as of a point after an LSN (`bronze.retake`)."""
+
+    def note_membership(
+        self, seen: Mapping[TableName, int], left_out: Sequence[TableName], lsn: Lsn
+    ) -> list[TableName]:
+        """Remember how tables are carried; those with a gap since then are asked for (`bronze.gaps`)."""
 
     def add_relations(self, relations: Sequence[Relation]) -> None:
         """Make shapes durable, before any row that needs them."""
@@ -113,7 +135,6 @@ class DeltaSink:
 
     def __init__(self, lake: Lake, pipeline: str, identity: ServerIdentity) -> None:
         self._uri = delta.location(lake, "bronze", CHANGES)
-        self._folder = local_folder(self._uri)
         self._lock = threading.Lock()
         self._commits_since_join = 0
         properties = {
@@ -137,6 +158,7 @@ class DeltaSink:
             description="Every version of every table's shape",
             properties={**properties, "delta.checkpointInterval": str(_CHECKPOINT_INTERVAL)},
         )
+        self._storages = StorageLog(delta.location(lake, "control", STORAGE))
         self._writer = PartWriter(self._uri, _PREFIX)
         self._position = self._attempted = position_of(self._changes)
 
@@ -164,6 +186,52 @@ class DeltaSink:
             self._refresh()
             version = self._changes.transaction_version(snapshot_app(table))
         return None if version is None else Lsn(version)
+
+    def needs_copy(self, table: TableName) -> bool:
+        """Whether a table has no complete snapshot, or a newer one was asked for, by any process."""
+        with self._lock, self._storage():
+            self._refresh()
+            return retake.needs_copy(self._changes, table)
+
+    def retakes(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
+        """Retake marks of these tables, those that have one."""
+        with self._lock, self._storage():
+            self._refresh()
+            marks = {table: retake.retake_of(self._changes, table) for table in tables}
+        return {table: mark for table, mark in marks.items() if mark is not None}
+
+    def storage_of(self, table: TableName) -> Storage | None:
+        """What the catalog said of a table's storage when its rows were copied, or was last looked at."""
+        return self._storages.known(table)
+
+    def record_storage(self, seen: dict[TableName, Storage]) -> None:
+        """Make durable what the catalog says of tables' storage.
+
+        Raises:
+            TransientError: ``lake-unwritable``.
+        """
+        with self._storage():
+            self._storages.record(seen)
+
+    def want_again(self, tables: Sequence[TableName], lsn: Lsn) -> None:
+        """Ask that tables be taken again as of a point after an LSN; durable when this returns.
+
+        Raises:
+            TransientError: ``lake-unwritable``.
+        """
+        with self._storage():
+            retake.want_again(self._uri, tables, lsn)
+
+    def note_membership(
+        self, seen: Mapping[TableName, int], left_out: Sequence[TableName], lsn: Lsn
+    ) -> list[TableName]:
+        """Remember how tables are carried; those with a gap since then are asked for (`bronze.gaps`).
+
+        Raises:
+            TransientError: ``lake-unwritable``.
+        """
+        with self._storage():
+            return gaps.note(self._uri, seen, left_out, lsn)
 
     def add_relations(self, relations: Sequence[Relation]) -> None:
         """Make shapes durable, before any row that needs them."""
@@ -208,7 +276,7 @@ class DeltaSink:
 
     def parts(self, prefix: str) -> PartWriter:
         """A writer of files apart from the stream's, for a snapshot."""
-        return PartWriter(self._uri, prefix)
+        return PartWriter(self._uri, prefix, repeating=SAME_IN_A_SNAPSHOT)
 
     def commit_snapshot(self, table: TableName, lsn: Lsn, parts: Sequence[AddAction]) -> None:
         """Make a complete snapshot of one table visible and durable, with its mark.
@@ -223,6 +291,7 @@ class DeltaSink:
     ) -> int:
         with self._lock, self._storage():
             self._attempted = position or self._attempted
+            before = self._changes.version()
             try:
                 self._changes.create_write_transaction(
                     list(parts),
@@ -234,12 +303,8 @@ class DeltaSink:
             except CommitFailedError as error:
                 raise self._in_use() from error
             version = self._refresh()
-            if self._folder is not None:
-                # The slot is confirmed on the strength of this entry, so it must outlive a power cut.
-                log = self._folder / "_delta_log"
-                flush_to_disk(log / f"{version:020}.json")
-                flush_to_disk(log)
-                flush_to_disk(self._folder)
+            # The slot is confirmed on the strength of this entry, so it must outlive a power cut.
+            flush_commits(self._uri, before, version)
         return version
 
     @contextmanager

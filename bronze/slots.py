@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 PLUGIN: Final = "pgoutput"
 _LOOK_SECONDS: Final = 3.0
 _POLL_SECONDS: Final = 0.25
+_ANSWERING_SECONDS: Final = 3.0
+_SILENT_SECONDS: Final = 15.0
+"""A walsender of ours whose reader is silent for so long is ended; a living one answers every second."""
+_MARGIN_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,7 @@ def ensure_slot(
     source: SourceSettings,
     *,
     patience: float = 10.0,
+    ours: str | None = None,
     wait: float = 600.0,
     progress: Callable[[str], None] | None = None,
 ) -> SlotState:
@@ -115,6 +120,9 @@ def ensure_slot(
         connection: in autocommit mode, outside a transaction.
         source: names the slot, and says by `manage` whether it may be made.
         patience: seconds to wait for another reader to let go; a killed one holds on for a while.
+        ours: how the application name of this pipeline's readers begins. The walsender of one of them that
+            went without a goodbye is waited for as long as the server waits itself, or ended where its
+            silence shows.
         wait: seconds to wait for running transactions while the slot is made.
         progress: is told, now and then, what is being waited for.
 
@@ -139,11 +147,43 @@ def ensure_slot(
                 raise problem
             if slot.active_pid is None:
                 return replace(slot, created=created)
-            # Without a confirmed position it is still being made, by another start or by hand.
-            if time.monotonic() >= started + (patience if slot.confirmed_flush > ZERO else wait):
+            limit = patience
+            if slot.confirmed_flush == ZERO:  # it is still being made, by another start or by hand
+                limit = wait
+            elif ours is not None:
+                limit = max(patience, _stale_patience(connection, slot.active_pid, ours))
+            if time.monotonic() >= started + limit:
                 raise _in_use(connection, slot, source)
             say(f"waiting for backend {slot.active_pid} to release slot {source.slot}")
             time.sleep(_POLL_SECONDS)
+
+
+def _stale_patience(connection: psycopg.Connection[Any], backend_pid: int, ours: str) -> float:
+    """Seconds to wait for a walsender; one of ours that hears nothing from its reader any more is ended.
+
+    A living reader of ours answers every second. The time of its last answer shows only to roles that may see
+    it (pg_read_all_stats); the others wait until the server misses the reader itself.
+    """
+    row = connection.execute(
+        """
+        SELECT extract(epoch FROM clock_timestamp() - r.reply_time)::float8,
+               (SELECT setting::float8 / 1000 FROM pg_settings WHERE name = 'wal_sender_timeout')
+        FROM pg_stat_activity a
+        LEFT JOIN pg_stat_replication r ON r.pid = a.pid
+        WHERE a.pid = %s AND starts_with(a.application_name, %s) AND a.usename = current_user
+        """,
+        [backend_pid, ours],
+    ).fetchone()
+    if row is None:
+        return 0.0
+    silent, timeout = row
+    if silent is None:
+        return float(timeout) + _MARGIN_SECONDS if timeout else 0.0
+    if silent < _ANSWERING_SECONDS:
+        return 0.0
+    if silent >= _SILENT_SECONDS:
+        connection.execute("SELECT pg_terminate_backend(%s)", [backend_pid])
+    return float(silent) + _SILENT_SECONDS + _MARGIN_SECONDS
 
 
 def slot_problem(slot: SlotState, source: SourceSettings, database: str) -> DefiniteError | None:
@@ -174,8 +214,8 @@ def slot_problem(slot: SlotState, source: SourceSettings, database: str) -> Defi
         reason = slot.invalidation or "wal_removed"
         said = f"is invalidated ({reason}): changes after {slot.confirmed_flush} are lost to it"
         cure = (
-            f"{_invalidation_cure(slot.invalidation)}; then {drop} move the lake away (or give another "
-            "lake.path) and start again, so that every table is copied anew"
+            f"{_invalidation_cure(slot.invalidation)}; then `smelt snapshot FILE --all` makes the slot anew "
+            f"and takes every table again, deletes included (a pipeline that has read nothing yet: {drop})"
         )
     else:
         return None

@@ -38,6 +38,7 @@ import psycopg
 from bronze.catalog import describe_relation
 from bronze.chunks import chunks_of
 from bronze.conninfo import describe
+from bronze.copy_out import enlarge_buffer
 from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
 from bronze.identifiers import quote_literal
 from bronze.lsn import ZERO, Lsn
@@ -141,10 +142,12 @@ class Snapshot:
         To silver this is a snapshot like any other: the table holds no row at `lsn`, and the stream's changes
         after it follow.
         """
+        if not tables:
+            return
         with translated(self._source), connect(self._source) as connection:
             copying = SnapshotCopy(self._source, self._landing, lsn, _clock(connection), threading.Event())
         for table in tables:
-            copying.commit_empty(replace(table.relation, from_lsn=lsn))
+            copying.commit_empty(replace(table.relation, from_lsn=lsn), table.storage)
 
     def _lock(self, guard: psycopg.Connection[TupleRow], table: SourceTable, outcome: Outcome) -> bool:
         """Lock a table against a rewrite; a definite failure becomes an error of that table."""
@@ -200,8 +203,8 @@ class Snapshot:
                 else [(table.table, _pages(guard, table.table))]
             )
             chunks = chunks_of(leaves, table.rows_estimate, self._settings.chunk_rows)
-            copies.append(TableCopy(replace(shape, from_lsn=outcome.lsn), chunks))
-            self._landing.progress.copying(str(table.table), table.rows_estimate)
+            copies.append(TableCopy(replace(shape, from_lsn=outcome.lsn), chunks, table.storage))
+            self._landing.progress.copying(str(table.table), table.rows_estimate, len(chunks))
         return copies
 
     @contextmanager
@@ -217,6 +220,7 @@ class Snapshot:
             connection.execute(f"SET TRANSACTION SNAPSHOT {quote_literal(snapshot)}".encode())
             for table in tables:
                 connection.execute(f"{_lock_statement(table)} NOWAIT".encode())
+            enlarge_buffer(connection.pgconn)
             yield connection
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bronze.lsn import Lsn
     from bronze.settings import SourceSettings
     from bronze.shapes import Relation
+    from bronze.storage import Storage
 
 
 @dataclass(slots=True)
@@ -35,6 +36,7 @@ class TableCopy:
     Attributes:
         relation: its shape; `from_lsn` is the snapshot's LSN.
         chunks: all of them.
+        storage: what the catalog said of the table before it was locked.
         finished: how many are written.
         parts: files written so far.
         error: why it cannot be taken.
@@ -43,6 +45,7 @@ class TableCopy:
 
     relation: Relation
     chunks: list[Chunk]
+    storage: Storage | None = None
     finished: int = 0
     parts: list[AddAction] = field(default_factory=list)
     error: TableError | None = None
@@ -91,9 +94,9 @@ class SnapshotCopy:
         if self._failure is not None:
             raise self._failure
 
-    def commit_empty(self, relation: Relation) -> None:
+    def commit_empty(self, relation: Relation, storage: Storage | None) -> None:
         """Commit a snapshot without rows."""
-        copy = TableCopy(relation, [])
+        copy = TableCopy(relation, [], storage)
         writer = self._landing.sink.parts(f"snapshot-{relation.relation_id}")
         writer.write(SnapshotRows(relation, self._lsn, self._taken_at).end(0))
         copy.parts += writer.finish()
@@ -127,6 +130,7 @@ class SnapshotCopy:
                     writer.write(table)
                     seq += table.num_rows
                     self._landing.progress.copied(str(copy.table), table.num_rows)
+                self._landing.progress.copied(str(copy.table), 0, len(block))
                 self._landing.reached("snapshot-block-written")
             connection.execute("RELEASE SAVEPOINT chunk")
         except psycopg.Error as error:
@@ -143,12 +147,15 @@ class SnapshotCopy:
                 writer.write(rows.end(len(copy.chunks) * SEQ_OF_CHUNK))
             copy.parts += writer.finish()
             copy.finished += 1
+            self._landing.progress.chunk_copied(str(copy.table))
         if last and copy.error is None:
             self._commit(copy)
 
     def _commit(self, copy: TableCopy) -> None:
         self._landing.reached("snapshot-parts-written")
         self._landing.shapes.record([copy.relation])
+        if copy.storage is not None:
+            self._landing.sink.record_storage({copy.table: copy.storage})
         self._landing.reached("snapshot-relation-committed")
         self._landing.sink.commit_snapshot(copy.table, self._lsn, copy.parts)
         copy.done = True

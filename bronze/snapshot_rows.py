@@ -36,6 +36,7 @@ class SnapshotRows:
         self._lsn = lsn
         self._taken_at = taken_at
         self._names = pa.array([column.name for column in relation.columns], pa.string())
+        self._lists = pa.nulls(0, TEXT_LIST)
 
     def rows(self, columns: Sequence[pa.StringArray], first_seq: int) -> Iterator[pa.Table]:
         """The rows of a block; several tables where the block holds more text than one array can.
@@ -53,9 +54,8 @@ class SnapshotRows:
         return self._table(OP_SNAPSHOT_END, pa.nulls(1, TEXT_LIST), seq)
 
     def _table(self, op: str, new: pa.ListArray, first_seq: int) -> pa.Table:
-        count, width = len(new), len(self._names)
+        count = len(new)
         closing = op == OP_SNAPSHOT_END
-        names = self._names.take(pa.array(np.tile(np.arange(width), count)))
         columns: dict[str, Any] = {
             "commit_lsn": int(self._lsn),
             "seq": pa.array(np.arange(first_seq, first_seq + count)),
@@ -66,7 +66,7 @@ class SnapshotRows:
             "table_schema": self._relation.table.schema,
             "table_name": self._relation.table.name,
             "relation_id": self._relation.relation_id,
-            "columns": list_array(np.arange(count + 1, dtype=np.int64) * width, names),
+            "columns": self._name_lists(count),
             "new": new,
             "old": None,
             "old_is_key": None,
@@ -78,6 +78,15 @@ class SnapshotRows:
             [_column(columns[field.name], field.type, count) for field in CHANGES_SCHEMA],
             schema=CHANGES_SCHEMA,
         )
+
+    def _name_lists(self, count: int) -> pa.ListArray:
+        """The same names for each row; blocks have about as many rows, so they are made once and sliced."""
+        if len(self._lists) < count:
+            width = len(self._names)
+            room = count + count // 8
+            names = self._names.take(pa.array(np.tile(np.arange(width), room)))
+            self._lists = list_array(np.arange(room + 1, dtype=np.int64) * width, names)
+        return self._lists.slice(0, count)
 
 
 def _column(value: Any, kind: pa.DataType, count: int) -> pa.Array:

@@ -153,21 +153,21 @@ SLOT_MISSING: Final = Rule(
     "slot-missing",
     "replication slot {slot} does not exist",
     "SELECT pg_create_logical_replication_slot({slot_literal}, 'pgoutput'); a pipeline that has run before "
-    "starts anew with another lake.path, because the changes in between are gone",
+    "lacks the changes in between: `smelt snapshot FILE --all` makes it and takes every table again",
 )
 SLOT_LOST: Final = Rule(
     DefiniteError,
     "slot-lost",
     "replication slot {slot} can no longer be read: {said}",
-    "raise max_slot_wal_keep_size, SELECT pg_drop_replication_slot({slot_literal}); "
-    "move the lake away (or give another lake.path) and start again, so that every table is copied anew",
+    "raise max_slot_wal_keep_size; then `smelt snapshot FILE --all` makes the slot anew and takes every "
+    "table again, deletes included",
 )
 PUBLICATION_MISSING: Final = Rule(
     DefiniteError,
     "publication-missing",
     "publication {publication} does not exist (or did not yet at this point of the log)",
-    "`smelt check` prints the CREATE PUBLICATION; if it was dropped and made again, drop the slot too, "
-    "and start anew with another lake.path",
+    "`smelt check` prints the CREATE PUBLICATION; if it was dropped and made again: SELECT "
+    "pg_drop_replication_slot({slot_literal}); then `smelt snapshot FILE --all`",
 )
 OPTION_UNKNOWN: Final = Rule(
     ConfigurationError,
@@ -225,3 +225,19 @@ UNKNOWN: Final = Rule(
     "PostgreSQL reported an error: {said}",
     "read the server's log; if this stays, report it with the SQLSTATE above",
 )
+
+REFUSALS: Final = frozenset(
+    {
+        rule.code
+        for rule in (
+            PASSWORD_REJECTED,
+            PASSWORD_MISSING,
+            ROLE_UNKNOWN,
+            CONNECT_DENIED,
+            HBA,
+            SSL,
+            REPLICATION_DENIED,
+        )
+    }
+)
+"""The server is there and does not let us in. To somebody it let in before, that may pass."""

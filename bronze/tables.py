@@ -12,7 +12,9 @@ Application transactions on `bronze.changes` (Delta's ``txn`` action) say where 
 * ``STREAM_APP``: every transaction whose commit LSN is ≤ this version is in the table (the *frontier*,
   inclusive);
 * ``CONFIRM_APP``: the WAL position up to which the slot may be confirmed (exclusive end, ≥ frontier);
-* ``snapshot_app(table)``: LSN of the newest complete snapshot of a table.
+* ``snapshot_app(table)``: LSN of the newest complete snapshot of a table;
+* ``retake_app(table)``: a snapshot at or before this LSN is not enough (`bronze.retake`);
+* ``gap_app(table)``: changes up to this LSN may be missing, unless a snapshot lies behind it (`bronze.gaps`).
 
 Identity of the lake is in the table properties named below.
 """
@@ -120,3 +122,8 @@ empty when there is none. `type` is format_type()'s text; `type_tree` the JSON o
 def snapshot_app(table: TableName) -> str:
     """Application id under which the newest complete snapshot of `table` is marked (version: its LSN)."""
     return f"deltasmelt.snapshot:{table.quoted}"
+
+
+def retake_app(table: TableName) -> str:
+    """Application id under which a newer snapshot of `table` is asked for (version: the LSN to be passed)."""
+    return f"deltasmelt.retake:{table.quoted}"

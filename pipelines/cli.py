@@ -178,6 +178,25 @@ def quality(
 
 
 @app.command()
+def snapshot(
+    file: File,
+    tables: Annotated[
+        list[str] | None, typer.Argument(metavar="TABLE...", help="Tables or patterns: public.order_*")
+    ] = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="Every table of the pipeline.")] = False,
+    wait: Annotated[bool, typer.Option(help="End when they are taken, not when they are asked for.")] = True,
+) -> None:
+    """Take tables again, whole, as of now; beside a running reader or without one."""
+    from pipelines.reader_process import without_pandas  # noqa: PLC0415
+
+    without_pandas()
+    from pipelines.snapshot import run_snapshot  # noqa: PLC0415
+
+    run_snapshot(_load(file), tables or [], Output(), every=every, wait=wait, command="smelt snapshot")
+
+
+@app.command()
 def drop(file: File) -> None:
     """Remove the slot and the publication at the source; never the lake."""
     from pipelines.drop import run_drop  # noqa: PLC0415

@@ -92,12 +92,20 @@ def error_fields(error: SmeltError) -> dict[str, str | None]:
 def _read(file: str, until: Lsn | None, stop: threading.Event, events: TextIO) -> None:
     from bronze.reader import Reader  # noqa: PLC0415 - after the parent watch is up: imports take a while
     from pipelines.logs import start_logging  # noqa: PLC0415
+    from pipelines.reader_progress import write_progress  # noqa: PLC0415
     from pipelines.settings import load_pipeline  # noqa: PLC0415
 
     pipeline = load_pipeline(file)
     start_logging(pipeline.pipeline)
 
+    copying = False
+
     def tell(counters: dict[str, Any]) -> None:
+        nonlocal copying
+        copies = any(not state["done"] for state in counters["snapshots"].values())
+        if copies or copying:
+            write_progress(pipeline.lake_address(), counters)
+        copying = copies
         _send(events, {"event": "progress", **counters})
 
     reader = Reader(

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 from bronze.control_tables import ControlTables
 from bronze.errors import DefiniteError
 from bronze.lsn import Lsn
+from bronze.progress import SnapshotView, snapshot_view
 from bronze.server import connect, describe, translated
 from pipelines.failures import Terminated, tables_stopped
+from pipelines.output import bytes_text, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -147,13 +149,21 @@ class Progress:
 
 def reader_text(event: dict[str, Any]) -> str:
     """The reader's progress in a few words."""
-    copying = {name: state for name, state in event["snapshots"].items() if not state["done"]}
-    if copying:
-        rows = sum(state["rows"] for state in event["snapshots"].values())
-        return f"snapshot: {rows:,} rows, {', '.join(sorted(copying))} to go" if rows else ""
+    view = snapshot_view(event["snapshots"], time.time())
+    if view is not None:
+        return snapshot_text(view) if view.rows else ""
     if event["phase"] == "waiting":
         return f"waits: {event['said']}"
     return f"{event['changes']:,} changes so far" if event["changes"] else ""
+
+
+def snapshot_text(view: SnapshotView) -> str:
+    """How far the snapshots are, in a few words."""
+    left = "" if view.seconds_left is None else f", about {seconds_text(view.seconds_left)} left"
+    return (
+        f"snapshot: {view.rows:,} rows, {bytes_text(view.bytes)}, {view.fraction:.0%}{left}; "
+        f"{', '.join(view.tables)} to go"
+    )
 
 
 @contextmanager

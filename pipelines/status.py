@@ -31,6 +31,7 @@ from bronze.relations import read_relations
 from bronze.server import connect, describe, translated
 from bronze.slots import read_slot
 from bronze.tables import CHANGES, snapshot_app
+from pipelines.reader_progress import read_progress
 
 if TYPE_CHECKING:
     import psycopg
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from bronze.control import Cut, OpenError
     from bronze.lake import Lake, Layer
     from bronze.position import Position
+    from bronze.progress import SnapshotView
     from bronze.slots import SlotState
     from pipelines.settings import Pipeline
 
@@ -92,6 +94,7 @@ class Status:
     ladder: tuple[Rung, ...]
     slot: SlotState | None
     slot_seconds_left: float | None
+    snapshot: SnapshotView | None
     tables: tuple[TableStatus, ...]
     documents: tuple[TableStatus, ...]
     errors: tuple[OpenError, ...]
@@ -134,6 +137,7 @@ def read_status(pipeline: Pipeline) -> Status:
         ladder=_ladder(server, changes, position, silver, gold, with_gold=bool(pipeline.gold.documents)),
         slot=slot,
         slot_seconds_left=left,
+        snapshot=read_progress(lake),
         tables=_tables(lake, changes, control, silver, errors),
         documents=_documents(control, gold, errors),
         errors=errors,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from bronze.lsn import Lsn
 from pipelines.output import bytes_text, seconds_text
+from pipelines.run import snapshot_text
 from pipelines.status import read_status
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def ladder_rows(ladder: tuple[Rung, ...]) -> list[list[str]]:
     ]
 
 
+_SLOT_SECONDS: Final = 600.0
 LADDER_COLUMNS = ("step", "LSN", "bytes behind", "seconds behind", "commits behind")
 
 
@@ -57,6 +59,10 @@ def _print(status: Status, output: Output) -> None:
             output.line(f"         {line}", style="yellow")
     output.line(f"lake     {status.lake}" + (f" ({status.lake_error})" if status.lake_error else ""))
     output.line(f"slot     {_slot(status)}")
+    for warning in slot_warnings(status):
+        output.line(f"         {warning}", style="bold red")
+    if status.snapshot is not None:
+        output.line(f"reader   {snapshot_text(status.snapshot)}")
     output.line()
     output.table(LADDER_COLUMNS, ladder_rows(status.ladder), right=LADDER_COLUMNS[1:])
     for title, found in (("tables", status.tables), ("documents", status.documents)):
@@ -86,6 +92,23 @@ def _slot(status: Status) -> str:
     if status.slot_seconds_left is not None:
         text += f" ({seconds_text(status.slot_seconds_left)} at the present rate)"
     return text
+
+
+def slot_warnings(status: Status) -> list[str]:
+    """What threatens the slot, before it is lost."""
+    slot = status.slot
+    if slot is None or slot.wal_status == "lost":
+        return []
+    raise_limit = "raise max_slot_wal_keep_size (ALTER SYSTEM …; SELECT pg_reload_conf())"
+    if slot.wal_status == "unreserved":
+        return [
+            f"the slot is lost at the server's next checkpoint unless the reader catches up: {raise_limit}"
+        ]
+    needed = max(_SLOT_SECONDS, (status.snapshot.seconds_left or 0.0) if status.snapshot else 0.0)
+    if status.slot_seconds_left is not None and status.slot_seconds_left < needed:
+        left = seconds_text(status.slot_seconds_left)
+        return [f"at the present rate the slot is lost in {left} if nobody reads it: {raise_limit}"]
+    return []
 
 
 def _print_tables(title: str, tables: tuple[TableStatus, ...], output: Output) -> None:

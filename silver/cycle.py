@@ -14,6 +14,9 @@ Why it is right, at each point where it may be killed:
   fold, or more, and records the cut. Should a statement leave no commit because it has no effect, the mark
   stays behind, and folding that window again has no effect either.
 
+A table of which bronze lacks changes (`bronze.gaps`: it was out of the publication for a while, the slot was
+lost) is left alone and is in no cut until the snapshot behind the gap has come.
+
 A definite error of one table stops that table alone: it keeps its last version and is in no later cut, until
 a newer snapshot of it arrives or the process starts again. Any other failure ends the cycle after the tables
 that run beside it are done; no cut is recorded.
@@ -34,6 +37,7 @@ import pyarrow.compute as pc
 from bronze.control import Cut, OpenError, Run
 from bronze.delta import location, open_table
 from bronze.errors import TableError
+from bronze.gaps import is_whole
 from bronze.lsn import ZERO, Lsn
 from bronze.position import position_of
 from bronze.relations import read_relations
@@ -168,6 +172,8 @@ class Silver:
                     continue
                 del self._stopped[table.table]
             start = self._start(table, last, snapshot, end)
+            if start is not None and not is_whole(bronze, table.table, start, end):
+                continue  # bronze lacks changes of it; a copy behind the gap is on its way
             if start is not None:
                 tables.append((table, start))
             elif renamed := _former_name(table, relations, last):

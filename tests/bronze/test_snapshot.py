@@ -15,8 +15,10 @@ from bronze.errors import TransientError
 from bronze.identifiers import TableName
 from bronze.lake import Lake
 from bronze.landing import Landing
+from bronze.lsn import Lsn
 from bronze.position import read_snapshot
 from bronze.relations import ShapeLog, read_relations
+from bronze.retake import want_again
 from bronze.server import connect, identify
 from bronze.settings import SnapshotSettings, SourceSettings
 from bronze.setup import ensure_publication
@@ -33,6 +35,7 @@ from tests.bronze.replaying import (
     session,
     source_of,
 )
+from tests.bronze.running import Running, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -381,3 +384,115 @@ def test_a_snapshot_is_taken_on_version_18(database18: str, lake_path: str) -> N
     assert_bronze_equals_source(source, lake_path, "public.t")
     with session(source) as connection:
         assert current_lsn(connection) > 0
+
+
+def test_a_running_reader_takes_a_table_again_when_another_process_asks(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(
+        source, "CREATE TABLE t (id int PRIMARY KEY, note text)", "INSERT INTO t VALUES (1, 'a'), (2, 'b')"
+    )
+    with Running(source, lake_path):
+        first = wait_for_copy(lake_path, after=Lsn(0))
+        # What no event tells: the rows vanish while nobody publishes it.
+        execute(
+            source, "ALTER PUBLICATION smelt SET (publish = '')", "DELETE FROM t WHERE id = 1",
+            "ALTER PUBLICATION smelt SET (publish = 'insert, update, delete, truncate')",
+            "INSERT INTO t VALUES (3, 'c')",
+        )  # fmt: skip
+        with connect(source) as connection:
+            want_again(f"{lake_path}/bronze/changes", [TableName("public", "t")], current_lsn(connection))
+        second = wait_for_copy(lake_path, after=first)
+        execute(source, "UPDATE t SET note = 'z' WHERE id = 3")
+        assert second > first
+    read_all(source, lake_path)
+    assert_each_change_once(bronze_rows(lake_path))
+    assert_bronze_equals_source(source, lake_path, "public.t")
+
+
+def test_asked_for_while_no_reader_ran_it_is_taken_again_at_the_start(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(source, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    read_all(source, lake_path, snapshot=SnapshotSettings(mode="never"))
+    with connect(source) as connection:
+        want_again(f"{lake_path}/bronze/changes", [TableName("public", "t")], current_lsn(connection))
+    read_all(source, lake_path, snapshot=SnapshotSettings(mode="never"))
+    assert [row["op"] for row in bronze_rows(lake_path)] == ["snapshot_end", "snapshot", "snapshot_end"]
+    assert_bronze_equals_source(source, lake_path, "public.t")
+
+
+def wait_for_copy(lake_path: str, *, after: Lsn) -> Lsn:
+    found: list[Lsn] = []
+
+    def taken() -> bool:
+        lsn = read_snapshot(Lake(lake_path), TableName("public", "t"))
+        found[:] = [] if lsn is None or lsn <= after else [lsn]
+        return bool(found)
+
+    wait_for(taken)
+    return found[0]
+
+
+def test_a_copy_that_failed_is_tried_again_without_a_restart_once_the_source_allows_it(
+    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze.initial_copies._LOOK_SECONDS", 0.3)
+    role = f"r_{source.slot}"
+    execute(
+        source,
+        "CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE hidden PARTITION OF t FOR VALUES FROM (0) TO (10)",
+        "INSERT INTO t VALUES (1)",
+        f"CREATE ROLE {role} LOGIN REPLICATION",
+        f"GRANT SELECT ON t TO {role}",
+        "CREATE PUBLICATION smelt FOR ALL TABLES WITH (publish_via_partition_root = true)",
+    )
+    control = ControlTables(Lake(lake_path))
+    try:
+        with Running(source.model_copy(update={"user": role}), lake_path):
+            wait_for(lambda: bool(control.open_errors()))
+            assert [error.code for error in control.open_errors()] == ["permission-denied"]
+            execute(source, "INSERT INTO t VALUES (2)", f"GRANT SELECT ON hidden TO {role}")
+            wait_for_copy(lake_path, after=Lsn(0))
+            assert control.open_errors() == []
+            execute(source, "INSERT INTO t VALUES (3)")
+        read_all(source, lake_path)
+        assert_bronze_equals_source(source, lake_path, "public.t")
+    finally:
+        execute(source, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
+def test_time_limits_of_the_role_do_not_end_a_snapshot(source: SourceSettings, lake_path: str) -> None:
+    name = fetch(source, "SELECT current_database()")
+    limits = ("statement_timeout", "idle_in_transaction_session_timeout", "lock_timeout")
+    execute(
+        source,
+        "CREATE TABLE t (id int PRIMARY KEY, note text)",
+        "INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, 20000) i",
+        *(f"ALTER DATABASE \"{name}\" SET {limit} = '1ms'" for limit in limits),
+    )
+    outcome = take(source, lake_path, reached=lambda _: time.sleep(0.01))
+    assert outcome.failed == []
+    assert [row["op"] for row in bronze_rows(lake_path)].count("snapshot") == 20000
+
+
+def test_tables_of_the_most_and_the_fewest_columns_and_rows_pass(
+    source: SourceSettings, lake_path: str
+) -> None:
+    many = ", ".join(f"c{number} int" for number in range(1, 1600))
+    execute(
+        source,
+        f"CREATE TABLE widest (id int PRIMARY KEY, {many})",
+        "INSERT INTO widest (id, c1599) VALUES (1, 7), (2, NULL)",
+        "CREATE TABLE narrow (id text PRIMARY KEY)",
+        "INSERT INTO narrow VALUES (''), ('x')",
+        "CREATE TABLE nulls (alone int)",
+        "ALTER TABLE nulls REPLICA IDENTITY FULL",
+        "INSERT INTO nulls VALUES (NULL)",
+        "CREATE TABLE nothing (id int PRIMARY KEY, note text)",
+    )
+    read_all(source.model_copy(update={"keys": {"public.nulls": ["alone"]}}), lake_path)
+    for table in ("widest", "narrow", "nothing"):
+        assert_bronze_equals_source(source, lake_path, f"public.{table}")
+    assert [row["new"] for row in bronze_rows(lake_path) if row["table_name"] == "nulls"] == [[None], None]

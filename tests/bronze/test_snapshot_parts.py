@@ -61,12 +61,16 @@ def test_chunks_of_partitions_have_numbers_of_their_own() -> None:
 
 
 def copied(rows: list[list[str | None]]) -> bytes:
-    """What COPY … (FORMAT csv, FORCE_QUOTE *) sends."""
-    lines = [
-        ",".join("" if value is None else '"' + value.replace('"', '""') + '"' for value in row) + "\n"
-        for row in rows
-    ]
+    """What COPY … (FORMAT csv, NULL '') sends: quotes only where they are needed, as CopyAttributeOutCSV."""
+    lines = [",".join(map(_value, row)) + "\n" for row in rows]
     return "".join(lines).encode()
+
+
+def _value(value: str | None) -> str:
+    if value is None:
+        return ""
+    plain = value and value != "\\." and not set(value) & set(',"\r\n')
+    return value if plain else '"' + value.replace('"', '""') + '"'
 
 
 values = st.none() | st.text(st.characters(codec="utf-8", exclude_characters="\0"))

@@ -62,6 +62,7 @@ def test_help_and_version_start_without_spark_great_expectations_or_the_driver(t
         "sql",
         "preview",
         "quality",
+        "snapshot",
         "drop",
     ]
     assert shown.returncode == 0
@@ -101,7 +102,9 @@ def test_an_unknown_command_is_a_usage_error(tmp_path: Path) -> None:
     assert "status" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["check", "run", "bronze", "silver", "gold", "status", "quality", "drop"])
+@pytest.mark.parametrize(
+    "command", ["check", "run", "bronze", "silver", "gold", "status", "quality", "snapshot", "drop"]
+)
 def test_a_missing_pipeline_file_is_named(tmp_path: Path, command: str) -> None:
     assert "nowhere.yml: no such pipeline file" in one_message(smelt(command, "nowhere.yml", folder=tmp_path))
 

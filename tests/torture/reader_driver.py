@@ -22,6 +22,7 @@ import bronze.stream  # noqa: E402
 from bronze.lake import Lake  # noqa: E402
 from bronze.lsn import Lsn  # noqa: E402
 from bronze.reader import Reader  # noqa: E402
+from bronze.recovery import start_over  # noqa: E402
 from bronze.settings import BronzeSettings, SnapshotSettings, SourceSettings  # noqa: E402
 
 
@@ -56,6 +57,9 @@ def main() -> None:
         SnapshotSettings(workers=2, chunk_rows=1000),
         reached=Killer(settings.get("point"), settings.get("times", 1)),
     )
+    if settings.get("start_over"):
+        start_over(source, Lake(settings["lake"]), "shop", reached=Killer(settings.get("point"), 1))
+        return
     until = settings.get("until")
     reader.run(until=None if until is None else Lsn(until))
 

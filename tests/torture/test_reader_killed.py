@@ -45,7 +45,7 @@ POINTS = [
     ("slot-ready", 1),
     ("first-place-committed", 1),
     ("snapshot-exported", 1),
-    ("snapshot-block-written", 3),
+    ("snapshot-block-written", 1),
     ("snapshot-parts-written", 1),
     ("snapshot-relation-committed", 1),
     ("snapshot-committed", 1),

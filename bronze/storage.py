@@ -1,0 +1,167 @@
+"""What PostgreSQL changes without an event, told from two looks at its catalog. Pure.
+
+The log says nothing of the rows of a table that is rewritten (ALTER COLUMN TYPE, ADD COLUMN with a volatile
+default), of a column that comes with a default, of partitions that are attached, detached, dropped or
+truncated by themselves, nor of what happened while the table was outside the publication. Each leaves a
+trace:
+
+* **Rewritten.** `pg_class.relfilenode` is new. It is new also after VACUUM FULL, CLUSTER and TRUNCATE,
+  which change no value without an event. But a command that rewrites *values* writes the column's row in
+  pg_attribute too (its xmin is new), even where the type stays (``TYPE int USING a + 1``); the others do
+  not. So a table is taken again where both are new. A statement that touches the column's row alone (SET
+  NOT NULL, GRANT) and a VACUUM FULL between the same two looks are taken for a rewrite, which costs a copy
+  and no value; so does a VACUUM FULL after ADD COLUMN with a default, which writes the column's row as
+  well.
+* **Another type without a rewrite** (varchar to text, a longer varchar) keeps the values. It is told by its
+  kind, for some such changes do print otherwise (cidr to inet, timestamp to timestamptz under UTC).
+* **A new column** brings values without events where it has a default: `atthasmissing`, or a rewrite. A
+  column that was there before but not published brings values as well.
+* **Another table**: another OID.
+* **Partitions.** One that was made as a partition is filled through events; one that was attached need not
+  be. ATTACH writes the pg_attribute row of every column of the partition, CREATE TABLE … PARTITION OF
+  leaves those that CREATE TABLE wrote: `born` where such a row is left. A partition that is gone took its
+  rows with it in silence, and a TRUNCATE of one partition is not published under its root (its relfilenode
+  is new; here VACUUM FULL cannot be told from it, and costs a copy).
+* **Publication.** The OID of the table's membership is new if it left and came back.
+
+What stays unseen: a partition with rows that comes and goes between two looks; a table of a FOR ALL TABLES
+publication that is made unlogged and logged again between two looks. While the reader runs it looks every
+half minute; what it saw last is kept in the lake (`bronze.storage_log`), so a pause of the reader is one
+long interval between two looks.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from bronze.shapes import PgType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SAME_TEXT = frozenset({"varchar", "text"})
+
+
+@dataclass(frozen=True, slots=True)
+class StoredColumn:
+    """One live column.
+
+    Attributes:
+        name: now.
+        type: JSON of its type; None where it is not published.
+        written: xmin of its row in pg_attribute.
+        missing: rows from before it have its default without being written.
+    """
+
+    name: str
+    type: str | None
+    written: int
+    missing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A partition, at any depth, or the table itself.
+
+    Attributes:
+        name: for messages.
+        file: pg_class.relfilenode; 0 where it has none (it has partitions of its own).
+        attached: xmin of its row in pg_inherits; 0 for the table itself.
+        born: it was made as a partition.
+    """
+
+    name: str
+    file: int
+    attached: int = 0
+    born: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What one look at the catalog saw of a table.
+
+    Attributes:
+        relation_id: pg_class.oid.
+        membership: OID of what makes it a member of the publication; 0 where it was none yet.
+        columns: by attnum.
+        parts: by OID: the table itself and all its partitions.
+    """
+
+    relation_id: int
+    membership: int
+    columns: Mapping[int, StoredColumn]
+    parts: Mapping[int, Part]
+
+    def to_json(self) -> str:
+        """Compact JSON; equal values give equal text."""
+        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The inverse of `to_json`."""
+        plain: dict[str, Any] = json.loads(text)
+        return cls(
+            plain["relation_id"],
+            plain["membership"],
+            {int(attnum): StoredColumn(**column) for attnum, column in plain["columns"].items()},
+            {int(oid): Part(**part) for oid, part in plain["parts"].items()},
+        )
+
+
+def why_again(known: Storage, now: Storage) -> str | None:
+    """Why rows may have changed without an event between two looks; None where they cannot have."""
+    if known.relation_id != now.relation_id:
+        return "it is another table of the same name"
+    if known.membership not in {0, now.membership}:
+        return "it was not in the publication for a while"
+    return _why_partitions(known, now) or _why_columns(known, now)
+
+
+def _why_partitions(known: Storage, now: Storage) -> str | None:
+    partitioned = len(known.parts) + len(now.parts) > 2
+    for oid, part in known.parts.items():
+        found = now.parts.get(oid)
+        if found is None:
+            return f"partition {part.name} was detached or dropped"
+        if found.attached != part.attached:
+            return f"partition {found.name} was detached and attached again"
+        if partitioned and found.file != part.file:
+            return f"partition {found.name} was truncated or rewritten"
+    for oid, part in now.parts.items():
+        if oid not in known.parts and not part.born:
+            return f"partition {part.name} was attached"
+    return None
+
+
+def _why_columns(known: Storage, now: Storage) -> str | None:
+    rewritten = any(part.file != now.parts[oid].file for oid, part in known.parts.items())
+    for attnum, column in now.columns.items():
+        before = known.columns.get(attnum)
+        if column.type is None:
+            continue
+        if before is None:
+            if column.missing or rewritten:
+                return f"column {column.name} came with a default"
+        elif before.type is None:
+            return f"column {column.name} was not published before"
+        elif not _same_text(PgType.from_json(before.type), PgType.from_json(column.type)):
+            return f"the type of column {column.name} changed"
+        elif rewritten and before.written != column.written:
+            return f"column {column.name} was rewritten"
+    return None
+
+
+def _same_text(before: PgType, now: PgType) -> bool:
+    """Whether a value that was not rewritten prints the same text under both types."""
+    if before.oid != now.oid:
+        return {before.name, now.name} <= _SAME_TEXT
+    if before.labels and not set(before.labels) <= set(now.labels):
+        return False  # a label was renamed
+    if (before.element is None) != (now.element is None) or len(before.fields) != len(now.fields):
+        return False
+    fields = zip(before.fields, now.fields, strict=True)
+    return all(_same_text(old, new) for (_, old), (_, new) in fields) and (
+        before.element is None or now.element is None or _same_text(before.element, now.element)
+    )

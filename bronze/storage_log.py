@@ -1,0 +1,79 @@
+"""`control.storage`: what the catalog said of each table's storage, when it was copied or seen to differ.
+
+The order of the writers makes it right. A copy records first what was seen *before* it took its locks, then
+commits its rows; a crash in between leaves a table that still needs its copy. A look that finds a reason to
+take a table again makes the retake mark durable and records nothing, so that the reason stays until the copy.
+A look that finds a harmless difference records it. So what is recorded is never newer than the rows.
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from bronze import delta
+from bronze.identifiers import TableName
+from bronze.storage import Storage
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+STORAGE: Final = "storage"
+
+_SCHEMA: Final = pa.schema(
+    [
+        pa.field("table_schema", pa.string()),
+        pa.field("table_name", pa.string()),
+        pa.field("recorded_at", pa.timestamp("us", tz="UTC")),
+        pa.field("storage", pa.string()),
+    ]
+)
+
+
+class StorageLog:
+    """What is known of each table. Safe to share between threads of one process.
+
+    Args:
+        uri: location of the table, which is made when something is recorded first.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._lock = threading.Lock()
+        self._table: DeltaTable | None = delta.open_table(uri)
+        self._known: dict[TableName, Storage] = {}
+        if self._table is not None:
+            rows = self._table.to_pyarrow_dataset().to_table().sort_by("recorded_at").to_pylist()
+            for row in rows:
+                table = TableName(row["table_schema"], row["table_name"])
+                self._known[table] = Storage.from_json(row["storage"])
+
+    def known(self, table: TableName) -> Storage | None:
+        """What was recorded last; None where nothing was."""
+        return self._known.get(table)
+
+    def record(self, seen: dict[TableName, Storage]) -> None:
+        """Make durable what was seen, where it says something new."""
+        with self._lock:
+            new = {table: storage for table, storage in seen.items() if self._known.get(table) != storage}
+            if not new:
+                return
+            if self._table is None:
+                self._table = delta.open_or_create(
+                    self._uri, _SCHEMA, description="What the catalog said of each table's storage"
+                )
+            now = datetime.now(UTC)
+            rows = [
+                {
+                    "table_schema": table.schema,
+                    "table_name": table.name,
+                    "recorded_at": now,
+                    "storage": storage.to_json(),
+                }
+                for table, storage in new.items()
+            ]
+            delta.append(self._table, pa.Table.from_pylist(rows, schema=_SCHEMA))
+            self._known.update(new)

@@ -1,0 +1,35 @@
+"""Failures of the lake's storage (a full disk, a store out of reach) as an error that is tried again."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from bronze.errors import TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def lake_failures(where: str) -> Iterator[None]:
+    """What the storage raises in this block becomes ``lake-unwritable``.
+
+    Args:
+        where: the lake or table, for the message.
+
+    Raises:
+        TransientError: ``lake-unwritable``.
+    """
+    try:
+        yield
+    except (OSError, DeltaError, pa.ArrowException) as error:
+        raise TransientError(
+            f"the lake cannot be written: {' '.join(str(error).split())}",
+            code="lake-unwritable",
+            where=where,
+            remedy="check free space, permissions and, for an object store, credentials and network",
+        ) from error

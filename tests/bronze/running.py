@@ -1,0 +1,58 @@
+"""A reader on a thread beside the test, and what tests wait for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from bronze.lsn import Lsn
+from tests.bronze.replaying import fetch, make_reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bronze.settings import SourceSettings
+
+
+def confirmed(source: SourceSettings) -> Lsn:
+    query = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s"
+    return Lsn.parse(fetch(source, query, source.slot))
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+class Running:
+    """A reader on a thread, until the block ends."""
+
+    def __init__(self, source: SourceSettings, lake_path: str, **more: Any) -> None:
+        self.reader = make_reader(source, lake_path, **more)
+        self.error: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            self.reader.run(stop=self._stop)
+        except BaseException as error:  # noqa: BLE001 - looked at by the test
+            self.error = error
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        wait_for(lambda: self.error is not None or self.reader.progress.read()["phase"] == "streaming")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    def wait_until_failed(self) -> BaseException:
+        self._thread.join(60)
+        assert self.error is not None
+        return self.error

@@ -1,0 +1,147 @@
+"""Gap marks: from when to when silver may not trust what bronze has of a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable, Transaction
+
+from bronze import delta
+from bronze.gaps import commit_marks, gap_marks, is_whole, note
+from bronze.identifiers import TableName
+from bronze.lsn import Lsn
+from bronze.membership import NOT_CARRIED, numbers
+from bronze.retake import needs_copy
+from bronze.server import connect
+from bronze.tables import CHANGES_SCHEMA, snapshot_app
+from bronze.timeline import parting
+from tests.bronze.replaying import execute, source_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bronze.settings import SourceSettings
+
+ITEMS, OTHERS = TableName("public", "items"), TableName("public", "others")
+
+
+@pytest.fixture
+def changes(tmp_path: Path) -> DeltaTable:
+    """An empty bronze, `items` taken at 100."""
+    table = delta.open_or_create(str(tmp_path / "changes"), CHANGES_SCHEMA, description="")
+    commit_marks(table, table.table_uri, [Transaction(snapshot_app(ITEMS), 100)])
+    return table
+
+
+def test_a_table_with_a_gap_is_not_whole_until_a_snapshot_behind_it_lies_in_the_window(
+    changes: DeltaTable,
+) -> None:
+    assert is_whole(changes, ITEMS, Lsn(150), Lsn(300))
+    commit_marks(changes, changes.table_uri, gap_marks([ITEMS], Lsn(200)))
+    assert needs_copy(changes, ITEMS)
+    assert not is_whole(changes, ITEMS, Lsn(150), Lsn(300))
+    assert is_whole(changes, OTHERS, Lsn(150), Lsn(300))
+    commit_marks(changes, changes.table_uri, [Transaction(snapshot_app(ITEMS), 250)])
+    assert not needs_copy(changes, ITEMS)
+    assert not is_whole(changes, ITEMS, Lsn(150), Lsn(249)), "the snapshot is not in the window yet"
+    assert is_whole(changes, ITEMS, Lsn(150), Lsn(250))
+    assert is_whole(changes, ITEMS, Lsn(250), Lsn(300)), "silver has passed the gap"
+
+
+def test_a_first_sight_is_no_gap_and_each_difference_is_one_gap(changes: DeltaTable) -> None:
+    uri = changes.table_uri
+    assert note(uri, {ITEMS: 7, OTHERS: 7}, [], Lsn(200)) == []
+    assert note(uri, {ITEMS: 7, OTHERS: 7}, [], Lsn(210)) == []
+    assert note(uri, {ITEMS: 8, OTHERS: 8}, [], Lsn(220)) == [ITEMS], (
+        "others has no snapshot that could lack a change"
+    )
+    assert note(uri, {ITEMS: 8, OTHERS: 8}, [], Lsn(230)) == []
+    changes.update_incremental()
+    assert not is_whole(changes, ITEMS, Lsn(220), Lsn(300))
+    assert is_whole(changes, ITEMS, Lsn(221), Lsn(300))
+
+
+def test_a_table_that_is_left_out_has_its_gap_when_it_comes_back(changes: DeltaTable) -> None:
+    uri = changes.table_uri
+    note(uri, {ITEMS: 7}, [], Lsn(200))
+    assert note(uri, {}, [ITEMS], Lsn(210)) == []
+    changes.update_incremental()
+    assert is_whole(changes, ITEMS, Lsn(150), Lsn(300))
+    assert note(uri, {ITEMS: 7}, [], Lsn(220)) == [ITEMS]
+
+
+@pytest.fixture
+def source(database: str) -> SourceSettings:
+    source = source_of(database)
+    execute(
+        source,
+        "CREATE TABLE items (id int PRIMARY KEY)",
+        "CREATE TABLE others (id int PRIMARY KEY)",
+        "CREATE PUBLICATION smelt FOR TABLE items",
+    )
+    return source
+
+
+def seen(source: SourceSettings) -> dict[TableName, int]:
+    with connect(source) as connection:
+        return numbers(connection, source.publication, [ITEMS, OTHERS])
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    "acts",
+    [
+        ["DROP TABLE items", "ADD TABLE items"],
+        ["SET (publish = 'insert')", "SET (publish = 'insert, update, delete, truncate')"],
+        ["SET TABLE items WHERE (id > 1)", "SET TABLE items"],
+        ["SET (publish_via_partition_root = true)"],
+    ],
+)
+def test_what_was_done_to_a_publication_and_undone_changes_the_number(
+    source: SourceSettings, acts: list[str]
+) -> None:
+    before = seen(source)
+    execute(source, *(f"ALTER PUBLICATION smelt {act}" for act in acts))
+    after = seen(source)
+    assert before[ITEMS] != after[ITEMS] != NOT_CARRIED
+    assert before[OTHERS] == after[OTHERS] == NOT_CARRIED
+
+
+@pytest.mark.postgres
+def test_a_publication_made_again_changes_every_number_and_one_more_table_none(
+    source: SourceSettings,
+) -> None:
+    before = seen(source)
+    execute(
+        source, "ALTER PUBLICATION smelt ADD TABLE others", "VACUUM FREEZE pg_publication", "ANALYZE items"
+    )
+    between = seen(source)
+    assert before[ITEMS] == between[ITEMS]
+    assert between[OTHERS] not in (NOT_CARRIED, before[ITEMS])
+    execute(source, "DROP PUBLICATION smelt", "CREATE PUBLICATION smelt FOR TABLE items, others")
+    after = seen(source)
+    assert not {before[ITEMS], between[OTHERS]} & set(after.values())
+
+
+@pytest.mark.postgres
+def test_tables_of_a_schema_and_of_all_tables_are_carried(source: SourceSettings) -> None:
+    execute(source, "DROP PUBLICATION smelt", "CREATE PUBLICATION smelt FOR TABLES IN SCHEMA public")
+    schema = seen(source)
+    assert NOT_CARRIED not in schema.values()
+    execute(
+        source,
+        "ALTER PUBLICATION smelt DROP TABLES IN SCHEMA public",
+        "ALTER PUBLICATION smelt ADD TABLES IN SCHEMA public",
+    )
+    assert not set(schema.values()) & set(seen(source).values())
+    execute(source, "DROP PUBLICATION smelt", "CREATE PUBLICATION smelt FOR ALL TABLES")
+    assert NOT_CARRIED not in seen(source).values()
+
+
+HISTORY = "1\t0/3000060\tno recovery target specified\n\n2\t0/5000108\tno recovery target specified\n"
+
+
+@pytest.mark.parametrize(("timeline", "lsn"), [(1, Lsn(0x3000060)), (2, Lsn(0x5000108)), (3, None)])
+def test_the_history_of_a_timeline_tells_where_it_left_its_ancestors(timeline: int, lsn: Lsn | None) -> None:
+    assert parting(HISTORY, timeline) == lsn

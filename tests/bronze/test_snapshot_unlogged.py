@@ -1,0 +1,210 @@
+"""Changes that PostgreSQL makes without an event: found in its catalog, and the table taken again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.storage import Part, Storage, StoredColumn, why_again
+from tests.bronze.replaying import (
+    assert_bronze_equals_source,
+    assert_each_change_once,
+    bronze_rows,
+    execute,
+    read_all,
+    source_of,
+)
+from tests.bronze.running import Running, wait_for
+
+if TYPE_CHECKING:
+    from bronze.settings import SourceSettings
+
+pytestmark = pytest.mark.postgres
+
+PLAIN = [
+    "CREATE TYPE mood AS ENUM ('low', 'high')",
+    "CREATE TABLE t (id int PRIMARY KEY, a int, b varchar(20), m mood, net cidr, hidden int)",
+    "INSERT INTO t SELECT i, i, 'x' || i, 'low', '10.0.0.1/32', i FROM generate_series(1, 50) i",
+]
+COMPOSITE = [
+    "CREATE TYPE pair AS (x int, y int)",
+    "CREATE TABLE t (id int PRIMARY KEY, p pair)",
+    "INSERT INTO t VALUES (1, (2, 3))",
+]
+PARTITIONED = [
+    "CREATE TABLE t (id int PRIMARY KEY, a int) PARTITION BY RANGE (id)",
+    "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (100)",
+    "CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (100) TO (200)",
+    "INSERT INTO t SELECT i, i FROM generate_series(1, 150) i",
+]
+OTHER = "CREATE TABLE other (id int PRIMARY KEY, a int); INSERT INTO other VALUES (250, 1)"
+ATTACH = "ALTER TABLE t ATTACH PARTITION other FOR VALUES FROM (200) TO (300)"
+
+
+@pytest.fixture
+def source(database: str) -> SourceSettings:
+    return source_of(database, tables=["public.t"])
+
+
+def copies(lake_path: str) -> int:
+    """How often the table was taken."""
+    return [row["op"] for row in bronze_rows(lake_path)].count("snapshot_end")
+
+
+@pytest.mark.parametrize(
+    ("before", "change"),
+    [
+        (PLAIN, "ALTER TABLE t ALTER a TYPE bigint USING a * 1000"),
+        (PLAIN, "ALTER TABLE t ALTER a TYPE int USING a + 1"),
+        (PLAIN, "ALTER TABLE t ALTER net TYPE inet"),
+        (PLAIN, "ALTER TABLE t ADD v float8 DEFAULT random()"),
+        (PLAIN, "ALTER TABLE t ADD v int DEFAULT 7"),
+        (PLAIN, "ALTER TABLE t ADD v int DEFAULT 7; VACUUM FULL t"),
+        (PLAIN, "ALTER TABLE t ADD v bigserial"),
+        (PLAIN, "ALTER TYPE mood RENAME VALUE 'low' TO 'poor'"),
+        (COMPOSITE, "ALTER TYPE pair ADD ATTRIBUTE z int"),
+        (PLAIN, "DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (7)"),
+        (PLAIN, "ALTER TABLE t RENAME TO t_old; CREATE TABLE t (id int PRIMARY KEY, a text)"),
+        (
+            PLAIN,
+            (
+                "ALTER PUBLICATION smelt DROP TABLE t; ALTER TABLE t SET UNLOGGED; "
+                "DELETE FROM t WHERE id < 20; "
+                "ALTER TABLE t SET LOGGED; ALTER PUBLICATION smelt ADD TABLE t"
+            ),
+        ),
+        (PLAIN, "ALTER PUBLICATION smelt DROP TABLE t; DELETE FROM t WHERE id < 20"),
+        (PARTITIONED, f"{OTHER}; {ATTACH}"),
+        (PARTITIONED, f"BEGIN; {OTHER}; {ATTACH}; COMMIT"),
+        (
+            PARTITIONED,
+            (
+                "CREATE TABLE mid (id int PRIMARY KEY, a int) PARTITION BY RANGE (id); "
+                "CREATE TABLE low PARTITION OF mid FOR VALUES FROM (200) TO (250); "
+                "INSERT INTO low VALUES (201, 1); "
+                "ALTER TABLE t ATTACH PARTITION mid FOR VALUES FROM (200) TO (300)"
+            ),
+        ),
+        (PARTITIONED, "ALTER TABLE t DETACH PARTITION t2"),
+        (PARTITIONED, "DROP TABLE t2"),
+        (PARTITIONED, "TRUNCATE t2"),
+        (
+            PARTITIONED,
+            (
+                "ALTER TABLE t DETACH PARTITION t2; DELETE FROM t2 WHERE id < 120; "
+                "ALTER TABLE t ATTACH PARTITION t2 FOR VALUES FROM (100) TO (200)"
+            ),
+        ),
+        (PARTITIONED, "ALTER TABLE t ALTER a TYPE bigint USING a * 1000"),
+        (PARTITIONED, "ALTER TABLE t ADD v int DEFAULT 7"),
+    ],
+    ids=lambda value: (
+        value[:60] if isinstance(value, str) else "partitioned" if value is PARTITIONED else "plain"
+    ),
+)
+def test_a_change_without_events_is_found_also_where_no_reader_ran(
+    source: SourceSettings, lake_path: str, before: list[str], change: str
+) -> None:
+    execute(source, *before)
+    read_all(source, lake_path)
+    execute(source, *statements(change))
+    read_all(source, lake_path)
+    assert copies(lake_path) == 2
+    assert_bronze_equals_source(source, lake_path, "public.t")
+    read_all(source, lake_path)
+    assert copies(lake_path) == 2
+    assert_each_change_once(bronze_rows(lake_path))
+
+
+@pytest.mark.parametrize(
+    ("before", "change"),
+    [
+        (PLAIN, "VACUUM FULL t"),
+        (PLAIN, "CLUSTER t USING t_pkey"),
+        (PLAIN, "TRUNCATE t"),
+        (PLAIN, "ALTER TABLE t ALTER b TYPE varchar(40)"),
+        (PLAIN, "ALTER TABLE t ALTER b TYPE text"),
+        (PLAIN, "ALTER TABLE t ADD v int"),
+        (PLAIN, "ALTER TABLE t DROP a"),
+        (PLAIN, "ALTER TABLE t RENAME a TO z"),
+        (PLAIN, "ALTER TABLE t ALTER a SET NOT NULL; GRANT SELECT (a) ON t TO PUBLIC; ANALYZE t"),
+        (PLAIN, "ALTER TYPE mood ADD VALUE 'middle' BEFORE 'high'"),
+        (PLAIN, "ALTER TABLE t REPLICA IDENTITY FULL; UPDATE t SET a = 5 WHERE id = 3"),
+        (
+            PARTITIONED,
+            ("CREATE TABLE t3 PARTITION OF t FOR VALUES FROM (200) TO (300); INSERT INTO t VALUES (201)"),
+        ),
+        (
+            PARTITIONED,
+            (
+                "BEGIN; CREATE TABLE t3 PARTITION OF t FOR VALUES FROM (200) TO (300); "
+                "INSERT INTO t3 VALUES (201); COMMIT"
+            ),
+        ),
+        (
+            PARTITIONED,
+            (
+                "CREATE TABLE t3 PARTITION OF t FOR VALUES FROM (200) TO (300) PARTITION BY RANGE (id); "
+                "CREATE TABLE t31 PARTITION OF t3 FOR VALUES FROM (200) TO (300); INSERT INTO t VALUES (201)"
+            ),
+        ),
+        (PARTITIONED, "VACUUM t; ANALYZE t"),
+    ],
+    ids=lambda value: (
+        value[:60] if isinstance(value, str) else "partitioned" if value is PARTITIONED else "plain"
+    ),
+)
+def test_a_change_that_alters_no_value_costs_no_copy(
+    source: SourceSettings, lake_path: str, before: list[str], change: str
+) -> None:
+    execute(source, *before)
+    read_all(source, lake_path)
+    execute(source, *statements(change))
+    read_all(source, lake_path)
+    assert copies(lake_path) == 1
+    read_all(source, lake_path)
+    assert copies(lake_path) == 1
+
+
+def test_a_quiet_table_is_taken_again_while_the_reader_runs(
+    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze.initial_copies._LOOK_SECONDS", 0.2)
+    execute(source, *PLAIN)
+    with Running(source, lake_path):
+        wait_for(lambda: copies(lake_path) == 1)
+        execute(source, "ALTER TABLE t ALTER a TYPE bigint USING a * 1000")
+        wait_for(lambda: copies(lake_path) == 2)
+        execute(source, "INSERT INTO t (id, a) VALUES (1000, 1)")
+    read_all(source, lake_path)
+    assert copies(lake_path) == 2
+    assert_bronze_equals_source(source, lake_path, "public.t")
+
+
+def test_the_traces_are_there_on_version_18(database18: str, lake_path: str) -> None:
+    source = source_of(database18, tables=["public.t"])
+    execute(source, *PARTITIONED)
+    read_all(source, lake_path)
+    execute(source, "CREATE TABLE t3 PARTITION OF t FOR VALUES FROM (300) TO (400)", "VACUUM t")
+    read_all(source, lake_path)
+    assert copies(lake_path) == 1
+    execute(source, *statements(f"BEGIN; {OTHER}; {ATTACH}; COMMIT"))
+    read_all(source, lake_path)
+    assert copies(lake_path) == 2
+    assert_bronze_equals_source(source, lake_path, "public.t")
+
+
+def test_what_was_seen_comes_back_from_json_as_it_was() -> None:
+    seen = Storage(
+        5, 6, {1: StoredColumn("ä", None, 7, missing=True)}, {5: Part("t", 0), 9: Part("p", 1, 2, born=False)}
+    )
+    assert Storage.from_json(seen.to_json()) == seen
+    assert why_again(seen, seen) is None
+
+
+def statements(script: str) -> list[str]:
+    """A script's statements; those between BEGIN and COMMIT as one."""
+    if script.startswith("BEGIN; "):
+        return [script]
+    return script.split("; ")

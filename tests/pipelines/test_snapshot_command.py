@@ -1,0 +1,158 @@
+"""`smelt snapshot`: tables taken again, beside a running reader and without one."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from bronze.identifiers import TableName
+from bronze.lake import Lake
+from bronze.position import read_snapshot
+from tests.bronze.replaying import bronze_rows
+from tests.pipelines.processes import Command, until
+from tests.pipelines.test_cli import one_message, smelt
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bronze.lsn import Lsn
+
+pytestmark = pytest.mark.postgres
+
+TABLES = """
+CREATE TABLE orders (id int PRIMARY KEY, note text);
+CREATE TABLE order_lines (id int PRIMARY KEY);
+CREATE TABLE logs (line text);
+CREATE VIEW recent AS SELECT * FROM orders;
+INSERT INTO orders VALUES (1, 'one'), (2, 'two');
+INSERT INTO order_lines VALUES (1)
+"""
+
+
+class Shop:
+    """A database with tables, and its pipeline file."""
+
+    def __init__(self, folder: Path, dsn: str) -> None:
+        self.dsn = dsn
+        self.lake = folder / "lake"
+        self.file = folder / "pipeline.yml"
+        name = "snap_" + str(conninfo_to_dict(dsn)["dbname"])
+        self.file.write_text(
+            f"pipeline: shop\nsource: {{dsn: '{dsn}', slot: {name}, publication: {name}}}\n"
+            "lake: {path: ./lake}\nbronze: {flush_interval: 50ms}\n"
+        )
+        self.execute(*TABLES.split(";"))
+
+    def execute(self, *statements: str) -> None:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    def taken(self, table: str) -> Lsn | None:
+        return read_snapshot(Lake(str(self.lake)), TableName("public", table))
+
+    def copies(self, table: str) -> list[list[Any]]:
+        """What each complete snapshot of a table holds: the first column."""
+        rows = [row for row in bronze_rows(str(self.lake)) if row["table_name"] == table]
+        ends = [row["commit_lsn"] for row in rows if row["op"] == "snapshot_end"]
+        return [
+            sorted(row["new"][0] for row in rows if row["op"] == "snapshot" and row["commit_lsn"] == lsn)
+            for lsn in ends
+        ]
+
+
+@pytest.fixture
+def shop(tmp_path: Path, database: str) -> Shop:
+    return Shop(tmp_path, database)
+
+
+def test_without_a_reader_it_takes_the_tables_itself(shop: Shop, tmp_path: Path) -> None:
+    first = smelt("snapshot", shop.file, "public.order*", folder=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert shop.copies("orders") == [["1", "2"]]
+    shop.execute("DELETE FROM orders WHERE id = 1")
+    again = smelt("snapshot", shop.file, "public.orders", folder=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert shop.copies("orders") == [["1", "2"], ["2"]]
+    assert shop.copies("order_lines") == [["1"]]
+    assert "taken: public.orders" in again.stderr
+
+
+def test_beside_a_running_reader_it_waits_until_that_has_taken_them(shop: Shop, tmp_path: Path) -> None:
+    with Command("bronze", shop.file, folder=tmp_path) as reader:
+        until(lambda: shop.lake.exists() and shop.taken("orders") and shop.taken("order_lines"), 60)
+        before = shop.taken("orders")
+        shop.execute("INSERT INTO orders VALUES (3, 'three')")
+        done = smelt("snapshot", shop.file, "public.orders", folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        after = shop.taken("orders")
+        assert before is not None
+        assert after is not None
+        assert after > before
+        assert "the running reader" in done.stderr
+        shop.execute("INSERT INTO orders VALUES (4, 'four')")
+        until(lambda: any("4" in (row["new"] or []) for row in bronze_rows(str(shop.lake))), 30)
+        reader.process.send_signal(signal.SIGINT)
+        assert reader.wait(60) == 130
+    assert shop.copies("orders") == [["1", "2"], ["1", "2", "3"]]
+    assert shop.copies("order_lines") == [["1"]]
+
+
+def test_without_waiting_the_next_start_takes_them(shop: Shop, tmp_path: Path) -> None:
+    assert smelt("snapshot", shop.file, "public.orders", folder=tmp_path).returncode == 0
+    asked = smelt("snapshot", shop.file, "public.orders", "--no-wait", folder=tmp_path)
+    assert asked.returncode == 0, asked.stderr
+    assert len(shop.copies("orders")) == 1
+    smelt("bronze", shop.file, "--until-caught-up", folder=tmp_path)
+    assert len(shop.copies("orders")) == 2
+
+
+def test_all_takes_what_can_be_taken_and_names_what_cannot(shop: Shop, tmp_path: Path) -> None:
+    done = smelt("snapshot", shop.file, "--all", folder=tmp_path)
+    assert done.returncode == 3, done.stderr
+    assert "public.logs" in done.stderr.splitlines()[-2]
+    assert (len(shop.copies("orders")), len(shop.copies("order_lines"))) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("public.ordres", "did you mean public.orders?"),
+        ("orders", "did you mean public.orders?"),
+        ("public.recent", "a view has no rows of its own"),
+        ("elsewhere.x*", "schema.table or a pattern"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest_one_and_nothing_is_done(
+    shop: Shop, tmp_path: Path, name: str, said: str
+) -> None:
+    assert said in one_message(smelt("snapshot", shop.file, "public.orders", name, folder=tmp_path))
+    assert not shop.lake.exists()
+
+
+def test_no_name_at_all_is_no_request_for_everything(shop: Shop, tmp_path: Path) -> None:
+    assert "or --all" in one_message(smelt("snapshot", shop.file, folder=tmp_path))
+    assert not shop.lake.exists()
+
+
+def test_all_is_the_remedy_for_a_slot_that_was_lost(shop: Shop, tmp_path: Path) -> None:
+    assert smelt("snapshot", shop.file, "--all", folder=tmp_path).returncode == 3  # logs has no key
+    slot = "snap_" + str(conninfo_to_dict(shop.dsn)["dbname"])
+    shop.execute(
+        "DELETE FROM orders WHERE id = 1",
+        f"SELECT pg_drop_replication_slot('{slot}')",
+    )
+    stopped = smelt("bronze", shop.file, "--until-caught-up", folder=tmp_path)
+    assert stopped.returncode == 1
+    assert "smelt snapshot FILE --all" in stopped.stderr
+    healed = smelt("snapshot", shop.file, "--all", folder=tmp_path)
+    assert healed.returncode == 3, healed.stderr
+    assert "are lost to the stream" in healed.stderr
+    assert shop.copies("orders")[-1] == ["2"]
+    shop.execute("INSERT INTO orders VALUES (5, 'five')")
+    assert smelt("bronze", shop.file, "--until-caught-up", folder=tmp_path).returncode == 3
+    assert bronze_rows(str(shop.lake))[-1]["new"] == ["5", "five"]

@@ -1,0 +1,286 @@
+"""Faults between reader and server that heal: broken, silent and slow lines, and sessions that end."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+from psycopg.conninfo import conninfo_to_dict
+
+from bronze.control_tables import ControlTables
+from bronze.lake import Lake
+from bronze.settings import BronzeSettings
+from tests.bronze.replaying import (
+    assert_bronze_equals_source,
+    assert_each_change_once,
+    bronze_rows,
+    execute,
+    fetch,
+    read_all,
+    source_of,
+)
+from tests.bronze.running import Running, wait_for
+from tests.torture.proxy import Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bronze.settings import SourceSettings
+    from pipelines.embedded import EmbeddedServer
+
+pytestmark = pytest.mark.postgres
+
+ITEMS = "CREATE TABLE items (id int PRIMARY KEY, note text)"
+
+
+@pytest.fixture
+def source(database: str) -> SourceSettings:
+    """The server itself: what the application uses."""
+    return source_of(database)
+
+
+@pytest.fixture
+def proxy(source: SourceSettings) -> Iterator[Proxy]:
+    assert source.dsn is not None
+    with Proxy(int(str(conninfo_to_dict(source.dsn.get_secret_value())["port"]))) as proxy:
+        yield proxy
+
+
+def through(proxy: Proxy, source: SourceSettings) -> SourceSettings:
+    """The same source, by way of the proxy."""
+    assert source.dsn is not None
+    return source_of(proxy.dsn(source.dsn.get_secret_value()), slot=source.slot)
+
+
+def insert(source: SourceSettings, rows: int = 1, width: int = 10) -> None:
+    execute(
+        source,
+        f"INSERT INTO items SELECT i, repeat('x', {width}) "
+        f"FROM generate_series((SELECT coalesce(max(id), 0) + 1 FROM items), "
+        f"(SELECT coalesce(max(id), 0) FROM items) + {rows}) i",
+    )
+
+
+def changes(running: Running) -> int:
+    assert running.error is None
+    count: int = running.reader.progress.read()["changes"]
+    return count
+
+
+def connections(running: Running) -> int:
+    assert running.error is None
+    count: int = running.reader.progress.read()["connections"]
+    return count
+
+
+def wait_for_copy(running: Running) -> None:
+    wait_for(
+        lambda: (
+            "public.items" in (copies := running.reader.progress.read()["snapshots"])
+            and copies["public.items"]["done"]
+        )
+    )
+
+
+def errors_ever(lake_path: str) -> set[str]:
+    where = f"{lake_path}/control/errors"
+    if not DeltaTable.is_deltatable(where):
+        return set()
+    return set(DeltaTable(where).to_pyarrow_table()["code"].to_pylist())
+
+
+def assert_healed(source: SourceSettings, lake_path: str, *codes: str) -> None:
+    """Nothing missing, nothing twice, the fault was said and is closed."""
+    read_all(source, lake_path)
+    assert ControlTables(Lake(lake_path)).open_errors() == []
+    assert errors_ever(lake_path) <= set(codes)
+    assert_each_change_once(bronze_rows(lake_path))
+    assert_bronze_equals_source(source, lake_path, "public.items")
+
+
+def test_a_line_that_is_cut_again_and_again_loses_and_doubles_nothing(
+    source: SourceSettings, proxy: Proxy, lake_path: str
+) -> None:
+    execute(source, ITEMS)
+    with Running(through(proxy, source), lake_path) as running:
+        for number in range(4):
+            insert(source, 300)
+            proxy.cut()
+            wait_for(lambda number=number: connections(running) > number + 1)  # type: ignore[misc]
+        insert(source)
+        wait_for(lambda: changes(running) == 1201)
+    assert_healed(source, lake_path, "connection-lost", "server-unreachable")
+
+
+def test_a_line_that_stands_still_in_the_middle_of_a_message_is_given_up_and_made_again(
+    source: SourceSettings, proxy: Proxy, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze.reader._SILENCE_SECONDS", 1.5)
+    monkeypatch.setattr("bronze.slots._SILENT_SECONDS", 2.0)
+    execute(source, ITEMS)
+    with Running(through(proxy, source), lake_path) as running:
+        insert(source)
+        wait_for(lambda: changes(running) == 1)
+        wait_for_copy(running)
+        proxy.leave_open = True
+        proxy.stall(after=50_000)
+        insert(source, 3, width=100_000)
+        wait_for(lambda: "connection-lost" in errors_ever(lake_path))
+        wait_for(lambda: connections(running) == 2, 40)
+        wait_for(lambda: changes(running) == 4)
+        [said] = [
+            row["message"]
+            for row in DeltaTable(f"{lake_path}/control/errors").to_pyarrow_table().to_pylist()
+            if row["code"] == "connection-lost"
+        ]
+        assert said.startswith("nothing has come over the replication connection")
+    assert_healed(source, lake_path, "connection-lost")
+
+
+@pytest.mark.torture
+def test_a_line_that_stands_still_while_the_server_has_data_for_us_is_given_up(
+    source: SourceSettings, proxy: Proxy, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze.reader._SILENCE_SECONDS", 1.5)
+    execute(source, ITEMS)
+    with Running(through(proxy, source), lake_path) as running:
+        wait_for_copy(running)
+        proxy.stall(after=100)
+        insert(source, 100_000, width=100)  # more than the buffers on the way can hold
+        wait_for(lambda: connections(running) == 2, 40)
+        wait_for(lambda: changes(running) == 100_000, 40)
+    assert_healed(source, lake_path, "connection-lost")
+
+
+def test_a_quiet_line_is_asked_and_kept(
+    source: SourceSettings, proxy: Proxy, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze.reader._SILENCE_SECONDS", 0.6)
+    execute(source, ITEMS)
+    with Running(through(proxy, source), lake_path) as running:
+        time.sleep(3)
+        insert(source)
+        wait_for(lambda: changes(running) == 1)
+        assert connections(running) == 1
+    assert_healed(source, lake_path)
+
+
+@pytest.mark.torture
+def test_a_slow_line_is_only_slow(source: SourceSettings, proxy: Proxy, lake_path: str) -> None:
+    execute(source, ITEMS)
+    proxy.delay = 0.02
+    with Running(through(proxy, source), lake_path) as running:
+        for _ in range(5):
+            insert(source, 200)
+        wait_for(lambda: changes(running) == 1000, 40)
+        wait_for_copy(running)
+        assert connections(running) == 1
+    assert_healed(source, lake_path)
+
+
+@pytest.mark.torture
+def test_a_transaction_decoded_for_longer_than_the_servers_patience_keeps_its_line(
+    own_server: EmbeddedServer, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze.reader._SILENCE_SECONDS", 0.5)
+    source = source_of(own_server.dsn(), slot="smelt_long", exclude=["public.left_out"])
+    execute(
+        source,
+        ITEMS,
+        "CREATE TABLE left_out (id int, note text)",
+        "ALTER SYSTEM SET wal_sender_timeout = '1s'",
+        "ALTER SYSTEM SET logical_decoding_work_mem = '64kB'",
+        "SELECT pg_reload_conf()",
+    )
+    with Running(source, lake_path) as running:
+        execute(source, "INSERT INTO left_out SELECT i, repeat('x', 20) FROM generate_series(1, 1500000) i")
+        insert(source)
+        wait_for(lambda: changes(running) == 1, 60)
+        assert connections(running) == 1
+    assert_healed(source, lake_path)
+
+
+@pytest.mark.torture
+def test_an_idle_database_beside_a_busy_one_lets_the_slot_advance(
+    own_server: EmbeddedServer, lake_path: str
+) -> None:
+    source = source_of(own_server.dsn(), slot="smelt_idle")
+    busy = source_of(own_server.dsn("busy"))
+    execute(source, ITEMS, "CREATE DATABASE busy")
+    execute(busy, "CREATE TABLE noise (n int)")
+    behind = (
+        "SELECT (pg_current_wal_lsn() - confirmed_flush_lsn)::bigint FROM pg_replication_slots "
+        "WHERE slot_name = 'smelt_idle'"
+    )
+    with Running(source, lake_path, bronze=BronzeSettings(heartbeat=0.3)):
+        for _ in range(3):
+            execute(busy, "INSERT INTO noise SELECT generate_series(1, 20000)")
+            wait_for(lambda: fetch(source, behind) < 10_000)
+    assert {row["op"] for row in bronze_rows(lake_path)} == {"snapshot_end"}
+
+
+def killed_in_mid_air(source: SourceSettings, proxy: Proxy, lake_path: str) -> None:
+    """A reader on a machine that vanishes: its side of the line ends, the server's does not."""
+    proxy.leave_open = True
+    with Running(through(proxy, source), lake_path) as running:
+        insert(source)
+        wait_for(lambda: changes(running) == 1)
+        wait_for_copy(running)
+        proxy.stall()
+    assert fetch(source, "SELECT active FROM pg_replication_slots WHERE slot_name = %s", source.slot)
+
+
+def test_a_walsender_of_a_reader_that_vanished_is_seen_to_be_silent_and_ended(
+    source: SourceSettings, proxy: Proxy, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze.slots._SILENT_SECONDS", 2.0)
+    execute(source, ITEMS)
+    killed_in_mid_air(source, proxy, lake_path)
+    insert(source)
+    started = time.monotonic()
+    read_all(source, lake_path)
+    assert time.monotonic() - started < 15
+    assert_healed(source, lake_path)
+
+
+@pytest.mark.torture
+def test_a_reader_without_the_right_to_look_waits_until_the_server_ends_the_silent_walsender(
+    own_server: EmbeddedServer, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze.reader._SLOT_PATIENCE_SECONDS", 0.5)
+    admin = source_of(own_server.dsn(), slot="smelt_stale")
+    execute(
+        admin,
+        ITEMS,
+        "CREATE ROLE plain LOGIN REPLICATION",
+        "ALTER TABLE items OWNER TO plain",
+        "GRANT CREATE ON DATABASE postgres TO plain",
+        "ALTER SYSTEM SET wal_sender_timeout = '4s'",
+        "SELECT pg_reload_conf()",
+    )
+    plain = source_of(own_server.dsn(user="plain"), slot="smelt_stale")
+    with Proxy(own_server.port) as proxy:
+        killed_in_mid_air(plain, proxy, lake_path)
+        insert(plain)
+        read_all(plain, lake_path)
+    assert_healed(plain, lake_path)
+
+
+@pytest.mark.parametrize("mode", [pytest.param("fast", marks=pytest.mark.torture), "immediate"])
+def test_a_server_that_restarts_under_load_is_waited_for(
+    own_server: EmbeddedServer, lake_path: str, mode: Any
+) -> None:
+    source = source_of(own_server.dsn(), slot="smelt_restarts")
+    execute(source, ITEMS)
+    with Running(source, lake_path) as running:
+        for number in range(2):
+            insert(source, 2000)
+            own_server.restart(mode)
+            wait_for(lambda number=number: connections(running) > number + 1, 60)  # type: ignore[misc]
+        insert(source)
+        wait_for(lambda: changes(running) == 4001)
+    assert_healed(
+        source, lake_path, "connection-lost", "server-unreachable", "server-starting", "stream-ended"
+    )

@@ -1,0 +1,228 @@
+"""Publications that are altered, emptied or dropped: what was not published is noticed and taken again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.control_tables import ControlTables
+from bronze.errors import DefiniteError
+from bronze.lake import Lake
+from tests.bronze.replaying import (
+    assert_bronze_equals_source,
+    assert_each_change_once,
+    bronze_rows,
+    execute,
+    read_all,
+    source_of,
+)
+from tests.bronze.running import Running, wait_for
+
+if TYPE_CHECKING:
+    from bronze.settings import SourceSettings
+
+pytestmark = pytest.mark.postgres
+LONG = pytest.mark.torture
+
+SCHEMA = (
+    "CREATE TABLE items (id int PRIMARY KEY, note text)",
+    "CREATE TABLE others (id int PRIMARY KEY, note text)",
+    "INSERT INTO items VALUES (1, 'one'), (2, 'two')",
+    "INSERT INTO others VALUES (1, 'one')",
+)
+UNSEEN = (
+    "INSERT INTO items VALUES (3, 'unseen')",
+    "UPDATE items SET note = 'x'",
+    "DELETE FROM items WHERE id = 1",
+)
+
+GAPS = {
+    "removed and added again": (
+        "ALTER PUBLICATION smelt DROP TABLE items",
+        *UNSEEN,
+        "ALTER PUBLICATION smelt ADD TABLE ONLY items",
+    ),
+    "removed": ("ALTER PUBLICATION smelt DROP TABLE items", *UNSEEN),
+    "operations narrowed and widened": (
+        "ALTER PUBLICATION smelt SET (publish = 'insert')",
+        *UNSEEN,
+        "ALTER PUBLICATION smelt SET (publish = 'insert, update, delete, truncate')",
+    ),
+    "operations narrowed": ("ALTER PUBLICATION smelt SET (publish = 'insert')", *UNSEEN),
+    "a row filter that came and went": (
+        "ALTER PUBLICATION smelt SET TABLE ONLY items WHERE (id > 100), ONLY others",
+        "INSERT INTO items VALUES (3, 'unseen')",
+        "ALTER PUBLICATION smelt SET TABLE ONLY items, ONLY others",
+    ),
+    "emptied": (
+        "ALTER PUBLICATION smelt DROP TABLE items, others",
+        *UNSEEN,
+        "INSERT INTO others VALUES (2, 'unseen')",
+    ),
+}
+QUICK = ("removed and added again",)
+
+
+@pytest.fixture
+def source(database: str) -> SourceSettings:
+    return source_of(database)
+
+
+@pytest.fixture(autouse=True)
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bronze.initial_copies._LOOK_SECONDS", 0.2)
+
+
+def snapshots(lake_path: str, table: str) -> int:
+    return sum(row["op"] == "snapshot_end" and row["table_name"] == table for row in bronze_rows(lake_path))
+
+
+def assert_whole(source: SourceSettings, lake_path: str) -> None:
+    assert_each_change_once(bronze_rows(lake_path))
+    assert_bronze_equals_source(source, lake_path, "public.items", "public.others")
+
+
+@pytest.mark.parametrize(
+    "gap",
+    [gap if gap in QUICK else pytest.param(gap, marks=LONG) for gap in GAPS],
+)
+def test_a_gap_in_the_publication_while_no_reader_runs_is_noticed_and_the_table_taken_again(
+    source: SourceSettings, lake_path: str, gap: str
+) -> None:
+    execute(source, *SCHEMA)
+    read_all(source, lake_path)
+    execute(source, *GAPS[gap])
+    read_all(source, lake_path)
+    assert snapshots(lake_path, "items") == 2
+    assert_whole(source, lake_path)
+    execute(source, "INSERT INTO items VALUES (9, 'after')")
+    read_all(source, lake_path)
+    assert snapshots(lake_path, "items") == 2, "once is enough"
+    assert_whole(source, lake_path)
+
+
+def test_a_gap_of_one_table_leaves_the_others_alone(source: SourceSettings, lake_path: str) -> None:
+    execute(source, *SCHEMA)
+    read_all(source, lake_path)
+    execute(source, *GAPS["removed and added again"])
+    read_all(source, lake_path)
+    assert (snapshots(lake_path, "items"), snapshots(lake_path, "others")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "gap",
+    [
+        "removed and added again",
+        *(pytest.param(gap, marks=LONG) for gap in ("operations narrowed", "removed")),
+    ],
+)
+def test_a_gap_in_the_publication_is_noticed_while_the_stream_goes_on(
+    source: SourceSettings, lake_path: str, gap: str
+) -> None:
+    execute(source, *SCHEMA)
+    with Running(source, lake_path) as running:
+        wait_for(lambda: snapshots(lake_path, "items") == 1 == snapshots(lake_path, "others"))
+        execute(source, *GAPS[gap])
+        wait_for(lambda: running.error is not None or snapshots(lake_path, "items") == 2)
+        execute(source, "INSERT INTO items VALUES (9, 'after')")
+    assert running.error is None
+    read_all(source, lake_path)
+    assert_whole(source, lake_path)
+
+
+def test_a_table_that_is_added_to_the_publication_causes_no_copy_of_the_others(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(source, *SCHEMA)
+    read_all(source, lake_path)
+    execute(source, "CREATE TABLE late (id int PRIMARY KEY)", "INSERT INTO late VALUES (1)")
+    read_all(source, lake_path)
+    assert (snapshots(lake_path, "items"), snapshots(lake_path, "late")) == (1, 1)
+
+
+@LONG
+def test_a_table_that_the_pipeline_leaves_out_for_a_while_is_taken_again_when_it_comes_back(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(source, *SCHEMA)
+    read_all(source, lake_path)
+    read_all(source.model_copy(update={"exclude": ["public.items"]}), lake_path)
+    execute(source, *UNSEEN)
+    read_all(source.model_copy(update={"exclude": ["public.items"]}), lake_path)
+    read_all(source, lake_path)
+    assert_whole(source, lake_path)
+
+
+def test_a_table_that_lost_its_key_for_a_while_is_taken_again_while_the_reader_runs(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(source, *SCHEMA)
+    with Running(source, lake_path) as running:
+        wait_for(lambda: snapshots(lake_path, "items") == 1 == snapshots(lake_path, "others"))
+        control = ControlTables(Lake(lake_path))
+        execute(source, "ALTER TABLE items REPLICA IDENTITY NOTHING")
+        wait_for(lambda: "public.items" in {each.name for each in control.open_errors()})
+        execute(source, "INSERT INTO items VALUES (3, 'left out')")
+        execute(source, "ALTER TABLE items REPLICA IDENTITY DEFAULT", "INSERT INTO items VALUES (4, 'early')")
+        wait_for(lambda: running.error is not None or snapshots(lake_path, "items") == 2)
+        execute(source, "INSERT INTO items VALUES (5, 'after')")
+    assert running.error is None
+    assert control.open_errors() == []
+    read_all(source, lake_path)
+    assert_whole(source, lake_path)
+
+
+def test_select_revoked_is_said_of_that_table_alone_and_its_changes_go_on(
+    source: SourceSettings, lake_path: str
+) -> None:
+    role = source.slot
+    execute(
+        source,
+        *SCHEMA,
+        f"CREATE ROLE {role} LOGIN REPLICATION",
+        f"GRANT CREATE ON DATABASE {source.slot.removeprefix('smelt_')} TO {role}",
+        f"GRANT {role} TO CURRENT_USER",
+        "CREATE PUBLICATION smelt FOR TABLE items, others WITH (publish_via_partition_root = true)",
+        f"GRANT SELECT ON items, others TO {role}",
+    )
+    assert source.dsn is not None
+    plain = source.model_copy(update={"user": role, "manage": True})
+    try:
+        with Running(plain, lake_path) as running:
+            wait_for(lambda: snapshots(lake_path, "items") == 1 == snapshots(lake_path, "others"))
+            control = ControlTables(Lake(lake_path))
+            execute(source, f"REVOKE SELECT ON items FROM {role}", "INSERT INTO items VALUES (7, 'streamed')")
+            wait_for(
+                lambda: (
+                    [(each.name, each.code) for each in control.open_errors()]
+                    == [("public.items", "table-privilege")]
+                )
+            )
+            execute(
+                source, "INSERT INTO items VALUES (8, 'streamed')", "INSERT INTO others VALUES (8, 'too')"
+            )
+            wait_for(lambda: running.error is not None or running.reader.progress.read()["changes"] == 3)
+            execute(source, f"GRANT SELECT ON items TO {role}")
+            wait_for(lambda: control.open_errors() == [])
+            assert running.error is None
+        assert snapshots(lake_path, "items") == 1
+        assert_whole(source, lake_path)
+    finally:
+        execute(source, f"DROP OWNED BY {role}")
+
+
+def test_a_publication_that_may_not_be_changed_is_an_error_with_the_sql_and_heals_after_it(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(source, *SCHEMA)
+    read_all(source, lake_path)
+    kept = source.model_copy(update={"manage": False})
+    execute(source, "ALTER PUBLICATION smelt SET (publish = 'insert')", *UNSEEN)
+    with pytest.raises(DefiniteError, match=r"ALTER PUBLICATION .* SET \(publish = ") as caught:
+        read_all(kept, lake_path)
+    assert caught.value.code == "publication-incomplete"
+    execute(source, "ALTER PUBLICATION smelt SET (publish = 'insert, update, delete, truncate')")
+    read_all(kept, lake_path)
+    assert snapshots(lake_path, "items") == 2
+    assert_whole(source, lake_path)

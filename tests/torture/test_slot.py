@@ -1,0 +1,338 @@
+"""Faults that need a person: the slot is gone or moved, the server's history is another one.
+
+Each stops the reader with the missing range, the cause and the remedy; the remedy, one command, takes every
+table again, deletes included; killed at any point, it leaves the error of before or a complete request.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from bronze.control_tables import ControlTables
+from bronze.errors import DefiniteError
+from bronze.lake import Lake
+from bronze.lsn import Lsn
+from bronze.position import read_position
+from bronze.recovery import start_over
+from pipelines.embedded import EmbeddedServer
+from tests.bronze.replaying import (
+    assert_bronze_equals_source,
+    assert_each_change_once,
+    bronze_rows,
+    execute,
+    fetch,
+    make_reader,
+    read_all,
+    source_of,
+)
+from tests.bronze.running import Running, wait_for
+from tests.torture.test_reader_killed import ending, start_reader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bronze.settings import SourceSettings
+
+pytestmark = pytest.mark.postgres
+LONG = pytest.mark.torture
+
+SCHEMA = (
+    "CREATE TABLE items (id int PRIMARY KEY, note text)",
+    "CREATE TABLE others (id int PRIMARY KEY, note text)",
+    "INSERT INTO items VALUES (1, 'one'), (2, 'two')",
+    "INSERT INTO others VALUES (1, 'one')",
+)
+LOST = (
+    "INSERT INTO items VALUES (3, 'lost')",
+    "UPDATE items SET note = 'x'",
+    "DELETE FROM items WHERE id = 1",
+)
+
+
+@pytest.fixture
+def source(database: str) -> SourceSettings:
+    return source_of(database)
+
+
+def drop(source: SourceSettings) -> None:
+    execute(source, f"SELECT pg_drop_replication_slot('{source.slot}')")
+
+
+def make(source: SourceSettings) -> None:
+    execute(source, f"SELECT pg_create_logical_replication_slot('{source.slot}', 'pgoutput')")
+
+
+def recreate(source: SourceSettings) -> None:
+    drop(source)
+    make(source)
+
+
+def advance(source: SourceSettings) -> None:
+    execute(source, f"SELECT pg_replication_slot_advance('{source.slot}', pg_current_wal_lsn())")
+
+
+BREAKS = {
+    "dropped": (drop, "slot-lost"),
+    "recreated": (recreate, "slot-gap"),
+    "advanced": (advance, "slot-gap"),
+}
+
+
+def stopped(source: SourceSettings, lake_path: str) -> DefiniteError:
+    """The error that stops a reader, recorded as it is raised."""
+    with pytest.raises(DefiniteError) as caught:
+        read_all(source, lake_path)
+    [error] = ControlTables(Lake(lake_path)).open_errors()
+    assert (error.scope, error.code, error.remedy) == ("pipeline", caught.value.code, caught.value.remedy)
+    return caught.value
+
+
+def assert_whole(source: SourceSettings, lake_path: str) -> None:
+    assert ControlTables(Lake(lake_path)).open_errors() == []
+    assert_each_change_once(bronze_rows(lake_path))
+    assert_bronze_equals_source(source, lake_path, "public.items", "public.others")
+
+
+@pytest.mark.parametrize("how", BREAKS)
+def test_a_slot_that_is_not_ours_any_more_stops_the_reader_and_one_command_takes_every_table_again(
+    source: SourceSettings, lake_path: str, how: str
+) -> None:
+    breaking, code = BREAKS[how]
+    execute(source, *SCHEMA)
+    read_all(source, lake_path)
+    end = read_position(Lake(lake_path))
+    assert end is not None
+    execute(source, *LOST)
+    breaking(source)
+    error = stopped(source, lake_path)
+    assert error.code == code
+    assert str(end.confirm) in str(error)
+    assert "smelt snapshot FILE --all" in str(error)
+    assert start_over(source, Lake(lake_path), "shop") is not None
+    execute(source, "INSERT INTO items VALUES (4, 'after')", "DELETE FROM others")
+    read_all(source, lake_path)
+    assert_whole(source, lake_path)
+    assert start_over(source, Lake(lake_path), "shop") is None, "nothing is wrong now"
+
+
+def test_a_slot_that_the_server_gave_up_is_named_with_the_setting_to_raise(
+    own_server: EmbeddedServer, lake_path: str
+) -> None:
+    source = source_of(own_server.dsn(), slot="smelt_given_up")
+    execute(
+        source,
+        *SCHEMA,
+        "CREATE TABLE noise (n int, t text)",
+        "ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'",
+        "ALTER SYSTEM SET min_wal_size = '32MB'",
+        "ALTER SYSTEM SET max_wal_size = '32MB'",
+        "SELECT pg_reload_conf()",
+    )
+    source = source.model_copy(update={"exclude": ["public.noise"]})
+    read_all(source, lake_path)
+    execute(source, *LOST)
+    for _ in range(6):
+        execute(source, "INSERT INTO noise SELECT i, repeat('x', 200) FROM generate_series(1, 20000) i")
+        execute(source, "SELECT pg_switch_wal()", "CHECKPOINT")
+    assert (
+        fetch(source, "SELECT wal_status FROM pg_replication_slots WHERE slot_name = %s", source.slot)
+        == "lost"
+    )
+    error = stopped(source, lake_path)
+    assert error.code == "slot-lost"
+    assert "max_slot_wal_keep_size" in str(error)
+    assert start_over(source, Lake(lake_path), "shop") is not None
+    read_all(source, lake_path)
+    assert_whole(source, lake_path)
+
+
+@pytest.mark.parametrize(
+    "how", ["dropped", *(pytest.param(how, marks=LONG) for how in ("recreated", "advanced"))]
+)
+@pytest.mark.parametrize("point", ["slot-dropped", "slot-made", "started-over"])
+def test_the_remedy_killed_at_any_step_leaves_the_old_error_or_a_complete_request(
+    source: SourceSettings, lake_path: str, how: str, point: str
+) -> None:
+    breaking, _ = BREAKS[how]
+    execute(source, *SCHEMA)
+    read_all(source, lake_path)
+    before = read_position(Lake(lake_path))
+    execute(source, *LOST)
+    breaking(source)
+    killed = start_reader(source, lake_path, start_over=True, point=point)
+    assert ending(killed) == -signal.SIGKILL
+    if point != "started-over":
+        assert read_position(Lake(lake_path)) == before
+        assert stopped(source, lake_path).code in ("slot-lost", "slot-gap")
+        assert start_over(source, Lake(lake_path), "shop") is not None
+    read_all(source, lake_path)
+    assert_whole(source, lake_path)
+
+
+def test_a_publication_dropped_under_the_stream_is_made_again_and_its_tables_taken_again(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(source, *SCHEMA)
+    with Running(source, lake_path) as running:
+        wait_for(lambda: {"items", "others"} <= {row["table_name"] for row in ends(lake_path)})
+        execute(source, "DROP PUBLICATION smelt", *LOST)
+        wait_for(lambda: running.error is not None or len(ends(lake_path)) >= 4, 40)
+        execute(source, "INSERT INTO items VALUES (9, 'after')")
+        assert running.error is None
+    read_all(source, lake_path)
+    assert_whole(source, lake_path)
+
+
+@LONG
+def test_a_publication_dropped_while_no_reader_runs_is_made_again_and_its_tables_taken_again(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(source, *SCHEMA)
+    read_all(source, lake_path)
+    execute(source, "DROP PUBLICATION smelt", *LOST)
+    read_all(source, lake_path)
+    assert_whole(source, lake_path)
+
+
+def test_a_dropped_publication_that_we_may_not_make_is_an_error_with_the_sql(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(source, *SCHEMA)
+    read_all(source, lake_path)
+    execute(source, "DROP PUBLICATION smelt", *LOST)
+    error = stopped(source.model_copy(update={"manage": False}), lake_path)
+    assert error.code == "publication-missing"
+    assert 'CREATE PUBLICATION "smelt"' in str(error)
+
+
+def ends(lake_path: str) -> list[dict[str, object]]:
+    return [row for row in bronze_rows(lake_path) if row["op"] == "snapshot_end"]
+
+
+class Twin:
+    """A server, and a copy of it as of one moment that can be promoted in its place."""
+
+    def __init__(self, folder: Path) -> None:
+        self.server = EmbeddedServer()
+        self._copy = folder / "copy"
+        self.server.start()
+
+    def copy(self) -> None:
+        """Keep the server's state as of now."""
+        import shutil  # noqa: PLC0415
+
+        self.server.stop()
+        shutil.copytree(self.server.data, self._copy, symlinks=True)
+        self.server.start()
+
+    def fall_back(self, *, promoted: bool) -> None:
+        """The copy serves at the same address from now on: restored as it was, or promoted from a standby."""
+        import os  # noqa: PLC0415
+        import shutil  # noqa: PLC0415
+
+        self.server.stop("immediate")
+        owner = self.server.data.stat()
+        shutil.rmtree(self.server.data)
+        shutil.copytree(self._copy, self.server.data, symlinks=True)
+        for folder, _, names in os.walk(self.server.data):
+            for name in [folder, *(os.path.join(folder, name) for name in names)]:  # noqa: PTH118
+                os.chown(name, owner.st_uid, owner.st_gid)
+        self.server.data.chmod(0o700)
+        if promoted:
+            signal_file = self.server.data / "standby.signal"
+            signal_file.touch()
+            os.chown(signal_file, owner.st_uid, owner.st_gid)
+        self.server.start()
+        if promoted:
+            with psycopg.connect(self.server.dsn(), autocommit=True) as connection:
+                connection.execute("SELECT pg_promote(true)")
+
+
+@pytest.fixture
+def twin(tmp_path: Path) -> Twin:
+    return Twin(tmp_path)
+
+
+def grow_past(source: SourceSettings, lsn: Lsn) -> None:
+    while Lsn.parse(fetch(source, "SELECT pg_current_wal_lsn()::text")) <= lsn:
+        execute(
+            source,
+            "INSERT INTO others VALUES ((SELECT max(id) + 1 FROM others), 'x')",
+            "SELECT pg_switch_wal()",
+        )
+
+
+@pytest.mark.parametrize(
+    "grown",
+    [pytest.param(False, id="log behind bronze", marks=LONG), pytest.param(True, id="log grown past bronze")],
+)
+def test_a_promoted_standby_that_lagged_behind_is_refused_and_the_remedy_takes_every_table_again(
+    twin: Twin, lake_path: str, *, grown: bool
+) -> None:
+    source = source_of(twin.server.dsn(), slot="smelt_twin")
+    try:
+        execute(source, *SCHEMA)
+        read_all(source, lake_path)
+        twin.copy()
+        execute(source, "INSERT INTO items VALUES (10, 'never replicated')", *LOST)
+        read_all(source, lake_path)
+        end = read_position(Lake(lake_path))
+        assert end is not None
+        twin.fall_back(promoted=True)
+        execute(source, "INSERT INTO items VALUES (11, 'on the other timeline')")
+        if grown:
+            grow_past(source, end.frontier)
+        error = stopped(source, lake_path)
+        assert error.code == "server-behind"
+        assert str(end.confirm) in str(error)
+        if not grown:
+            with pytest.raises(DefiniteError, match="let the server's log grow past"):
+                start_over(source, Lake(lake_path), "shop")
+            grow_past(source, end.frontier)
+        assert start_over(source, Lake(lake_path), "shop") is not None
+        read_all(source, lake_path)
+        assert_whole(source, lake_path)
+        assert not any(row["new"] and row["new"][0] == "10" for row in bronze_rows(lake_path)[-4:])
+    finally:
+        twin.server.close()
+
+
+@LONG
+def test_a_promoted_standby_that_had_everything_is_followed(twin: Twin, lake_path: str) -> None:
+    source = source_of(twin.server.dsn(), slot="smelt_twin")
+    try:
+        execute(source, *SCHEMA)
+        read_all(source, lake_path)
+        twin.copy()
+        twin.fall_back(promoted=True)
+        execute(source, "INSERT INTO items VALUES (11, 'on the other timeline')")
+        read_all(source, lake_path)
+        assert_whole(source, lake_path)
+        assert len(ends(lake_path)) == 2, "nothing was taken again"
+    finally:
+        twin.server.close()
+
+
+@LONG
+def test_a_server_restored_to_an_older_state_is_refused(twin: Twin, lake_path: str) -> None:
+    source = source_of(twin.server.dsn(), slot="smelt_twin")
+    try:
+        execute(source, *SCHEMA)
+        read_all(source, lake_path)
+        twin.copy()
+        execute(source, *LOST)
+        read_all(source, lake_path)
+        end = read_position(Lake(lake_path))
+        assert end is not None
+        twin.fall_back(promoted=False)
+        with pytest.raises(DefiniteError) as caught:
+            make_reader(source, lake_path).run()
+        assert caught.value.code == "server-behind"
+        assert str(end.confirm) in str(caught.value)
+        assert read_position(Lake(lake_path)) == end
+    finally:
+        twin.server.close()
