@@ -17,6 +17,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from bronze import delta
+from bronze.gaps import commit_marks, gap_marks
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
 from bronze.relations import append_relations
@@ -110,6 +111,10 @@ class BronzeWriter:
         common = change(shape, "snapshot")
         self.add(lsn, [*({**common, "new": list(row)} for row in rows), {**common, "op": "snapshot_end"}])
         self._snapshots.append(Transaction(snapshot_app(shape.table), lsn))
+
+    def gap(self, shape: Relation, lsn: int) -> None:
+        """Say that changes up to an LSN may be missing."""
+        commit_marks(delta.open_existing(self._changes), self._changes, gap_marks([shape.table], Lsn(lsn)))
 
     def commit(self, frontier: int) -> None:
         """One Delta commit with everything added, and the marks."""

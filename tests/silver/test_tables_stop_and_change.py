@@ -52,11 +52,12 @@ rekeyed = relation("rekeyed", PLAIN, ["id"], relation_id=13)
 rekeyed_after = relation("rekeyed", [("id", TEXT), ("note", TEXT)], ["id"], relation_id=13, from_lsn=70)
 old_name = relation("old_name", PLAIN, ["id"], relation_id=14)
 new_name = relation("new_name", PLAIN, ["id"], relation_id=14, from_lsn=55)
+lacking = relation("lacking", PLAIN, ["id"], relation_id=17)
 first_made = relation("made_again", PLAIN, ["id"], relation_id=15)
 made_again = relation("made_again", PLAIN, ["id"], relation_id=16, from_lsn=55)
 AT_START = [
     healthy, numeric_key, unresolvable, without_identity, twice, wider, swapped, dropped, widened, retyped,
-    rekeyed, old_name, first_made,
+    rekeyed, old_name, first_made, lacking,
 ]  # fmt: skip
 LATER = [late, wider_after, swapped_after, dropped_after, widened_after, retyped_after, new_name, made_again]
 
@@ -117,7 +118,9 @@ def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ou
     bronze.add(25, [upd(without_identity, "1", "x")])
     bronze.add(26, [ins(twice, "5", "x"), ins(twice, "5", "y")])
     bronze.add(27, [ins(late, "1", "before the snapshot")])
+    bronze.add(28, [ins(lacking, "3", "arrived")])
     bronze.commit(30)
+    bronze.gap(lacking, 29)  # something between was not published
     fold()
 
     bronze.snapshot(numeric_key, 36, [["3", "healed"]])
@@ -132,7 +135,7 @@ def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ou
             upd(retyped, "1", "7"), upd(retyped_after, "2", "8"),
         ],
     )  # fmt: skip
-    bronze.add(50, [ins(healthy, "4", "late")])
+    bronze.add(50, [ins(healthy, "4", "late"), ins(lacking, "4", "behind the gap")])
     bronze.add(55, [ins(new_name, "3", "x"), ins(made_again, "1", "x")])
     bronze.commit(60)
     fold()
@@ -142,6 +145,7 @@ def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ou
     bronze.snapshot(rekeyed_after, 70, [["one", "x"]])
     bronze.snapshot(new_name, 70, [["1", "5"], ["3", "x"]])
     bronze.snapshot(made_again, 70, [["1", "x"]])
+    bronze.snapshot(lacking, 70, [["2", "taken again"], ["4", "behind the gap"]])
     bronze.add(75, [upd(retyped_after, "2", "9")])
     bronze.commit(80)
     fold()
@@ -197,6 +201,12 @@ class TestErrors:
     def test_a_stopped_table_is_not_tried_again_before(self, outcome: Outcome) -> None:
         assert "twice" not in outcome.cuts[2].tables
         assert outcome.codes(2)["public.twice"] == "key-not-unique"
+
+    def test_a_table_with_a_gap_is_in_no_cut_until_the_snapshot_behind_it(self, outcome: Outcome) -> None:
+        assert ["lacking" in cut.tables for cut in outcome.cuts] == [True, False, False, True]
+        assert "public.lacking" not in outcome.codes(1) | outcome.codes(2)
+        rows = outcome.rows("lacking", "id, note", outcome.cuts[3].tables["lacking"])
+        assert rows == [(2, "taken again"), (4, "behind the gap")]
 
     def test_a_row_says_the_commit_that_made_it(self, outcome: Outcome) -> None:
         assert outcome.rows("healthy", "id, _commit_lsn, unix_millis(_commit_ts)") == [
