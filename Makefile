@@ -30,7 +30,7 @@ format: $(VENV)/.ready  ## Format the code
 	@$(BIN)/ruff format .
 
 torture: $(VENV)/.ready  ## The long fault scenarios
-	@$(BIN)/python -m pytest -m torture tests/torture $(ARGS)
+	@$(BIN)/python -m pytest -m torture $(ARGS)
 
 bench-reader: $(VENV)/.ready  ## The reader beside pg_recvlogical, over the same WAL
 	@$(BIN)/python -m tests.benchmarks.bench_reader $(ARGS)

@@ -141,7 +141,7 @@ def select_tables(
         measured = sizes_of(connection, parts, measure=sizes)
         tables = [_source_table(row, context, measured[row.oid]) for row in rows]
         if storage:
-            tables = _with_storage(connection, tables, source.publication)
+            tables = _with_storage(connection, tables)
     return with_name_clashes(tables)
 
 
@@ -196,9 +196,7 @@ def one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[None]:
         yield
 
 
-def _with_storage(
-    connection: psycopg.Connection[Any], tables: Sequence[SourceTable], publication: str
-) -> list[SourceTable]:
+def _with_storage(connection: psycopg.Connection[Any], tables: Sequence[SourceTable]) -> list[SourceTable]:
     types = {
         table.relation.relation_id: {
             column.attnum: column.type.to_json()
@@ -207,7 +205,7 @@ def _with_storage(
         }
         for table in tables
     }
-    found = storage_of(connection, types, publication)
+    found = storage_of(connection, types)
     return [replace(table, storage=found[table.relation.relation_id]) for table in tables]
 
 

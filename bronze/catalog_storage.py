@@ -1,4 +1,4 @@
-"""What `bronze.storage` compares, asked of pg_catalog: three round trips for all tables together."""
+"""What `bronze.storage` compares, asked of pg_catalog: two round trips for all tables together."""
 
 from __future__ import annotations
 
@@ -53,39 +53,21 @@ _COLUMNS_QUERY: Final = f"""{_TREE}
     WHERE a.attrelid = ANY (%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
 """
 
-_MEMBERS_QUERY: Final = """
-    SELECT c.oid, coalesce(r.oid, {namespace} CASE WHEN p.puballtables THEN p.oid END, 0)::bigint
-    FROM pg_publication p
-    JOIN pg_class c ON c.oid = ANY (%(oids)s::oid[])
-    LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
-    {join}
-    WHERE p.pubname = %(publication)s
-"""
-
 
 def storage_of(
-    connection: psycopg.Connection[Any], types: Mapping[int, Mapping[int, str]], publication: str
+    connection: psycopg.Connection[Any], types: Mapping[int, Mapping[int, str]]
 ) -> dict[int, Storage]:
     """What the catalog says of these tables now, by OID.
 
     Args:
         connection: inside the transaction whose snapshot is to be used.
         types: JSON of the type of each published column, by attnum, of each table, by OID.
-        publication: whose members they are.
     """
-    wanted = {"oids": list(types), "publication": publication}
+    wanted = {"oids": list(types)}
     parts: dict[int, dict[int, Part]] = defaultdict(dict)
     for root, oid, name, file, attached, born in connection.execute(_PARTS_QUERY, wanted):
         parts[root][oid] = Part(name, file, attached, born)
     columns: dict[int, dict[int, StoredColumn]] = defaultdict(dict)
     for oid, attnum, name, written, missing in connection.execute(_COLUMNS_QUERY, wanted):
         columns[oid][attnum] = StoredColumn(name, types[oid].get(attnum), written, missing)
-    schemas = connection.info.server_version >= 150000
-    query = _MEMBERS_QUERY.format(
-        namespace="s.oid," if schemas else "",
-        join="LEFT JOIN pg_publication_namespace s ON s.pnpubid = p.oid AND s.pnnspid = c.relnamespace"
-        if schemas
-        else "",
-    )
-    members: dict[int, int] = dict(connection.execute(query.encode(), wanted).fetchall())
-    return {oid: Storage(oid, members.get(oid, 0), columns[oid], parts[oid]) for oid in types}
+    return {oid: Storage(oid, columns[oid], parts[oid]) for oid in types}

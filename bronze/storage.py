@@ -2,8 +2,8 @@
 
 The log says nothing of the rows of a table that is rewritten (ALTER COLUMN TYPE, ADD COLUMN with a volatile
 default), of a column that comes with a default, of partitions that are attached, detached, dropped or
-truncated by themselves, nor of what happened while the table was outside the publication. Each leaves a
-trace:
+truncated by themselves. Each leaves a trace (what happens while the publication does not carry a table is
+`bronze.membership`'s):
 
 * **Rewritten.** `pg_class.relfilenode` is new. It is new also after VACUUM FULL, CLUSTER and TRUNCATE,
   which change no value without an event. But a command that rewrites *values* writes the column's row in
@@ -22,7 +22,6 @@ trace:
   leaves those that CREATE TABLE wrote: `born` where such a row is left. A partition that is gone took its
   rows with it in silence, and a TRUNCATE of one partition is not published under its root (its relfilenode
   is new; here VACUUM FULL cannot be told from it, and costs a copy).
-* **Publication.** The OID of the table's membership is new if it left and came back.
 
 What stays unseen: a partition with rows that comes and goes between two looks; a table of a FOR ALL TABLES
 publication that is made unlogged and logged again between two looks. While the reader runs it looks every
@@ -84,13 +83,11 @@ class Storage:
 
     Attributes:
         relation_id: pg_class.oid.
-        membership: OID of what makes it a member of the publication; 0 where it was none yet.
         columns: by attnum.
         parts: by OID: the table itself and all its partitions.
     """
 
     relation_id: int
-    membership: int
     columns: Mapping[int, StoredColumn]
     parts: Mapping[int, Part]
 
@@ -104,7 +101,6 @@ class Storage:
         plain: dict[str, Any] = json.loads(text)
         return cls(
             plain["relation_id"],
-            plain["membership"],
             {int(attnum): StoredColumn(**column) for attnum, column in plain["columns"].items()},
             {int(oid): Part(**part) for oid, part in plain["parts"].items()},
         )
@@ -114,8 +110,6 @@ def why_again(known: Storage, now: Storage) -> str | None:
     """Why rows may have changed without an event between two looks; None where they cannot have."""
     if known.relation_id != now.relation_id:
         return "it is another table of the same name"
-    if known.membership not in {0, now.membership}:
-        return "it was not in the publication for a while"
     return _why_partitions(known, now) or _why_columns(known, now)
 
 

@@ -197,7 +197,7 @@ def test_the_traces_are_there_on_version_18(database18: str, lake_path: str) -> 
 
 def test_what_was_seen_comes_back_from_json_as_it_was() -> None:
     seen = Storage(
-        5, 6, {1: StoredColumn("ä", None, 7, missing=True)}, {5: Part("t", 0), 9: Part("p", 1, 2, born=False)}
+        5, {1: StoredColumn("ä", None, 7, missing=True)}, {5: Part("t", 0), 9: Part("p", 1, 2, born=False)}
     )
     assert Storage.from_json(seen.to_json()) == seen
     assert why_again(seen, seen) is None
