@@ -15,6 +15,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from rich import box
 from rich.console import Console
 from rich.json import JSON
 from rich.markup import escape
@@ -99,7 +100,11 @@ class Output:
         if not self.rich:
             self._plain_table(columns, cells, title, right)
             return
-        table = Table(title=title, title_justify="left", header_style="bold")
+        # No lines between columns: names of tables should not be broken on a terminal of 80 columns.
+        table = Table(
+            title=title, title_justify="left", header_style="bold",
+            box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False,
+        )  # fmt: skip
         for column in columns:
             table.add_column(escape(column), justify="right" if column in right else "left", overflow="fold")
         for row in cells:
