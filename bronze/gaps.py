@@ -18,14 +18,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalake import CommitProperties, PostCommitHookProperties, Transaction
+from deltalake import Transaction
 
 from bronze import delta
-from bronze.parts import flush_commits
-from bronze.tables import CHANGES_SCHEMA, retake_app, snapshot_app
+from bronze.marks import commit_marks
+from bronze.position import snapshot_of
+from bronze.tables import retake_app
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from deltalake import DeltaTable
 
@@ -53,7 +54,7 @@ def is_whole(changes: DeltaTable, table: TableName, start: Lsn, end: Lsn) -> boo
         end: the window's end; a snapshot behind it does not count yet.
     """
     gap = changes.transaction_version(gap_app(table))
-    taken = changes.transaction_version(snapshot_app(table))
+    taken = snapshot_of(changes, table)
     return gap is None or start > gap or (taken is not None and gap < taken <= end)
 
 
@@ -87,28 +88,10 @@ def note(uri: str, seen: Mapping[TableName, int], left_out: Iterable[TableName],
         if before == number:
             continue
         marks.append(Transaction(seen_app(table), number))
-        if before is not None and changes.transaction_version(snapshot_app(table)) is not None:
+        if before is not None and snapshot_of(changes, table) is not None:
             gaps.append(table)
     known = ((table, changes.transaction_version(seen_app(table))) for table in left_out)
     marks += [Transaction(seen_app(table), 0) for table, before in known if before]
     if marks:
         commit_marks(changes, uri, [*marks, *gap_marks(gaps, lsn)])
     return gaps
-
-
-def commit_marks(changes: DeltaTable, uri: str, marks: Sequence[Transaction]) -> None:
-    """Write marks alone, in one commit, durably.
-
-    Raises:
-        CommitFailedError: one of these ids was written since the handle's version.
-    """
-    before = changes.version()
-    changes.create_write_transaction(
-        [],
-        mode="append",
-        schema=CHANGES_SCHEMA,
-        commit_properties=CommitProperties(app_transactions=list(marks)),
-        post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
-    )
-    changes.update_incremental()
-    flush_commits(uri, before, changes.version())

@@ -27,7 +27,7 @@ from bronze.control import OpenError
 from bronze.errors import SmeltError, TransientError
 from bronze.lsn import ZERO, Lsn
 from bronze.membership import NOT_CARRIED, numbers
-from bronze.server import connect, translated
+from bronze.server import connect, log_end, translated
 from bronze.setup import ensure_publication
 from bronze.snapshot import Snapshot
 from bronze.source_rules import REFUSALS
@@ -172,9 +172,8 @@ class InitialCopies:
                 healthy = [table for table in tables if table.problem is None and table.table in members]
             carried = [table.table for table in tables if _is_carried(table)]
             ways = numbers(connection, self._source.publication, carried)
-            row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
-        assert row is not None  # noqa: S101 - a SELECT without FROM has one row
-        self._note_membership(tables, ways, Lsn.parse(row[0]))
+            end = log_end(connection)
+        self._note_membership(tables, ways, end)
         regained = {table for table in carried if self._known.get(table) is False}
         self._known = {table.table: _is_carried(table) for table in tables}
         self._rejoin |= regained
@@ -182,7 +181,7 @@ class InitialCopies:
         for table in tables:
             self._record_problems(table.table, table.problems, open_errors)
         sink = self._landing.sink
-        self._want_changed(healthy, Lsn.parse(row[0]))
+        self._want_changed(healthy, end)
         self._retakes = sink.retakes([table.table for table in healthy])
         return [
             table

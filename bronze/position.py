@@ -74,8 +74,13 @@ def read_position(lake: Lake) -> Position | None:
     return None if table is None else position_of(table)
 
 
+def snapshot_of(changes: DeltaTable, table: TableName) -> Lsn | None:
+    """LSN of the newest complete snapshot of a table, as an open `bronze.changes` says; None without one."""
+    version = changes.transaction_version(snapshot_app(table))
+    return None if version is None else Lsn(version)
+
+
 def read_snapshot(lake: Lake, table: TableName) -> Lsn | None:
     """LSN of the newest complete snapshot of a table in this lake; None where it has none."""
     changes = delta.open_table(delta.location(lake, "bronze", CHANGES))
-    version = None if changes is None else changes.transaction_version(snapshot_app(table))
-    return None if version is None else Lsn(version)
+    return None if changes is None else snapshot_of(changes, table)

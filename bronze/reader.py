@@ -52,7 +52,7 @@ from bronze.receiver import FEEDBACK_SECONDS, SILENCE_SECONDS, Receiver
 from bronze.recovery import start_over
 from bronze.relations import ShapeLog
 from bronze.replication import ReplicationConnection
-from bronze.server import abandon, connect, describe, identify, translated
+from bronze.server import abandon, connect, describe, identify, log_end, translated
 from bronze.setup import ensure_slot, read_slot
 from bronze.sink import DeltaSink
 from bronze.source_rules import REFUSALS
@@ -293,13 +293,11 @@ class Reader:
             slot = read_slot(connection, self._source.slot)
             if slot is not None and slot.active_pid is None:
                 replication.wait_for_end(_LAST_WORDS_SECONDS)
-            row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
-            assert row is not None  # noqa: S101 - a SELECT without FROM has one row
             check_start(
                 position,
                 slot,
                 replication.backend_pid,
-                Lsn.parse(row[0]),
+                log_end(connection),
                 name=self._source.slot,
                 where=describe(self._source),
             )

@@ -26,22 +26,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalake import Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError
 
 from bronze import delta
 from bronze.catalog import select_tables
 from bronze.conninfo import describe
-from bronze.errors import DefiniteError, TransientError
-from bronze.gaps import commit_marks, gap_marks
+from bronze.errors import DefiniteError
+from bronze.gaps import gap_marks
 from bronze.identifiers import quote_literal
 from bronze.lsn import Lsn
-from bronze.position import Position, position_of
+from bronze.marks import commit_marks
+from bronze.position import Position, position_of, snapshot_of
 from bronze.publication import ensure_publication
-from bronze.server import connect, identify, translated
+from bronze.server import connect, identify, log_end, translated
 from bronze.sink import DeltaSink
 from bronze.slots import ensure_slot, read_slot, slot_problem
-from bronze.tables import CHANGES, snapshot_app
+from bronze.tables import CHANGES
 from bronze.timeline import TIMELINE_APP
+from bronze.unwritable import lake_failures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -118,11 +120,11 @@ def start_over(
         known = changes.transaction_version(TIMELINE_APP)
         same_history = known is None or known == identity.timeline
         sound = not anew and same_history and slot is not None and problem is None
-        if sound and slot is not None and slot.confirmed_flush <= position.confirm <= _log_end(connection):
+        if sound and slot is not None and slot.confirmed_flush <= position.confirm <= log_end(connection):
             return None
         tables = tuple(sorted({relation.table for relation in relations}))
         newest = _newest(changes, position, tables)
-        _refuse_behind(_log_end(connection), newest, source)
+        _refuse_behind(log_end(connection), newest, source)
         healthy = [table.table for table in select_tables(connection, source) if table.problem is None]
         ensure_publication(connection, source, healthy)
         if slot is not None and (anew or problem is not None or slot.confirmed_flush <= newest):
@@ -134,36 +136,24 @@ def start_over(
         _refuse_behind(lsn, newest, source)
         place = Position(lsn, slot.confirmed_flush, position.version, position.commit_ts)
         marks = [*place.marks(), Transaction(TIMELINE_APP, identity.timeline), *gap_marks(tables, lsn)]
-        try:
-            commit_marks(changes, uri, marks)
-        except CommitFailedError as error:
-            raise DefiniteError(
-                "another process wrote to this table at the same time",
-                code="lake-in-use",
-                where=uri,
-                remedy="stop the reader of this pipeline first",
-            ) from error
-        except (OSError, DeltaError) as error:
-            raise TransientError(
-                f"bronze cannot be written: {error}",
-                code="lake-unwritable",
-                where=uri,
-                remedy="check free space and permissions, and run the command again",
-            ) from error
+        with lake_failures(uri, "bronze"):
+            try:
+                commit_marks(changes, uri, marks)
+            except CommitFailedError as error:
+                raise DefiniteError(
+                    "another process wrote to this table at the same time",
+                    code="lake-in-use",
+                    where=uri,
+                    remedy="stop the reader of this pipeline first",
+                ) from error
         reached("started-over")
     return StartedOver(position.confirm, lsn, tables)
 
 
 def _newest(changes: DeltaTable, position: Position, tables: Iterable[TableName]) -> Lsn:
     """The greatest LSN that anything in bronze has; a snapshot may lie before the stream."""
-    taken = (changes.transaction_version(snapshot_app(table)) or 0 for table in tables)
+    taken = (snapshot_of(changes, table) or 0 for table in tables)
     return Lsn(max(position.frontier, *taken, 0))
-
-
-def _log_end(connection: psycopg.Connection[Any]) -> Lsn:
-    row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
-    assert row is not None  # noqa: S101 - a SELECT without FROM has one row
-    return Lsn.parse(row[0])
 
 
 def _refuse_behind(end: Lsn, newest: Lsn, source: SourceSettings) -> None:

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalake import CommitProperties, PostCommitHookProperties, Transaction
+from deltalake import Transaction
 
 from bronze import delta
 from bronze.lsn import Lsn
-from bronze.parts import flush_commits
-from bronze.tables import CHANGES, CHANGES_SCHEMA, retake_app, snapshot_app
+from bronze.marks import commit_marks
+from bronze.position import snapshot_of
+from bronze.tables import CHANGES, retake_app
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,8 +44,7 @@ def retake_of(changes: DeltaTable, table: TableName) -> Lsn | None:
 
 def needs_copy(changes: DeltaTable, table: TableName) -> bool:
     """Whether an open `bronze.changes` lacks a copy of this table that is new enough."""
-    taken = changes.transaction_version(snapshot_app(table))
-    wanted = changes.transaction_version(retake_app(table))
+    taken, wanted = snapshot_of(changes, table), retake_of(changes, table)
     return taken is None or (wanted is not None and wanted >= taken)
 
 
@@ -54,6 +54,7 @@ def tables_to_copy(lake: Lake, tables: Sequence[TableName]) -> list[TableName]:
     return [table for table in tables if changes is None or needs_copy(changes, table)]
 
 
+@delta.retry_conflict
 def want_again(uri: str, tables: Sequence[TableName], lsn: Lsn) -> None:
     """Ask that tables be taken again as of a point after `lsn`; durable when this returns.
 
@@ -66,26 +67,11 @@ def want_again(uri: str, tables: Sequence[TableName], lsn: Lsn) -> None:
         TableNotFoundError: there is no `bronze.changes`.
         DeltaError, OSError: the lake cannot be written.
     """
-    _raise_marks(delta.open_existing(uri), uri, tables, lsn)
-
-
-@delta.retry_conflict
-def _raise_marks(changes: DeltaTable, uri: str, tables: Sequence[TableName], lsn: Lsn) -> None:
-    changes.update_incremental()
+    changes = delta.open_existing(uri)
     marks = []
     for table in tables:
         known = retake_of(changes, table)
         if known is None or known < lsn:
             marks.append(Transaction(retake_app(table), int(lsn)))
-    if not marks:
-        return
-    before = changes.version()
-    changes.create_write_transaction(
-        [],
-        mode="append",
-        schema=CHANGES_SCHEMA,
-        commit_properties=CommitProperties(app_transactions=marks),
-        post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
-    )
-    changes.update_incremental()
-    flush_commits(uri, before, changes.version())
+    if marks:
+        commit_marks(changes, uri, marks)

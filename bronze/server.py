@@ -18,6 +18,7 @@ import psycopg
 from bronze.conninfo import PINNED, conninfo, describe, replication_conninfo
 from bronze.errors import DefiniteError
 from bronze.identifiers import quote_literal
+from bronze.lsn import Lsn
 from bronze.source_errors import translate, translate_failed_connection, translate_result
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ __all__ = [
     "conninfo",
     "describe",
     "identify",
+    "log_end",
     "pin",
+    "primary_log_end",
     "replication_conninfo",
     "translate",
     "translate_failed_connection",
@@ -150,6 +153,21 @@ def pin(connection: PGconn) -> None:
     result = connection.exec_("; ".join(statements).encode())
     if result.status != psycopg.pq.ExecStatus.COMMAND_OK:
         raise psycopg.errors.error_from_result(result)
+
+
+def log_end(connection: psycopg.Connection[Any]) -> Lsn:
+    """End of a primary's log: whatever is committed from now on lies behind it."""
+    row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+    assert row is not None  # noqa: S101 - a SELECT without FROM has one row
+    return Lsn.parse(row[0])
+
+
+def primary_log_end(connection: psycopg.Connection[Any]) -> Lsn | None:
+    """As `log_end`; None on a standby."""
+    row = connection.execute(
+        "SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_insert_lsn()::text END"
+    ).fetchone()
+    return None if row is None or row[0] is None else Lsn.parse(row[0])
 
 
 def identify(connection: psycopg.Connection[Any]) -> ServerIdentity:

@@ -20,18 +20,16 @@ Only whole transactions are committed. Rows of an open one may be written to fil
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-import pyarrow as pa
-from deltalake import CommitProperties, PostCommitHookProperties, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake import Transaction
+from deltalake.exceptions import CommitFailedError
 
 from bronze import delta, gaps, retake
 from bronze.compaction import compact
-from bronze.errors import DefiniteError, TransientError
-from bronze.lsn import Lsn
+from bronze.errors import DefiniteError
+from bronze.marks import commit_changes
 from bronze.parts import MEASURED, SAME_IN_A_SNAPSHOT, PartWriter, flush_commits
 from bronze.position import Position, position_of
 from bronze.relations import append_relations, relations_of
@@ -46,15 +44,19 @@ from bronze.tables import (
     SYSTEM_PROPERTY,
     snapshot_app,
 )
+from bronze.unwritable import lake_failures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
 
+    import pyarrow as pa
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction
 
     from bronze.identifiers import TableName
     from bronze.lake import Lake
+    from bronze.lsn import Lsn
     from bronze.server import ServerIdentity
     from bronze.shapes import Relation
     from bronze.storage import Storage
@@ -74,9 +76,6 @@ class ChangeSink(Protocol):
 
     def relations(self) -> list[Relation]:
         """All versions of shapes known to the lake, by relation and LSN."""
-
-    def snapshot_of(self, table: TableName) -> Lsn | None:
-        """LSN of a table's newest complete snapshot."""
 
     def needs_copy(self, table: TableName) -> bool:
         """Whether a table has no complete snapshot, or a newer one was asked for."""
@@ -179,13 +178,6 @@ class DeltaSink:
         with self._lock, self._storage():
             self._relations.update_incremental()
             return relations_of(self._relations)
-
-    def snapshot_of(self, table: TableName) -> Lsn | None:
-        """LSN of a table's newest complete snapshot."""
-        with self._lock, self._storage():
-            self._refresh()
-            version = self._changes.transaction_version(snapshot_app(table))
-        return None if version is None else Lsn(version)
 
     def needs_copy(self, table: TableName) -> bool:
         """Whether a table has no complete snapshot, or a newer one was asked for, by any process."""
@@ -293,13 +285,7 @@ class DeltaSink:
             self._attempted = position or self._attempted
             before = self._changes.version()
             try:
-                self._changes.create_write_transaction(
-                    list(parts),
-                    mode="append",
-                    schema=CHANGES_SCHEMA,
-                    commit_properties=CommitProperties(app_transactions=list(marks)),
-                    post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
-                )
+                commit_changes(self._changes, parts, marks)
             except CommitFailedError as error:
                 raise self._in_use() from error
             version = self._refresh()
@@ -307,18 +293,9 @@ class DeltaSink:
             flush_commits(self._uri, before, version)
         return version
 
-    @contextmanager
-    def _storage(self) -> Iterator[None]:
+    def _storage(self) -> AbstractContextManager[None]:
         """Failures of the storage as errors that are tried again."""
-        try:
-            yield
-        except (OSError, DeltaError, pa.ArrowException) as error:
-            raise TransientError(
-                f"bronze cannot be written: {error}",
-                code="lake-unwritable",
-                where=self._uri,
-                remedy="check free space, permissions and, for an object store, credentials and network",
-            ) from error
+        return lake_failures(self._uri, "bronze")
 
     def _refresh(self) -> int:
         """Bring the handle to the newest version.

@@ -20,8 +20,8 @@ from deltalake import Transaction
 from bronze import delta
 from bronze.conninfo import describe
 from bronze.errors import DefiniteError
-from bronze.gaps import commit_marks
 from bronze.lsn import Lsn
+from bronze.marks import commit_marks
 from bronze.replication import ReplicationConnection
 
 if TYPE_CHECKING:

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def lake_failures(where: str) -> Iterator[None]:
+def lake_failures(where: str, what: str = "the lake") -> Iterator[None]:
     """What the storage raises in this block becomes ``lake-unwritable``.
 
     Args:
         where: the lake or table, for the message.
+        what: what cannot be written, for the message.
 
     Raises:
         TransientError: ``lake-unwritable``.
@@ -28,7 +29,7 @@ def lake_failures(where: str) -> Iterator[None]:
         yield
     except (OSError, DeltaError, pa.ArrowException) as error:
         raise TransientError(
-            f"the lake cannot be written: {' '.join(str(error).split())}",
+            f"{what} cannot be written: {' '.join(str(error).split())}",
             code="lake-unwritable",
             where=where,
             remedy="check free space, permissions and, for an object store, credentials and network",

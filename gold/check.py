@@ -9,7 +9,7 @@ from gold.tree import resolve
 
 if TYPE_CHECKING:
     from gold.documents import Document
-    from gold.tree import Catalog
+    from gold.tree import Catalog, Tree
 
 
 def check_document(document: Document, catalog: Catalog) -> list[ConfigurationError]:
@@ -17,9 +17,14 @@ def check_document(document: Document, catalog: Catalog) -> list[ConfigurationEr
 
     An unknown name brings the nearest known one. An empty list means that the document can be compiled.
     """
-    _, problems = resolve(document, catalog)
+    return checked_tree(document, catalog)[1]
+
+
+def checked_tree(document: Document, catalog: Catalog) -> tuple[Tree | None, list[ConfigurationError]]:
+    """The resolved document, None where something is wrong with it; and what, as `check_document` says it."""
+    tree, problems = resolve(document, catalog)
     ordered = sorted(dict.fromkeys(problems), key=lambda problem: problem.line)
-    return [
+    return tree, [
         ConfigurationError(
             problem.message, code="document-invalid", where=f"{document.file.path}:{problem.line}"
         )

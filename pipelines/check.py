@@ -18,17 +18,15 @@ from bronze.continuity import check_start, slot_gone
 from bronze.delta import open_table
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError
 from bronze.findings import Finding
-from bronze.lsn import Lsn
 from bronze.position import position_of
 from bronze.relations import read_relations
-from bronze.server import connect, describe, identify, translated
+from bronze.server import connect, describe, identify, primary_log_end, translated
 from bronze.setup import inspect, read_slot
 from bronze.tables import CHANGES, DATABASE_PROPERTY, PIPELINE_PROPERTY, SYSTEM_PROPERTY
-from gold.check import check_document
+from gold.check import checked_tree
 from gold.compile import compile_tree
 from gold.documents import load_documents
 from gold.plans import HASH, LSN
-from gold.tree import resolve
 from pipelines.quality.suite_files import check_suites
 from silver.catalog import OWN_COLUMNS, silver_table
 
@@ -156,16 +154,14 @@ def _broken(
     """Whether the stream can go on where the lake ends; the reader asks the same once it has started one."""
     name, where = pipeline.source.slot, describe(pipeline.source)
     slot = read_slot(connection, name)
-    row = connection.execute(
-        "SELECT pg_current_wal_insert_lsn()::text WHERE NOT pg_is_in_recovery()"
-    ).fetchone()
-    if row is None:
+    end = primary_log_end(connection)
+    if end is None:
         return []
     try:
         if slot is None:
             raise slot_gone(position, name=name, where=where)
         idle = replace(slot, active_pid=0)
-        check_start(position, idle, 0, Lsn.parse(row[0]), name=name, where=where)
+        check_start(position, idle, 0, end, name=name, where=where)
     except DefiniteError as error:
         return [Finding.of(error, f"slot {name}")]
     return []
@@ -194,10 +190,9 @@ def _tables(
     }
     complete = True
     for document in documents:
-        tree, _ = resolve(document, catalog)
-        problems = check_document(document, catalog)
+        tree, problems = checked_tree(document, catalog)
         findings += map(Finding.of, problems)
-        if tree is None or problems:
+        if tree is None:
             complete = False
         else:
             tables[f"gold.{document.name}"] = [*compile_tree(tree, str).columns, LSN, HASH]

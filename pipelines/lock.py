@@ -32,6 +32,11 @@ _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errn
 _LOGGER = logging.getLogger("deltasmelt.run")
 
 
+def locks_folder(lake: Lake) -> Path | None:
+    """Folder of a local lake's locks; None in an object store or a catalog."""
+    return None if lake.path is None or "://" in lake.path else Path(lake.path) / ".locks"
+
+
 @contextmanager
 def lake_lock(lake: Lake, stages: Sequence[str], *, command: str) -> Iterator[None]:
     """Hold the lake's lock of each stage while the block runs.
@@ -40,11 +45,11 @@ def lake_lock(lake: Lake, stages: Sequence[str], *, command: str) -> Iterator[No
         DefiniteError: another process holds one of them.
     """
     with ExitStack() as held:
-        if lake.path is not None and "://" not in lake.path:
-            folder = Path(lake.path) / ".locks"
+        folder = locks_folder(lake)
+        if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             for stage in stages:
-                held.enter_context(_locked(folder / stage, lake.path, command))
+                held.enter_context(_locked(folder / stage, str(lake.path), command))
         yield
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.progress import snapshot_view
+from pipelines.lock import locks_folder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bronze.lake import Lake
     from bronze.progress import SnapshotView
 
@@ -42,6 +44,5 @@ def read_progress(lake: Lake) -> SnapshotView | None:
 
 
 def _path(lake: Lake) -> Path | None:
-    if lake.path is None or "://" in lake.path:
-        return None
-    return Path(lake.path) / ".locks" / "progress.json"
+    folder = locks_folder(lake)
+    return None if folder is None else folder / "progress.json"

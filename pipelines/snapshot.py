@@ -27,11 +27,10 @@ from bronze.control_tables import ControlTables
 from bronze.errors import ConfigurationError, DefiniteError
 from bronze.identifiers import TableName
 from bronze.initial_copies import SOURCE_CODES
-from bronze.lsn import Lsn
-from bronze.position import read_snapshot
+from bronze.position import snapshot_of
 from bronze.recovery import start_over
 from bronze.retake import want_again
-from bronze.server import connect, describe, translated
+from bronze.server import connect, describe, primary_log_end, translated
 from bronze.slots import read_slot
 from bronze.tables import CHANGES
 from pipelines.failures import Failure, tables_stopped
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
 
     from bronze.catalog import SkippedRelation, SourceTable
     from bronze.control import OpenError
+    from bronze.lsn import Lsn
     from pipelines.output import Output
     from pipelines.settings import Pipeline
 
@@ -156,10 +156,8 @@ def _request(pipeline: Pipeline, names: Sequence[str], *, every: bool) -> Reques
     with connect(source) as connection, translated(source):
         tables = select_tables(connection, source, sizes=False)
         skipped = skipped_relations(connection, source)
-        row = connection.execute(
-            "SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_insert_lsn()::text END"
-        ).fetchone()
-    if row is None or row[0] is None:
+        end = primary_log_end(connection)
+    if end is None:
         raise DefiniteError(
             "the server is a standby, which has no slot of ours",
             code="server-in-recovery",
@@ -170,7 +168,7 @@ def _request(pipeline: Pipeline, names: Sequence[str], *, every: bool) -> Reques
     return Request(
         tables=tuple(table.table for table in chosen if table.problem is None),
         stopped=tuple(table.table for table in chosen if table.problem is not None),
-        lsn=Lsn.parse(row[0]),
+        lsn=end,
     )
 
 
@@ -208,7 +206,7 @@ def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -
     said, said_at, asked = -1, 0.0, False
     while True:
         asked = asked or _ask(pipeline, request)
-        waiting = [table for table in request.tables if (read_snapshot(lake, table) or 0) <= request.lsn]
+        waiting = _waiting(pipeline, request)
         if not waiting:
             return
         _raise_failed(control, waiting, before)
@@ -225,6 +223,14 @@ def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -
                 f"{len(request.tables)}{more}"
             )
         time.sleep(_LOOK_SECONDS)
+
+
+def _waiting(pipeline: Pipeline, request: Request) -> list[TableName]:
+    """Tables of the request without a snapshot behind it."""
+    changes = delta.open_table(delta.location(pipeline.lake_address(), "bronze", CHANGES))
+    if changes is None:
+        return list(request.tables)
+    return [table for table in request.tables if (snapshot_of(changes, table) or 0) <= request.lsn]
 
 
 def _read(pipeline: Pipeline, request: Request, output: Output, command: str) -> bool:

@@ -26,11 +26,11 @@ from bronze import delta
 from bronze.control_tables import ControlTables
 from bronze.errors import SmeltError
 from bronze.lsn import Lsn
-from bronze.position import position_of
+from bronze.position import position_of, snapshot_of
 from bronze.relations import read_relations
 from bronze.server import connect, describe, translated
 from bronze.slots import read_slot
-from bronze.tables import CHANGES, snapshot_app
+from bronze.tables import CHANGES
 from pipelines.reader_progress import read_progress
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def _tables(
     for table in sorted(newest):
         names = (str(table), table.silver_name)  # the reader speaks of the source's table, silver of its own
         error = next((stopped.pop(name) for name in names if name in stopped), None)
-        waiting = changes is not None and changes.transaction_version(snapshot_app(table)) is not None
+        waiting = changes is not None and snapshot_of(changes, table) is not None
         before = "waiting" if waiting else "snapshot"
         found.append(_state(control, "silver", table.silver_name, str(table), silver, error, before=before))
     found += [

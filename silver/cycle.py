@@ -39,9 +39,9 @@ from bronze.delta import location, open_table
 from bronze.errors import TableError
 from bronze.gaps import is_whole
 from bronze.lsn import ZERO, Lsn
-from bronze.position import position_of
+from bronze.position import position_of, snapshot_of
 from bronze.relations import read_relations
-from bronze.tables import CHANGES, snapshot_app
+from bronze.tables import CHANGES
 from silver.catalog import silver_catalog
 from silver.errors import CODES, table_error
 from silver.sessions import Sessions, own_session, tune, warm_up
@@ -166,7 +166,7 @@ class Silver:
         """What each table that silver has, or begins with, must do."""
         tables: list[tuple[SilverTable, Lsn]] = []
         for table in silver_catalog(relations, self._settings).values():
-            snapshot = _snapshot(bronze, table.table)
+            snapshot = snapshot_of(bronze, table.table)
             if table.table in self._stopped:
                 if snapshot is None or snapshot > end or snapshot == self._stopped[table.table]:
                     continue
@@ -240,7 +240,7 @@ class Silver:
         return runs
 
     def _stop(self, error: TableError, end: Lsn) -> None:
-        self._stopped[error.table] = None if self._bronze is None else _snapshot(self._bronze, error.table)
+        self._stopped[error.table] = None if self._bronze is None else snapshot_of(self._bronze, error.table)
         self._control.open_error(
             OpenError("table", str(error.table), error.code, error.message, error.remedy, commit_lsn=end)
         )
@@ -316,11 +316,6 @@ def _made_again(
         code="table-recreated",
         remedy=f"take it again: smelt snapshot FILE {table.table}",
     )
-
-
-def _snapshot(bronze: DeltaTable, table: TableName) -> Lsn | None:
-    version = bronze.transaction_version(snapshot_app(table))
-    return None if version is None else Lsn(version)
 
 
 def _names(tables: Sequence[SilverTable]) -> set[str]:

@@ -8,9 +8,10 @@ import pytest
 from deltalake import DeltaTable, Transaction
 
 from bronze import delta
-from bronze.gaps import commit_marks, gap_marks, is_whole, note
+from bronze.gaps import gap_marks, is_whole, note
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
+from bronze.marks import commit_marks
 from bronze.membership import NOT_CARRIED, numbers
 from bronze.retake import needs_copy
 from bronze.server import connect

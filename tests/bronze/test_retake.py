@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from bronze.identifiers import TableName
 from bronze.lake import Lake
 from bronze.lsn import Lsn
+from bronze.position import read_snapshot
 from bronze.retake import tables_to_copy, want_again
 from tests.bronze.test_sink import at, contents, open_sink, rows
 
@@ -22,6 +23,7 @@ _OTHER_PROCESS = """
 import sys
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
+from bronze.position import read_snapshot
 from bronze.retake import want_again
 for lsn in range(int(sys.argv[2]), int(sys.argv[3])):
     want_again(sys.argv[1], [TableName("public", "t")], Lsn(lsn))
@@ -94,7 +96,7 @@ def test_a_snapshot_commits_beside_a_request_for_its_own_table(lake_path: str) -
         sink.commit_snapshot(T, Lsn(lsn), [])
     asking.join()
     assert sink.needs_copy(T)
-    assert (sink.snapshot_of(T), sink.retakes([T])) == (19, {T: 29})
+    assert (read_snapshot(Lake(lake_path), T), sink.retakes([T])) == (19, {T: 29})
 
 
 def test_a_mark_outlives_checkpoints(lake_path: str) -> None:

@@ -18,7 +18,7 @@ from bronze.errors import ConfigurationError, DefiniteError, TransientError
 from bronze.identifiers import TableName
 from bronze.lake import Lake
 from bronze.lsn import Lsn
-from bronze.position import Position, read_position
+from bronze.position import Position, read_position, read_snapshot
 from bronze.relations import ShapeLog, read_relations
 from bronze.server import ServerIdentity
 from bronze.shapes import Column, PgType, Relation
@@ -264,7 +264,7 @@ def test_snapshots_commit_from_other_threads_beside_the_stream(lake_path: str) -
         thread.join()
     assert failures == []
     assert len(contents(lake_path)) == 19 + 16
-    assert [sink.snapshot_of(TableName("public", f"t{number}")) for number in range(8)] == list(
+    assert [read_snapshot(Lake(lake_path), TableName("public", f"t{number}")) for number in range(8)] == list(
         range(1000, 1008)
     )
 

@@ -47,6 +47,10 @@ def source(database: str) -> SourceSettings:
     return source_of(database, tables=["public.t"])
 
 
+def case_id(value: object) -> str:
+    return value[:60] if isinstance(value, str) else "partitioned" if value is PARTITIONED else "plain"
+
+
 def copies(lake_path: str) -> int:
     """How often the table was taken."""
     return [row["op"] for row in bronze_rows(lake_path)].count("snapshot_end")
@@ -99,9 +103,7 @@ def copies(lake_path: str) -> int:
         (PARTITIONED, "ALTER TABLE t ALTER a TYPE bigint USING a * 1000"),
         (PARTITIONED, "ALTER TABLE t ADD v int DEFAULT 7"),
     ],
-    ids=lambda value: (
-        value[:60] if isinstance(value, str) else "partitioned" if value is PARTITIONED else "plain"
-    ),
+    ids=case_id,
 )
 def test_a_change_without_events_is_found_also_where_no_reader_ran(
     source: SourceSettings, lake_path: str, before: list[str], change: str
@@ -151,9 +153,7 @@ def test_a_change_without_events_is_found_also_where_no_reader_ran(
         ),
         (PARTITIONED, "VACUUM t; ANALYZE t"),
     ],
-    ids=lambda value: (
-        value[:60] if isinstance(value, str) else "partitioned" if value is PARTITIONED else "plain"
-    ),
+    ids=case_id,
 )
 def test_a_change_that_alters_no_value_costs_no_copy(
     source: SourceSettings, lake_path: str, before: list[str], change: str

@@ -17,9 +17,10 @@ import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from bronze import delta
-from bronze.gaps import commit_marks, gap_marks
+from bronze.gaps import gap_marks
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
+from bronze.marks import commit_marks
 from bronze.relations import append_relations
 from bronze.shapes import Column, PgType, Relation
 from bronze.tables import (

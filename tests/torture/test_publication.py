@@ -10,14 +10,13 @@ from bronze.control_tables import ControlTables
 from bronze.errors import DefiniteError
 from bronze.lake import Lake
 from tests.bronze.replaying import (
-    assert_bronze_equals_source,
-    assert_each_change_once,
     bronze_rows,
     execute,
     read_all,
     source_of,
 )
 from tests.bronze.running import Running, wait_for
+from tests.torture.two_tables import SCHEMA, assert_whole
 
 if TYPE_CHECKING:
     from bronze.settings import SourceSettings
@@ -25,12 +24,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.postgres
 LONG = pytest.mark.torture
 
-SCHEMA = (
-    "CREATE TABLE items (id int PRIMARY KEY, note text)",
-    "CREATE TABLE others (id int PRIMARY KEY, note text)",
-    "INSERT INTO items VALUES (1, 'one'), (2, 'two')",
-    "INSERT INTO others VALUES (1, 'one')",
-)
 UNSEEN = (
     "INSERT INTO items VALUES (3, 'unseen')",
     "UPDATE items SET note = 'x'",
@@ -76,11 +69,6 @@ def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def snapshots(lake_path: str, table: str) -> int:
     return sum(row["op"] == "snapshot_end" and row["table_name"] == table for row in bronze_rows(lake_path))
-
-
-def assert_whole(source: SourceSettings, lake_path: str) -> None:
-    assert_each_change_once(bronze_rows(lake_path))
-    assert_bronze_equals_source(source, lake_path, "public.items", "public.others")
 
 
 @pytest.mark.parametrize(

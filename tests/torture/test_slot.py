@@ -20,8 +20,6 @@ from bronze.position import read_position
 from bronze.recovery import start_over
 from pipelines.embedded import EmbeddedServer
 from tests.bronze.replaying import (
-    assert_bronze_equals_source,
-    assert_each_change_once,
     bronze_rows,
     execute,
     fetch,
@@ -30,7 +28,9 @@ from tests.bronze.replaying import (
     source_of,
 )
 from tests.bronze.running import Running, wait_for
+from tests.torture import two_tables
 from tests.torture.test_reader_killed import ending, start_reader
+from tests.torture.two_tables import SCHEMA
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,12 +40,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.postgres
 LONG = pytest.mark.torture
 
-SCHEMA = (
-    "CREATE TABLE items (id int PRIMARY KEY, note text)",
-    "CREATE TABLE others (id int PRIMARY KEY, note text)",
-    "INSERT INTO items VALUES (1, 'one'), (2, 'two')",
-    "INSERT INTO others VALUES (1, 'one')",
-)
 LOST = (
     "INSERT INTO items VALUES (3, 'lost')",
     "UPDATE items SET note = 'x'",
@@ -93,8 +87,7 @@ def stopped(source: SourceSettings, lake_path: str) -> DefiniteError:
 
 def assert_whole(source: SourceSettings, lake_path: str) -> None:
     assert ControlTables(Lake(lake_path)).open_errors() == []
-    assert_each_change_once(bronze_rows(lake_path))
-    assert_bronze_equals_source(source, lake_path, "public.items", "public.others")
+    two_tables.assert_whole(source, lake_path)
 
 
 @pytest.mark.parametrize("how", BREAKS)

@@ -1,0 +1,47 @@
+"""Commits to `bronze.changes`: the files of rows, if any, and the marks that say what they mean, at once.
+
+Marks alone and none of the ids that stream and snapshots write: such a commit Delta lets pass beside theirs,
+from any process (`bronze.retake`, `bronze.gaps`, `bronze.timeline`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deltalake import CommitProperties, PostCommitHookProperties
+
+from bronze.parts import flush_commits
+from bronze.tables import CHANGES_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deltalake import DeltaTable, Transaction
+    from deltalake.transaction import AddAction
+
+
+def commit_changes(changes: DeltaTable, parts: Sequence[AddAction], marks: Sequence[Transaction]) -> None:
+    """Write one commit; the handle stays at the version before it, and nothing is flushed yet.
+
+    Raises:
+        CommitFailedError: one of these ids was written since the handle's version.
+    """
+    changes.create_write_transaction(
+        list(parts),
+        mode="append",
+        schema=CHANGES_SCHEMA,
+        commit_properties=CommitProperties(app_transactions=list(marks)),
+        post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+    )
+
+
+def commit_marks(changes: DeltaTable, uri: str, marks: Sequence[Transaction]) -> None:
+    """Write marks alone, in one commit, durably; the handle is at the newest version then.
+
+    Raises:
+        CommitFailedError: as `commit_changes`.
+    """
+    before = changes.version()
+    commit_changes(changes, [], marks)
+    changes.update_incremental()
+    flush_commits(uri, before, changes.version())
