@@ -34,12 +34,17 @@ if TYPE_CHECKING:
 
 FILE_BYTES: Final = 256 * 1024 * 1024
 
-_REPEATING: Final = ["op", "table_schema", "table_name", "columns.list.element", "unchanged.list.element"]
+REPEATING: Final = ("op", "table_schema", "table_name", "columns.list.element", "unchanged.list.element")
+"""Columns of `bronze.changes` whose values repeat; only these get a dictionary."""
+
 MEASURED: Final = ("commit_lsn", "seq", "table_schema", "table_name", "op")
 """Columns of `bronze.changes` whose least and greatest values go into Delta's statistics."""
 
 SAME_IN_A_SNAPSHOT: Final = ("commit_lsn", "lsn", "commit_ts", "relation_id", "ingested_at")
 """Columns that hold one value, or few, in all rows of a snapshot."""
+
+_WRITE_BATCH: Final = 16 * 1024
+"""Values encoded at a time."""
 
 _COMPRESSION: Final = "zstd"
 _COMPRESSION_LEVEL: Final = 1
@@ -89,7 +94,7 @@ class PartWriter:
         prefix: begins the files' names, for people who look into the folder.
         schema: of the rows.
         measured: columns whose least and greatest values go into Delta's statistics.
-        repeating: further columns of `bronze.changes` worth a dictionary.
+        repeating: columns that get a dictionary.
     """
 
     def __init__(
@@ -99,10 +104,10 @@ class PartWriter:
         *,
         schema: pa.Schema = CHANGES_SCHEMA,
         measured: Sequence[str] = MEASURED,
-        repeating: Sequence[str] = (),
+        repeating: Sequence[str] = REPEATING,
     ) -> None:
         self._schema = schema
-        self._dictionary = [*_REPEATING, *repeating] if schema is CHANGES_SCHEMA else True
+        self._repeating = list(repeating)
         self._measured = measured
         self._system = file_system(uri)
         self._folder = local_folder(uri)
@@ -154,7 +159,8 @@ class PartWriter:
             self._schema,
             compression=_COMPRESSION,
             compression_level=_COMPRESSION_LEVEL,
-            use_dictionary=self._dictionary,
+            use_dictionary=self._repeating,
+            write_batch_size=_WRITE_BATCH,
             write_statistics=list(self._measured),
             store_schema=False,
         )
@@ -194,7 +200,10 @@ class _Statistics:
     def add(self, rows: pa.Table) -> None:
         self.rows += rows.num_rows
         for name in self._measured:
-            found = pc.min_max(rows[name]).as_py()
+            column = rows[name]
+            if pa.types.is_dictionary(column.type):
+                column = pa.chunked_array([chunk.dictionary for chunk in column.chunks])
+            found = pc.min_max(column).as_py()
             if found["min"] is not None:
                 self._least[name] = min(found["min"], self._least.get(name, found["min"]))
                 self._greatest[name] = max(found["max"], self._greatest.get(name, found["max"]))

@@ -30,9 +30,10 @@ from bronze import delta, gaps, retake
 from bronze.compaction import compact
 from bronze.errors import DefiniteError
 from bronze.marks import commit_changes
-from bronze.parts import MEASURED, SAME_IN_A_SNAPSHOT, PartWriter, flush_commits
+from bronze.parts import MEASURED, REPEATING, SAME_IN_A_SNAPSHOT, PartWriter, flush_commits
 from bronze.position import Position, position_of
 from bronze.relations import append_relations, relations_of
+from bronze.snapshot_rows import ROWS_SCHEMA
 from bronze.storage_log import STORAGE, StorageLog
 from bronze.tables import (
     CHANGES,
@@ -268,7 +269,7 @@ class DeltaSink:
 
     def parts(self, prefix: str) -> PartWriter:
         """A writer of files apart from the stream's, for a snapshot."""
-        return PartWriter(self._uri, prefix, repeating=SAME_IN_A_SNAPSHOT)
+        return PartWriter(self._uri, prefix, schema=ROWS_SCHEMA, repeating=(*REPEATING, *SAME_IN_A_SNAPSHOT))
 
     def commit_snapshot(self, table: TableName, lsn: Lsn, parts: Sequence[AddAction]) -> None:
         """Make a complete snapshot of one table visible and durable, with its mark.

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from bronze.copy_out import CopyCancelledError, copy_blocks, parse
+from bronze.copy_out import CopyCancelledError, copy_blocks
+from bronze.copy_text import cells_of
 from bronze.errors import DefiniteError, TableError
 from bronze.server import translate
 from bronze.snapshot_rows import SEQ_OF_CHUNK, SnapshotRows
@@ -126,11 +127,10 @@ class SnapshotCopy:
         try:
             connection.execute("SAVEPOINT chunk")
             for block in copy_blocks(connection.pgconn, chunk.query(copy.relation), self._cancelled):
-                for table in rows.rows(parse(block, len(copy.relation.columns)), seq):
-                    writer.write(table)
-                    seq += table.num_rows
-                    self._landing.progress.copied(str(copy.table), table.num_rows)
-                self._landing.progress.copied(str(copy.table), 0, len(block))
+                table = rows.rows(cells_of(block), seq)
+                writer.write(table)
+                seq += table.num_rows
+                self._landing.progress.copied(str(copy.table), table.num_rows, len(block))
                 self._landing.reached("snapshot-block-written")
             connection.execute("RELEASE SAVEPOINT chunk")
         except psycopg.Error as error:

@@ -1,4 +1,4 @@
-"""Columns of a snapshot to rows of `bronze.changes`. Pure."""
+"""Cells of a snapshot to rows of `bronze.changes`. Pure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,26 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bronze.rows import TEXT_LIST, interleave_pieces, list_array
+from bronze.rows import TEXT_LIST, list_array
 from bronze.tables import CHANGES_SCHEMA, OP_SNAPSHOT, OP_SNAPSHOT_END
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from bronze.lsn import Lsn
     from bronze.shapes import Relation
+
+_SAME: Final = pa.dictionary(pa.int32(), pa.string())
+
+ROWS_SCHEMA: Final = pa.schema(
+    [
+        field.with_type({"columns": pa.list_(pa.field("element", _SAME))}.get(field.name, _SAME))
+        if field.name in ("op", "table_schema", "table_name", "columns")
+        else field
+        for field in CHANGES_SCHEMA
+    ]
+)
+"""`CHANGES_SCHEMA` where what repeats is a dictionary: parquet takes it over as it is, without hashing."""
 
 SEQ_OF_CHUNK: Final = 1 << 32
 """`seq` of a chunk's first row is its number times this, so that chunks need no common counter."""
@@ -36,18 +47,24 @@ class SnapshotRows:
         self._lsn = lsn
         self._taken_at = taken_at
         self._names = pa.array([column.name for column in relation.columns], pa.string())
-        self._lists = pa.nulls(0, TEXT_LIST)
+        self._lists = pa.nulls(0, ROWS_SCHEMA.field("columns").type)
 
-    def rows(self, columns: Sequence[pa.StringArray], first_seq: int) -> Iterator[pa.Table]:
-        """The rows of a block; several tables where the block holds more text than one array can.
+    def rows(self, cells: pa.StringArray, first_seq: int) -> pa.Table:
+        """The rows of a block.
 
         Args:
-            columns: values of each column of the relation, in its order.
+            cells: values row after row, each row's in the relation's order; of a table without columns one
+                empty cell for each row.
             first_seq: of the block's first row.
+
+        Raises:
+            ValueError: a row has not as many values as the relation has columns.
         """
-        for new in interleave_pieces(columns):
-            yield self._table(OP_SNAPSHOT, new, first_seq)
-            first_seq += len(new)
+        width = len(self._names)
+        count, rest = divmod(len(cells), width or 1)
+        if rest:
+            raise ValueError(f"{len(cells)} values are no rows of {width} columns")
+        return self._table(OP_SNAPSHOT, list_array(np.arange(count + 1) * width, cells), first_seq)
 
     def end(self, seq: int) -> pa.Table:
         """The row that closes the snapshot."""
@@ -62,9 +79,9 @@ class SnapshotRows:
             "lsn": int(self._lsn),
             "xid": None,
             "commit_ts": self._taken_at,
-            "op": op,
-            "table_schema": self._relation.table.schema,
-            "table_name": self._relation.table.name,
+            "op": _same(op, count),
+            "table_schema": _same(self._relation.table.schema, count),
+            "table_name": _same(self._relation.table.name, count),
             "relation_id": self._relation.relation_id,
             "columns": self._name_lists(count),
             "new": new,
@@ -75,8 +92,8 @@ class SnapshotRows:
             "ingested_at": pa.scalar(time.time_ns() // 1000, pa.timestamp("us", tz="UTC")),
         }
         return pa.Table.from_arrays(
-            [_column(columns[field.name], field.type, count) for field in CHANGES_SCHEMA],
-            schema=CHANGES_SCHEMA,
+            [_column(columns[field.name], field.type, count) for field in ROWS_SCHEMA],
+            schema=ROWS_SCHEMA,
         )
 
     def _name_lists(self, count: int) -> pa.ListArray:
@@ -84,9 +101,16 @@ class SnapshotRows:
         if len(self._lists) < count:
             width = len(self._names)
             room = count + count // 8
-            names = self._names.take(pa.array(np.tile(np.arange(width), room)))
-            self._lists = list_array(np.arange(room + 1, dtype=np.int64) * width, names)
+            order = pa.array(np.tile(np.arange(width, dtype=np.int32), room))
+            names = pa.DictionaryArray.from_arrays(order, self._names)
+            ends = pa.py_buffer(np.arange(room + 1, dtype=np.int32) * width)
+            kind = ROWS_SCHEMA.field("columns").type
+            self._lists = pa.ListArray.from_buffers(kind, room, [None, ends], children=[names])
         return self._lists.slice(0, count)
+
+
+def _same(text: str, count: int) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))
 
 
 def _column(value: Any, kind: pa.DataType, count: int) -> pa.Array:

@@ -10,9 +10,7 @@ Right because no step leaves its message: positions are compared with the messag
 unknown kind stops the walk before its length is believed, and at the end each row must stand exactly where
 the caller expects it.
 
-The cells of all tuples lie in ascending order in the buffer. An Arrow array whose offsets are start, end,
-start, end … over that very buffer has the cells at its even places and the bytes between them at its odd
-ones; one `take` copies the former together.
+The cells of all tuples lie in ascending order in the buffer, as `bronze.rows.cells_between` wants them.
 """
 
 from __future__ import annotations
@@ -22,6 +20,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
+
+from bronze.rows import cells_between
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,13 +80,9 @@ def texts(frames: Frames, tuples: Tuples) -> pa.StringArray:
     Raises:
         DefiniteError: a value is not UTF-8, which the session's client_encoding excludes.
     """
-    cells = len(tuples.bounds)
-    if cells == 0:
-        return pa.array([], pa.string())
-    bounds, buffer = pa.py_buffer(tuples.bounds), pa.py_buffer(frames.buffer())
-    with_gaps = pa.StringArray.from_buffers(2 * cells - 1, bounds, buffer)
-    even = np.arange(0, 2 * cells, 2, dtype=np.int32)
-    found = with_gaps.take(pa.array(even) if tuples.absent is None else pa.array(even, mask=tuples.absent))
+    found = cells_between(tuples.bounds, frames.buffer(), tuples.absent)
+    if len(found) == 0:
+        return found
     values = np.frombuffer(found.buffers()[2] or b"", np.uint8)
     if values.max(initial=0) >= 0x80:
         try:

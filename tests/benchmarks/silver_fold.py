@@ -21,7 +21,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from bronze.control_tables import ControlTables
 from bronze.lake import Lake
-from bronze.rows import interleave
+from bronze.rows import list_array
 from bronze.shapes import PgType
 from bronze.tables import CHANGES, CHANGES_SCHEMA, CONFIRM_APP, STREAM_APP
 from pipelines.session import spark_session
@@ -30,7 +30,7 @@ from silver.settings import SilverSettings
 from tests.silver.histories import START, BronzeWriter, relation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from bronze.shapes import Relation
 
@@ -63,6 +63,13 @@ ORDER_COLUMNS = [
 ]  # fmt: skip
 ORDERS = relation("orders", ORDER_COLUMNS, ["id"], relation_id=2)
 COPIES = [relation(f"orders_{number}", ORDER_COLUMNS, ["id"], relation_id=10 + number) for number in range(5)]
+
+
+def interleave(columns: Sequence[pa.StringArray]) -> pa.ListArray:
+    """Rows of text from columns of text."""
+    rows, width = len(columns[0]), len(columns)
+    order = (np.arange(rows)[:, None] + np.arange(width) * rows).ravel()
+    return list_array(np.arange(rows + 1) * width, pa.concat_arrays(columns).take(pa.array(order)))
 
 
 def text(values: Any) -> pa.StringArray:

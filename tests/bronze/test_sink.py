@@ -23,6 +23,7 @@ from bronze.relations import ShapeLog, read_relations
 from bronze.server import ServerIdentity
 from bronze.shapes import Column, PgType, Relation
 from bronze.sink import DeltaSink
+from bronze.snapshot_rows import ROWS_SCHEMA
 from bronze.tables import CHANGES_SCHEMA
 
 if TYPE_CHECKING:
@@ -249,7 +250,7 @@ def test_snapshots_commit_from_other_threads_beside_the_stream(lake_path: str) -
     def copy(number: int) -> None:
         try:
             writer = sink.parts("snapshot")
-            writer.write(rows(1000 + number, 2))
+            writer.write(rows(1000 + number, 2).cast(ROWS_SCHEMA))
             sink.commit_snapshot(TableName("public", f"t{number}"), Lsn(1000 + number), writer.finish())
         except BaseException as error:  # noqa: BLE001 - looked at below
             failures.append(error)

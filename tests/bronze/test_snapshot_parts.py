@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import io
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bronze.chunks import Chunk, chunks_of
-from bronze.copy_out import parse
+from bronze.copy_text import cells_of
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
 from bronze.shapes import Column, PgType, Relation
-from bronze.snapshot_rows import SEQ_OF_CHUNK, SnapshotRows
+from bronze.snapshot_rows import ROWS_SCHEMA, SEQ_OF_CHUNK, SnapshotRows
 from bronze.tables import CHANGES_SCHEMA
 
 ITEMS = TableName("public", "items")
@@ -60,47 +60,68 @@ def test_chunks_of_partitions_have_numbers_of_their_own() -> None:
     ]  # fmt: skip
 
 
-def copied(rows: list[list[str | None]]) -> bytes:
-    """What COPY … (FORMAT csv, NULL '') sends: quotes only where they are needed, as CopyAttributeOutCSV."""
-    lines = [",".join(map(_value, row)) + "\n" for row in rows]
-    return "".join(lines).encode()
+_ESCAPES = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t", "\v": "v", "\\": "\\"}
+
+
+def copied(rows: list[list[str | None]]) -> bytearray:
+    """What COPY sends, as the server's CopyAttributeOutText writes it."""
+    lines = ["\t".join(map(_value, row)) + "\n" for row in rows]
+    return bytearray("".join(lines).encode())
 
 
 def _value(value: str | None) -> str:
     if value is None:
-        return ""
-    plain = value and value != "\\." and not set(value) & set(',"\r\n')
-    return value if plain else '"' + value.replace('"', '""') + '"'
+        return "\\N"
+    return "".join(f"\\{_ESCAPES[sign]}" if sign in _ESCAPES else sign for sign in value)
 
 
-values = st.none() | st.text(st.characters(codec="utf-8", exclude_characters="\0"))
+values = st.none() | st.text(
+    st.sampled_from('\\\\\\\\Nnt\t\n\r,"ä') | st.characters(codec="utf-8", exclude_characters="\0")
+)
 
 
+@settings(deadline=None)  # the machine is shared
 @given(
     st.integers(1, 4).flatmap(
         lambda width: st.lists(st.lists(values, min_size=width, max_size=width), min_size=1)
-    )
+    ),
+    st.integers(1, 9),
 )
-def test_every_text_null_and_empty_string_comes_back_as_it_was(rows: list[list[str | None]]) -> None:
-    columns = parse(copied(rows), len(rows[0]))
-    assert [list(row) for row in zip(*(column.to_pylist() for column in columns), strict=True)] == rows
+def test_every_text_null_and_empty_string_comes_back_as_it_was(
+    rows: list[list[str | None]], slice_bytes: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bronze.copy_text._SLICE_BYTES", slice_bytes)
+        cells = cells_of(copied(rows))
+    cells.validate(full=True)
+    assert cells.to_pylist() == [value for row in rows for value in row]
 
 
-def test_null_in_a_table_of_one_column_is_a_row() -> None:
-    (column,) = parse(copied([[None], [""], [None]]), 1)
-    assert column.to_pylist() == [None, "", None]
+def test_text_that_looks_like_null_or_the_end_of_data_is_text() -> None:
+    rows: list[list[str | None]] = [["\\N", None], ["\\.", "N"], ["", "\\"]]
+    assert copied(rows) == b"\\\\N\t\\N\n\\\\.\tN\n\t\\\\\n"
+    assert cells_of(copied(rows)).to_pylist() == ["\\N", None, "\\.", "N", "", "\\"]
 
 
-def test_quoting_is_that_of_ordinary_csv() -> None:
-    rows: list[list[str | None]] = [["a,b", 'say "x"'], ["\n", "\r\n"]]
-    assert list(csv.reader(io.StringIO(copied(rows).decode(), newline=""))) == rows
+def test_rows_without_columns_are_rows() -> None:
+    relation = replace(RELATION, columns=(), key=())
+    table = SnapshotRows(relation, Lsn(99), datetime(2026, 11, 21, tzinfo=UTC)).rows(
+        cells_of(bytearray(b"\n\n")), 0
+    )
+    assert table["new"].to_pylist() == [[], []]
+
+
+def test_values_that_do_not_fill_their_rows_are_refused() -> None:
+    rows = SnapshotRows(RELATION, Lsn(99), datetime(2026, 11, 21, tzinfo=UTC))
+    with pytest.raises(ValueError, match="3 values are no rows of 2 columns"):
+        rows.rows(pa.array(["1", "2", "3"]), 0)
 
 
 def test_rows_carry_the_snapshots_lsn_and_count_from_their_chunks_number() -> None:
     taken = datetime(2026, 11, 21, tzinfo=UTC)
-    columns = [pa.array(["1", "2"]), pa.array([None, ""])]
-    (table,) = SnapshotRows(RELATION, Lsn(99), taken).rows(columns, 3 * SEQ_OF_CHUNK)
-    assert table.schema == CHANGES_SCHEMA
+    table = SnapshotRows(RELATION, Lsn(99), taken).rows(pa.array(["1", None, "2", ""]), 3 * SEQ_OF_CHUNK)
+    assert table.schema == ROWS_SCHEMA
+    assert table.cast(CHANGES_SCHEMA).to_pylist() == table.to_pylist()
     first, second = table.to_pylist()
     assert (first["commit_lsn"], first["seq"], first["op"]) == (99, 3 * 2**32, "snapshot")
     assert second["seq"] == 3 * 2**32 + 1
