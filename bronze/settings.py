@@ -97,6 +97,7 @@ class SourceSettings(Section):
     slot: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")]
     publication: Annotated[str, Field(min_length=1, max_length=63)]
     manage: bool = True
+    failover: bool = False
     tables: Annotated[list[str], Field(min_length=1)] = ["public.*"]
     exclude: list[str] = []
     keys: dict[str, Annotated[list[str], Field(min_length=1)]] = {}

@@ -122,7 +122,7 @@ CLIENT_CERTIFICATE: Final = Rule(
     "client-certificate-rejected",
     "the server does not accept our client certificate, or we gave none: {said}",
     "give sslcert and sslkey of the source section: a certificate that has not expired, signed by the "
-    "authority in the server's ssl_ca_file, whose common name is {user} (or is mapped to it in pg_ident.conf)",
+    "authority in the server's ssl_ca_file, with {user} as common name (or mapped to it in pg_ident.conf)",
 )
 PEER: Final = Rule(
     ConfigurationError,
@@ -300,7 +300,11 @@ REFUSALS: Final = frozenset(
             CLIENT_CERTIFICATE,
             AUTH_METHOD,
             REPLICATION_DENIED,
+            READ_ONLY,
         )
     }
+    | {"server-in-recovery"}
 )
-"""The server is there and does not let us in. To somebody it let in before, that may pass."""
+"""The server is there and does not let us in, or not yet: to somebody it let in before, that may pass.
+
+A standby that is about to be promoted answers at its primary's address already."""
