@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
+    from bronze.managed import Service
     from bronze.settings import SourceSettings
     from bronze.slots import SlotState
 
@@ -74,9 +75,16 @@ def mark(source: SourceSettings) -> None:
 
 
 def failover_findings(
-    connection: psycopg.Connection[Any], source: SourceSettings, slot: SlotState | None
+    connection: psycopg.Connection[Any], source: SourceSettings, slot: SlotState | None, service: Service
 ) -> Iterator[Finding]:
-    """Findings about failover, as far as the primary shows it."""
+    """Findings about failover, as far as the primary shows it.
+
+    Args:
+        connection: idle or in a transaction.
+        source: names the slot, and says whether it is to be kept.
+        slot: the pipeline's, where there is one.
+        service: how settings are changed there.
+    """
     subject = f"slot {source.slot}"
     try:
         require_support(connection.info.server_version, source)
@@ -108,8 +116,7 @@ def failover_findings(
             "warning", "failover-standbys-unnamed", "synchronized_standby_slots",
             "it names no standby, so the server may send us changes that no standby has; after a failover "
             "bronze would be ahead of the new primary" + known,
-            "ALTER SYSTEM SET synchronized_standby_slots = '<slot of the standby>'; "
-            f"SELECT pg_reload_conf(); {_AT_STANDBY}",
+            f"{service.setting('synchronized_standby_slots', '<slot of the standby>')} {_AT_STANDBY}",
         )  # fmt: skip
     for name in named:
         if slots.get(name):

@@ -45,7 +45,7 @@ def inspect(connection: psycopg.Connection[Any], source: SourceSettings) -> list
             *table_findings(connection, source, tables),
             *publication_findings(connection, source, tables, may_create=server.may_create, role=server.role),
             *_slot(server, slot, source),
-            *failover_findings(connection, source, slot),
+            *failover_findings(connection, source, slot, server.service),
         ]
 
 

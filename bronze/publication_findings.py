@@ -72,7 +72,7 @@ def publication_findings(
                 _out_of(publication, table),
             )  # fmt: skip
     for table in tables:
-        if table.unpublished and not table.problems:
+        if table.unpublished and all(each.code != "publication-column-list" for each in table.problems):
             yield Finding(
                 "info", "publication-columns", str(table.table),
                 f"the column list of {subject} leaves out {', '.join(table.unpublished)}; silver has no such "
@@ -126,7 +126,7 @@ def _to_do(
         yield Finding(
             "error", "publication-privilege", subject,
             f"{state}, and role {role} lacks what making that good needs: {'; '.join(lacking)}",
-            f"as owner of the tables: {sql}",
+            f"as owner of the tables and the publication: {sql}",
         )  # fmt: skip
     else:
         yield Finding("info", "publication-to-do", subject, f"{state}; the next start runs: {sql}")

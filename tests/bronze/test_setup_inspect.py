@@ -449,3 +449,30 @@ def test_the_state_of_the_slot_is_told(dsn: str) -> None:
         assert one(findings(settings), "slot-in-use").level == "info"
     finally:
         reading.close()
+
+
+def test_what_many_tables_have_in_common_is_told_once_and_cured_at_once(
+    dsn: str, role: tuple[str, str]
+) -> None:
+    name, theirs = role
+    run(dsn, f"""
+        ALTER ROLE {name} REPLICATION;
+        CREATE SCHEMA shut;
+        CREATE PUBLICATION smelt_pub FOR ALL TABLES WITH (publish_via_partition_root = true);
+    """)  # fmt: skip
+    for number in range(12):
+        run(dsn, f"CREATE TABLE t{number} (id int PRIMARY KEY); CREATE VIEW v{number} AS SELECT 1 AS one")
+        run(dsn, f"CREATE TABLE shut.t{number} (id int PRIMARY KEY)")
+    settings = source(theirs, tables=["public.*", "shut.*"], manage=False)
+    found = findings(settings)
+    assert sorted(codes(found, "error")) == [
+        "schema-privilege", "slot-missing", "table-privilege", "table-privilege",
+    ]  # fmt: skip
+    assert "it has 12 of the selected tables" in one(found, "schema-privilege").message
+    skipped = one(found, "relation-skipped")
+    assert "12 relations are not carried, public.v0, public.v1, public.v10" in skipped.message
+    assert "public.v9" not in skipped.message
+    for finding in found:
+        if finding.code.endswith("-privilege"):
+            run(dsn, str(finding.remedy).partition(": ")[2])
+    assert codes(findings(settings), "error") == ["slot-missing"]
