@@ -2,8 +2,8 @@
 
 Order of a start, and why each step is safe to die after:
 
-1. The server's identity is compared with the lake's; a lake of another pipeline, cluster or database is
-    refused.
+1. A server that cannot serve is refused before anything is made (`bronze.server_findings`). Its identity is
+    compared with the lake's; a lake of another pipeline, cluster or database is refused.
 2. The publication is made before the slot: a slot that began earlier would decode changes with a catalog that
     has no such
    publication.

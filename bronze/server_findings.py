@@ -17,6 +17,7 @@ from bronze.errors import DefiniteError
 from bronze.failover import require_support
 from bronze.findings import Finding
 from bronze.managed import ROLES, Service, service_of
+from bronze.server import in_recovery
 from bronze.slots import read_slot
 from bronze.source_errors import translate
 
@@ -164,11 +165,7 @@ def _identity(server: Server, version: int) -> Iterator[Finding]:
 def _settings(server: Server) -> Iterator[Finding]:
     service = server.service
     if server.in_recovery:
-        yield Finding(
-            "error", "server-in-recovery", "server",
-            "the server is a standby: neither publication nor heartbeat can be written there",
-            "give the primary as the source; of several hosts, target_session_attrs: primary finds it",
-        )  # fmt: skip
+        yield Finding.of(in_recovery("server"))
     if server.wal_level != "logical":
         yield Finding(
             "error", "wal-level", "wal_level",

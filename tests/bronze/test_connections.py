@@ -24,6 +24,7 @@ from bronze.settings import SourceSettings
 from pipelines.embedded import EmbeddedServer, free_port
 from tests.bronze.certificates import Authority
 from tests.bronze.replaying import assert_bronze_equals_source, execute, make_reader, read_all, source_of
+from tests.bronze.running import Running, wait_for
 from tests.bronze.tls_front import TlsFront
 from tests.bronze.tls_server import TlsServer, installation_with_tls
 from tests.fix_postgres import drop_database, make_database
@@ -31,6 +32,8 @@ from tests.fix_postgres import drop_database, make_database
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.bronze.certificates import Certificate
 
 pytestmark = pytest.mark.postgres
 
@@ -97,13 +100,17 @@ def way(admin: SourceSettings, **keys: Any) -> SourceSettings:
     )
 
 
+def assert_carries_on(settings: SourceSettings, admin: SourceSettings, lake_path: str) -> None:
+    read_all(settings, lake_path)
+    assert ControlTables(Lake(lake_path)).open_errors() == []
+    assert_bronze_equals_source(admin, lake_path, "public.items")
+
+
 def assert_carries(settings: SourceSettings, admin: SourceSettings, lake_path: str) -> None:
     """A reader on this way copies a table, and then streams what comes."""
     read_all(settings, lake_path)
     execute(admin, "INSERT INTO items VALUES (2, 'streamed')")
-    read_all(settings, lake_path)
-    assert ControlTables(Lake(lake_path)).open_errors() == []
-    assert_bronze_equals_source(admin, lake_path, "public.items")
+    assert_carries_on(settings, admin, lake_path)
 
 
 def refusal(settings: SourceSettings, lake_path: str) -> SmeltError:
@@ -448,6 +455,34 @@ def test_a_private_key_that_others_can_read_is_missing_or_of_another_certificate
         assert str(key) in error.message
     missing = settings.model_copy(update={"sslcert": str(tmp_path / "nowhere.crt")})
     assert refusal(missing, lake_path).code == "client-certificate-rejected"
+
+
+def test_a_client_certificate_that_expires_under_a_running_reader_and_is_renewed(
+    demanding: TlsFront, authority: Authority, admin: SourceSettings, lake_path: str
+) -> None:
+    ours, expired, renewed = (authority.issue("smelt", expired=late) for late in (False, True, False))
+    settings = encrypted(
+        admin,
+        demanding,
+        sslrootcert=str(authority.root),
+        sslcert=str(ours.certificate),
+        sslkey=str(ours.key),
+    )
+
+    def replaced_by(other: Certificate) -> None:
+        for file, new in ((ours.certificate, other.certificate), (ours.key, other.key)):
+            file.write_bytes(new.read_bytes())
+
+    end = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '{}'"
+    with Running(settings, lake_path) as running:
+        replaced_by(expired)
+        execute(admin, end.format(admin.slot), "INSERT INTO items VALUES (2, 'meanwhile')")
+        wait_for(lambda: running.reader.progress.read()["phase"] == "waiting")
+        wait_for(lambda: "client certificate" in running.reader.progress.read()["said"])
+        replaced_by(renewed)
+        wait_for(lambda: running.error is not None or running.reader.progress.read()["changes"] == 1, 40)
+        assert running.error is None
+    assert_carries_on(settings, admin, lake_path)
 
 
 # --- a server with TLS of its own, where there is one ----------------------------------------------

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -38,7 +39,10 @@ def primary() -> Iterator[EmbeddedServer]:
 
 @pytest.fixture
 def standby(primary: EmbeddedServer) -> Iterator[EmbeddedServer]:
-    """A standby of the primary, which keeps its failover slots."""
+    """A standby of the primary, not started yet, which will keep its failover slots.
+
+    One that is started before there are any looks for them ever more rarely.
+    """
     server = EmbeddedServer(version=18, settings=STANDBY_SETTINGS)
     owner = server.data.stat()
     shutil.rmtree(server.data)
@@ -53,8 +57,8 @@ def standby(primary: EmbeddedServer) -> Iterator[EmbeddedServer]:
         "ALTER SYSTEM SET synchronized_standby_slots = 'standby1'",
         "SELECT pg_reload_conf()",
     )
-    with server:
-        yield server
+    yield server
+    server.close()
 
 
 def kept(standby: EmbeddedServer, slot: str) -> bool:
@@ -85,11 +89,19 @@ def test_a_reader_goes_on_at_the_promoted_standby_with_nothing_lost_or_doubled(
     execute(old, *SCHEMA)
     with Running(source, lake_path) as running:
         execute(old, "INSERT INTO items SELECT i, 'before' FROM generate_series(10, 1000) i")
-        wait_for(lambda: kept(standby, "kept"), 90)
-        wait_for(lambda: running.reader.progress.read()["changes"] == 991)
+        time.sleep(1)
+        assert running.reader.progress.read()["changes"] == 0, "no standby has them yet"
+        standby.start()
+        updates = 0
+        while not kept(standby, "kept"):
+            updates += 1
+            assert updates < 300
+            execute(old, "UPDATE others SET note = 'moves the slot on'", "SELECT pg_log_standby_snapshot()")
+            time.sleep(0.2)
+        wait_for(lambda: running.reader.progress.read()["changes"] == 991 + updates)
         load = threading.Thread(target=insert_until_the_end, args=[old])
         load.start()
-        wait_for(lambda: running.reader.progress.read()["changes"] > 1000, 60)
+        wait_for(lambda: running.reader.progress.read()["changes"] > 1010 + updates, 60)
         primary.stop("immediate")
         load.join()
         execute(new, "SELECT pg_promote(true)")
@@ -98,7 +110,8 @@ def test_a_reader_goes_on_at_the_promoted_standby_with_nothing_lost_or_doubled(
         execute(new, "INSERT INTO items VALUES (3000, 'after')", "DELETE FROM items WHERE id = 1")
         wait_for(
             lambda: (
-                running.error is not None or running.reader.progress.read()["changes"] == 991 + survived + 2
+                running.error is not None
+                or running.reader.progress.read()["changes"] == 991 + updates + survived + 2
             ),
             90,
         )
@@ -109,3 +122,26 @@ def test_a_reader_goes_on_at_the_promoted_standby_with_nothing_lost_or_doubled(
     assert sum(row["op"] == "snapshot_end" for row in bronze_rows(lake_path)) == 2, "nothing was taken again"
     with connect(source) as connection:
         assert identify(connection).timeline == 2
+
+
+def test_a_standby_that_answers_at_the_primarys_address_is_waited_for_until_it_is_promoted(
+    own_server: EmbeddedServer, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze.initial_copies._LOOK_SECONDS", 0.1)
+    source = source_of(own_server.dsn(), slot="moved")
+    execute(source, *SCHEMA)
+    with Running(source, lake_path) as running:
+        wait_for(lambda: sum(row["op"] == "snapshot_end" for row in bronze_rows(lake_path)) == 2)
+        own_server.stop()
+        signal_file = own_server.data / "standby.signal"
+        signal_file.touch()
+        owner = own_server.data.stat()
+        os.chown(signal_file, owner.st_uid, owner.st_gid)
+        own_server.start()
+        wait_for(lambda: "is a standby" in running.reader.progress.read()["said"])
+        execute(source, "SELECT pg_promote(true)", "INSERT INTO items VALUES (3, 'after')")
+        wait_for(lambda: running.error is not None or running.reader.progress.read()["changes"] == 1, 40)
+        assert running.error is None
+    read_all(source, lake_path)
+    assert ControlTables(Lake(lake_path)).open_errors() == []
+    assert_whole(source, lake_path)
