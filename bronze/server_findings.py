@@ -36,7 +36,7 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 _SERVER_QUERY: Final = """
     SELECT current_database(),
            current_user,
-           current_setting('server_version'),
+           split_part(current_setting('server_version'), ' ', 1),
            pg_is_in_recovery(),
            current_setting('wal_level'),
            current_setting('max_replication_slots')::int,
