@@ -63,6 +63,7 @@ class SourceTable:
         partitions: leaf partitions of a root, in name order.
         indexes: its unique indexes.
         owner: role that owns it; `owned` tells whether we may act as that role.
+        unpublished: ordinary columns that the publication's column list leaves out.
         storage: traces of what the log does not tell; None where nobody asked for them.
     """
 
@@ -77,6 +78,7 @@ class SourceTable:
     indexes: tuple[UniqueIndex, ...] = ()
     owner: str = ""
     owned: bool = True
+    unpublished: tuple[str, ...] = ()
     storage: Storage | None = None
 
     @property
@@ -275,6 +277,7 @@ def _source_table(row: RelationRow, context: _Context, size: Size) -> SourceTabl
         replica_identity=row.replica_identity,
         from_lsn=ZERO,
     )
+    unpublished = tuple(column.name for column in every if not column.generated and column not in published)
     facts = TableFacts(
         relation=relation,
         role=row.role,
@@ -286,10 +289,9 @@ def _source_table(row: RelationRow, context: _Context, size: Size) -> SourceTabl
         schema_usable=row.schema_usable,
         row_security=row.row_security,
         identity=identity,
-        unpublished=tuple(
-            column.name for column in every if not column.generated and column not in published
-        ),
+        unpublished=unpublished,
         member=member,
+        partitioned=row.kind == "p",
         partitions=partitions,
     )
     return SourceTable(
@@ -304,6 +306,7 @@ def _source_table(row: RelationRow, context: _Context, size: Size) -> SourceTabl
         indexes=indexes,
         owner=row.owner,
         owned=row.owned,
+        unpublished=unpublished,
     )
 
 

@@ -6,6 +6,10 @@ after the ones of database and role (source ``PGC_S_CLIENT``). Two things can st
 variables PGTZ and PGDATESTYLE, which libpq sends as parameters of their own, and a connection pooler.
 `bronze.server.pin` sets them once more on the open session for that case.
 
+A user's own ``options`` stay in front of ours, wherever libpq would find them: DSN, service file or
+PGOPTIONS. Giving `options` hides those of a service file from libpq, so libpq itself is asked first what it
+would use.
+
 ``row_security=off`` is pinned too: a query that a policy would filter then fails instead of returning fewer
 rows.
 
@@ -55,25 +59,29 @@ _DEFAULTS: Final = {
 }
 
 _KEYWORDS: Final = (
-    "host", "port", "user", "service", "passfile", "sslmode", "sslrootcert", "sslcert", "sslkey",
+    "host", "hostaddr", "port", "user", "service", "passfile", "target_session_attrs", "channel_binding",
+    "sslmode", "sslrootcert", "sslcert", "sslkey",
 )  # fmt: skip
+
+# libpq looks these up, then refuses the mode before it opens anything; there is no password file to read.
+_NEVER: Final = {"sslmode": "-", "passfile": "/dev/null/none"}
 
 
 def conninfo(source: SourceSettings, **extra: str) -> str:
     """The libpq connection string of the source. It may hold the password: never log it.
 
     `extra` wins over the settings (``application_name``, ``replication``). Options that the user gave, by
-    DSN or PGOPTIONS, stay in front of the pinned ones.
+    DSN, service file or PGOPTIONS, stay in front of the pinned ones.
 
     Raises:
         ConfigurationError: the DSN cannot be read.
     """
     values = {**_given(source), **extra}
-    environment = _environment()
+    effective = _effective(source)
     for keyword, value in _DEFAULTS.items():
-        if keyword not in values and environment.get(keyword) is None:
+        if keyword not in values and keyword not in effective:
             values[keyword] = value
-    own = values.get("options") or environment.get("options") or ""
+    own = values.get("options") or effective.get("options") or ""
     pinned = " ".join(f"-c {name}={value}" for name, value in PINNED.items())
     values["options"] = f"{own} {pinned}".strip()
     values["client_encoding"] = "UTF8"
@@ -92,17 +100,16 @@ def replication_conninfo(source: SourceSettings, *, application_name: str = "del
 def describe(source: SourceSettings) -> str:
     """The source as messages name it: ``host:port/database as user``. Never a password."""
     try:
-        values = _given(source)
+        values = _effective(source)
     except ConfigurationError:
         return "source.dsn"
-    environment = _environment()
     service = values.get("service")
-    if service and "host" not in values:
+    if service and "user" not in values:  # libpq always has one, unless it does not know the service
         return f"service {service}"
-    user = values.get("user") or environment.get("user") or "?"
-    host = values.get("host") or values.get("hostaddr") or environment.get("host") or "local socket"
-    port = values.get("port") or environment.get("port") or "5432"
-    database = values.get("dbname") or environment.get("dbname") or user
+    user = values.get("user", "?")
+    host = values.get("host") or values.get("hostaddr") or "local socket"
+    port = values.get("port") or "5432"
+    database = values.get("dbname") or user
     if ":" in host and not host.startswith(("/", "[")) and "," not in host:
         host = f"[{host}]"
     return f"{host}:{port}/{database} as {user}"
@@ -111,18 +118,17 @@ def describe(source: SourceSettings) -> str:
 def user_and_database(source: SourceSettings) -> tuple[str, str]:
     """Names of role and database for messages, as far as they are known before connecting."""
     try:
-        values = _given(source)
+        values = _effective(source)
     except ConfigurationError:
         return "?", "?"
-    environment = _environment()
-    user = values.get("user") or environment.get("user") or "?"
-    return user, values.get("dbname") or environment.get("dbname") or user
+    user = values.get("user") or "?"
+    return user, values.get("dbname") or user
 
 
 def without_secrets(text: str, source: SourceSettings) -> str:
     """`text` with every password of the source blotted out, should a library have put one there."""
     try:
-        values = _given(source)
+        values = _effective(source)
     except ConfigurationError:
         values = {}
     secrets = {values.get("password"), values.get("sslpassword"), os.environ.get("PGPASSWORD")}
@@ -145,8 +151,9 @@ def _given(source: SourceSettings) -> dict[str, str]:
             values[keyword] = str(value)
     if source.database is not None:
         values["dbname"] = source.database
-    if source.password is not None:
-        values["password"] = source.password.get_secret_value()
+    for keyword, secret in (("password", source.password), ("sslpassword", source.sslpassword)):
+        if secret is not None:
+            values[keyword] = secret.get_secret_value()
     return values
 
 
@@ -175,7 +182,16 @@ def _unreadable(reason: str) -> ConfigurationError:
     )
 
 
-def _environment() -> dict[str, str]:
-    """Libpq's defaults: its variables, its service file, its compiled-in values."""
-    options = pq.Conninfo.get_defaults()
-    return {option.keyword.decode(): option.val.decode() for option in options if option.val}
+def _effective(source: SourceSettings) -> dict[str, str]:
+    """What libpq will use: the pipeline file, then its service file, its variables, its built-in values.
+
+    libpq alone knows its rules, so it is asked: it looks everything up for a connection that it then refuses
+    to begin. A service that it does not find leaves what the pipeline file says.
+    """
+    given = _given(source)
+    attempt = pq.PGconn.connect_start(make_conninfo("", **{**given, **_NEVER}).encode())
+    try:
+        found = {option.keyword.decode(): option.val.decode() for option in attempt.info if option.val}
+    finally:
+        attempt.finish()
+    return {**{keyword: value for keyword, value in found.items() if keyword not in _NEVER}, **given}

@@ -58,6 +58,7 @@ SOURCE_CODES: Final = frozenset(
         "partition-not-logged",
         "permission-denied",
         "publication-column-list",
+        "publication-partition-root",
         "publication-row-filter",
         "replica-identity-missing",
         "replica-identity-nothing",
@@ -66,6 +67,7 @@ SOURCE_CODES: Final = frozenset(
         "server-error",
         "silver-name-clash",
         "table-gone",
+        "table-not-published",
         "table-privilege",
         "table-without-key",
     }

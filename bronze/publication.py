@@ -143,9 +143,17 @@ def _members(connection: psycopg.Connection[Any], oid: int, version: int) -> dic
 
 
 def publication_statements(
-    publication: Publication | None, name: str, tables: Sequence[TableName]
+    publication: Publication | None, name: str, tables: Sequence[TableName], *, via_root: bool = True
 ) -> list[str]:
-    """The SQL that makes `publication` carry `tables` entirely; empty where it does. Pure."""
+    """The SQL that makes `publication` carry `tables` entirely; empty where it does. Pure.
+
+    Args:
+        publication: as it is; None where there is none.
+        name: of the publication.
+        tables: what it should carry.
+        via_root: partitions must appear under their root's name; nothing hangs on it without partitioned
+            tables.
+    """
     quoted = quote_identifier(name)
     if publication is None:
         members = ", ".join(f"ONLY {table.quoted}" for table in sorted(tables))
@@ -155,7 +163,7 @@ def publication_statements(
     settings = []
     if not publication.operations.issuperset(_OPERATIONS):
         settings.append(f"publish = '{', '.join(_OPERATIONS)}'")
-    if not publication.via_root:
+    if via_root and not publication.via_root:
         settings.append("publish_via_partition_root = true")
     if settings:
         statements.append(f"ALTER PUBLICATION {quoted} SET ({', '.join(settings)});")
@@ -206,7 +214,10 @@ def _change(
     connection: psycopg.Connection[Any], source: SourceSettings, tables: Sequence[TableName]
 ) -> list[str]:
     name = source.publication
-    if not publication_statements(read_publication(connection, name), name, tables):
+    publication = read_publication(connection, name)
+    # Where it may not be changed, partitioned tables that need it have an error of their own.
+    via_root = source.manage and (publication is None or publication.owned)
+    if not publication_statements(publication, name, tables, via_root=via_root):
         return []
     with connection.transaction():
         connection.execute(
@@ -214,7 +225,7 @@ def _change(
         )
         connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
         publication = read_publication(connection, name)
-        statements = publication_statements(publication, name, tables)
+        statements = publication_statements(publication, name, tables, via_root=via_root)
         if statements and not source.manage:
             raise _unmanaged(publication, source, statements)
         for statement in statements:

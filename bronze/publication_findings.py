@@ -21,7 +21,9 @@ _WITHOUT_IDENTITY: Final = frozenset(
     {"table-without-key", "replica-identity-nothing", "replica-identity-missing"}
 )
 
-_WANTED_ALL_THE_SAME: Final = frozenset({"table-privilege", "schema-privilege", "table-not-published"})
+_WANTED_ALL_THE_SAME: Final = frozenset(
+    {"table-privilege", "schema-privilege", "table-not-published", "publication-partition-root"}
+)
 """Problems of tables that belong into the publication nevertheless."""
 
 
@@ -46,7 +48,12 @@ def publication_findings(
     wanted = [
         table for table in tables if all(problem.code in _WANTED_ALL_THE_SAME for problem in table.problems)
     ]
-    statements = publication_statements(publication, source.publication, [table.table for table in wanted])
+    statements = publication_statements(
+        publication,
+        source.publication,
+        [table.table for table in wanted],
+        via_root=source.manage or any(table.kind == "p" for table in wanted),
+    )
     subject = f"publication {source.publication}"
     if statements:
         yield from _to_do(source, publication, wanted, statements, may_create=may_create, role=role)
@@ -63,6 +70,13 @@ def publication_findings(
                 "error", "publication-blocks-updates", str(table.table),
                 f"{subject} carries this table without replica identity: its UPDATEs and DELETEs fail now",
                 _out_of(publication, table),
+            )  # fmt: skip
+    for table in tables:
+        if table.unpublished and all(each.code != "publication-column-list" for each in table.problems):
+            yield Finding(
+                "info", "publication-columns", str(table.table),
+                f"the column list of {subject} leaves out {', '.join(table.unpublished)}; silver has no such "
+                "columns",
             )  # fmt: skip
     selected = {table.table for table in tables}
     others = sorted(str(table) for table in publication.members if table not in selected)
@@ -112,7 +126,7 @@ def _to_do(
         yield Finding(
             "error", "publication-privilege", subject,
             f"{state}, and role {role} lacks what making that good needs: {'; '.join(lacking)}",
-            f"as owner of the tables: {sql}",
+            f"as owner of the tables and the publication: {sql}",
         )  # fmt: skip
     else:
         yield Finding("info", "publication-to-do", subject, f"{state}; the next start runs: {sql}")

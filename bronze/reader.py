@@ -2,8 +2,8 @@
 
 Order of a start, and why each step is safe to die after:
 
-1. The server's identity is compared with the lake's; a lake of another pipeline, cluster or database is
-    refused.
+1. A server that cannot serve is refused before anything is made (`bronze.server_findings`). Its identity is
+    compared with the lake's; a lake of another pipeline, cluster or database is refused.
 2. The publication is made before the slot: a slot that began earlier would decode changes with a catalog that
     has no such
    publication.
@@ -53,6 +53,7 @@ from bronze.recovery import start_over
 from bronze.relations import ShapeLog
 from bronze.replication import ReplicationConnection
 from bronze.server import abandon, connect, describe, identify, log_end, translated
+from bronze.server_findings import require_fit
 from bronze.setup import ensure_slot, read_slot
 from bronze.sink import DeltaSink
 from bronze.source_rules import REFUSALS
@@ -243,7 +244,8 @@ class Reader:
     def _open(
         self, connection: psycopg.Connection[Any], control: ControlTables
     ) -> tuple[Landing, InitialCopies]:
-        """Check who the server is and whose the lake is; select tables at the first time."""
+        """Check what the server is and whose the lake is; select tables at the first time."""
+        require_fit(connection, self._source, say=self._landing is None)
         identity = identify(connection)
         if self._landing is None or self._copies is None:
             sink = DeltaSink(self._lake, self._pipeline, identity)

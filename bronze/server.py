@@ -37,6 +37,7 @@ __all__ = [
     "conninfo",
     "describe",
     "identify",
+    "in_recovery",
     "log_end",
     "pin",
     "primary_log_end",
@@ -156,10 +157,26 @@ def pin(connection: PGconn) -> None:
 
 
 def log_end(connection: psycopg.Connection[Any]) -> Lsn:
-    """End of a primary's log: whatever is committed from now on lies behind it."""
-    row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
-    assert row is not None  # noqa: S101 - a SELECT without FROM has one row
-    return Lsn.parse(row[0])
+    """End of a primary's log: whatever is committed from now on lies behind it.
+
+    Raises:
+        DefiniteError: ``server-in-recovery``: a standby has no end of its own.
+    """
+    end = primary_log_end(connection)
+    if end is None:
+        info = connection.info
+        raise in_recovery(f"{info.host}:{info.port}/{info.dbname} as {info.user}")
+    return end
+
+
+def in_recovery(where: str) -> DefiniteError:
+    """The server is a standby; to a reader that knew a primary there, perhaps one that is being promoted."""
+    return DefiniteError(
+        "the server is a standby: neither publication nor heartbeat can be written there",
+        code="server-in-recovery",
+        where=where,
+        remedy="give the primary as the source; of several hosts, target_session_attrs: primary finds it",
+    )
 
 
 def primary_log_end(connection: psycopg.Connection[Any]) -> Lsn | None:

@@ -50,6 +50,16 @@ def parse_size(value: object) -> object:
 
 
 Duration = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
+
+
+def _port_text(value: object) -> object:
+    """YAML reads a single port as a number."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Port = Annotated[str, BeforeValidator(_port_text), Field(pattern=r"^[0-9]{1,5}(,[0-9]{1,5})*$")]
+"""A port, or one for each of several hosts: ``5432,5433``."""
+
 ByteSize = Annotated[int, BeforeValidator(parse_size), Field(gt=0)]
 
 
@@ -63,24 +73,31 @@ class SourceSettings(Section):
     """Which server, which tables.
 
     Either `dsn` (a libpq URI or keyword string) or libpq's own keywords. What neither says, libpq takes from
-    its environment, service file and password file.
+    its environment, service file and password file. `host` may name several servers, separated by commas.
     """
 
     dsn: SecretStr | None = None
     host: str | None = None
-    port: int | None = None
+    hostaddr: str | None = None
+    port: Port | None = None
     database: str | None = None
     user: str | None = None
     password: SecretStr | None = None
     service: str | None = None
     passfile: str | None = None
+    target_session_attrs: (
+        Literal["any", "read-write", "read-only", "primary", "standby", "prefer-standby"] | None
+    ) = None
+    channel_binding: Literal["disable", "prefer", "require"] | None = None
     sslmode: Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"] | None = None
     sslrootcert: str | None = None
     sslcert: str | None = None
     sslkey: str | None = None
+    sslpassword: SecretStr | None = None
     slot: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")]
     publication: Annotated[str, Field(min_length=1, max_length=63)]
     manage: bool = True
+    failover: bool = False
     tables: Annotated[list[str], Field(min_length=1)] = ["public.*"]
     exclude: list[str] = []
     keys: dict[str, Annotated[list[str], Field(min_length=1)]] = {}

@@ -20,6 +20,7 @@ import psycopg
 
 from bronze.conninfo import describe
 from bronze.errors import DefiniteError, TransientError
+from bronze.failover import SINCE, making, mark, require_support
 from bronze.identifiers import quote_literal
 from bronze.lsn import ZERO, Lsn
 from bronze.server import connect, translated
@@ -53,6 +54,7 @@ class SlotState:
         safe_wal_size: bytes that may still be written before it is in danger; None where there is no limit.
         created: made by this call.
         invalidation: why it can no longer be read; None where it can. Versions 14 to 16 say it less exactly.
+        failover: standbys keep a copy of it (PostgreSQL 17 and later).
     """
 
     name: str
@@ -66,6 +68,7 @@ class SlotState:
     database: str = ""
     temporary: bool = False
     invalidation: str | None = None
+    failover: bool = False
 
 
 def read_slot(connection: psycopg.Connection[Any], name: str) -> SlotState | None:
@@ -79,10 +82,12 @@ def read_slot(connection: psycopg.Connection[Any], name: str) -> SlotState | Non
                                WHEN wal_status = 'lost' THEN 'wal_removed' END"""
     else:
         invalidation = "CASE WHEN wal_status = 'lost' THEN 'wal_removed' END"
+    failover = "failover" if version >= SINCE else "false"
     row = connection.execute(
         f"""
         SELECT coalesce(plugin, ''), coalesce(database, ''), temporary, active_pid,
-               confirmed_flush_lsn::text, restart_lsn::text, wal_status, safe_wal_size, {invalidation}
+               confirmed_flush_lsn::text, restart_lsn::text, wal_status, safe_wal_size, {invalidation},
+               {failover}
         FROM pg_replication_slots
         WHERE slot_name = %s
         """,
@@ -90,7 +95,7 @@ def read_slot(connection: psycopg.Connection[Any], name: str) -> SlotState | Non
     ).fetchone()
     if row is None:
         return None
-    plugin, database, temporary, active_pid, confirmed, restart, wal_status, safe, reason = row
+    plugin, database, temporary, active_pid, confirmed, restart, wal_status, safe, reason, failover = row
     return SlotState(
         name=name,
         plugin=plugin,
@@ -102,6 +107,7 @@ def read_slot(connection: psycopg.Connection[Any], name: str) -> SlotState | Non
         database=database,
         temporary=temporary,
         invalidation=reason,
+        failover=failover,
     )
 
 
@@ -114,7 +120,7 @@ def ensure_slot(
     wait: float = 600.0,
     progress: Callable[[str], None] | None = None,
 ) -> SlotState:
-    """The pipeline's slot, made where it is missing and may be made.
+    """The pipeline's slot, made where it is missing and may be made, and kept by standbys where asked for.
 
     Args:
         connection: in autocommit mode, outside a transaction.
@@ -132,6 +138,7 @@ def ensure_slot(
     """
     say = progress or _say_nothing
     created = False
+    require_support(connection.info.server_version, source)
     started = time.monotonic()
     with translated(source):
         here = connection.execute("SELECT current_database()").fetchone()
@@ -146,7 +153,7 @@ def ensure_slot(
             if problem is not None:
                 raise problem
             if slot.active_pid is None:
-                return replace(slot, created=created)
+                return replace(_kept(slot, source), created=created)
             limit = patience
             if slot.confirmed_flush == ZERO:  # it is still being made, by another start or by hand
                 limit = wait
@@ -156,6 +163,14 @@ def ensure_slot(
                 raise _in_use(connection, slot, source)
             say(f"waiting for backend {slot.active_pid} to release slot {source.slot}")
             time.sleep(_POLL_SECONDS)
+
+
+def _kept(slot: SlotState, source: SourceSettings) -> SlotState:
+    """The slot, kept by standbys where asked for."""
+    if source.failover and not slot.failover:
+        mark(source)
+        slot = replace(slot, failover=True)
+    return slot
 
 
 def _stale_patience(connection: psycopg.Connection[Any], backend_pid: int, ours: str) -> float:
@@ -255,9 +270,7 @@ def _make(
     connection: psycopg.Connection[Any], source: SourceSettings, wait: float, say: Callable[[str], None]
 ) -> bool:
     """Make the slot; False where another session was first, whose slot it is then."""
-    statement = (
-        f"SELECT pg_create_logical_replication_slot({quote_literal(source.slot)}, {quote_literal(PLUGIN)})"
-    )
+    statement = making(source)
     if not source.manage:
         raise DefiniteError(
             f"replication slot {source.slot} does not exist",

@@ -55,6 +55,9 @@ _BY_CLASS: Final = {
 # First match wins. Where several addresses were tried, what a server answered says more than that another
 # did not.
 _BY_TEXT: Final = [
+    (r"[Cc]ertificate authentication failed|valid client certificate", rules.CLIENT_CERTIFICATE),
+    (r"([Pp]eer|[Ii]dent) authentication failed", rules.PEER),
+    (r"channel binding (is )?required|authentication method requirement", rules.AUTH_METHOD),
     (r"authentication failed for user", rules.PASSWORD_REJECTED),
     (r"no password supplied", rules.PASSWORD_MISSING),
     (r"pg_hba\.conf", rules.HBA),
@@ -64,12 +67,19 @@ _BY_TEXT: Final = [
     (r"start WAL sender|must be superuser or replication role", rules.REPLICATION_DENIED),
     (r"max_wal_senders|number of requested standby connections", rules.SLOTS_EXHAUSTED),
     (r"too many (clients|connections)|remaining connection slots", rules.TOO_MANY),
+    (r"in hot standby mode|session is (not )?read-only", rules.NO_PRIMARY),
     (r"starting up|shutting down|in recovery mode|not yet accepting connections", rules.STARTING),
     (
         r"unrecognized configuration parameter|invalid value for parameter|unsupported startup parameter",
         rules.OPTION_UNKNOWN,
     ),
     (r"definition of service|service file", rules.SERVICE_UNKNOWN),
+    (r"root certificate file|private key file|could not (open|read) certificate file", rules.SSL_FILE),
+    (r"certificate present, but not private key", rules.SSL_FILE),
+    (r"does not match host name|host name must be specified", rules.SSL_HOST),
+    (r"SSL error: certificate verify failed", rules.SSL_UNTRUSTED),
+    (r"server does not support SSL", rules.SSL_NOT_OFFERED),
+    (r"SSL error: .*alert (certificate|unknown ca|bad certificate|unsupported c)", rules.CLIENT_CERTIFICATE),
     (r"SSL SYSCALL|server closed the connection|connection is (closed|lost)|Connection reset", rules.LOST),
     (r"Broken pipe|consuming input failed|could not (send|receive) data", rules.LOST),
     (r"SSL|certificate", rules.SSL),

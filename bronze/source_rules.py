@@ -52,7 +52,8 @@ PASSWORD_MISSING: Final = Rule(
     ConfigurationError,
     "password-missing",
     "PostgreSQL asks for a password of role {user}, and none was given",
-    "give it by PGPASSWORD, ~/.pgpass, or `password: ${{SMELT_PASSWORD}}` in the source section",
+    "give it by PGPASSWORD, `password: ${{SMELT_PASSWORD}}` in the source section, or a password file "
+    "(~/.pgpass, passfile; libpq passes over one that others can read: chmod 600)",
 )
 ROLE_UNKNOWN: Final = Rule(
     ConfigurationError,
@@ -88,6 +89,56 @@ SSL: Final = Rule(
     "set sslmode (and sslrootcert) of the source section to what the server offers; "
     "SHOW ssl; tells whether it offers any",
 )
+SSL_NOT_OFFERED: Final = Rule(
+    ConfigurationError,
+    "ssl-not-offered",
+    "the server offers no encryption, and sslmode asks for it: {said}",
+    "switch it on at the server (ssl_cert_file, ssl_key_file; ALTER SYSTEM SET ssl = on; "
+    "SELECT pg_reload_conf();), or, on a network that is yours alone, set sslmode: prefer",
+)
+SSL_UNTRUSTED: Final = Rule(
+    ConfigurationError,
+    "ssl-untrusted",
+    "the server's certificate is not to be trusted: {said}",
+    "give the authority that signed it as sslrootcert (managed services publish theirs); if that is right, "
+    "the certificate has expired and has to be renewed at the server",
+)
+SSL_HOST: Final = Rule(
+    ConfigurationError,
+    "ssl-host-mismatch",
+    "the server's certificate was made for another host: {said}",
+    "give as `host` the name that the certificate has (and the address as `hostaddr`, where that name does "
+    "not resolve), or have the certificate made for this host; sslmode: verify-ca does not look at names",
+)
+SSL_FILE: Final = Rule(
+    ConfigurationError,
+    "ssl-file",
+    "a file of the encrypted connection cannot be used: {said}",
+    "check sslrootcert, sslcert and sslkey of the source section, as seen by the account that runs the "
+    "pipeline; a private key may be read by its owner alone (chmod 600)",
+)
+CLIENT_CERTIFICATE: Final = Rule(
+    ConfigurationError,
+    "client-certificate-rejected",
+    "the server does not accept our client certificate, or we gave none: {said}",
+    "give sslcert and sslkey of the source section: a certificate that has not expired, signed by the "
+    "authority in the server's ssl_ca_file, with {user} as common name (or mapped to it in pg_ident.conf)",
+)
+PEER: Final = Rule(
+    ConfigurationError,
+    "peer-rejected",
+    "over its socket the server admits an operating-system account as the role of the same name, and this "
+    "one is not {user}: {said}",
+    "run the pipeline as that account, map the account in pg_ident.conf, or give `host: localhost` and a "
+    "password",
+)
+AUTH_METHOD: Final = Rule(
+    ConfigurationError,
+    "auth-method-refused",
+    "the server asks for another way to authenticate than channel_binding or require_auth admit: {said}",
+    "store the role's password as scram-sha-256 and connect with TLS (channel_binding: require needs both), "
+    "or take the requirement out of the source section, PGCHANNELBINDING or PGREQUIREAUTH",
+)
 TOO_MANY: Final = Rule(
     TransientError,
     "too-many-connections",
@@ -99,6 +150,12 @@ STARTING: Final = Rule(
     "server-starting",
     "the server is not accepting connections now: {said}",
     "nothing to do if it is being restarted; otherwise read the server's log",
+)
+NO_PRIMARY: Final = Rule(
+    TransientError,
+    "primary-not-found",
+    "none of the hosts is what target_session_attrs asks for: {said}",
+    "nothing to do while a standby is being promoted; otherwise name the primary among the hosts",
 )
 LOST: Final = Rule(
     TransientError,
@@ -236,8 +293,18 @@ REFUSALS: Final = frozenset(
             CONNECT_DENIED,
             HBA,
             SSL,
+            SSL_NOT_OFFERED,
+            SSL_UNTRUSTED,
+            SSL_HOST,
+            SSL_FILE,
+            CLIENT_CERTIFICATE,
+            AUTH_METHOD,
             REPLICATION_DENIED,
+            READ_ONLY,
         )
     }
+    | {"server-in-recovery"}
 )
-"""The server is there and does not let us in. To somebody it let in before, that may pass."""
+"""The server is there and does not let us in, or not yet: to somebody it let in before, that may pass.
+
+A standby that is about to be promoted answers at its primary's address already."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.catalog import skipped_relations
@@ -16,11 +17,16 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from bronze.catalog import SourceTable
+    from bronze.catalog import SkippedRelation, SourceTable
+    from bronze.errors import TableError
     from bronze.settings import SourceSettings
     from bronze.shapes import PgType
 
 _MAXIMUM_PRECISION: Final = 38
+_ONE_BY_ONE: Final = 3
+"""From so many on, what is alike is told together."""
+
+_SHOWN: Final = 10
 
 _MAPPED: Final = frozenset(
     {
@@ -38,20 +44,70 @@ def table_findings(
 ) -> Iterator[Finding]:
     """Findings about the tables that the patterns select, or do not."""
     yield from _patterns(connection, source, tables)
+    alike = _without_privilege(tables)
     for table in tables:
         for problem in table.problems:
-            if problem.code != "table-not-published":  # told at once for all tables, with the publication
+            if problem.code == "table-not-published":
+                continue  # told at once for all tables, with the publication
+            same = alike.get((problem.code, table.table.schema), [])
+            if len(same) < _ONE_BY_ONE:
                 yield Finding.of(problem, str(table.table))
+            elif same[0] is table:
+                yield _lacking(problem, same)
         yield from _key(table, source)
         yield from _types(table)
+
+
+def _without_privilege(tables: Sequence[SourceTable]) -> dict[tuple[str, str], list[SourceTable]]:
+    """Tables that lack the same privilege in the same schema: one cure is for all of them."""
+    alike: dict[tuple[str, str], list[SourceTable]] = defaultdict(list)
+    for table in tables:
+        for problem in table.problems:
+            if problem.code in ("table-privilege", "schema-privilege"):
+                alike[problem.code, table.table.schema].append(table)
+    return alike
+
+
+def _lacking(problem: TableError, tables: Sequence[SourceTable]) -> Finding:
+    schema = tables[0].table.schema
+    subject, names = f"schema {schema}", _some(tables)
+    if problem.code == "schema-privilege":
+        message = f"{problem.message}; it has {len(tables)} of the selected tables"
+        return Finding("error", problem.code, subject, message, problem.remedy)
+    every = ", ".join(table.table.quoted for table in tables)
+    return Finding(
+        "error", problem.code, subject,
+        f"SELECT on {len(tables)} of its tables is missing, so they cannot be copied: {names}",
+        str(problem.remedy).replace(tables[0].table.quoted, every),
+    )  # fmt: skip
+
+
+def _skipped(skipped: Sequence[SkippedRelation]) -> Iterator[Finding]:
+    """What is left out, and why; where many have one reason, they are told together."""
+    alike: dict[str, list[SkippedRelation]] = defaultdict(list)
+    for each in skipped:
+        alike[each.reason].append(each)
+    for reason, same in alike.items():
+        if len(same) < _ONE_BY_ONE:
+            for each in same:
+                yield Finding("info", "relation-skipped", str(each.table), f"is not carried: {reason}")
+        else:
+            yield Finding(
+                "info", "relation-skipped", "source.tables",
+                f"{len(same)} relations are not carried, {_some(same)}: {reason}",
+            )  # fmt: skip
+
+
+def _some(tables: Sequence[SourceTable] | Sequence[SkippedRelation]) -> str:
+    names = ", ".join(str(table.table) for table in tables[:_SHOWN])
+    return f"{names}{' …' if len(tables) > _SHOWN else ''}"
 
 
 def _patterns(
     connection: psycopg.Connection[Any], source: SourceSettings, tables: Sequence[SourceTable]
 ) -> Iterator[Finding]:
     skipped = skipped_relations(connection, source)
-    for each in skipped:
-        yield Finding("info", "relation-skipped", str(each.table), f"is not carried: {each.reason}")
+    yield from _skipped(skipped)
     known = [str(table.table) for table in tables]
     for pattern in source.tables:
         if any(table.table.matches(pattern) for table in tables):

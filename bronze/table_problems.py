@@ -56,6 +56,7 @@ class TableFacts:
         row_security: policies apply to our role.
         unpublished: ordinary columns that the publication's column list leaves out.
         member: how the publication carries it; None where it does not (yet).
+        partitioned: it is a root of partitions.
     """
 
     relation: Relation
@@ -71,6 +72,7 @@ class TableFacts:
     unpublished: tuple[str, ...]
     member: Member | None
     partitions: tuple[Partition, ...]
+    partitioned: bool = False
 
 
 def table_problems(facts: TableFacts, publication: Publication | None) -> list[TableError]:
@@ -146,6 +148,14 @@ def _publication(facts: TableFacts, publication: Publication | None) -> Iterator
     name = quote_identifier(publication.name)
     again = f"ALTER PUBLICATION {name} DROP TABLE ONLY {table.quoted}; "
     again += f"ALTER PUBLICATION {name} ADD TABLE ONLY {table.quoted};"
+    if facts.partitioned and not publication.via_root and not (facts.manage and publication.owned):
+        yield TableError(
+            table,
+            f"publication {publication.name} sends the changes of partitions under the partitions' names, "
+            "and it may not be changed",
+            code="publication-partition-root",
+            remedy=f"as its owner: ALTER PUBLICATION {name} SET (publish_via_partition_root = true);",
+        )
     if member.row_filter is not None:
         yield TableError(
             table,

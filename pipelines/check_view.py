@@ -40,7 +40,7 @@ def show_check(pipeline: Pipeline, output: Output, *, offline: bool = False) -> 
         verdict = ", ".join(_count(counts[level], level) for level in ("error", "warning") if counts[level])
         output.line(f"{what}: {verdict or 'nothing stands in the way'}")
     if counts["error"]:
-        raise Failure(f"{_count(counts['error'], 'error')} would stop the pipeline")
+        raise Failure(f"{_count(counts['error'], 'error')} would stop the pipeline, or a table of it")
 
 
 def _count(number: int, noun: str) -> str:

@@ -23,6 +23,7 @@ from gold.yaml_source import YamlFile, read_yaml, validate
 from silver.settings import SilverSettings
 
 _WILDCARDS = frozenset("*?[")
+_CONNECTION_FILES = ("sslrootcert", "sslcert", "sslkey", "passfile")
 
 
 def _spark_value(value: object) -> object:
@@ -139,8 +140,21 @@ def load_pipeline(path: Path | str) -> Pipeline:
     yaml = read_yaml(file, expand_env=True)
     pipeline = validate(Pipeline, yaml)
     _refuse_unserved(pipeline, yaml)
+    files = _connection_files(pipeline.source, file.parent)
+    if files:
+        pipeline = pipeline.model_copy(update={"source": pipeline.source.model_copy(update=files)})
     pipeline._path = file  # noqa: SLF001 - our own model; the file is not one of its keys
     return pipeline
+
+
+def _connection_files(source: SourceSettings, folder: Path) -> dict[str, str]:
+    """The files that the keys of `source` name, absolute; libpq would look in the working directory."""
+    named = {key: getattr(source, key) for key in _CONNECTION_FILES}
+    return {
+        key: str(folder / Path(name).expanduser())
+        for key, name in named.items()
+        if name and name != "system"  # the system's own authorities, not a file
+    }
 
 
 def _refuse_unserved(pipeline: Pipeline, yaml: YamlFile) -> None:

@@ -13,6 +13,7 @@ from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.lsn import ZERO, Lsn
 from bronze.receiver import Batch, Receiver
 from bronze.replication import ReplicationConnection
+from tests.bronze.certificates import Authority
 from tests.bronze.replaying import current_lsn, execute, fetch, session, source_of
 from tests.bronze.tls_front import TlsFront
 
@@ -216,8 +217,9 @@ def test_the_stream_passes_through_tls_with_small_and_large_messages(
 ) -> None:
     plain = source_of(own_server.dsn(), slot="smelt_tls")
     prepare(plain)
-    with TlsFront(tmp_path, own_server.port) as front:
-        source = plain.model_copy(update={"port": front.port, "sslmode": "require"})
+    certificate = Authority(tmp_path).issue("localhost", hosts=["localhost"])
+    with TlsFront(certificate, own_server.port) as front:
+        source = plain.model_copy(update={"port": str(front.port), "sslmode": "require"})
         with receiving(source) as receiver:
             assert receiver._connection._pgconn.ssl_in_use
             sizes = [1, 100, 8_000, 16_384, 16_385, 40_000, 300_000, 5_000_000]

@@ -284,7 +284,7 @@ def test_a_server_that_wants_encryption_and_one_that_has_none(guarded: EmbeddedS
     assert failure(guest(guarded, user="encrypted")).code == "pg-hba-rejected"
     error = failure(guest(guarded, sslmode="require"))
     assert isinstance(error, ConfigurationError)
-    assert error.code == "ssl-failed"
+    assert error.code == "ssl-not-offered"
 
 
 def test_a_port_that_nobody_listens_on() -> None:

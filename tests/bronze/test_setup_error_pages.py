@@ -13,7 +13,14 @@ from bronze.errors import TransientError
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted(path for path in (ROOT / "docs" / "errors").glob("*.md") if path.name != "README.md")
-MODULES = ("server", "conninfo", "slots", "publication", "keys", "table_problems")
+MODULES = ("server", "conninfo", "slots", "failover", "publication", "keys", "table_problems")
+FINDINGS = (
+    "bronze/server_findings",
+    "bronze/publication_findings",
+    "bronze/table_findings",
+    "bronze/inspection",
+    "pipelines/check",
+)
 
 
 def rules() -> list[source_rules.Rule]:
@@ -41,6 +48,17 @@ def literal_codes(module: str) -> set[str]:
     return found
 
 
+def finding_codes(module: str) -> set[str]:
+    """Codes of the findings in a module that are, or can be, errors."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse((ROOT / f"{module}.py").read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding":
+            level, code = node.args[:2]
+            if "error" in ast.unparse(level) and isinstance(code, ast.Constant):
+                found.add(str(code.value))
+    return found
+
+
 def _is_code(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and "-" in value and " " not in value
 
@@ -50,6 +68,12 @@ def test_every_definite_error_about_the_source_has_a_page() -> None:
     for module in MODULES:
         codes |= literal_codes(module)
     assert len(codes) > 35
+    assert sorted(codes - {path.stem for path in PAGES}) == []
+
+
+def test_every_error_that_check_finds_has_a_page() -> None:
+    codes = {code for module in FINDINGS for code in finding_codes(module)}
+    assert len(codes) > 10
     assert sorted(codes - {path.stem for path in PAGES}) == []
 
 

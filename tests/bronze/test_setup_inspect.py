@@ -11,11 +11,15 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from bronze.errors import DefiniteError
 from bronze.identifiers import TableName
+from bronze.lsn import ZERO
+from bronze.replication import ReplicationConnection
 from bronze.server import connect
 from bronze.settings import SourceSettings
 from bronze.setup import Finding, ensure_publication, ensure_slot, inspect
 from pipelines.embedded import EmbeddedServer
+from tests.bronze.replaying import make_reader, read_all, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -251,11 +255,224 @@ def test_a_pooler_that_admits_no_walsender_is_found_by_trying() -> None:
     assert "pooler" in str(finding.remedy)
 
 
-def test_a_standby_is_refused() -> None:
+def test_a_standby_is_refused(lake_path: str) -> None:
     with EmbeddedServer() as server:
         server.stop()
         (server.data / "standby.signal").touch()
         server.start()
         settings = source(server.dsn())
         found = findings(settings)
+        with pytest.raises(DefiniteError) as caught:
+            make_reader(settings, lake_path).run()
     assert one(found, "server-in-recovery").level == "error"
+    assert caught.value.code == "server-in-recovery"
+
+
+def test_the_version_is_told_and_one_that_is_newer_than_any_tried_is_a_warning(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with psycopg.connect(dsn) as connection:
+        major = connection.info.server_version // 10000
+    told = one(findings(source(dsn)), "server-version")
+    assert (told.level, told.message.startswith(f"PostgreSQL {major}.")) == ("info", True)
+    monkeypatch.setattr("bronze.server_findings.NEWEST_VERSION", 130000)
+    assert one(findings(source(dsn)), "server-newer").level == "warning"
+
+
+def test_a_start_that_cannot_succeed_stops_before_it_makes_anything(
+    lake_path: str,
+) -> None:
+    cases: list[tuple[dict[str, str], str, str]] = [
+        ({"wal_level": "replica"}, "", "wal-level"),
+        (
+            {"max_replication_slots": "1"},
+            "SELECT pg_create_physical_replication_slot('x')",
+            "slots-exhausted",
+        ),
+        ({"max_wal_senders": "0"}, "", "senders-exhausted"),
+    ]
+    for number, (limits, spoil, code) in enumerate(cases):
+        with EmbeddedServer(settings=limits) as server:
+            run(server.dsn(), "CREATE TABLE a (id int PRIMARY KEY)")
+            if spoil:
+                run(server.dsn(), spoil)
+            settings = source(server.dsn())
+            found = one(findings(settings), code)
+            with pytest.raises(DefiniteError) as caught:
+                make_reader(settings, f"{lake_path}{number}").run()
+            with psycopg.connect(server.dsn()) as connection:
+                made = connection.execute(
+                    "SELECT (SELECT count(*) FROM pg_publication), "
+                    "(SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'smelt')"
+                ).fetchone()
+        assert (found.level, found.message, found.remedy) == (
+            "error", caught.value.message, caught.value.remedy,
+        )  # fmt: skip
+        assert caught.value.code == code
+        assert made == (0, 0)
+
+
+def test_what_endangers_a_start_is_a_line_in_its_log(
+    database18: str, lake_path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(database18, "CREATE TABLE a (id int PRIMARY KEY)")
+    read_all(source_of(database18), lake_path)
+    assert [
+        record.levelname
+        for record in caplog.records
+        if "max_slot_wal_keep_size" in record.message and "until its disk is full" in record.message
+    ] == ["WARNING"]
+
+
+@pytest.fixture(scope="module")
+def bare_server() -> Iterator[EmbeddedServer]:
+    """A server whose wal_level is too low, where roles can be made that others must not see."""
+    with EmbeddedServer(settings={"wal_level": "replica"}) as server:
+        yield server
+
+
+SERVICES = {
+    "rds_superuser": ("Amazon RDS", "rds.logical_replication = 1", "DB parameter group"),
+    "cloudsqlsuperuser": ("Cloud SQL", "cloudsql.logical_decoding = on", "flags of the instance"),
+    "alloydbsuperuser": ("AlloyDB", "alloydb.logical_decoding = on", "flags of the instance"),
+    "azure_pg_admin": ("Azure", "wal_level = logical in the server parameters", "server parameters"),
+}
+
+
+@pytest.mark.parametrize("marker", SERVICES)
+def test_a_managed_service_is_known_by_its_role_and_its_cures_are_the_services_own(
+    bare_server: EmbeddedServer, marker: str
+) -> None:
+    name, logical, parameters = SERVICES[marker]
+    run(bare_server.dsn(), f"CREATE ROLE {marker}; CREATE ROLE theirs LOGIN")
+    try:
+        found = findings(source(bare_server.dsn(user="theirs")))
+        assert name in one(found, "server-version").message
+        assert logical in str(one(found, "wal-level").remedy)
+        keep = str(one(found, "wal-keep-unlimited").remedy)
+        assert parameters in keep
+        assert not any("ALTER SYSTEM" in str(each.remedy) for each in found)
+        grant = str(one(found, "replication-privilege").remedy)
+        rds = marker == "rds_superuser"
+        assert ('GRANT "rds_replication" TO "theirs";' in grant) == rds
+        assert ('ALTER ROLE "theirs" REPLICATION;' in grant) == (not rds)
+    finally:
+        run(bare_server.dsn(), f"DROP ROLE {marker}; DROP ROLE theirs")
+
+
+def test_membership_in_rds_replication_is_looked_at_and_then_tried(bare_server: EmbeddedServer) -> None:
+    run(bare_server.dsn(), "CREATE ROLE rds_replication; CREATE ROLE theirs LOGIN")
+    settings = source(bare_server.dsn(user="theirs"))
+    try:
+        outside = one(findings(settings), "replication-privilege")
+        run(bare_server.dsn(), str(outside.remedy).partition(": ")[2])
+        # Here such a membership gives nothing, as it would where a pooler or pg_hba.conf is in the way.
+        inside = one(findings(settings), "replication-privilege")
+        assert (outside.subject, inside.subject) == ("role theirs", "replication connection")
+        run(bare_server.dsn(), "ALTER ROLE theirs REPLICATION")
+        assert "replication-privilege" not in codes(findings(settings))
+    finally:
+        run(bare_server.dsn(), "DROP ROLE rds_replication; DROP ROLE theirs")
+
+
+def test_a_publication_that_carries_less_is_told_with_the_sql_that_works(dsn: str) -> None:
+    run(dsn, """
+        CREATE TABLE a (id int PRIMARY KEY);
+        CREATE TABLE p (id int PRIMARY KEY) PARTITION BY LIST (id);
+        CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
+        CREATE TABLE wide (id int PRIMARY KEY, x int, y int);
+        CREATE TABLE some_rows (id int PRIMARY KEY);
+        CREATE PUBLICATION smelt_pub FOR TABLE a, p, wide (id, y), some_rows WHERE (id > 5)
+            WITH (publish = 'insert');
+    """)  # fmt: skip
+    settings = source(dsn, manage=False)
+    found = findings(settings)
+    lacking = one(found, "publication-incomplete")
+    assert "publish = 'insert, update, delete, truncate', publish_via_partition_root = true" in str(
+        lacking.remedy
+    )
+    assert one(found, "publication-partition-root").subject == "public.p"
+    assert one(found, "publication-columns").subject == "public.wide"
+    assert "leaves out x;" in one(found, "publication-columns").message
+    assert "WHERE (id > 5)" in one(found, "publication-row-filter").message
+    run(dsn, str(lacking.remedy).partition(": ")[2])
+    run(dsn, str(one(found, "publication-row-filter").remedy).partition(" (without")[0])
+    assert set(codes(findings(settings), "error")) == {"slot-missing"}
+    run(dsn, "ALTER PUBLICATION smelt_pub SET (publish_via_partition_root = false)")
+    found = findings(settings)
+    assert set(codes(found, "error")) == {
+        "slot-missing", "publication-partition-root", "publication-incomplete",
+    }  # fmt: skip
+    run(dsn, str(one(found, "publication-partition-root").remedy).partition(": ")[2])
+    assert set(codes(findings(settings), "error")) == {"slot-missing"}
+    run(dsn, "ALTER PUBLICATION smelt_pub SET (publish_via_partition_root = false); DROP TABLE p")
+    assert set(codes(findings(settings), "error")) == {"slot-missing"}, "only partitions need it"
+
+
+def test_row_level_security_and_replica_identity_are_told_with_the_cures(
+    dsn: str, role: tuple[str, str]
+) -> None:
+    name, theirs = role
+    run(dsn, f"""
+        ALTER ROLE {name} REPLICATION;
+        CREATE TABLE guarded (id int PRIMARY KEY);
+        ALTER TABLE guarded ENABLE ROW LEVEL SECURITY;
+        CREATE TABLE nothing (id int PRIMARY KEY);
+        ALTER TABLE nothing REPLICA IDENTITY NOTHING;
+        GRANT SELECT ON guarded, nothing TO {name};
+        CREATE PUBLICATION smelt_pub FOR TABLE guarded WITH (publish_via_partition_root = true);
+    """)  # fmt: skip
+    settings = source(theirs, manage=False)
+    found = findings(settings)
+    security, identity = one(found, "row-level-security"), one(found, "replica-identity-nothing")
+    assert (security.subject, identity.subject) == ("public.guarded", "public.nothing")
+    assert f'ALTER ROLE "{name}" BYPASSRLS;' in str(security.remedy)
+    assert "REPLICA IDENTITY" in str(identity.remedy)
+    run(dsn, f"ALTER ROLE {name} BYPASSRLS; ALTER TABLE nothing REPLICA IDENTITY DEFAULT")
+    healed = codes(findings(settings))
+    assert not {"row-level-security", "replica-identity-nothing"} & set(healed)
+
+
+def test_the_state_of_the_slot_is_told(dsn: str) -> None:
+    other = make_conninfo(dsn, dbname="postgres")
+    name = f"slot_{conninfo_to_dict(dsn)['dbname']}"
+    run(other, f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
+    settings = source(dsn, slot=name)
+    assert one(findings(settings), "slot-other-database").level == "error"
+    run(other, f"SELECT pg_drop_replication_slot('{name}')")
+    with connect(settings) as connection:
+        ensure_publication(connection, settings, [])
+        ensure_slot(connection, settings)
+    reading = ReplicationConnection(settings, application_name="test")
+    reading.start(ZERO)
+    try:
+        assert one(findings(settings), "slot-in-use").level == "info"
+    finally:
+        reading.close()
+
+
+def test_what_many_tables_have_in_common_is_told_once_and_cured_at_once(
+    dsn: str, role: tuple[str, str]
+) -> None:
+    name, theirs = role
+    run(dsn, f"""
+        ALTER ROLE {name} REPLICATION;
+        CREATE SCHEMA shut;
+        CREATE PUBLICATION smelt_pub FOR ALL TABLES WITH (publish_via_partition_root = true);
+    """)  # fmt: skip
+    for number in range(12):
+        run(dsn, f"CREATE TABLE t{number} (id int PRIMARY KEY); CREATE VIEW v{number} AS SELECT 1 AS one")
+        run(dsn, f"CREATE TABLE shut.t{number} (id int PRIMARY KEY)")
+    settings = source(theirs, tables=["public.*", "shut.*"], manage=False)
+    found = findings(settings)
+    assert sorted(codes(found, "error")) == [
+        "schema-privilege", "slot-missing", "table-privilege", "table-privilege",
+    ]  # fmt: skip
+    assert "it has 12 of the selected tables" in one(found, "schema-privilege").message
+    skipped = one(found, "relation-skipped")
+    assert "12 relations are not carried, public.v0, public.v1, public.v10" in skipped.message
+    assert "public.v9" not in skipped.message
+    for finding in found:
+        if finding.code.endswith("-privilege"):
+            run(dsn, str(finding.remedy).partition(": ")[2])
+    assert codes(findings(settings), "error") == ["slot-missing"]

@@ -1,4 +1,8 @@
-"""TLS in front of a server that was built without it: answers libpq's SSLRequest, then passes bytes on."""
+"""TLS in front of a server that was built without it: answers libpq's SSLRequest, then passes bytes on.
+
+What this shows is our side and libpq's: which certificate is accepted, which is shown, how failures are
+told. Whom a server takes a client certificate for (``cert`` in pg_hba.conf) shows only one with TLS itself.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +10,36 @@ import contextlib
 import select
 import socket
 import ssl
-import subprocess
 import threading
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_MAKE_CERTIFICATE = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
+    from tests.bronze.certificates import Certificate
+
 _SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
 
 
 class TlsFront:
-    """Listens on a free port of 127.0.0.1 until the block ends."""
+    """Listens on a free port of 127.0.0.1 until the block ends.
 
-    def __init__(self, folder: Path, port: int) -> None:
-        key, certificate = folder / "key.pem", folder / "certificate.pem"
-        subprocess.run(
-            [*_MAKE_CERTIFICATE, "-keyout", str(key), "-out", str(certificate)],
-            check=True,
-            capture_output=True,
-        )
+    Args:
+        server: certificate to show.
+        port: of the server behind.
+        clients: authority that a client's certificate must come from; None: none is asked for.
+
+    Attributes:
+        clients_seen: common names of the certificates that clients have shown.
+    """
+
+    def __init__(self, server: Certificate, port: int, *, clients: Path | None = None) -> None:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(certificate, key)
+        self._context.load_cert_chain(server.certificate, server.key)
+        if clients is not None:
+            self._context.verify_mode = ssl.CERT_REQUIRED
+            self._context.load_verify_locations(clients)
+        self.clients_seen: list[str] = []
         self._server_port = port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -55,6 +66,10 @@ class TlsFront:
                 self._context.wrap_socket(client, server_side=True) as outside,
                 socket.create_connection(("127.0.0.1", self._server_port)) as inside,
             ):
+                subject: Any = (outside.getpeercert() or {}).get("subject", ())
+                self.clients_seen += [
+                    value for part in subject for name, value in part if name == "commonName"
+                ]
                 _pass_on(outside, inside)
 
 

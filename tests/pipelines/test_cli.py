@@ -215,3 +215,17 @@ def test_drop_removes_slot_and_publication_and_says_the_sql(
         ).fetchone()
     assert left == (0, 0)
     assert "nothing to do" in smelt("drop", file, folder=tmp_path).stderr
+
+
+def test_a_start_that_the_connection_does_not_allow_is_one_message_with_its_remedy(
+    tmp_path: Path, database18: str
+) -> None:
+    file = pipeline_file(tmp_path, make_conninfo(database18, password="s3cr3t", sslmode="require"))
+    said = one_message(smelt("bronze", file, folder=tmp_path))
+    checked = smelt("check", file, folder=tmp_path)
+    assert checked.returncode == 1
+    assert checked.stdout.count("error:") == 1
+    for text in (said, checked.stdout):
+        assert "s3cr3t" not in text
+        assert "offers no encryption" in text
+        assert "ALTER SYSTEM SET ssl = on" in text

@@ -38,6 +38,26 @@ def test_a_relative_lake_is_relative_to_the_file_not_to_the_working_folder(
     assert load_pipeline(path).lake_address().path == str(tmp_path / "lake")
 
 
+def test_files_of_the_connection_are_relative_to_the_file_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/of-the-test")
+    keys = "sslmode: verify-full, sslrootcert: certs/ca.pem, sslcert: /etc/smelt.crt, sslkey: ~/smelt.key"
+    text = f"pipeline: shop\nsource: {{host: 'a,b', port: '1,2', {keys}, slot: s, publication: p}}\n"
+    source = load_pipeline(written(tmp_path, f"{text}lake: {{path: ./lake}}\n")).source
+    assert (source.sslrootcert, source.sslcert, source.sslkey, source.passfile, source.port) == (
+        f"{tmp_path}/certs/ca.pem", "/etc/smelt.crt", "/home/of-the-test/smelt.key", None, "1,2",
+    )  # fmt: skip
+    text = text.replace("certs/ca.pem", "system").replace("'1,2'", "5433")
+    pipeline = load_pipeline(written(tmp_path, f"{text}lake: {{path: ./lake}}\n"))
+    assert (pipeline.source.sslrootcert, pipeline.source.port) == ("system", "5433")
+    assert pipeline.path == tmp_path / "pipeline.yml"
+    with pytest.raises(ConfigurationError, match="port"):
+        load_pipeline(
+            written(tmp_path, f"pipeline: shop\n{SOURCE.replace('slot', 'port: x, slot')}lake: {{path: l}}")
+        )
+
+
 @pytest.mark.parametrize(
     ("given", "address"),
     [

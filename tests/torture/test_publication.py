@@ -214,3 +214,55 @@ def test_a_publication_that_may_not_be_changed_is_an_error_with_the_sql_and_heal
     read_all(kept, lake_path)
     assert snapshots(lake_path, "items") == 2
     assert_whole(source, lake_path)
+
+
+def test_a_table_taken_out_of_a_publication_that_is_not_ours_to_change_stops_alone_with_the_sql(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(source, *SCHEMA)
+    read_all(source, lake_path)
+    kept = source.model_copy(update={"manage": False})
+    control = ControlTables(Lake(lake_path))
+    with Running(kept, lake_path) as running:
+        execute(source, "ALTER PUBLICATION smelt DROP TABLE items", *UNSEEN)
+        wait_for(lambda: running.error is not None or control.open_errors() != [])
+        [error] = control.open_errors()
+        assert (error.scope, error.name, error.code) == ("table", "public.items", "table-not-published")
+        execute(source, "INSERT INTO others VALUES (2, 'goes on')")
+        wait_for(lambda: running.error is not None or running.reader.progress.read()["changes"] == 1)
+        execute(source, str(error.remedy).partition(": ")[2].partition(" or leave")[0])
+        wait_for(lambda: running.error is not None or snapshots(lake_path, "items") == 2)
+        wait_for(lambda: running.error is not None or control.open_errors() == [])
+        execute(source, "INSERT INTO items VALUES (9, 'after')")
+        assert running.error is None
+    read_all(kept, lake_path)
+    assert snapshots(lake_path, "others") == 1
+    assert_whole(source, lake_path)
+
+
+def test_a_start_with_a_table_missing_in_the_publication_carries_the_others(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(
+        source,
+        *SCHEMA,
+        "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY LIST (id)",
+        "CREATE PUBLICATION smelt FOR TABLE others, parts",
+        f"SELECT pg_create_logical_replication_slot('{source.slot}', 'pgoutput')",
+    )
+    kept = source.model_copy(update={"manage": False})
+    read_all(kept, lake_path)
+    errors = {(error.name, error.code) for error in ControlTables(Lake(lake_path)).open_errors()}
+    assert errors == {
+        ("public.items", "table-not-published"),
+        ("public.parts", "publication-partition-root"),
+    }
+    assert snapshots(lake_path, "others") == 1
+    execute(
+        source,
+        "ALTER PUBLICATION smelt ADD TABLE ONLY items",
+        "ALTER PUBLICATION smelt SET (publish_via_partition_root = true)",
+    )
+    read_all(kept, lake_path)
+    assert ControlTables(Lake(lake_path)).open_errors() == []
+    assert_whole(source, lake_path)

@@ -1,0 +1,146 @@
+"""Slots that standbys keep: made, marked, refused, and what is said of the standbys."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from bronze.errors import DefiniteError
+from bronze.server import connect
+from bronze.settings import SourceSettings
+from bronze.setup import Finding, ensure_slot, inspect, read_slot
+from pipelines.embedded import EmbeddedServer
+from tests.bronze.replaying import make_reader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def source(dsn: str, **values: object) -> SourceSettings:
+    settings = {"dsn": dsn, "slot": f"slot_{uuid.uuid4().hex[:8]}", "publication": "smelt", "failover": True}
+    return SourceSettings.model_validate({**settings, **values})
+
+
+def run(dsn: str, sql: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(sql.encode())
+
+
+def found(settings: SourceSettings) -> dict[str, Finding]:
+    """What is found about slot and standbys."""
+    with connect(settings) as connection:
+        subjects = (f"slot {settings.slot}", "source.failover", "synchronized_standby_slots")
+        return {each.code: each for each in inspect(connection, settings) if each.subject in subjects}
+
+
+def ensured(settings: SourceSettings) -> bool:
+    with connect(settings) as connection:
+        ensure_slot(connection, settings, patience=0.2)
+        slot = read_slot(connection, settings.slot)
+    assert slot is not None
+    return slot.failover
+
+
+def test_a_slot_is_made_so_where_it_is_asked_for_and_only_there(database18: str) -> None:
+    assert ensured(source(database18))
+    assert not ensured(source(database18, failover=False))
+
+
+def test_a_slot_that_exists_is_marked_and_keeps_its_place(database18: str) -> None:
+    settings = source(database18)
+    run(database18, f"SELECT pg_create_logical_replication_slot('{settings.slot}', 'pgoutput')")
+    with connect(settings) as connection:
+        before = read_slot(connection, settings.slot)
+        to_do = found(settings)["failover-to-do"]
+        assert f"ALTER_REPLICATION_SLOT {settings.slot} (FAILOVER true);" in to_do.message
+        after = ensure_slot(connection, settings)
+        again = read_slot(connection, settings.slot)
+    assert before is not None
+    assert (before.failover, after.failover) == (False, True)
+    assert after == again
+    assert (after.confirmed_flush, after.created) == (before.confirmed_flush, False)
+    assert "failover-to-do" not in found(settings)
+
+
+def test_unmanaged_a_slot_is_left_alone_and_the_command_printed_works(
+    database18: str, server18: EmbeddedServer
+) -> None:
+    settings = source(database18, manage=False)
+    making = found(settings)["slot-missing"]
+    assert making.level == "error"
+    assert "failover => true" in str(making.remedy)
+    run(database18, f"SELECT pg_create_logical_replication_slot('{settings.slot}', 'pgoutput')")
+    with connect(settings) as connection:
+        with pytest.raises(DefiniteError) as caught:
+            ensure_slot(connection, settings)
+        slot = read_slot(connection, settings.slot)
+    assert caught.value.code == "slot-failover-missing"
+    assert slot is not None
+    assert not slot.failover
+    finding = found(settings)["slot-failover-missing"]
+    assert (finding.level, finding.remedy) == ("error", caught.value.remedy)
+    command = str(finding.remedy).partition("reads the slot: ")[2].partition(" (or set")[0]
+    values = conninfo_to_dict(database18)
+    environment = {"PGHOST": str(values["host"]), "PGPORT": str(values["port"]), "PATH": str(server18.bin)}
+    subprocess.run(command, shell=True, check=True, env={**os.environ, **environment})  # noqa: S602
+    assert ensured(settings)
+
+
+def test_before_17_it_is_refused_and_nothing_is_made(database: str, lake_path: str) -> None:
+    with psycopg.connect(database) as connection:
+        if connection.info.server_version >= 170000:
+            pytest.skip("the server of this run has failover slots")
+    settings = source(database)
+    assert found(settings)["failover-unsupported"].level == "error"
+    for step in (lambda: ensured(settings), lambda: make_reader(settings, lake_path).run()):
+        with pytest.raises(DefiniteError) as caught:
+            step()
+        assert caught.value.code == "failover-unsupported"
+    made = "SELECT (SELECT count(*) FROM pg_publication) + (SELECT count(*) FROM pg_replication_slots "
+    made += "WHERE database = current_database())"
+    with psycopg.connect(database) as connection:
+        assert connection.execute(made.encode()).fetchone() == (0,)
+
+
+@pytest.fixture
+def primary() -> Iterator[EmbeddedServer]:
+    with EmbeddedServer(version=18) as server:
+        yield server
+
+
+def name_standbys(server: EmbeddedServer, names: str) -> None:
+    run(server.dsn(), f"ALTER SYSTEM SET synchronized_standby_slots = '{names}'")
+    run(server.dsn(), "SELECT pg_reload_conf()")
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        for _ in range(200):
+            if connection.execute("SHOW synchronized_standby_slots").fetchone() == (names,):
+                return
+            time.sleep(0.02)
+    raise AssertionError("the configuration was not read again")
+
+
+def test_standbys_that_are_not_named_or_not_there_are_told(primary: EmbeddedServer) -> None:
+    settings = source(primary.dsn())
+    unnamed = found(settings)["failover-standbys-unnamed"]
+    assert unnamed.level == "warning"
+    assert "synchronized_standby_slots = " in str(unnamed.remedy)
+    assert "sync_replication_slots = on" in str(unnamed.remedy)
+    run(primary.dsn(), "SELECT pg_create_physical_replication_slot('here')")
+    assert "physical slots: here" in found(settings)["failover-standbys-unnamed"].message
+    name_standbys(primary, "here")
+    away = found(settings)
+    assert "failover-standbys-unnamed" not in away
+    assert "slot here that it names exists, but no standby uses it" in away["failover-standby-away"].message
+    run(primary.dsn(), "SELECT pg_drop_replication_slot('here')")
+    assert "slot here that it names does not exist" in found(settings)["failover-standby-away"].message
+    careless = settings.model_copy(update={"failover": False})
+    assert found(careless)["failover-not-asked"].level == "info"
+    name_standbys(primary, "")
+    assert found(careless).keys() == {"slot-missing"}

@@ -1,0 +1,147 @@
+"""A primary that dies under load, and the standby that is promoted in its place, with the slot it kept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from bronze.control_tables import ControlTables
+from bronze.lake import Lake
+from bronze.server import connect, identify
+from pipelines.embedded import EmbeddedServer
+from tests.bronze.replaying import bronze_rows, execute, fetch, read_all, session, source_of
+from tests.bronze.running import Running, wait_for
+from tests.torture.two_tables import SCHEMA, assert_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bronze.settings import SourceSettings
+
+pytestmark = pytest.mark.postgres
+
+STANDBY_SETTINGS = {"sync_replication_slots": "on", "hot_standby_feedback": "on"}
+
+
+@pytest.fixture
+def primary() -> Iterator[EmbeddedServer]:
+    with EmbeddedServer(version=18) as server:
+        yield server
+
+
+@pytest.fixture
+def standby(primary: EmbeddedServer) -> Iterator[EmbeddedServer]:
+    """A standby of the primary, not started yet, which will keep its failover slots.
+
+    One that is started before there are any looks for them ever more rarely.
+    """
+    server = EmbeddedServer(version=18, settings=STANDBY_SETTINGS)
+    owner = server.data.stat()
+    shutil.rmtree(server.data)
+    source = f"host=127.0.0.1 port={primary.port} user=postgres dbname=postgres"
+    copy = [str(server.bin / "pg_basebackup"), "-d", source, "-D", str(server.data), "-C", "-S", "standby1"]
+    subprocess.run([*copy, "-R", "-c", "fast", "--no-sync"], check=True)
+    for folder, _, names in os.walk(server.data):
+        for name in [folder, *(os.path.join(folder, name) for name in names)]:  # noqa: PTH118
+            os.chown(name, owner.st_uid, owner.st_gid)
+    execute(
+        source_of(primary.dsn()),
+        "ALTER SYSTEM SET synchronized_standby_slots = 'standby1'",
+        "SELECT pg_reload_conf()",
+    )
+    yield server
+    server.close()
+
+
+def kept(standby: EmbeddedServer, slot: str) -> bool:
+    """Whether the standby has a copy of the slot that would survive its promotion."""
+    query = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s AND synced AND NOT temporary"
+    with psycopg.connect(standby.dsn()) as connection:
+        return connection.execute(query, [slot]).fetchone() == (1,)
+
+
+def insert_until_the_end(source: SourceSettings) -> None:
+    """One transaction after the other, until the server is gone."""
+    with session(source) as connection:
+        for number in range(1_000_000, 2_000_000):
+            try:
+                connection.execute("INSERT INTO items VALUES (%s, 'under load')", [number])
+            except psycopg.OperationalError:
+                return
+
+
+def test_a_reader_goes_on_at_the_promoted_standby_with_nothing_lost_or_doubled(
+    primary: EmbeddedServer, standby: EmbeddedServer, lake_path: str
+) -> None:
+    old, new = source_of(primary.dsn(), slot="kept"), source_of(standby.dsn(), slot="kept")
+    hosts = make_conninfo(
+        host="127.0.0.1,127.0.0.1", port=f"{primary.port},{standby.port}", user="postgres", dbname="postgres"
+    )
+    source: SourceSettings = source_of(hosts, slot="kept", failover=True, target_session_attrs="primary")
+    execute(old, *SCHEMA)
+    with Running(source, lake_path) as running:
+        execute(old, "INSERT INTO items SELECT i, 'before' FROM generate_series(10, 1000) i")
+        time.sleep(1)
+        assert running.reader.progress.read()["changes"] == 0, "no standby has them yet"
+        standby.start()
+        updates = 0
+        while not kept(standby, "kept"):
+            updates += 1
+            assert updates < 300
+            execute(old, "UPDATE others SET note = 'moves the slot on'", "SELECT pg_log_standby_snapshot()")
+            time.sleep(0.2)
+        wait_for(lambda: running.reader.progress.read()["changes"] == 991 + updates)
+        load = threading.Thread(target=insert_until_the_end, args=[old])
+        load.start()
+        wait_for(lambda: running.reader.progress.read()["changes"] > 1010 + updates, 60)
+        primary.stop("immediate")
+        load.join()
+        execute(new, "SELECT pg_promote(true)")
+        survived = fetch(new, "SELECT count(*) FROM items WHERE note = 'under load'")
+        assert survived > 9
+        execute(new, "INSERT INTO items VALUES (3000, 'after')", "DELETE FROM items WHERE id = 1")
+        wait_for(
+            lambda: (
+                running.error is not None
+                or running.reader.progress.read()["changes"] == 991 + updates + survived + 2
+            ),
+            90,
+        )
+        assert running.error is None
+    assert ControlTables(Lake(lake_path)).open_errors() == []
+    read_all(new.model_copy(update={"failover": True}), lake_path)
+    assert_whole(new, lake_path)
+    assert sum(row["op"] == "snapshot_end" for row in bronze_rows(lake_path)) == 2, "nothing was taken again"
+    with connect(source) as connection:
+        assert identify(connection).timeline == 2
+
+
+def test_a_standby_that_answers_at_the_primarys_address_is_waited_for_until_it_is_promoted(
+    own_server: EmbeddedServer, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze.initial_copies._LOOK_SECONDS", 0.1)
+    source = source_of(own_server.dsn(), slot="moved")
+    execute(source, *SCHEMA)
+    with Running(source, lake_path) as running:
+        wait_for(lambda: sum(row["op"] == "snapshot_end" for row in bronze_rows(lake_path)) == 2)
+        own_server.stop()
+        signal_file = own_server.data / "standby.signal"
+        signal_file.touch()
+        owner = own_server.data.stat()
+        os.chown(signal_file, owner.st_uid, owner.st_gid)
+        own_server.start()
+        wait_for(lambda: "is a standby" in running.reader.progress.read()["said"])
+        execute(source, "SELECT pg_promote(true)", "INSERT INTO items VALUES (3, 'after')")
+        wait_for(lambda: running.error is not None or running.reader.progress.read()["changes"] == 1, 40)
+        assert running.error is None
+    read_all(source, lake_path)
+    assert ControlTables(Lake(lake_path)).open_errors() == []
+    assert_whole(source, lake_path)
