@@ -181,14 +181,14 @@ class InitialCopies:
         for table in tables:
             self._record_problems(table.table, table.problems, open_errors)
         sink = self._landing.sink
-        self._want_changed(healthy, end)
-        self._retakes = sink.retakes([table.table for table in healthy])
+        names = [table.table for table in healthy]
+        self._want_changed(healthy, sink.needing_copy(names), end)
+        self._retakes = sink.retakes(names)
+        needing = sink.needing_copy(names)
         return [
             table
             for table in healthy
-            if self._may_be_tried(table.table)
-            and table.table not in self._rejoin
-            and sink.needs_copy(table.table)
+            if table.table in needing and table.table not in self._rejoin and self._may_be_tried(table.table)
         ]
 
     @property
@@ -216,28 +216,33 @@ class InitialCopies:
             )
             self._landing.progress.set(said=f"{table} is taken again: it was not published all the time")
 
-    def _want_changed(self, tables: Sequence[SourceTable], lsn: Lsn) -> None:
+    def _want_changed(self, tables: Sequence[SourceTable], needing: set[TableName], lsn: Lsn) -> None:
         """Ask for the tables whose rows may have changed without an event (`bronze.storage`).
+
+        What was seen of such a table is not recorded: its copy does that, before its rows. So also a table
+        that waits for its copy is compared; silver leaves it out as soon as it is known to differ.
 
         Args:
             tables: as the catalog says now.
+            needing: those that need a copy anyway.
             lsn: the server's WAL position after that look.
         """
         sink = self._landing.sink
         changed, harmless = [], {}
         for table in tables:
-            if table.storage is None or sink.needs_copy(table.table):
-                continue  # a copy records what was seen before it
             known = sink.storage_of(table.table)
+            if table.storage is None:
+                continue
             why = None if known is None else why_again(known, table.storage)
-            if why is None or self._settings.mode == "never":
-                harmless[table.table] = table.storage
-            else:
+            if why is not None and self._settings.mode != "never":
                 changed.append(table.table)
-                _LOGGER.warning("%s is taken again: %s, of which the log says nothing", table.table, why)
-                self._landing.progress.set(said=f"{table.table} is taken again: {why}")
+                if table.table not in needing:
+                    _LOGGER.warning("%s is taken again: %s, of which the log says nothing", table.table, why)
+                    self._landing.progress.set(said=f"{table.table} is taken again: {why}")
+            elif table.table not in needing:
+                harmless[table.table] = table.storage
         if changed:
-            sink.want_again(changed, lsn)
+            sink.open_gaps(changed, lsn)
         sink.record_storage(harmless)
 
     def start(self) -> None:

@@ -14,7 +14,8 @@ Application transactions on `bronze.changes` (Delta's ``txn`` action) say where 
 * ``CONFIRM_APP``: the WAL position up to which the slot may be confirmed (exclusive end, ≥ frontier);
 * ``snapshot_app(table)``: LSN of the newest complete snapshot of a table;
 * ``retake_app(table)``: a snapshot at or before this LSN is not enough (`bronze.retake`);
-* ``gap_app(table)``: changes up to this LSN may be missing, unless a snapshot lies behind it (`bronze.gaps`).
+* ``gap_app(table)``: changes up to this LSN may be missing, until a snapshot behind it is there, whose LSN is
+  then ``healed_app(table)`` (`bronze.gaps`).
 
 Identity of the lake is in the table properties named below.
 """

@@ -15,7 +15,8 @@ Why it is right, at each point where it may be killed:
   stays behind, and folding that window again has no effect either.
 
 A table of which bronze lacks changes (`bronze.gaps`: it was out of the publication for a while, the slot was
-lost) is left alone and is in no cut until the snapshot behind the gap has come.
+lost, it was rewritten without an event) is left alone and is in no cut until the snapshot behind the gap has
+come.
 
 A definite error of one table stops that table alone: it keeps its last version and is in no later cut, until
 a newer snapshot of it arrives or the process starts again. Any other failure ends the cycle after the tables
@@ -172,7 +173,7 @@ class Silver:
                     continue
                 del self._stopped[table.table]
             start = self._start(table, last, snapshot, end)
-            if start is not None and not is_whole(bronze, table.table, start, end):
+            if start is not None and not is_whole(bronze, table.table, end):
                 continue  # bronze lacks changes of it; a copy behind the gap is on its way
             if start is not None:
                 tables.append((table, start))
