@@ -31,7 +31,7 @@ from bronze.compaction import compact
 from bronze.errors import DefiniteError
 from bronze.marks import commit_changes
 from bronze.parts import MEASURED, SAME_IN_A_SNAPSHOT, PartWriter, flush_commits
-from bronze.position import Position, position_of
+from bronze.position import Position, position_of, snapshot_of
 from bronze.relations import append_relations, relations_of
 from bronze.storage_log import STORAGE, StorageLog
 from bronze.tables import (
@@ -82,6 +82,9 @@ class ChangeSink(Protocol):
 
     def retakes(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
         """Retake marks of these tables, those that have one."""
+
+    def snapshots(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
+        """LSN of the newest complete snapshot of these tables, those that have one."""
 
     def storage_of(self, table: TableName) -> Storage | None:
         """What the catalog said of a table's storage when its rows were copied (`bronze.storage_log`)."""
@@ -193,6 +196,13 @@ class DeltaSink:
         with self._lock, self._storage():
             self._refresh()
             marks = {table: retake.retake_of(self._changes, table) for table in tables}
+        return {table: mark for table, mark in marks.items() if mark is not None}
+
+    def snapshots(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
+        """LSN of the newest complete snapshot of these tables, those that have one."""
+        with self._lock, self._storage():
+            self._refresh()
+            marks = {table: snapshot_of(self._changes, table) for table in tables}
         return {table: mark for table, mark in marks.items() if mark is not None}
 
     def storage_of(self, table: TableName) -> Storage | None:

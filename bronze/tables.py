@@ -103,6 +103,7 @@ RELATIONS_SCHEMA: Final = pa.schema(
                             pa.field("type_tree", pa.string()),
                             pa.field("not_null", pa.bool_()),
                             pa.field("in_identity", pa.bool_()),
+                            pa.field("missing", pa.string()),
                         ]
                     ),
                 )
@@ -116,7 +117,9 @@ until the next.
 
 `from_lsn` is the commit LSN of the transaction in which pgoutput announced the shape (or the snapshot's LSN).
 `key` is the row key that silver folds by: key override, else primary key, else replica identity index;
-empty when there is none. `type` is format_type()'s text; `type_tree` the JSON of `bronze.shapes.PgType`.
+empty when there is none. `type` is format_type()'s text; `type_tree` the JSON of `bronze.shapes.PgType`;
+`missing` the text of the value that rows from before the column hold in it (ADD COLUMN … DEFAULT), NULL where
+they hold none or it is not known.
 """
 
 
