@@ -194,6 +194,15 @@ def relation_rows(connection: psycopg.Connection[Any], oid: int | None = None) -
     return [RelationRow(*row) for row in connection.execute(_RELATIONS_QUERY, {"oid": oid})]
 
 
+def tables_of(connection: psycopg.Connection[Any]) -> set[TableName]:
+    """Every table and root of partitions there is, selected or not."""
+    rows = connection.execute(
+        "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't'"
+    )
+    return {TableName(schema, name) for schema, name in rows}
+
+
 def columns_of(connection: psycopg.Connection[Any], oids: Sequence[int]) -> dict[int, list[ColumnRow]]:
     """Live columns of these tables, in attnum order."""
     columns: dict[int, list[ColumnRow]] = defaultdict(list)

@@ -7,8 +7,8 @@ even answer while it skips a large transaction). It is then running, or waits fo
 waits for more log, or for our side of the connection to take data, would have answered: it was asked for a
 sign of life long before anybody looks here. Its silence is the line's.
 
-**A COPY.** A backend that reads a cold table or waits for a lock may send nothing for minutes, and there is no
-way to ask it. One that waits for its client has sent something that never came, or has sent all of it.
+**A COPY.** A backend that reads a cold table or waits for a lock may send nothing for minutes, and there is
+no way to ask it. One that waits for its client has sent something that never came, or has sent all of it.
 """
 
 from __future__ import annotations
