@@ -4,8 +4,7 @@ A table needs a copy when it is selected, has no problem, and bronze holds no ma
 it, or a later mark that asks for a newer one (`bronze.retake`). Tables that appear under the patterns later
 are found by looking again now and then; they join the publication first and are copied then, so that every
 change behind the copy's LSN is in the stream. A mark that another process sets is noticed within two seconds,
-a change in the catalog of a known table about as soon (`bronze.watch`); not while tables are copied, which is
-this thread's other task.
+a change in the catalog of a known table about as soon (`bronze.watch`), also while tables are copied.
 
 A fault that heals (lost connection, lock) is retried with growing pauses; tables that were complete before it
 stay complete. A definite error of one table is recorded for that table alone, and its copy is tried again at
@@ -131,8 +130,10 @@ class InitialCopies:
         self._rejoin: set[TableName] = set()
         self._unknown: dict[int, Lsn] = {}
         self._oids: frozenset[int] = frozenset()
-        self._looked = 0.0
-        self._watch = Watch(source, landing.progress, lambda: self._oids)
+        self._looking = threading.Lock()
+        self._copying = threading.Event()
+        self._ready = 0.0
+        self._watch = Watch(source, landing.progress, lambda: self._oids, self._look_meanwhile)
         self._first: list[SourceTable] | None = None
         self._stop = threading.Event()
         self._complete = threading.Event()
@@ -172,6 +173,23 @@ class InitialCopies:
         Raises:
             SmeltError: the server cannot be asked; the publication may not be changed.
         """
+        with self._looking:
+            return self._look()
+
+    def _look_meanwhile(self) -> bool:
+        """While tables are copied, look for what silver is to leave out of its cuts; on the watch's thread.
+
+        What needs a copy waits for its turn: the copies' thread looks again when it is done.
+        """
+        if not self._copying.is_set():
+            return True
+        if time.monotonic() < self._ready:
+            return False
+        with translated(self._source), lake_failures("the lake"):
+            self.look()
+        return True
+
+    def _look(self) -> list[SourceTable]:
         started = time.monotonic()
         with (
             connect(self._source) as connection,
@@ -193,7 +211,7 @@ class InitialCopies:
             carried = [table.table for table in tables if _is_carried(table)]
             ways = numbers(connection, self._source.publication, carried)
             end = log_end(connection)
-        self._looked = time.monotonic() - started
+        self._ready = time.monotonic() + (time.monotonic() - started) / _LOOK_SHARE
         self._note_membership(tables, ways, end)
         regained = {table for table in carried if self._known.get(table) is False}
         self._known = {table.table: _is_carried(table) for table in tables}
@@ -349,9 +367,8 @@ class InitialCopies:
         """Wait for the next look: the interval, a change in the catalog, or a mark that asks for a table."""
         deadline = time.monotonic() + _LOOK_SECONDS
         marks_at = time.monotonic() + _MARKS_SECONDS
-        ready = time.monotonic() + self._looked / _LOOK_SHARE
         while not self._stop.wait(min(_NEWS_SECONDS, max(deadline - time.monotonic(), 0.0))):
-            if time.monotonic() >= ready and self._watch.news():
+            if time.monotonic() >= self._ready and self._watch.news():
                 return
             if time.monotonic() < min(marks_at, deadline):
                 continue
@@ -382,7 +399,11 @@ class InitialCopies:
             # Closed while it is tried again, so that a second failure is seen as one.
             if table.table in self._failed:
                 self._close_problems(table.table, SOURCE_CODES, open_errors)
-        outcome = self._snapshot.take(tables, self._stop)
+        self._copying.set()
+        try:
+            outcome = self._snapshot.take(tables, self._stop)
+        finally:
+            self._copying.clear()
         if outcome.taken:
             self.lsn = max(self.lsn, outcome.lsn)
         for taken in outcome.taken:

@@ -1,11 +1,11 @@
 """What should not wait half a minute is looked at every second, on a thread and a connection of its own.
 
 * Something that may have changed rows without an event (`bronze.catalog_trace`): the next full look is made
-  at once (`news`).
+  at once (`news`); while tables are copied, by this thread (`meanwhile`).
 * The slot comes near its limit (`bronze.slot_danger`): said in the log and in `status`, once for each level,
   also while tables are copied, which may take hours.
 
-It decides nothing. When its connection fails it makes another; the stream and the copies tell of the server.
+It decides nothing. When something fails it connects again; the stream and the copies tell of the server.
 """
 
 from __future__ import annotations
@@ -47,14 +47,21 @@ class Watch:
         source: server, slot and publication.
         progress: of the reader; how far copies are is read there, a slot in danger is said there.
         oids: of the tables that are read, with their partitions, as they are known at the moment.
+        meanwhile: is called every second since the catalog changed, until it says that it has looked.
     """
 
     def __init__(
-        self, source: SourceSettings, progress: Progress, oids: Callable[[], Collection[int]]
+        self,
+        source: SourceSettings,
+        progress: Progress,
+        oids: Callable[[], Collection[int]],
+        meanwhile: Callable[[], bool],
     ) -> None:
         self._source = source
         self._progress = progress
         self._oids = oids
+        self._meanwhile = meanwhile
+        self._pending = False
         self._news = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="smelt-watch", daemon=True)
@@ -96,6 +103,7 @@ class Watch:
             started = time.monotonic()
             with translated(self._source), within(_ANSWER_SECONDS, connection):
                 self._look(connection, started)
+            self._pending = self._pending and not self._meanwhile()
             if self._stop.wait(max(_SECONDS, (time.monotonic() - started) / _SHARE)):
                 return
 
@@ -104,6 +112,7 @@ class Watch:
         if seen != self._seen:
             self._seen = seen
             self._news.set()
+            self._pending = True
         if now - self._slot_at < _SLOT_SECONDS:
             return
         self._slot_at = now

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.catalog_trace import catalog_trace
+from bronze.delta import open_existing
+from bronze.gaps import is_open
+from bronze.identifiers import TableName
 from bronze.lsn import Lsn
 from bronze.server import connect
 from bronze.slot_danger import Level
@@ -103,6 +106,34 @@ def test_a_rewrite_is_noticed_within_seconds_while_the_reader_runs(
     read_all(source, lake_path)
     assert copies() == 2
     assert_bronze_equals_source(source, lake_path, "public.t")
+
+
+@pytest.mark.postgres
+def test_a_rewrite_is_noticed_while_another_table_is_copied(source: SourceSettings, lake_path: str) -> None:
+    read_all(source, lake_path)
+    more = source.model_copy(update={"tables": ["public.t", "public.other"]})
+    copying, go_on = threading.Event(), threading.Event()
+
+    def hold(point: str) -> None:
+        if point == "snapshot-exported":
+            copying.set()
+            go_on.wait(60)
+
+    def gap() -> bool:
+        return is_open(open_existing(f"{lake_path}/bronze/changes"), TableName("public", "t"))
+
+    with Running(more, lake_path, reached=hold) as running:
+        try:
+            wait_for(copying.is_set)
+            assert not gap()
+            execute(source, "ALTER TABLE t ALTER a TYPE bigint USING a * 1000")
+            wait_for(gap, 8)
+        finally:
+            go_on.set()
+        wait_for(lambda: running.error is not None or not gap(), 8)
+        assert running.error is None
+    read_all(more, lake_path)
+    assert_bronze_equals_source(more, lake_path, "public.t", "public.other")
 
 
 SLOT = SlotState("s", "pgoutput", Lsn(5), Lsn(5), 1, "reserved", 100)
