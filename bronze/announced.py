@@ -93,6 +93,7 @@ def _column(
                 type_text=column.type_text,
                 not_null=column.not_null,
                 in_identity=announced.in_identity,
+                missing=column.missing,
             )
     type_ = _base_type(announced, types)
     return Column(

@@ -328,4 +328,5 @@ def _column(column: ColumnRow, identity: Identity, types: TypeTrees) -> Column:
         type_text=column.type_text,
         not_null=column.not_null,
         in_identity=identity.covers([column.name]),
+        missing=column.missing,
     )

@@ -45,6 +45,22 @@ _RELATIONS_QUERY: Final = """
 """
 
 _COLUMNS_QUERY: Final = """
+    WITH RECURSIVE tree (root, oid) AS (
+        SELECT r.oid, r.oid FROM unnest(%(oids)s::oid[]) AS r (oid)
+        UNION ALL
+        SELECT tree.root, i.inhrelid
+        FROM tree
+        JOIN pg_class parent ON parent.oid = tree.oid AND parent.relkind = 'p'
+        JOIN pg_inherits i ON i.inhparent = tree.oid
+    ),
+    missing (root, attname, value) AS (
+        SELECT tree.root, leaf.attname, CASE WHEN count(DISTINCT v.value) = 1 THEN min(v.value) END
+        FROM tree
+        JOIN pg_attribute leaf ON leaf.attrelid = tree.oid AND leaf.atthasmissing
+        JOIN pg_type t ON t.oid = leaf.atttypid AND t.typdelim = ','
+        CROSS JOIN LATERAL (SELECT (leaf.attmissingval::text::text[])[1]) AS v (value)
+        GROUP BY tree.root, leaf.attname
+    )
     SELECT a.attrelid,
            a.attnum,
            a.attname,
@@ -52,10 +68,16 @@ _COLUMNS_QUERY: Final = """
            a.atttypmod,
            format_type(a.atttypid, a.atttypmod),
            a.attnotnull,
-           a.attgenerated::text
+           a.attgenerated::text,
+           missing.value
     FROM pg_attribute a
+    LEFT JOIN missing ON missing.root = a.attrelid AND missing.attname = a.attname
     WHERE a.attrelid = ANY (%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
     ORDER BY a.attrelid, a.attnum
+"""
+"""A column's `missing` is an array with one element, which prints as array text: read back as text[], it
+gives the text that the type's own output function gives. Not so for a type that parts elements by another
+sign than a comma. A root of partitions has none itself; its partitions got the same.
 """
 
 _INDEXES_QUERY: Final = """
@@ -143,7 +165,10 @@ class RelationRow(NamedTuple):
 
 
 class ColumnRow(NamedTuple):
-    """A row of pg_attribute; `generated` is empty, ``s``(tored) or ``v``(irtual)."""
+    """A row of pg_attribute; `generated` is empty, ``s``(tored) or ``v``(irtual).
+
+    `missing` is what rows from before the column have in it, as text, where the catalog says so.
+    """
 
     relation: int
     attnum: int
@@ -153,6 +178,7 @@ class ColumnRow(NamedTuple):
     type_text: str
     not_null: bool
     generated: str
+    missing: str | None
 
 
 class Size(NamedTuple):
@@ -166,6 +192,15 @@ class Size(NamedTuple):
 def relation_rows(connection: psycopg.Connection[Any], oid: int | None = None) -> list[RelationRow]:
     """Every table, view and foreign table but the system's and extensions', in name order; or one of them."""
     return [RelationRow(*row) for row in connection.execute(_RELATIONS_QUERY, {"oid": oid})]
+
+
+def tables_of(connection: psycopg.Connection[Any]) -> set[TableName]:
+    """Every table and root of partitions there is, selected or not."""
+    rows = connection.execute(
+        "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't'"
+    )
+    return {TableName(schema, name) for schema, name in rows}
 
 
 def columns_of(connection: psycopg.Connection[Any], oids: Sequence[int]) -> dict[int, list[ColumnRow]]:

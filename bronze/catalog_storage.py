@@ -28,6 +28,7 @@ _PARTS_QUERY: Final = f"""{_TREE}
            c.oid,
            c.oid::regclass::text,
            c.relfilenode::bigint,
+           c.relnatts,
            tree.attached,
            c.oid = tree.root OR EXISTS (
                SELECT
@@ -65,9 +66,12 @@ def storage_of(
     """
     wanted = {"oids": list(types)}
     parts: dict[int, dict[int, Part]] = defaultdict(dict)
-    for root, oid, name, file, attached, born in connection.execute(_PARTS_QUERY, wanted):
+    attnums: dict[int, int] = dict.fromkeys(types, 0)
+    for root, oid, name, file, count, attached, born in connection.execute(_PARTS_QUERY, wanted):
         parts[root][oid] = Part(name, file, attached, born)
+        if oid == root:
+            attnums[root] = count
     columns: dict[int, dict[int, StoredColumn]] = defaultdict(dict)
     for oid, attnum, name, written, missing in connection.execute(_COLUMNS_QUERY, wanted):
         columns[oid][attnum] = StoredColumn(name, types[oid].get(attnum), written, missing)
-    return {oid: Storage(oid, columns[oid], parts[oid]) for oid in types}
+    return {oid: Storage(oid, columns[oid], parts[oid], attnums[oid]) for oid in types}

@@ -91,7 +91,13 @@ def open_or_create(
 
 
 @retry_conflict
-def append(table: DeltaTable, rows: pa.Table) -> None:
-    """Append rows in one commit, as of the newest version; the handle is at the version after it."""
+def append(table: DeltaTable, rows: pa.Table, *, widen: bool = False) -> None:
+    """Append rows in one commit, as of the newest version; the handle is at the version after it.
+
+    Args:
+        table: open.
+        rows: to append.
+        widen: the rows may have fields that the table, made by an earlier release, lacks; it gets them.
+    """
     table.update_incremental()
-    write_deltalake(table, rows, mode="append")
+    write_deltalake(table, rows, mode="append", schema_mode="merge" if widen else None)

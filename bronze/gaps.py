@@ -1,10 +1,18 @@
 """Tables of which bronze lacks changes: the gap mark, and what was seen of each table when it was set.
 
 A gap mark is an application transaction of `bronze.changes`, `gap_app(table)`, whose version is an LSN G:
-changes of this table with a commit LSN up to G may be missing. A snapshot behind G heals it, so the mark is
-never taken away. Each gap mark is set together with a retake mark (`bronze.retake`), in one commit, so a gap
-that is known is also a gap that is being healed. Silver leaves a table out of its cuts from the moment that
-the mark is there until the snapshot behind it is: no cut names a version that lacks changes.
+changes of this table with a commit LSN up to G may be missing, because they were not published
+(`bronze.membership`), because the slot was lost (`bronze.recovery`), or because PostgreSQL made them without
+an event (`bronze.storage`). A snapshot behind G heals it, so the mark is never taken away. Each gap mark is
+set together with a retake mark (`bronze.retake`), in one commit, so a gap that is known is also a gap that is
+being healed. Silver leaves a table out of its cuts from the moment that the mark is there until the snapshot
+behind it is: no cut that is written then names a version that lacks changes.
+
+G is where the log ended after the look that found the gap, so the lost change lies at or before it. While the
+mark is being written the stream goes on, and silver may already have passed G with a table that lacks the
+change. So nothing but a snapshot ends a gap: the first one behind G writes `healed_app(table)` with its LSN,
+in its own commit (`healing`). Later snapshots leave that mark alone, for a table whose gap was healed is not
+to be left out again while silver is still before the newest of them.
 
 `seen_app(table)` holds a number that stands for how the source carried the table when it was last looked at
 (`bronze.membership`). It is written by the same commit as the gap that a difference means. So a crash leaves
@@ -39,28 +47,75 @@ def gap_app(table: TableName) -> str:
     return f"deltasmelt.gap:{table.quoted}"
 
 
+def healed_app(table: TableName) -> str:
+    """Application id of the first snapshot of `table` behind its gap (version: its LSN)."""
+    return f"deltasmelt.healed:{table.quoted}"
+
+
 def seen_app(table: TableName) -> str:
     """Application id of the number that stands for how the source carried `table`."""
     return f"deltasmelt.seen:{table.quoted}"
 
 
-def is_whole(changes: DeltaTable, table: TableName, start: Lsn, end: Lsn) -> bool:
+def is_open(changes: DeltaTable, table: TableName) -> bool:
+    """Whether an open `bronze.changes` has a gap of this table and no snapshot behind it."""
+    gap = changes.transaction_version(gap_app(table))
+    return gap is not None and _healed(changes, table, gap) is None
+
+
+def is_whole(changes: DeltaTable, table: TableName, end: Lsn) -> bool:
     """Whether bronze has every change of a table that counts in a window.
 
     Args:
         changes: an open `bronze.changes`.
         table: which.
-        start: the table's rows are known as of this LSN.
         end: the window's end; a snapshot behind it does not count yet.
     """
     gap = changes.transaction_version(gap_app(table))
-    taken = snapshot_of(changes, table)
-    return gap is None or start > gap or (taken is not None and gap < taken <= end)
+    healed = None if gap is None else _healed(changes, table, gap)
+    return gap is None or (healed is not None and healed <= end)
+
+
+def _healed(changes: DeltaTable, table: TableName, gap: int) -> int | None:
+    """LSN of the first snapshot behind a gap; of the newest one in a lake from before that was kept."""
+    marks = (changes.transaction_version(healed_app(table)), snapshot_of(changes, table))
+    return next((mark for mark in marks if mark is not None and mark > gap), None)
+
+
+def healing(changes: DeltaTable, table: TableName, lsn: Lsn) -> list[Transaction]:
+    """The mark that a snapshot's own commit sets where it is the first behind a gap.
+
+    Args:
+        changes: `bronze.changes` at its newest version.
+        table: that was copied.
+        lsn: of the snapshot.
+    """
+    gap = changes.transaction_version(gap_app(table))
+    heals = gap is not None and gap < lsn and _healed(changes, table, gap) is None
+    return [Transaction(healed_app(table), int(lsn))] if heals else []
 
 
 def gap_marks(tables: Iterable[TableName], lsn: Lsn) -> list[Transaction]:
     """The marks that say: changes up to `lsn` may be missing, take these tables again."""
     return [Transaction(app(table), int(lsn)) for table in tables for app in (gap_app, retake_app)]
+
+
+@delta.retry_conflict
+def open_gaps(uri: str, tables: Iterable[TableName], lsn: Lsn) -> None:
+    """Say that changes of these tables up to an LSN are missing, and ask for them; durable on return.
+
+    Args:
+        uri: location of `bronze.changes`.
+        tables: one whose gap is open already is left as it is: its copy is still to come.
+        lsn: the server's WAL position, read after the gap was seen.
+
+    Raises:
+        DeltaError, OSError: the lake cannot be written.
+    """
+    changes = delta.open_existing(uri)
+    new = [table for table in tables if not is_open(changes, table)]
+    if new:
+        commit_marks(changes, uri, gap_marks(new, lsn))
 
 
 @delta.retry_conflict

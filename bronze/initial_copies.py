@@ -3,7 +3,8 @@
 A table needs a copy when it is selected, has no problem, and bronze holds no mark of a complete snapshot of
 it, or a later mark that asks for a newer one (`bronze.retake`). Tables that appear under the patterns later
 are found by looking again now and then; they join the publication first and are copied then, so that every
-change behind the copy's LSN is in the stream. A mark that another process sets is noticed within two seconds.
+change behind the copy's LSN is in the stream. A mark that another process sets is noticed within two seconds,
+a change in the catalog of a known table about as soon (`bronze.watch`), also while tables are copied.
 
 A fault that heals (lost connection, lock) is retried with growing pauses; tables that were complete before it
 stay complete. A definite error of one table is recorded for that table alone, and its copy is tried again at
@@ -18,21 +19,22 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from bronze.backoff import Backoff
 from bronze.catalog import select_tables
 from bronze.control import OpenError
 from bronze.errors import SmeltError, TransientError
-from bronze.lsn import ZERO, Lsn
+from bronze.lsn import LAST, ZERO, Lsn
 from bronze.membership import NOT_CARRIED, numbers
-from bronze.server import connect, log_end, translated
+from bronze.server import connect, log_end, translated, within
 from bronze.setup import ensure_publication
 from bronze.snapshot import Snapshot
 from bronze.source_rules import REFUSALS
-from bronze.storage import why_again
+from bronze.storage import plain_defaults, why_again
 from bronze.unwritable import lake_failures
+from bronze.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,10 +45,18 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
     from bronze.landing import Landing
     from bronze.settings import SnapshotSettings, SourceSettings
+    from bronze.storage import Storage
 
 _LOOK_SECONDS: Final = 30.0
 _MARKS_SECONDS: Final = 2.0
+_NEWS_SECONDS: Final = 0.2
+_LOOK_SHARE: Final = 0.05
+"""Of the time that looks may take where the catalog changes all the time."""
+
 _LONGEST_PAUSE_SECONDS: Final = 600.0
+_ANSWER_SECONDS: Final = 300.0
+"""How long a look may take, locks that it waits for included; behind it the line is taken for dead."""
+
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 SOURCE_CODES: Final = frozenset(
@@ -120,6 +130,12 @@ class InitialCopies:
         self._failed: dict[TableName, _Failure] = {}
         self._retakes: dict[TableName, Lsn] = {}
         self._rejoin: set[TableName] = set()
+        self._unknown: dict[int, Lsn] = {}
+        self._oids: frozenset[int] = frozenset()
+        self._looking = threading.Lock()
+        self._copying = threading.Event()
+        self._ready = 0.0
+        self._watch = Watch(source, landing.progress, lambda: self._oids, self._look_meanwhile)
         self._first: list[SourceTable] | None = None
         self._stop = threading.Event()
         self._complete = threading.Event()
@@ -159,7 +175,29 @@ class InitialCopies:
         Raises:
             SmeltError: the server cannot be asked; the publication may not be changed.
         """
-        with connect(self._source) as connection, translated(self._source):
+        with self._looking:
+            return self._look()
+
+    def _look_meanwhile(self) -> bool:
+        """While tables are copied, look for what silver is to leave out of its cuts; on the watch's thread.
+
+        What needs a copy waits for its turn: the copies' thread looks again when it is done.
+        """
+        if not self._copying.is_set():
+            return True
+        if time.monotonic() < self._ready:
+            return False
+        with translated(self._source), lake_failures("the lake"):
+            self.look()
+        return True
+
+    def _look(self) -> list[SourceTable]:
+        started = time.monotonic()
+        with (
+            connect(self._source) as connection,
+            translated(self._source),
+            within(_ANSWER_SECONDS, connection),
+        ):
             tables = select_tables(connection, self._source, storage=True)
             healthy = [table for table in tables if table.problem is None]
             members = [table.table for table in healthy]
@@ -175,6 +213,7 @@ class InitialCopies:
             carried = [table.table for table in tables if _is_carried(table)]
             ways = numbers(connection, self._source.publication, carried)
             end = log_end(connection)
+        self._ready = time.monotonic() + (time.monotonic() - started) / _LOOK_SHARE
         self._note_membership(tables, ways, end)
         regained = {table for table in carried if self._known.get(table) is False}
         self._known = {table.table: _is_carried(table) for table in tables}
@@ -182,15 +221,16 @@ class InitialCopies:
         open_errors = self._control.open_errors()
         for table in tables:
             self._record_problems(table.table, table.problems, open_errors)
+        self._oids = frozenset(oid for table in tables if table.storage for oid in table.storage.parts)
         sink = self._landing.sink
-        self._want_changed(healthy, end)
-        self._retakes = sink.retakes([table.table for table in healthy])
+        names = [table.table for table in healthy]
+        self._want_changed(healthy, sink.needing_copy(names), end)
+        self._retakes = sink.retakes(names)
+        needing = sink.needing_copy(names)
         return [
             table
             for table in healthy
-            if self._may_be_tried(table.table)
-            and table.table not in self._rejoin
-            and sink.needs_copy(table.table)
+            if table.table in needing and table.table not in self._rejoin and self._may_be_tried(table.table)
         ]
 
     @property
@@ -218,38 +258,78 @@ class InitialCopies:
             )
             self._landing.progress.set(said=f"{table} is taken again: it was not published all the time")
 
-    def _want_changed(self, tables: Sequence[SourceTable], lsn: Lsn) -> None:
+    def _want_changed(self, tables: Sequence[SourceTable], needing: set[TableName], lsn: Lsn) -> None:
         """Ask for the tables whose rows may have changed without an event (`bronze.storage`).
+
+        What was seen of such a table is not recorded: its copy does that, before its rows. So also a table
+        that waits for its copy is compared; silver leaves it out as soon as it is known to differ.
 
         Args:
             tables: as the catalog says now.
+            needing: those that need a copy anyway.
             lsn: the server's WAL position after that look.
         """
         sink = self._landing.sink
+        self._unknown = self._landing.shapes.unknown_columns()
+        taken = sink.snapshots([table.table for table in tables]) if self._unknown else {}
         changed, harmless = [], {}
         for table in tables:
-            if table.storage is None or sink.needs_copy(table.table):
-                continue  # a copy records what was seen before it
             known = sink.storage_of(table.table)
-            why = None if known is None else why_again(known, table.storage)
-            if why is None or self._settings.mode == "never":
-                harmless[table.table] = table.storage
-            else:
+            if table.storage is None:
+                continue
+            carried = () if known is None else self._carried(table, known, lsn, waits=table.table in needing)
+            why = None if known is None else why_again(known, table.storage, carried)
+            if self._unknown.get(table.relation.relation_id, ZERO) > taken.get(table.table, LAST):
+                why = "a column was renamed or dropped before its changes were read"
+            if why is not None and self._settings.mode != "never":
                 changed.append(table.table)
-                _LOGGER.warning("%s is taken again: %s, of which the log says nothing", table.table, why)
-                self._landing.progress.set(said=f"{table.table} is taken again: {why}")
+                if table.table not in needing:
+                    _LOGGER.warning("%s is taken again: %s, of which the log says nothing", table.table, why)
+                    self._landing.progress.set(said=f"{table.table} is taken again: {why}")
+            elif table.table not in needing:
+                harmless[table.table] = table.storage
         if changed:
-            sink.want_again(changed, lsn)
+            sink.open_gaps(changed, lsn)
         sink.record_storage(harmless)
+
+    def _carried(self, table: SourceTable, known: Storage, lsn: Lsn, *, waits: bool) -> set[int]:
+        """New columns whose default is in bronze, by attnum; where the stream did not bring it, we do.
+
+        A table that nobody writes to is announced by no message. Its shape is recorded here then, from the
+        look on: every transaction that commits after the look wrote its rows in this shape, for ALTER TABLE
+        waits for those who wrote before it. That they may be in bronze already does no harm: no version of
+        the stream is behind this one and lacks the column.
+
+        Args:
+            table: as the catalog says now.
+            known: what was seen of it before.
+            lsn: end of the log after the look; the shape holds from the byte before it, which lies behind the
+                commit of whoever made the shape.
+            waits: it is to be copied anyway.
+        """
+        now, shapes = table.storage, self._landing.shapes
+        plain = frozenset() if now is None or waits else plain_defaults(known, now)
+        if not plain or now is None:
+            return set()
+        texts = {column.attnum: column.missing for column in table.relation.columns}
+        announced = shapes.missing(table.relation.relation_id)
+        if plain - announced.keys() and why_again(known, now, plain) is None:
+            shapes.record([replace(table.relation, from_lsn=Lsn(lsn - 1))])
+            announced = shapes.missing(table.relation.relation_id)
+        return {
+            attnum for attnum in plain if texts[attnum] is not None and announced.get(attnum) == texts[attnum]
+        }
 
     def start(self) -> None:
         """Begin to copy; nothing if it has begun."""
         if self._thread.ident is None:
+            self._watch.start()
             self._thread.start()
 
     def stop(self) -> None:
         """End the thread; what it was copying is taken again by the next start."""
         self._stop.set()
+        self._watch.stop()
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -286,11 +366,19 @@ class InitialCopies:
             self._failure = error
 
     def _pause(self) -> None:
-        """Wait for the next look: the interval, or a mark that asks for a table."""
+        """Wait for the next look: the interval, a change in the catalog, or a mark that asks for a table."""
         deadline = time.monotonic() + _LOOK_SECONDS
-        while not self._stop.wait(min(_MARKS_SECONDS, max(deadline - time.monotonic(), 0.0))):
+        marks_at = time.monotonic() + _MARKS_SECONDS
+        while not self._stop.wait(min(_NEWS_SECONDS, max(deadline - time.monotonic(), 0.0))):
+            if time.monotonic() >= self._ready and self._watch.news():
+                return
+            if time.monotonic() < min(marks_at, deadline):
+                continue
+            marks_at = time.monotonic() + _MARKS_SECONDS
             carried = [table for table, healthy in self._known.items() if healthy]
             if time.monotonic() >= deadline or self._landing.sink.retakes(carried) != self._retakes:
+                return
+            if self._landing.shapes.unknown_columns() != self._unknown:
                 return
 
     def _may_be_tried(self, table: TableName) -> bool:
@@ -313,7 +401,11 @@ class InitialCopies:
             # Closed while it is tried again, so that a second failure is seen as one.
             if table.table in self._failed:
                 self._close_problems(table.table, SOURCE_CODES, open_errors)
-        outcome = self._snapshot.take(tables, self._stop)
+        self._copying.set()
+        try:
+            outcome = self._snapshot.take(tables, self._stop)
+        finally:
+            self._copying.clear()
         if outcome.taken:
             self.lsn = max(self.lsn, outcome.lsn)
         for taken in outcome.taken:

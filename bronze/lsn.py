@@ -40,3 +40,6 @@ class Lsn(int):
 
 ZERO: Final = Lsn(0)
 """The invalid LSN, before every change (InvalidXLogRecPtr)."""
+
+LAST: Final = Lsn(2**63 - 1)
+"""Behind every change that a BIGINT can name."""

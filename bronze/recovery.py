@@ -6,8 +6,10 @@ silver holds, rows that were deleted in between included. So:
 
 1. The publication is made first, where it is missing: a slot decodes with the catalog of its own time.
 2. The slot is dropped where it is of no use, and made again. Its consistent point is C.
-3. **One commit** on `bronze.changes` moves bronze's place to (C - 1, C) and marks every table of bronze with
-   a gap and a request at C - 1 (`bronze.gaps`, `bronze.retake`). The rows that are there stay.
+3. **One commit** on `bronze.changes` moves bronze's place to (C - 1, C) and marks every table of bronze that
+   the source still has with a gap and a request at C - 1 (`bronze.gaps`, `bronze.retake`). The rows that are
+   there stay. A table that is gone can be taken by nobody; it stays in silver as it was last seen, like any
+   table that is dropped. Should one of that name come back, it is another relation and taken anew.
 
 Killed before the commit: bronze's place is the old one, the slot is missing or begins later, and the next
 start stops with the error of before (``slot-lost``, ``slot-gap``); asked again, a slot that was made
@@ -30,6 +32,7 @@ from deltalake.exceptions import CommitFailedError
 
 from bronze import delta
 from bronze.catalog import select_tables
+from bronze.catalog_facts import tables_of
 from bronze.conninfo import describe
 from bronze.errors import DefiniteError
 from bronze.gaps import gap_marks
@@ -122,8 +125,8 @@ def start_over(
         sound = not anew and same_history and slot is not None and problem is None
         if sound and slot is not None and slot.confirmed_flush <= position.confirm <= log_end(connection):
             return None
-        tables = tuple(sorted({relation.table for relation in relations}))
-        newest = _newest(changes, position, tables)
+        tables = tuple(sorted({relation.table for relation in relations} & tables_of(connection)))
+        newest = _newest(changes, position, {relation.table for relation in relations})
         _refuse_behind(log_end(connection), newest, source)
         healthy = [table.table for table in select_tables(connection, source) if table.problem is None]
         ensure_publication(connection, source, healthy)

@@ -50,7 +50,7 @@ def append_relations(table: DeltaTable, relations: Sequence[Relation]) -> None:
     """Append versions of shapes in one commit."""
     recorded = datetime.now(UTC)
     rows = [_row(relation, recorded) for relation in relations]
-    delta.append(table, pa.Table.from_pylist(rows, schema=RELATIONS_SCHEMA))
+    delta.append(table, pa.Table.from_pylist(rows, schema=RELATIONS_SCHEMA), widen=True)
 
 
 class ShapeLog:
@@ -76,11 +76,58 @@ class ShapeLog:
             return [each for versions in self._versions.values() for each in versions if each.from_lsn <= lsn]
 
     def record(self, relations: Sequence[Relation]) -> None:
-        """Make versions durable, those that say something new."""
+        """Make versions durable, those that say something new.
+
+        What rows from before a column hold in it (`Column.missing`) is taken from another version of the
+        relation where this one was made when the catalog no longer told it.
+        """
         with self._lock:
-            new = [relation for relation in relations if self._insert(relation)]
+            completed = [self._completed(relation) for relation in relations]
+            new = [relation for relation in completed if self._insert(relation)]
             if new:
                 self._append(new)
+
+    def missing(self, relation_id: int) -> dict[int, str | None]:
+        """`Column.missing` of each column of a relation, by attnum, in the first version that has the column.
+
+        That version is the one by which silver adds the column.
+        """
+        with self._lock:
+            found: dict[int, str | None] = {}
+            for version in self._versions.get(relation_id, ()):
+                for column in version.columns:
+                    if column.attnum is not None:
+                        found.setdefault(column.attnum, column.missing)
+            return found
+
+    def unknown_columns(self) -> dict[int, Lsn]:
+        """By relation: the newest version with a column of which nobody knows which it was.
+
+        The catalog had no column of its name any more when the stream announced it.
+        """
+        with self._lock:
+            return {
+                relation_id: max(unknown)
+                for relation_id, versions in self._versions.items()
+                if (
+                    unknown := [
+                        one.from_lsn for one in versions if any(c.attnum is None for c in one.columns)
+                    ]
+                )
+            }
+
+    def _completed(self, relation: Relation) -> Relation:
+        known: dict[int | None, str] = {
+            column.attnum: column.missing
+            for version in self._versions.get(relation.relation_id, ())
+            for column in version.columns
+            if column.attnum is not None and column.missing is not None
+        }
+        columns = [
+            column if column.missing is not None else replace(column, missing=known.get(column.attnum))
+            for column in relation.columns
+        ]
+        return replace(relation, columns=tuple(columns))
 
     def _insert(self, relation: Relation) -> bool:
         """Put a version in its place by LSN; False if the version that holds there is the same."""
@@ -110,6 +157,7 @@ def _row(relation: Relation, recorded: datetime) -> dict[str, Any]:
                 "type_tree": column.type.to_json(),
                 "not_null": column.not_null,
                 "in_identity": column.in_identity,
+                "missing": column.missing,
             }
             for column in relation.columns
         ],
@@ -129,6 +177,7 @@ def _relation(row: dict[str, Any]) -> Relation:
                 type_text=column["type"],
                 not_null=column["not_null"],
                 in_identity=column["in_identity"],
+                missing=column.get("missing"),
             )
             for column in row["columns"]
         ),

@@ -25,7 +25,7 @@ from bronze import delta
 from bronze.lsn import Lsn
 from bronze.marks import commit_marks
 from bronze.position import snapshot_of
-from bronze.tables import CHANGES, retake_app
+from bronze.tables import retake_app
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from bronze.identifiers import TableName
-    from bronze.lake import Lake
 
 
 def retake_of(changes: DeltaTable, table: TableName) -> Lsn | None:
@@ -46,12 +45,6 @@ def needs_copy(changes: DeltaTable, table: TableName) -> bool:
     """Whether an open `bronze.changes` lacks a copy of this table that is new enough."""
     taken, wanted = snapshot_of(changes, table), retake_of(changes, table)
     return taken is None or (wanted is not None and wanted >= taken)
-
-
-def tables_to_copy(lake: Lake, tables: Sequence[TableName]) -> list[TableName]:
-    """Those of these tables that need a copy; all of them where there is no bronze yet."""
-    changes = delta.open_table(delta.location(lake, "bronze", CHANGES))
-    return [table for table in tables if changes is None or needs_copy(changes, table)]
 
 
 @delta.retry_conflict

@@ -8,7 +8,7 @@ asks PostgreSQL.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 if TYPE_CHECKING:
@@ -96,6 +96,9 @@ class Column:
         attnum: pg_attribute.attnum, which survives a rename; None where the catalog no longer had it.
         type_text: format_type()'s text, e.g. ``numeric(12,2)``.
         in_identity: whether the replica identity covers it (pgoutput's key flag).
+        missing: text of the value that rows from before the column have in it, without an event
+            (pg_attribute.attmissingval); None where none is known. No part of what makes two shapes differ:
+            it belongs to the column for ever, but the catalog forgets it when the table is rewritten.
     """
 
     name: str
@@ -104,6 +107,7 @@ class Column:
     type_text: str
     not_null: bool = False
     in_identity: bool = False
+    missing: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from bronze.compaction import compact
 from bronze.errors import DefiniteError
 from bronze.marks import commit_changes
 from bronze.parts import MEASURED, REPEATING, SAME_IN_A_SNAPSHOT, PartWriter, flush_commits
-from bronze.position import Position, position_of
+from bronze.position import Position, position_of, snapshot_of
 from bronze.relations import append_relations, relations_of
 from bronze.snapshot_rows import ROWS_SCHEMA
 from bronze.storage_log import STORAGE, StorageLog
@@ -78,11 +78,14 @@ class ChangeSink(Protocol):
     def relations(self) -> list[Relation]:
         """All versions of shapes known to the lake, by relation and LSN."""
 
-    def needs_copy(self, table: TableName) -> bool:
-        """Whether a table has no complete snapshot, or a newer one was asked for."""
+    def needing_copy(self, tables: Sequence[TableName]) -> set[TableName]:
+        """Those of these tables without a complete snapshot, or of which a newer one was asked for."""
 
     def retakes(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
         """Retake marks of these tables, those that have one."""
+
+    def snapshots(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
+        """LSN of the newest complete snapshot of these tables, those that have one."""
 
     def storage_of(self, table: TableName) -> Storage | None:
         """What the catalog said of a table's storage when its rows were copied (`bronze.storage_log`)."""
@@ -90,8 +93,8 @@ class ChangeSink(Protocol):
     def record_storage(self, seen: dict[TableName, Storage]) -> None:
         """Make durable what the catalog says of tables' storage, before the rows that were copied then."""
 
-    def want_again(self, tables: Sequence[TableName], lsn: Lsn) -> None:
-        """Ask that tables be taken again as of a point after an LSN (`bronze.retake`)."""
+    def open_gaps(self, tables: Sequence[TableName], lsn: Lsn) -> None:
+        """Say that tables lack changes up to an LSN, and ask for them to be taken again (`bronze.gaps`)."""
 
     def note_membership(
         self, seen: Mapping[TableName, int], left_out: Sequence[TableName], lsn: Lsn
@@ -180,17 +183,27 @@ class DeltaSink:
             self._relations.update_incremental()
             return relations_of(self._relations)
 
-    def needs_copy(self, table: TableName) -> bool:
-        """Whether a table has no complete snapshot, or a newer one was asked for, by any process."""
+    def needing_copy(self, tables: Sequence[TableName]) -> set[TableName]:
+        """Those of these tables without a complete snapshot, or of which a newer one was asked for.
+
+        By any process.
+        """
         with self._lock, self._storage():
             self._refresh()
-            return retake.needs_copy(self._changes, table)
+            return {table for table in tables if retake.needs_copy(self._changes, table)}
 
     def retakes(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
         """Retake marks of these tables, those that have one."""
         with self._lock, self._storage():
             self._refresh()
             marks = {table: retake.retake_of(self._changes, table) for table in tables}
+        return {table: mark for table, mark in marks.items() if mark is not None}
+
+    def snapshots(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
+        """LSN of the newest complete snapshot of these tables, those that have one."""
+        with self._lock, self._storage():
+            self._refresh()
+            marks = {table: snapshot_of(self._changes, table) for table in tables}
         return {table: mark for table, mark in marks.items() if mark is not None}
 
     def storage_of(self, table: TableName) -> Storage | None:
@@ -206,14 +219,14 @@ class DeltaSink:
         with self._storage():
             self._storages.record(seen)
 
-    def want_again(self, tables: Sequence[TableName], lsn: Lsn) -> None:
-        """Ask that tables be taken again as of a point after an LSN; durable when this returns.
+    def open_gaps(self, tables: Sequence[TableName], lsn: Lsn) -> None:
+        """Say that tables lack changes up to an LSN, and ask for them; durable when this returns.
 
         Raises:
             TransientError: ``lake-unwritable``.
         """
         with self._storage():
-            retake.want_again(self._uri, tables, lsn)
+            gaps.open_gaps(self._uri, tables, lsn)
 
     def note_membership(
         self, seen: Mapping[TableName, int], left_out: Sequence[TableName], lsn: Lsn
@@ -277,7 +290,10 @@ class DeltaSink:
         Raises:
             DefiniteError: ``lake-in-use``: another process took the same snapshot.
         """
-        self._commit(parts, [Transaction(snapshot_app(table), int(lsn))])
+        with self._lock, self._storage():
+            self._refresh()
+            healing = gaps.healing(self._changes, table, lsn)
+        self._commit(parts, [Transaction(snapshot_app(table), int(lsn)), *healing])
 
     def _commit(
         self, parts: Sequence[AddAction], marks: Sequence[Transaction], position: Position | None = None

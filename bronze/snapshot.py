@@ -29,7 +29,7 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,7 +43,7 @@ from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
 from bronze.identifiers import quote_literal
 from bronze.lsn import ZERO, Lsn
 from bronze.replication import ReplicationConnection
-from bronze.server import connect, translate, translated
+from bronze.server import connect, translate, translated, within
 from bronze.snapshot_copy import SnapshotCopy, TableCopy
 
 if TYPE_CHECKING:
@@ -58,6 +58,9 @@ if TYPE_CHECKING:
     from bronze.settings import SnapshotSettings, SourceSettings
 
 _LOCK_SECONDS: Final = 20
+_ANSWER_SECONDS: Final = 30.0
+_PLAN_SECONDS: Final = 300.0
+"""Behind these a line is taken for dead."""
 
 
 @dataclass(slots=True)
@@ -107,8 +110,8 @@ class Snapshot:
         """
         outcome = Outcome()
         with ExitStack() as stack, translated(self._source):
-            guard = stack.enter_context(connect(self._source, application_name=self._application_name))
-            stack.enter_context(guard.transaction())
+            guard = stack.enter_context(self._session())
+            guard.execute("BEGIN")
             locked = [table for table in tables if self._lock(guard, table, outcome)]
             if not locked:
                 return outcome
@@ -120,7 +123,8 @@ class Snapshot:
                 if exported is None:
                     return outcome
                 outcome.lsn = Lsn(exported.consistent_point - 1)
-                copies = self._plan(guard, locked, outcome)
+                with within(_PLAN_SECONDS, guard):
+                    copies = self._plan(guard, locked, outcome)
                 count = min(self._settings.workers, sum(len(copy.chunks) for copy in copies))
                 planned = {copy.table for copy in copies}
                 held = [table for table in locked if table.table in planned]
@@ -152,7 +156,7 @@ class Snapshot:
     def _lock(self, guard: psycopg.Connection[TupleRow], table: SourceTable, outcome: Outcome) -> bool:
         """Lock a table against a rewrite; a definite failure becomes an error of that table."""
         try:
-            with guard.transaction():
+            with within(_LOCK_SECONDS + _ANSWER_SECONDS, guard), guard.transaction():
                 guard.execute(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
                 guard.execute(_lock_statement(table).encode())
         except psycopg.Error as error:
@@ -172,10 +176,11 @@ class Snapshot:
         Raises:
             TransientError: naming who waits.
         """
-        row = guard.execute(
-            "SELECT pid, left(query, 80) FROM pg_stat_activity "
-            "WHERE wait_event_type = 'Lock' AND pg_backend_pid() = ANY(pg_blocking_pids(pid)) LIMIT 1"
-        ).fetchone()
+        with within(_ANSWER_SECONDS, guard):
+            row = guard.execute(
+                "SELECT pid, left(query, 80) FROM pg_stat_activity "
+                "WHERE wait_event_type = 'Lock' AND pg_backend_pid() = ANY(pg_blocking_pids(pid)) LIMIT 1"
+            ).fetchone()
         if row is not None:
             raise TransientError(
                 f"backend {row[0]} waits for a table that is to be copied ({row[1]}); it goes first",
@@ -215,13 +220,21 @@ class Snapshot:
         for the worker: a deadlock that the server cannot see. So a worker takes its locks now, at once or not
         at all; where one is not to be had the guard lets go, the ALTER goes on, and all of it is tried again.
         """
-        with connect(self._source, application_name=self._application_name) as connection:
-            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            connection.execute(f"SET TRANSACTION SNAPSHOT {quote_literal(snapshot)}".encode())
-            for table in tables:
-                connection.execute(f"{_lock_statement(table)} NOWAIT".encode())
-            enlarge_buffer(connection.pgconn)
+        with self._session() as connection:
+            with within(_PLAN_SECONDS, connection):
+                connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                connection.execute(f"SET TRANSACTION SNAPSHOT {quote_literal(snapshot)}".encode())
+                for table in tables:
+                    connection.execute(f"{_lock_statement(table)} NOWAIT".encode())
+                enlarge_buffer(connection.pgconn)
             yield connection
+
+    def _session(self) -> closing[psycopg.Connection[TupleRow]]:
+        """A connection that is closed at the end without a word: no line may be there for a ROLLBACK.
+
+        The server ends what was open, which is nothing but locks and reads.
+        """
+        return closing(connect(self._source, application_name=self._application_name))
 
 
 def _lock_statement(table: SourceTable) -> str:

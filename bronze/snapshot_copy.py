@@ -5,14 +5,15 @@ from __future__ import annotations
 import queue
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
 from bronze.copy_out import CopyCancelledError, copy_blocks
 from bronze.copy_text import cells_of
 from bronze.errors import DefiniteError, TableError
-from bronze.server import translate
+from bronze.liveness import CopyLine
+from bronze.server import translate, within
 from bronze.snapshot_rows import SEQ_OF_CHUNK, SnapshotRows
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from bronze.settings import SourceSettings
     from bronze.shapes import Relation
     from bronze.storage import Storage
+
+_ANSWER_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
@@ -125,21 +128,31 @@ class SnapshotCopy:
         rows = SnapshotRows(copy.relation, self._lsn, self._taken_at)
         seq = chunk.number * SEQ_OF_CHUNK
         try:
-            connection.execute("SAVEPOINT chunk")
-            for block in copy_blocks(connection.pgconn, chunk.query(copy.relation), self._cancelled):
+            with within(_ANSWER_SECONDS, connection):
+                connection.execute("SAVEPOINT chunk")
+            line = CopyLine(self._source, connection)
+
+            def cancelled() -> bool:
+                line.nothing_came()
+                return self._cancelled()
+
+            for block in copy_blocks(connection.pgconn, chunk.query(copy.relation), cancelled):
                 table = rows.rows(cells_of(block), seq)
                 writer.write(table)
                 seq += table.num_rows
                 self._landing.progress.copied(str(copy.table), table.num_rows, len(block))
                 self._landing.reached("snapshot-block-written")
-            connection.execute("RELEASE SAVEPOINT chunk")
+                line.something_came()
+            with within(_ANSWER_SECONDS, connection):
+                connection.execute("RELEASE SAVEPOINT chunk")
         except psycopg.Error as error:
             writer.discard()
             failure = translate(error, self._source)
             if not isinstance(failure, DefiniteError):
                 raise failure from error
             copy.error = TableError(copy.table, failure.message, code=failure.code, remedy=failure.remedy)
-            connection.execute("ROLLBACK TO SAVEPOINT chunk")
+            with within(_ANSWER_SECONDS, connection):
+                connection.execute("ROLLBACK TO SAVEPOINT chunk")
             return
         with self._lock:
             last = copy.finished + 1 == len(copy.chunks)

@@ -14,8 +14,10 @@ truncated by themselves. Each leaves a trace (what happens while the publication
   well.
 * **Another type without a rewrite** (varchar to text, a longer varchar) keeps the values. It is told by its
   kind, for some such changes do print otherwise (cidr to inet, timestamp to timestamptz under UTC).
-* **A new column** brings values without events where it has a default: `atthasmissing`, or a rewrite. A
-  column that was there before but not published brings values as well.
+* **A new column** brings values without events where it has a default: `atthasmissing`, or a rewrite. Where
+  it was not a rewrite all rows from before it have one value, which travels with the shape
+  (`Column.missing`); silver fills them, and no copy is needed (`plain_defaults`). A column that was there
+  before but not published brings values as well.
 * **Another table**: another OID.
 * **Partitions.** One that was made as a partition is filled through events; one that was attached need not
   be. ATTACH writes the pg_attribute row of every column of the partition, CREATE TABLE … PARTITION OF
@@ -38,7 +40,7 @@ from typing import TYPE_CHECKING, Any, Self
 from bronze.shapes import PgType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 _SAME_TEXT = frozenset({"varchar", "text"})
 
@@ -83,13 +85,15 @@ class Storage:
 
     Attributes:
         relation_id: pg_class.oid.
-        columns: by attnum.
+        columns: by attnum, live ones.
         parts: by OID: the table itself and all its partitions.
+        attnums: pg_class.relnatts, which counts dropped columns too; 0 where it was not looked at.
     """
 
     relation_id: int
     columns: Mapping[int, StoredColumn]
     parts: Mapping[int, Part]
+    attnums: int = 0
 
     def to_json(self) -> str:
         """Compact JSON; equal values give equal text."""
@@ -103,14 +107,47 @@ class Storage:
             plain["relation_id"],
             {int(attnum): StoredColumn(**column) for attnum, column in plain["columns"].items()},
             {int(oid): Part(**part) for oid, part in plain["parts"].items()},
+            plain.get("attnums", 0),
         )
 
 
-def why_again(known: Storage, now: Storage) -> str | None:
-    """Why rows may have changed without an event between two looks; None where they cannot have."""
+def why_again(known: Storage, now: Storage, carried: Collection[int] = ()) -> str | None:
+    """Why rows may have changed without an event between two looks; None where they cannot have.
+
+    Args:
+        known: the earlier look.
+        now: the later one.
+        carried: attnums of new columns whose default is in bronze.
+    """
     if known.relation_id != now.relation_id:
         return "it is another table of the same name"
-    return _why_partitions(known, now) or _why_columns(known, now)
+    return _why_partitions(known, now) or _why_columns(known, now, carried)
+
+
+def plain_defaults(known: Storage, now: Storage) -> frozenset[int]:
+    """New columns, by attnum, that gave all rows one value, and of whose changes none can be mistaken.
+
+    The stream names columns without attnum, and is read when the catalog may have moved on. So there are none
+    where a column came and went, was renamed or otherwise written between the two looks, where a new one has
+    the name of an old one, or where new ones were not made by one transaction: what was written under one
+    column could then have been read as another's.
+    """
+    new = {attnum: column for attnum, column in now.columns.items() if attnum not in known.columns}
+    stayed = [
+        (column, now.columns[attnum]) for attnum, column in known.columns.items() if attnum in now.columns
+    ]
+    names = {column.name for column in known.columns.values()}
+    clear = (
+        known.relation_id == now.relation_id
+        and known.attnums > 0
+        and new.keys() == set(range(known.attnums + 1, now.attnums + 1))
+        and len({column.written for column in new.values()}) == 1
+        and names.isdisjoint(column.name for column in new.values())
+        and all((one.name, one.written) == (other.name, other.written) for one, other in stayed)
+    )
+    if not clear:
+        return frozenset()
+    return frozenset(attnum for attnum, column in new.items() if column.missing and column.type is not None)
 
 
 def _why_partitions(known: Storage, now: Storage) -> str | None:
@@ -129,14 +166,14 @@ def _why_partitions(known: Storage, now: Storage) -> str | None:
     return None
 
 
-def _why_columns(known: Storage, now: Storage) -> str | None:
+def _why_columns(known: Storage, now: Storage, carried: Collection[int]) -> str | None:
     rewritten = any(part.file != now.parts[oid].file for oid, part in known.parts.items())
     for attnum, column in now.columns.items():
         before = known.columns.get(attnum)
         if column.type is None:
             continue
         if before is None:
-            if column.missing or rewritten:
+            if rewritten or (column.missing and attnum not in carried):
                 return f"column {column.name} came with a default"
         elif before.type is None:
             return f"column {column.name} was not published before"

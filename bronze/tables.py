@@ -14,7 +14,8 @@ Application transactions on `bronze.changes` (Delta's ``txn`` action) say where 
 * ``CONFIRM_APP``: the WAL position up to which the slot may be confirmed (exclusive end, ≥ frontier);
 * ``snapshot_app(table)``: LSN of the newest complete snapshot of a table;
 * ``retake_app(table)``: a snapshot at or before this LSN is not enough (`bronze.retake`);
-* ``gap_app(table)``: changes up to this LSN may be missing, unless a snapshot lies behind it (`bronze.gaps`).
+* ``gap_app(table)``: changes up to this LSN may be missing, until a snapshot behind it is there, whose LSN is
+  then ``healed_app(table)`` (`bronze.gaps`).
 
 Identity of the lake is in the table properties named below.
 """
@@ -102,6 +103,7 @@ RELATIONS_SCHEMA: Final = pa.schema(
                             pa.field("type_tree", pa.string()),
                             pa.field("not_null", pa.bool_()),
                             pa.field("in_identity", pa.bool_()),
+                            pa.field("missing", pa.string()),
                         ]
                     ),
                 )
@@ -115,7 +117,9 @@ until the next.
 
 `from_lsn` is the commit LSN of the transaction in which pgoutput announced the shape (or the snapshot's LSN).
 `key` is the row key that silver folds by: key override, else primary key, else replica identity index;
-empty when there is none. `type` is format_type()'s text; `type_tree` the JSON of `bronze.shapes.PgType`.
+empty when there is none. `type` is format_type()'s text; `type_tree` the JSON of `bronze.shapes.PgType`;
+`missing` the text of the value that rows from before the column hold in it (ADD COLUMN … DEFAULT), NULL where
+they hold none or it is not known.
 """
 
 

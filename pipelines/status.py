@@ -16,13 +16,14 @@ How the ladder is measured, at each rung as exactly as its source allows:
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.compute as pc
 
 from bronze import delta
+from bronze.catalog_facts import tables_of
 from bronze.control_tables import ControlTables
 from bronze.errors import SmeltError
 from bronze.lsn import Lsn
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from bronze.control import Cut, OpenError
+    from bronze.identifiers import TableName
     from bronze.lake import Lake, Layer
     from bronze.position import Position
     from bronze.progress import SnapshotView
@@ -69,7 +71,9 @@ class TableStatus:
     """One table or document.
 
     Attributes:
-        state: ``streaming``, ``waiting`` (in bronze, not yet in its layer), ``snapshot`` or ``stopped``.
+        state: ``streaming``, ``waiting`` (in bronze, not yet in its layer; or lacking changes until it is
+            taken again), ``snapshot``, ``stopped`` or ``dropped`` (at the source; its layer keeps what it was
+            last).
         changes: in its newest cycle.
     """
 
@@ -109,6 +113,7 @@ class _Server:
     received: Lsn | None
     flush_lag: float
     wal_rate: float
+    tables: set[TableName]
 
 
 def read_status(pipeline: Pipeline) -> Status:
@@ -125,6 +130,7 @@ def read_status(pipeline: Pipeline) -> Status:
     silver, gold = control.latest_cut("silver"), control.latest_cut("gold")
     errors = tuple(control.open_errors())
     slot = None if server is None else server.slot
+    tables = _tables(lake, changes, control, silver, errors)
     left = None
     if server is not None and slot is not None and slot.safe_wal_size is not None and server.wal_rate > 0:
         left = slot.safe_wal_size / server.wal_rate
@@ -138,7 +144,7 @@ def read_status(pipeline: Pipeline) -> Status:
         slot=slot,
         slot_seconds_left=left,
         snapshot=read_progress(lake),
-        tables=_tables(lake, changes, control, silver, errors),
+        tables=tables if server is None else _with_dropped(tables, server.tables),
         documents=_documents(control, gold, errors),
         errors=errors,
     )
@@ -157,6 +163,7 @@ def _ask_server(pipeline: Pipeline) -> _Server:
             "FROM pg_stat_replication WHERE pid = %s",
             [None if slot is None else slot.active_pid],
         ).fetchone()
+        tables = tables_of(connection)
         rate = 0.0
         if slot is not None and slot.safe_wal_size is not None:
             time.sleep(_RATE_SECONDS)
@@ -168,6 +175,7 @@ def _ask_server(pipeline: Pipeline) -> _Server:
         received=None if received is None else Lsn.parse(received),
         flush_lag=float(flush_lag or 0),
         wal_rate=rate,
+        tables=tables,
     )
 
 
@@ -280,6 +288,15 @@ def _tables(
         for name, error in sorted(stopped.items())
     ]
     return tuple(found)
+
+
+def _with_dropped(tables: tuple[TableStatus, ...], there: set[TableName]) -> tuple[TableStatus, ...]:
+    """Those that the source has no more; one with an error stays as it is."""
+    names = {str(table) for table in there}
+    return tuple(
+        table if table.name in names or table.error is not None else replace(table, state="dropped")
+        for table in tables
+    )
 
 
 def _documents(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from bronze.lsn import Lsn
+from bronze.slot_danger import slot_danger
 from pipelines.output import bytes_text, seconds_text
 from pipelines.run import snapshot_text
 from pipelines.status import read_status
@@ -47,7 +48,6 @@ def ladder_rows(ladder: tuple[Rung, ...]) -> list[list[str]]:
     ]
 
 
-_SLOT_SECONDS: Final = 600.0
 LADDER_COLUMNS = ("step", "LSN", "bytes behind", "seconds behind", "commits behind")
 
 
@@ -99,16 +99,9 @@ def slot_warnings(status: Status) -> list[str]:
     slot = status.slot
     if slot is None or slot.wal_status == "lost":
         return []
-    raise_limit = "raise max_slot_wal_keep_size (ALTER SYSTEM …; SELECT pg_reload_conf())"
-    if slot.wal_status == "unreserved":
-        return [
-            f"the slot is lost at the server's next checkpoint unless the reader catches up: {raise_limit}"
-        ]
-    needed = max(_SLOT_SECONDS, (status.snapshot.seconds_left or 0.0) if status.snapshot else 0.0)
-    if status.slot_seconds_left is not None and status.slot_seconds_left < needed:
-        left = seconds_text(status.slot_seconds_left)
-        return [f"at the present rate the slot is lost in {left} if nobody reads it: {raise_limit}"]
-    return []
+    copies_left = None if status.snapshot is None else status.snapshot.seconds_left
+    danger = slot_danger(slot, status.slot_seconds_left, copies_left)
+    return [danger.said] if danger.said else []
 
 
 def _print_tables(title: str, tables: tuple[TableStatus, ...], output: Output) -> None:

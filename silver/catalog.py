@@ -33,7 +33,9 @@ class SilverColumn:
         spark_type: Spark's type as DDL, e.g. ``DECIMAL(12,2)`` or ``ARRAY<STRING>``.
         attnum: pg_attribute.attnum, which survives a rename.
         not_null: whether the source declares it so. Silver itself allows NULL: a value may be
-            unrepresentable. reading: how PostgreSQL's text becomes the value.
+            unrepresentable.
+        reading: how PostgreSQL's text becomes the value.
+        missing: text of the value that rows from before the column have in it; None: NULL.
     """
 
     name: str
@@ -41,6 +43,7 @@ class SilverColumn:
     attnum: int | None
     not_null: bool
     reading: Reading
+    missing: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,9 @@ def silver_table(relation: Relation, settings: SilverSettings) -> SilverTable:
     columns = []
     for column in relation.columns:
         how = reading(column.type, settings.types.get(f"{relation.table}.{column.name}"))
-        columns.append(SilverColumn(column.name, how.ddl, column.attnum, column.not_null, how))
+        columns.append(
+            SilverColumn(column.name, how.ddl, column.attnum, column.not_null, how, column.missing)
+        )
     return SilverTable(relation.table, relation.table.silver_name, tuple(columns), relation.key, relation)
 
 

@@ -43,10 +43,12 @@ class Shape:
     Attributes:
         names: the `columns` of those rows.
         positions: for each column of the table: where it stands in `names`; None where it did not exist.
+        missing: for each column of the table: the text that rows have in it which were written before it.
     """
 
     names: tuple[str, ...]
     positions: tuple[int | None, ...]
+    missing: tuple[str | None, ...]
 
     @property
     def straight(self) -> bool:
@@ -164,8 +166,8 @@ def _shaped(window: Window, tuple_name: str) -> str:
     cases = []
     for shape in window.shapes:
         cells = ", ".join(
-            "CAST(NULL AS STRING)" if position is None else f"{tuple_name}[{position}]"
-            for position in shape.positions
+            f"CAST({literal(missing)} AS STRING)" if position is None else f"{tuple_name}[{position}]"
+            for position, missing in zip(shape.positions, shape.missing, strict=True)
         )
         cases.append(
             f"WHEN columns = {_names(shape)} THEN {tuple_name if shape.straight else f'array({cells})'}"

@@ -15,7 +15,8 @@ Why it is right, at each point where it may be killed:
   stays behind, and folding that window again has no effect either.
 
 A table of which bronze lacks changes (`bronze.gaps`: it was out of the publication for a while, the slot was
-lost) is left alone and is in no cut until the snapshot behind the gap has come.
+lost, it was rewritten without an event) is left alone and is in no cut until the snapshot behind the gap has
+come.
 
 A definite error of one table stops that table alone: it keeps its last version and is in no later cut, until
 a newer snapshot of it arrives or the process starts again. Any other failure ends the cycle after the tables
@@ -172,7 +173,7 @@ class Silver:
                     continue
                 del self._stopped[table.table]
             start = self._start(table, last, snapshot, end)
-            if start is not None and not is_whole(bronze, table.table, start, end):
+            if start is not None and not is_whole(bronze, table.table, end):
                 continue  # bronze lacks changes of it; a copy behind the gap is on its way
             if start is not None:
                 tables.append((table, start))
@@ -187,7 +188,7 @@ class Silver:
         for table, start in tables:
             relation_id = table.relation.relation_id
             versions = tuple(one for one in relations if one.relation_id == relation_id)
-            activity = activities.get(relation_id)
+            activity = activities.get(relation_id) or self._shape_alone(table)
             if recreated := _made_again(table, relations, start, activity):
                 self._stop(recreated, end)
             else:
@@ -215,6 +216,18 @@ class Silver:
         rows = session.sql(query).collect()
         found = {row["relation_id"]: activity_of(row.asDict()) for row in rows}
         return {relation: activity for relation, activity in found.items() if activity.effective}
+
+    def _shape_alone(self, table: SilverTable) -> Activity | None:
+        """No change, but a column of which the table's rows have to get a value: nobody wrote to it since."""
+        wanted = [column for column in table.columns if column.missing is not None]
+        stored = self._log.read(table.name) if wanted else None
+        if stored is None or stored.mark is None:
+            return None
+        known = {field.attnum: field.missing for field in stored.fields}
+        names = {field.name.lower() for field in stored.fields}
+        lacks = any(one.attnum not in known and one.name.lower() not in names for one in wanted)
+        unfilled = any(known.get(one.attnum) is not None for one in wanted)
+        return Activity.none() if lacks or unfilled else None
 
     def _changes(self, position: Position) -> str:
         return f"{self._lake.sql('bronze', CHANGES)} VERSION AS OF {position.version}"

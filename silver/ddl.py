@@ -5,6 +5,11 @@ is recognised after a rename, two swapped names are told from two changed types,
 to the wanted one can be derived from the table alone: after a crash between two ALTERs the next cycle takes
 up where the last one stopped.
 
+A column that came with a value for the rows before it is added with that value in its comment, too
+(``attribute 3; rows before it: 7``); then all rows get it, and then the comment is only the attnum. Killed in
+between, the next cycle finds the value there. No row that was written with the column is in the table before
+all of that is done.
+
 Delta's MERGE cannot write the change feed of a table with a backtick in a column name (it does not escape
 it); such a table has no feed, and gold then rebuilds.
 
@@ -19,7 +24,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import TableError
-from silver.catalog import OWN_COLUMNS
+from silver.catalog import OWN_COLUMNS, UNREPRESENTABLE
+from silver.fold import lost_values
 from silver.sql import comma, literal, quote
 
 if TYPE_CHECKING:
@@ -53,7 +59,7 @@ _WITH_STATISTICS: Final = frozenset(
         "TIMESTAMP_NTZ",
     )
 )
-_ATTRIBUTE: Final = re.compile(r"attribute (\d+)")
+_ATTRIBUTE: Final = re.compile(r"attribute (\d+)(?:; rows before it: (.*))?", re.DOTALL)
 _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 _WIDER: Final = {"SMALLINT": ("INT", "BIGINT"), "INT": ("BIGINT",), "FLOAT": ("DOUBLE",)}
 
@@ -71,19 +77,22 @@ class Field:
     Attributes:
         attnum: of the source's column that it comes from; None for our own.
         ddl: Spark type, spelt as in `silver.types.Reading`.
+        missing: PostgreSQL's text of the value that the rows still have to get; None where they have theirs.
     """
 
     name: str
     attnum: int | None
     ddl: str
+    missing: str | None = None
 
 
 def fields_of(schema: dict[str, Any]) -> list[Field]:
     """The columns in a Delta schema (its JSON form)."""
     found = []
     for field in schema["fields"]:
-        match = _ATTRIBUTE.match(field.get("metadata", {}).get("comment", ""))
-        found.append(Field(field["name"], int(match[1]) if match else None, _ddl(field["type"])))
+        match = _ATTRIBUTE.fullmatch(field.get("metadata", {}).get("comment", ""))
+        attnum, missing = (int(match[1]), match[2]) if match else (None, None)
+        found.append(Field(field["name"], attnum, _ddl(field["type"]), missing))
     return found
 
 
@@ -98,9 +107,14 @@ def _ddl(plain: str | dict[str, Any]) -> str:
     return f"STRUCT<{', '.join(fields)}>"
 
 
-def _definition(column: SilverColumn) -> str:
-    comment = "" if column.attnum is None else f" COMMENT {literal(f'attribute {column.attnum}')}"
+def _definition(column: SilverColumn, *, filled: bool = True) -> str:
+    comment = "" if column.attnum is None else f" COMMENT {literal(_comment(column, filled=filled))}"
     return f"{quote(column.name)} {column.spark_type}{comment}"
+
+
+def _comment(column: SilverColumn, *, filled: bool) -> str:
+    own = f"attribute {column.attnum}"
+    return own if filled or column.missing is None else f"{own}; rows before it: {column.missing}"
 
 
 def create(target: str, table: SilverTable) -> str:
@@ -189,7 +203,40 @@ def steps(
                 code="column-retyped",
                 remedy=f"take the table again: smelt snapshot FILE {table.table}",
             )
-    return sql + [f"{alter} {action}" for action in _added(names, table)]
+    unfilled = {
+        attnum: field.missing
+        for attnum, field in known.items()
+        if field.missing is not None and attnum in wanted and attnum in names
+    }
+    present = {name.lower() for name in names.values()}
+    if not emptied:
+        unfilled |= {
+            attnum: column.missing
+            for attnum, column in wanted.items()
+            if attnum not in names and column.name.lower() not in present and column.missing is not None
+        }
+    sql += [f"{alter} {action}" for action in _added(names, table, filled=emptied)]
+    for attnum, text in unfilled.items():
+        column = wanted[attnum]
+        if not emptied:
+            sql.append(_fill(target, column, text))
+        sql.append(
+            f"{alter} ALTER COLUMN {quote(column.name)} COMMENT {literal(_comment(column, filled=True))}"
+        )
+    return sql
+
+
+def _fill(target: str, column: SilverColumn, text: str) -> str:
+    """All rows get the value that rows from before the column have; said twice it is the same."""
+    value = column.reading.value(literal(text), 0)
+    name, own = literal(column.name), quote(UNREPRESENTABLE)
+    sets = [f"{quote(column.name)} = {value}"]
+    if not column.reading.exact:
+        others = f"map_filter({own}, (name, text) -> name <> {name})"
+        lost = lost_values([(column.name, literal(text), value)])
+        both = f"map_concat(coalesce({others}, CAST(map() AS {OWN_COLUMNS[UNREPRESENTABLE]})), {lost})"
+        sets.append(f"{own} = coalesce({both}, {own})")
+    return f"UPDATE {target} SET {', '.join(sets)}"
 
 
 def _dropped(
@@ -208,7 +255,7 @@ def _dropped(
     return actions
 
 
-def _added(names: Mapping[int, str], table: SilverTable) -> list[str]:
+def _added(names: Mapping[int, str], table: SilverTable, *, filled: bool) -> list[str]:
     """Columns that are not there yet, each behind the one before it at the source."""
     actions: list[str] = []
     previous: str | None = None
@@ -217,7 +264,7 @@ def _added(names: Mapping[int, str], table: SilverTable) -> list[str]:
     for column in table.columns:
         if column.attnum is not None and column.attnum not in names and column.name.lower() not in present:
             place = "FIRST" if previous is None else f"AFTER {quote(previous)}"
-            actions.append(f"ADD COLUMNS ({_definition(column)} {place})")
+            actions.append(f"ADD COLUMNS ({_definition(column, filled=filled)} {place})")
             new_key = new_key or column.name in table.key
         previous = column.name
     if new_key and (clustering := _clustering(table)):

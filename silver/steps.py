@@ -64,6 +64,8 @@ class StepRunner:
         table, window = step.table, step.window
         target = self._lake.sql("silver", table.name)
         stored = self._shaped(session, step, target)
+        if step.mode == "alter":
+            return stored.version
         if stored.mark is not None and stored.mark >= window.end:
             return stored.version
         before = f"{target} VERSION AS OF {stored.version}"
@@ -93,7 +95,7 @@ class StepRunner:
         stored = self._log.read(step.table.name)
         if stored is None:
             statements = [ddl.create(target, step.table)]
-        elif stored.mark is not None and stored.mark >= step.window.end:
+        elif step.mode != "alter" and stored.mark is not None and stored.mark >= step.window.end:
             return stored
         else:
             emptied = step.mode == "load"

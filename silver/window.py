@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from silver.catalog import SilverTable
     from silver.settings import SilverSettings
 
-Mode: TypeAlias = Literal["load", "append", "merge"]
+Mode: TypeAlias = Literal["load", "append", "merge", "alter"]
 
 _SPLIT_ABOVE: Final = 100_000
 """Snapshot rows from which loading them apart pays."""
@@ -69,10 +69,18 @@ class Activity:
         """Whether there is anything to do. Rows of a snapshot that has not ended do not count."""
         return self.snapshot is not None or any(self.counts[kind] for kind in _KINDS if kind != "snapshot")
 
+    @classmethod
+    def none(cls) -> Activity:
+        """No change at all; what is to be done is to the table's shape."""
+        return cls(dict.fromkeys(_KINDS, 0), None, None, ZERO, Facts(updates=False, deletes=False))
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One statement: how the table looks during it, which changes it folds, and the plan."""
+    """One statement: how the table looks during it, which changes it folds, and the plan.
+
+    In mode ``alter`` there is no statement, and no mark: the table takes its shape.
+    """
 
     table: SilverTable
     window: Window
@@ -163,6 +171,10 @@ def plan(
         TableError: the window holds changes whose row cannot be known.
         ConfigurationError: see `silver_table`.
     """
+    if not activity.effective:
+        version = max(versions, key=lambda version: version.from_lsn)
+        window = Window(changes, version.relation_id, start, end, fold_key(version), (), activity.facts)
+        return [Step(silver_table(version, settings), window, "alter", folded=False)]
     truncated = activity.truncated
     if truncated is not None and activity.snapshot is not None and truncated[0] <= activity.snapshot:
         truncated = None
@@ -179,7 +191,8 @@ def plan(
         version = distinct[at]
         table = silver_table(version, settings)
         _check_identity(version, activity)
-        both = version.from_lsn > low and at > 0 and at != first
+        announces = at != first or (truncated is not None and truncated[0] == version.from_lsn)
+        both = at > 0 and version.from_lsn > low and announces
         window = Window(
             changes=changes,
             relation_id=version.relation_id,
@@ -233,7 +246,7 @@ def _shapes(table: SilverTable, versions: Sequence[Relation]) -> tuple[Shape, ..
             by_name.get(column.name) if column.attnum is None else by_attnum.get(column.attnum)
             for column in table.columns
         )
-        found.setdefault(names, Shape(names, positions))
+        found.setdefault(names, Shape(names, positions, tuple(column.missing for column in table.columns)))
     return tuple(found.values())
 
 

@@ -14,7 +14,7 @@ from bronze.identifiers import TableName
 from bronze.lake import Lake
 from bronze.lsn import Lsn
 from bronze.position import read_snapshot
-from bronze.retake import tables_to_copy, want_again
+from bronze.retake import want_again
 from tests.bronze.test_sink import at, contents, open_sink, rows
 
 T, U = TableName("public", "t"), TableName("public", "u")
@@ -36,28 +36,24 @@ def changes(lake_path: str) -> str:
 
 def test_a_table_needs_a_copy_until_a_snapshot_passes_its_mark(lake_path: str) -> None:
     sink = open_sink(lake_path)
-    assert sink.needs_copy(T)
+    assert sink.needing_copy([T])
     sink.commit_snapshot(T, Lsn(100), [])
-    assert not sink.needs_copy(T)
-    sink.want_again([T], Lsn(100))  # the snapshot may not have what was committed at 100
-    assert sink.needs_copy(T)
+    assert not sink.needing_copy([T])
+    want_again(changes(lake_path), [T], Lsn(100))  # the snapshot may not have what was committed at 100
+    assert sink.needing_copy([T])
     sink.commit_snapshot(T, Lsn(101), [])
-    assert not sink.needs_copy(T)
-    assert tables_to_copy(Lake(lake_path), [T, U]) == [U]
+    assert not sink.needing_copy([T])
+    assert sink.needing_copy([T, U]) == {U}
 
 
 def test_marks_only_grow(lake_path: str) -> None:
     sink = open_sink(lake_path)
-    sink.want_again([T, U], Lsn(50))
+    want_again(changes(lake_path), [T, U], Lsn(50))
     version = DeltaTable(changes(lake_path)).version()
-    sink.want_again([T], Lsn(40))
+    want_again(changes(lake_path), [T], Lsn(40))
     assert DeltaTable(changes(lake_path)).version() == version
-    sink.want_again([T, U], Lsn(60))
+    want_again(changes(lake_path), [T, U], Lsn(60))
     assert sink.retakes([T, U, TableName("public", "v")]) == {T: 60, U: 60}
-
-
-def test_without_a_lake_every_table_needs_a_copy(lake_path: str) -> None:
-    assert tables_to_copy(Lake(lake_path), [T]) == [T]
 
 
 def test_another_process_may_ask_while_the_stream_commits(lake_path: str) -> None:
@@ -77,7 +73,7 @@ def test_another_process_may_ask_while_the_stream_commits(lake_path: str) -> Non
     assert [other.returncode for other in others] == [0, 0]
     assert contents(lake_path) == [(each, 0) for each in range(1, lsn + 1)]
     assert sink.retakes([T]) == {T: 209}
-    assert sink.needs_copy(T)
+    assert sink.needing_copy([T])
     position = sink.position
     assert position is not None
     assert position.frontier == lsn
@@ -95,22 +91,22 @@ def test_a_snapshot_commits_beside_a_request_for_its_own_table(lake_path: str) -
     for lsn in range(10, 20):
         sink.commit_snapshot(T, Lsn(lsn), [])
     asking.join()
-    assert sink.needs_copy(T)
+    assert sink.needing_copy([T])
     assert (read_snapshot(Lake(lake_path), T), sink.retakes([T])) == (19, {T: 29})
 
 
 def test_a_mark_outlives_checkpoints(lake_path: str) -> None:
     sink = open_sink(lake_path)
     sink.commit_snapshot(T, Lsn(5), [])
-    sink.want_again([T], Lsn(7))
+    want_again(changes(lake_path), [T], Lsn(7))
     for lsn in range(1, 120):
         sink.commit(at(lsn))
     assert list(Path(changes(lake_path), "_delta_log").glob("*.checkpoint.parquet"))
-    assert open_sink(lake_path).needs_copy(T)
+    assert open_sink(lake_path).needing_copy([T])
 
 
 @pytest.mark.parametrize("name", ['we"ird', "dotted.name"])
 def test_names_of_any_kind_have_marks_of_their_own(lake_path: str, name: str) -> None:
     sink = open_sink(lake_path)
-    sink.want_again([TableName("public", name)], Lsn(5))
+    want_again(changes(lake_path), [TableName("public", name)], Lsn(5))
     assert sink.retakes([TableName("public", name), T]) == {TableName("public", name): 5}

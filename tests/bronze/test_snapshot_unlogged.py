@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
+from bronze import delta
+from bronze.identifiers import TableName
+from bronze.lake import Lake
+from bronze.lsn import Lsn
+from bronze.relations import ShapeLog, append_relations, read_relations, relations_of
+from bronze.shapes import Column, PgType, Relation
 from bronze.storage import Part, Storage, StoredColumn, why_again
+from bronze.tables import RELATIONS_SCHEMA
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     assert_each_change_once,
@@ -18,9 +28,13 @@ from tests.bronze.replaying import (
 from tests.bronze.running import Running, wait_for
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bronze.settings import SourceSettings
 
 pytestmark = pytest.mark.postgres
+
+INT = PgType("base", "int4", oid=23)
 
 PLAIN = [
     "CREATE TYPE mood AS ENUM ('low', 'high')",
@@ -63,8 +77,12 @@ def copies(lake_path: str) -> int:
         (PLAIN, "ALTER TABLE t ALTER a TYPE int USING a + 1"),
         (PLAIN, "ALTER TABLE t ALTER net TYPE inet"),
         (PLAIN, "ALTER TABLE t ADD v float8 DEFAULT random()"),
-        (PLAIN, "ALTER TABLE t ADD v int DEFAULT 7"),
         (PLAIN, "ALTER TABLE t ADD v int DEFAULT 7; VACUUM FULL t"),
+        (PLAIN, "ALTER TABLE t ADD v int DEFAULT 7; ALTER TABLE t ADD w int DEFAULT 8"),
+        (PLAIN, "ALTER TABLE t RENAME a TO z; ALTER TABLE t ADD a int DEFAULT 7"),
+        (PLAIN, "ALTER TABLE t DROP a; ALTER TABLE t ADD a int DEFAULT 7"),
+        (PLAIN, "ALTER TABLE t ADD x int; ALTER TABLE t DROP x; ALTER TABLE t ADD x int DEFAULT 7"),
+        (PLAIN, "ALTER TABLE t ADD v box DEFAULT '(1,2),(3,4)'"),
         (PLAIN, "ALTER TABLE t ADD v bigserial"),
         (PLAIN, "ALTER TYPE mood RENAME VALUE 'low' TO 'poor'"),
         (COMPOSITE, "ALTER TYPE pair ADD ATTRIBUTE z int"),
@@ -101,7 +119,7 @@ def copies(lake_path: str) -> int:
             ),
         ),
         (PARTITIONED, "ALTER TABLE t ALTER a TYPE bigint USING a * 1000"),
-        (PARTITIONED, "ALTER TABLE t ADD v int DEFAULT 7"),
+        (PARTITIONED, "ALTER TABLE t ADD v int DEFAULT 7; TRUNCATE t2"),
     ],
     ids=case_id,
 )
@@ -128,6 +146,21 @@ def test_a_change_without_events_is_found_also_where_no_reader_ran(
         (PLAIN, "ALTER TABLE t ALTER b TYPE varchar(40)"),
         (PLAIN, "ALTER TABLE t ALTER b TYPE text"),
         (PLAIN, "ALTER TABLE t ADD v int"),
+        (PLAIN, "ALTER TABLE t ADD v int DEFAULT 7"),
+        (PLAIN, "ALTER TABLE t ADD v int DEFAULT 7; INSERT INTO t (id) VALUES (99)"),
+        (
+            PLAIN,
+            (
+                "ALTER TABLE t ADD v varchar(9) DEFAULT 'x'; INSERT INTO t (id) VALUES (99); "
+                "ALTER TABLE t ALTER v TYPE text"
+            ),
+        ),
+        (PLAIN, "ALTER TABLE t ADD v int DEFAULT 7, ADD w text DEFAULT 'a,\"b'; ALTER TABLE t DROP a"),
+        (
+            PLAIN,
+            "BEGIN; ALTER TABLE t ADD v int NOT NULL DEFAULT 7; ALTER TABLE t ALTER v DROP DEFAULT; COMMIT",
+        ),
+        (PARTITIONED, "ALTER TABLE t ADD v int DEFAULT 7"),
         (PLAIN, "ALTER TABLE t DROP a"),
         (PLAIN, "ALTER TABLE t RENAME a TO z"),
         (PLAIN, "ALTER TABLE t ALTER a SET NOT NULL; GRANT SELECT (a) ON t TO PUBLIC; ANALYZE t"),
@@ -165,6 +198,22 @@ def test_a_change_that_alters_no_value_costs_no_copy(
     assert copies(lake_path) == 1
     read_all(source, lake_path)
     assert copies(lake_path) == 1
+
+
+@pytest.mark.parametrize("fate", ["RENAME v TO w", "DROP v"])
+def test_a_column_that_was_gone_before_its_changes_were_read_costs_a_copy(
+    source: SourceSettings, lake_path: str, fate: str
+) -> None:
+    execute(source, *PLAIN)
+    read_all(source, lake_path)
+    execute(source, "ALTER TABLE t ADD v int DEFAULT 7", "INSERT INTO t (id, v) VALUES (99, 8)")
+    execute(source, f"ALTER TABLE t {fate}", "INSERT INTO t (id) VALUES (100)")
+    read_all(source, lake_path)
+    read_all(source, lake_path)
+    assert copies(lake_path) == 2
+    assert_bronze_equals_source(source, lake_path, "public.t")
+    read_all(source, lake_path)
+    assert copies(lake_path) == 2
 
 
 def test_a_quiet_table_is_taken_again_while_the_reader_runs(
@@ -208,3 +257,81 @@ def statements(script: str) -> list[str]:
     if script.startswith("BEGIN; "):
         return [script]
     return script.split("; ")
+
+
+VALUES = {
+    "n": ("numeric", "'NaN'", "NaN"),
+    "d": ("date", "'infinity'", "infinity"),
+    "t": ("text", "E'a\\n,\"b\\\\'", 'a\n,"b\\'),
+    "e": ("text", "''", ""),
+    "u": ("text", "'NULL'", "NULL"),
+    "i": ("int[]", "'{1,2}'", "{1,2}"),
+    "c": ("char(4)", "'x'", "x   "),
+    "b": ("bytea", "'\\xff00'", "\\xff00"),
+    "s": ("timestamptz", "'2024-01-01 12:00+02'", "2024-01-01 10:00:00+00"),
+    "j": ("jsonb", """'{"a": [1, null]}'""", '{"a": [1, null]}'),
+}
+
+
+def missing(lake_path: str) -> dict[str, str | None]:
+    """What the newest version of the table's shape says of rows from before its columns."""
+    newest = max(read_relations(Lake(lake_path)), key=lambda version: version.from_lsn)
+    return {column.name: column.missing for column in newest.columns if column.name in VALUES}
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["announced by a change", "found by a look"])
+def test_a_default_is_carried_as_the_text_that_rows_from_before_it_have(
+    source: SourceSettings, lake_path: str, *, written: bool
+) -> None:
+    execute(source, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    read_all(source, lake_path)
+    columns = [f"ADD {name} {type_} DEFAULT {value}" for name, (type_, value, _) in VALUES.items()]
+    execute(source, f"ALTER TABLE t {', '.join(columns)}")
+    if written:
+        execute(source, "INSERT INTO t VALUES (2)")
+    read_all(source, lake_path)
+    assert missing(lake_path) == {name: text for name, (_, _, text) in VALUES.items()}
+    assert_bronze_equals_source(source, lake_path, "public.t")
+    execute(source, "ALTER TABLE t ALTER n SET DEFAULT 5", "VACUUM t", "INSERT INTO t VALUES (3)")
+    read_all(source, lake_path)
+    assert missing(lake_path) == {name: text for name, (_, _, text) in VALUES.items()}
+    assert copies(lake_path) == 1
+
+
+def test_a_version_recorded_too_late_gets_its_default_from_one_that_was_not() -> None:
+    early = Relation(5, TableName("public", "t"), (Column("id", 1, INT, "int4"),), ("id",), "d", Lsn(10))
+    seen = Column("v", 2, INT, "int4", missing="7")
+    recorded: list[Relation] = []
+    shapes = ShapeLog([early], recorded.extend)
+    shapes.record([replace(early, columns=(*early.columns, seen), from_lsn=Lsn(90))])
+    assert shapes.missing(5) == {1: None, 2: "7"}
+    shapes.record(
+        [replace(early, columns=(*early.columns, replace(seen, name="w", missing=None)), from_lsn=Lsn(50))]
+    )
+    assert [column.missing for column in recorded[-1].columns] == [None, "7"]
+    assert shapes.missing(5) == {1: None, 2: "7"}
+
+
+def test_a_lake_of_an_earlier_release_takes_shapes_with_defaults(tmp_path: Path) -> None:
+    columns = RELATIONS_SCHEMA.field("columns").type.value_type
+    plain = [columns.field(i) for i in range(columns.num_fields) if columns.field(i).name != "missing"]
+    at = RELATIONS_SCHEMA.get_field_index("columns")
+    older = RELATIONS_SCHEMA.set(at, pa.field("columns", pa.list_(pa.field("element", pa.struct(plain)))))
+    table = delta.open_or_create(str(tmp_path / "relations"), older, description="")
+    first = Relation(5, TableName("public", "t"), (Column("id", 1, INT, "int4"),), ("id",), "d", Lsn(10))
+    row = {
+        "relation_id": 5, "from_lsn": 10, "table_schema": "public", "table_name": "t",
+        "replica_identity": "d", "key": ["id"], "recorded_at": datetime.now(UTC),
+        "columns": [
+            {"name": "id", "attnum": 1, "type_oid": 23, "typmod": -1, "type": "int4",
+             "type_tree": INT.to_json(), "not_null": False, "in_identity": False}
+        ],
+    }  # fmt: skip
+    delta.append(table, pa.Table.from_pylist([row], schema=older))
+    second = replace(
+        first, columns=(*first.columns, Column("v", 2, INT, "int4", missing="7")), from_lsn=Lsn(20)
+    )
+    append_relations(table, [second])
+    found = relations_of(delta.open_existing(str(tmp_path / "relations")))
+    assert found == [first, second]
+    assert [column.missing for column in found[1].columns] == [None, "7"]

@@ -64,7 +64,7 @@ def test_another_process_sees_it_while_it_is_fresh(tmp_path: Path) -> None:
 def test_a_slot_in_danger_is_said_before_it_is_lost() -> None:
     assert slot_warnings(STATUS) == []
     (soon,) = slot_warnings(dataclasses.replace(STATUS, slot_seconds_left=30.0))
-    assert "lost in 30.0 s" in soon
+    assert "lost in 30 s" in soon
     assert "max_slot_wal_keep_size" in soon
     unreserved = dataclasses.replace(STATUS, slot=dataclasses.replace(SLOT, wal_status="unreserved"))
     assert "next checkpoint" in slot_warnings(unreserved)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from bronze.shapes import PgType
 from silver.catalog import SilverTable, silver_table
 from silver.ddl import Field, create, fields_of, kept, steps, widens
 from silver.settings import SilverSettings
-from tests.silver.histories import INT, TEXT, relation
+from tests.silver.histories import INT, NUMERIC, TEXT, relation
 
 KEEP, DROP = SilverSettings(), SilverSettings(on_drop_column="drop")
 BIGINT = PgType("base", "int8")
@@ -81,6 +82,63 @@ def test_any_shape_becomes_any_other_and_from_every_point_between(
         gone = {name for name, _ in kept(wanted, state)}
         assert [field for field in state if field.name not in gone] == fields(wanted)
         assert not gone or settings is KEEP
+
+
+DEFAULTED = replace(
+    SHAPES[0],
+    columns=(
+        *SHAPES[0].columns[:2],
+        replace(table(("n", NUMERIC, 4)).columns[0], missing="NaN"),
+        replace(table(("it's", TEXT, 5)).columns[0], missing="7; rows before it: \n'"),
+        SHAPES[0].columns[2],
+    ),
+)
+
+
+def filling(statement: str, actual: list[Field], filled: dict[str, str]) -> list[Field]:
+    """What Delta would do, comments included; `filled`: what was written to columns, by name."""
+    if found := re.search(r"^UPDATE t SET `(.+?)` = (.+)$", statement, re.DOTALL):
+        filled[found[1]] = found[2]
+        return actual
+    if found := re.search(r"ALTER COLUMN `(.+)` COMMENT 'attribute \d+'$", statement):
+        return [replace(one, missing=None) if one.name == found[1] else one for one in actual]
+    if found := re.search(
+        r"COMMENT ('attribute \d+; rows before it: (.+)') (?:FIRST|AFTER `.+`)\)$", statement
+    ):
+        plain = statement.replace(found[1], re.sub(r"; .*", "'", found[1]))
+        added = apply(plain, actual)
+        new = next(one for one in added if one not in actual)
+        text = found[2].replace("\\n", "\n").replace("\\'", "'")
+        return [replace(one, missing=text) if one == new else one for one in added]
+    return apply(statement, actual)
+
+
+def test_rows_from_before_a_column_get_its_default_wherever_the_process_is_killed() -> None:
+    reached: list[list[Field]] = [fields(SHAPES[0])]
+    for statement in steps("t", DEFAULTED, reached[0], KEEP, emptied=False):
+        reached.append(filling(statement, reached[-1], {}))
+    assert {one.missing for state in reached for one in state} == {None, "NaN", "7; rows before it: \n'"}
+    for at, start in enumerate(reached):
+        state, filled = start, dict[str, str]()
+        for statement in steps("t", DEFAULTED, state, KEEP, emptied=False):
+            state = filling(statement, state, filled)
+        assert state == fields(DEFAULTED)
+        done = {one.name for one in start if one.attnum in (4, 5) and one.missing is None}
+        assert set(filled) | done == {"n", "it's"}, f"killed after {at} statements"
+        assert steps("t", DEFAULTED, state, KEEP, emptied=False) == []
+        for statement in steps("t", DEFAULTED, start, KEEP, emptied=True):
+            assert not statement.startswith("UPDATE"), "the table is replaced"
+
+
+def test_a_column_that_was_added_before_its_default_was_known_is_not_overwritten() -> None:
+    plain = [replace(one, missing=None) for one in fields(DEFAULTED)]
+    assert steps("t", DEFAULTED, plain, KEEP, emptied=False) == []
+
+
+def test_what_is_to_be_filled_comes_back_from_the_comment() -> None:
+    comment = "attribute 5; rows before it: 7; rows before it: \n'"
+    schema = {"fields": [{"name": "a", "metadata": {"comment": comment}, "type": "string"}]}
+    assert fields_of(schema) == [Field("a", 5, "STRING", "7; rows before it: \n'")]
 
 
 def test_a_type_that_stored_values_do_not_survive_stops_the_table() -> None:

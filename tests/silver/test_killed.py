@@ -5,15 +5,18 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from bronze.control_tables import ControlTables
 from bronze.lake import Lake
+from bronze.lsn import Lsn
 from silver.cycle import Silver
 from silver.settings import SilverSettings
-from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
+from tests.silver.histories import INT, NUMERIC, TEXT, BronzeWriter, change, relation
 from tests.silver.killed import EndedError, end, ending
 
 if TYPE_CHECKING:
@@ -25,8 +28,10 @@ if TYPE_CHECKING:
 FIRST = ["after CREATE 1", "before INSERT 1", "after INSERT 1"]
 LATER = ["before MERGE 1", "after MERGE 1", "before RUNS 1", "before CUT 1", "after CUT 1"]
 ALTERING = ["after ALTER 1", "after ALTER 2", "after ALTER 1"]
+FILLING = ["after ALTER 1", "after UPDATE 1", "before UPDATE 2", "after ALTER 1"]
 
 COLUMNS = [("id", INT), ("count", INT), ("a", TEXT), ("b", TEXT)]
+HALF_CHANGED = [("id", INT), ("count", INT), ("b", TEXT), ("a", TEXT), ("more", TEXT)]
 
 
 class Stage:
@@ -124,8 +129,7 @@ def test_a_cycle_may_end(point: str, stage: Stage) -> None:
 def test_a_shape_may_be_half_changed(stage: Stage) -> None:
     """Two names swapped and a column added: four ALTERs, of which only some ran."""
     stage.lsn += 10
-    columns = [("id", INT), ("count", INT), ("b", TEXT), ("a", TEXT), ("more", TEXT)]
-    changed = relation("left", columns, ["id"], relation_id=1, from_lsn=stage.lsn)
+    changed = relation("left", HALF_CHANGED, ["id"], relation_id=1, from_lsn=stage.lsn)
     stage.bronze.relations([changed])
     stage.bronze.add(stage.lsn, [change(changed, "insert", new=["999", "0", "was a", "was b", "m"])])
     stage.bronze.commit(stage.lsn)
@@ -136,6 +140,47 @@ def test_a_shape_may_be_half_changed(stage: Stage) -> None:
     rows = [(key, count, "a", "b", None) for key, count in stage.rows.items()]
     found = stage.read(changed, "id, count, b, a, more", cut)
     assert found == sorted([*rows, (999, 0, "was a", "was b", "m")])
+
+
+@pytest.mark.spark
+def test_a_default_may_be_half_given(stage: Stage) -> None:
+    """Two columns that rows from before have a value in: for each an ALTER, an UPDATE and another ALTER."""
+    stage.lsn += 10
+    shape = relation("right", [*COLUMNS, ("n", NUMERIC), ("v", INT)], ["id"], relation_id=2)
+    defaults = {"n": "NaN", "v": "7"}
+    columns = [replace(column, missing=defaults.get(column.name)) for column in shape.columns]
+    changed = replace(shape, columns=tuple(columns), from_lsn=Lsn(stage.lsn))
+    stage.bronze.relations([changed])
+    touched = min(stage.rows)
+    before = change(stage.shapes[1], "update", new=[str(touched), "5", "a", "b"])
+    inserts = [["998", "0", "a", "b", None, None], ["999", "0", "a", "b", "1.5", "8"]]
+    stage.bronze.add(stage.lsn, [before, *(change(changed, "insert", new=row) for row in inserts)])
+    stage.bronze.commit(stage.lsn)
+    for point in FILLING:
+        stage.end_at(point)
+    cut = stage.silver().cycle()
+    assert cut is not None
+    known = [(key, 5 if key == touched else count, None, 7, "NaN") for key, count in stage.rows.items()]
+    found = stage.read(changed, "id, count, n, v, _unrepresentable['n']", cut)
+    assert found == sorted([*known, (998, 0, None, None, None), (999, 0, Decimal("1.50"), 8, None)])
+
+
+@pytest.mark.spark
+def test_a_default_is_given_where_nothing_else_happens(stage: Stage) -> None:
+    """The shape alone comes, from an LSN that silver may have passed already."""
+    last = stage.control.latest_cut("silver")
+    assert last is not None
+    shape = relation("left", [*HALF_CHANGED, ("w", TEXT)], ["id"], relation_id=1, from_lsn=stage.lsn - 1)
+    columns = [*shape.columns[:-1], replace(shape.columns[-1], missing="it's")]
+    stage.bronze.relations([replace(shape, columns=tuple(columns))])
+    stage.end_at("after ALTER 1")
+    silver = stage.silver()
+    cut = silver.cycle()
+    assert cut is not None
+    assert (cut.commit_lsn, set(cut.tables)) == (last.commit_lsn, set(last.tables))
+    assert {row[0] for row in stage.read(shape, "w", cut)} == {"it's"}
+    assert len(stage.read(shape, "id", cut)) == len(stage.rows) + 1
+    assert silver.cycle() is None, "once is enough"
 
 
 @pytest.mark.spark

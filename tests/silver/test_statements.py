@@ -35,8 +35,8 @@ TABLE = silver_table(SHAPE, SETTINGS)
 FULL = silver_table(replace(SHAPE, replica_identity="f"), SETTINGS)
 CHANGES, TARGET = "delta.`/lake/bronze/changes` VERSION AS OF 9", "delta.`/lake/silver/orders`"
 BEFORE = f"{TARGET} VERSION AS OF 3"
-STRAIGHT = Shape(("id", "status", "total", "days"), (0, 1, 2, 3))
-OLDER = Shape(("id", "state", "total"), (0, 1, 2, None))
+STRAIGHT = Shape(("id", "status", "total", "days"), (0, 1, 2, 3), (None,) * 4)
+OLDER = Shape(("id", "state", "total"), (0, 1, 2, None), (None,) * 4)
 
 
 def window(

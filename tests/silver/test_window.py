@@ -150,3 +150,19 @@ def test_the_activity_query_gives_each_table_its_own_start() -> None:
     assert "commit_lsn > 10 AND commit_lsn <= 100" in query
     assert "commit_lsn > CASE relation_id WHEN 7 THEN 10 WHEN 8 THEN 30 END" in query
     assert "CASE relation_id" not in activity_query("changes", {7: Lsn(10), 8: Lsn(10)}, Lsn(100))
+
+
+def test_a_shape_without_any_change_alters_the_table_also_where_its_place_was_passed() -> None:
+    wider = relation("t", [("id", INT), ("note", TEXT), ("v", INT)], ["id"], relation_id=7, from_lsn=50)
+    for start in (10, 60, 100):
+        (step,) = steps(Activity.none(), SHAPE, wider, start=start)
+        assert step.mode == "alter"
+        assert [column.name for column in step.table.columns] == ["id", "note", "v"]
+
+
+def test_a_truncate_in_the_transaction_that_announces_a_shape_leaves_rows_of_both() -> None:
+    wider = relation("t", [("id", INT), ("note", TEXT), ("v", INT)], ["id"], relation_id=7, from_lsn=50)
+    (step,) = steps(activity(insert=3, truncate=1, truncated=(50, 2)), SHAPE, wider)
+    assert [shape.names for shape in step.window.shapes] == [("id", "note", "v"), ("id", "note")]
+    (step,) = steps(activity(insert=3, truncate=1, truncated=(60, 2)), SHAPE, wider)
+    assert len(step.window.shapes) == 1

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from deltalake import DeltaTable
 from psycopg.conninfo import conninfo_to_dict
 
 from bronze.control_tables import ControlTables
+from bronze.copy_out import copy_blocks
+from bronze.errors import TransientError
 from bronze.lake import Lake
+from bronze.liveness import CopyLine
+from bronze.server import connect
 from bronze.settings import BronzeSettings
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
@@ -75,12 +81,13 @@ def connections(running: Running) -> int:
     return count
 
 
-def wait_for_copy(running: Running) -> None:
+def wait_for_copy(running: Running, seconds: float = 20.0) -> None:
     wait_for(
         lambda: (
             "public.items" in (copies := running.reader.progress.read()["snapshots"])
             and copies["public.items"]["done"]
-        )
+        ),
+        seconds,
     )
 
 
@@ -137,6 +144,48 @@ def test_a_line_that_stands_still_in_the_middle_of_a_message_is_given_up_and_mad
         ]
         assert said.startswith("nothing has come over the replication connection")
     assert_healed(source, lake_path, "connection-lost")
+
+
+def test_a_copy_whose_line_stands_still_is_given_up_and_made_again(
+    source: SourceSettings, proxy: Proxy, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze.reader._SILENCE_SECONDS", 1.5)
+    monkeypatch.setattr("bronze.liveness._COPY_SILENCE_SECONDS", 1.5)
+    execute(source, ITEMS)
+    insert(source, 200_000, width=100)
+    stalled = threading.Event()
+
+    def stall(point: str) -> None:
+        if point == "snapshot-block-written" and not stalled.is_set():
+            stalled.set()
+            proxy.stall(after=100_000)
+
+    with Running(through(proxy, source), lake_path, reached=stall) as running:
+        wait_for(stalled.is_set)
+        wait_for_copy(running, 40)
+        insert(source)
+        wait_for(lambda: changes(running) == 1, 40)
+    assert_healed(source, lake_path, "connection-lost")
+
+
+def test_a_copy_that_waits_for_the_server_is_left_alone(
+    source: SourceSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze.liveness._COPY_SILENCE_SECONDS", 0.5)
+    with connect(source) as connection:
+        line = CopyLine(source, connection)
+
+        def nothing_came() -> bool:
+            line.nothing_came()
+            return False
+
+        rows = copy_blocks(connection.pgconn, "SELECT 1 FROM (SELECT pg_sleep(3) OFFSET 0) s", nothing_came)
+        assert b"".join(rows) == b"1\n"
+        time.sleep(0.6)  # the server waits for us now
+        with pytest.raises(TransientError, match="nothing has come of a COPY"):
+            nothing_came()
+        with pytest.raises(psycopg.OperationalError):
+            connection.execute("SELECT 1")
 
 
 @pytest.mark.torture

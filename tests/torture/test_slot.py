@@ -13,7 +13,10 @@ import psycopg
 import pytest
 
 from bronze.control_tables import ControlTables
+from bronze.delta import open_existing
 from bronze.errors import DefiniteError
+from bronze.gaps import is_open, is_whole
+from bronze.identifiers import TableName
 from bronze.lake import Lake
 from bronze.lsn import Lsn
 from bronze.position import read_position
@@ -88,6 +91,26 @@ def stopped(source: SourceSettings, lake_path: str) -> DefiniteError:
 def assert_whole(source: SourceSettings, lake_path: str) -> None:
     assert ControlTables(Lake(lake_path)).open_errors() == []
     two_tables.assert_whole(source, lake_path)
+
+
+def test_a_table_that_was_dropped_meanwhile_is_not_waited_for(source: SourceSettings, lake_path: str) -> None:
+    execute(
+        source, *SCHEMA, "CREATE TABLE gone (id int PRIMARY KEY)", "CREATE TABLE away (id int PRIMARY KEY)"
+    )
+    read_all(source, lake_path)
+    execute(source, "DROP TABLE gone", "ALTER TABLE away RENAME TO there", *LOST)
+    drop(source)
+    lost = start_over(source, Lake(lake_path), "shop")
+    assert lost is not None
+    assert [str(table) for table in lost.tables] == ["public.items", "public.others"]
+    read_all(source, lake_path)
+    assert_whole(source, lake_path)
+    changes = open_existing(f"{lake_path}/bronze/changes")
+    position = read_position(Lake(lake_path))
+    assert position is not None
+    for name in ("items", "others", "gone", "there"):
+        assert is_whole(changes, TableName("public", name), position.frontier), name
+        assert not is_open(changes, TableName("public", name)), name
 
 
 @pytest.mark.parametrize("how", BREAKS)

@@ -1,0 +1,210 @@
+"""What is looked at every second: traces in the catalog, and a slot that comes near its limit."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.catalog_trace import catalog_trace
+from bronze.delta import open_existing
+from bronze.gaps import is_open
+from bronze.identifiers import TableName
+from bronze.lsn import Lsn
+from bronze.server import connect
+from bronze.slot_danger import Level
+from bronze.slots import SlotState
+from bronze.watch import SlotWatch
+from tests.bronze.replaying import assert_bronze_equals_source, bronze_rows, execute, read_all, source_of
+from tests.bronze.running import Running, wait_for
+
+if TYPE_CHECKING:
+    from bronze.settings import SourceSettings
+    from pipelines.embedded import EmbeddedServer
+
+SCHEMA = [
+    "CREATE TABLE t (id int PRIMARY KEY, a int)",
+    "INSERT INTO t VALUES (1, 1)",
+    "CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+    "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10)",
+    "CREATE TABLE other (id int PRIMARY KEY)",
+    "CREATE PUBLICATION smelt FOR TABLE t, p",
+]
+
+
+@pytest.fixture
+def source(database: str) -> SourceSettings:
+    source = source_of(database, tables=["public.t", "public.p"])
+    execute(source, *SCHEMA)
+    return source
+
+
+def trace(source: SourceSettings) -> tuple[object, ...]:
+    with connect(source) as connection:
+        query = "SELECT oid FROM pg_class WHERE relname IN ('t', 'p', 'p1')"
+        return catalog_trace(connection, "smelt", [row[0] for row in connection.execute(query)])
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE t ALTER a TYPE int USING a + 1",
+        "ALTER TABLE t ADD v int DEFAULT 7",
+        "ALTER TABLE t ADD v float8 DEFAULT random()",
+        "DROP TABLE t",
+        "ALTER TABLE p ATTACH PARTITION other FOR VALUES FROM (10) TO (20)",
+        "ALTER TABLE p DETACH PARTITION p1",
+        "DROP TABLE p1",
+        "TRUNCATE p1",
+        "ALTER PUBLICATION smelt DROP TABLE t; ALTER PUBLICATION smelt ADD TABLE t",
+        "ALTER PUBLICATION smelt SET (publish = 'insert')",
+        "ALTER PUBLICATION smelt ADD TABLES IN SCHEMA public",
+        "DROP PUBLICATION smelt",
+    ],
+)
+def test_a_statement_without_events_leaves_a_trace(source: SourceSettings, statement: str) -> None:
+    before = trace(source)
+    execute(source, *statement.split("; "))
+    assert trace(source) != before
+
+
+@pytest.mark.postgres
+def test_what_happens_all_the_time_leaves_none(source: SourceSettings) -> None:
+    execute(source, "VACUUM ANALYZE t", "CREATE TABLE x (id int)")
+    before = trace(source)
+    execute(
+        source,
+        "INSERT INTO t SELECT i, i FROM generate_series(2, 5000) i",
+        "UPDATE t SET a = 0",
+        "VACUUM ANALYZE t",
+        "CREATE INDEX ON t (a)",
+        "DROP TABLE x",
+    )
+    assert trace(source) == before
+
+
+@pytest.mark.postgres
+def test_a_rewrite_is_noticed_within_seconds_while_the_reader_runs(
+    source: SourceSettings, lake_path: str
+) -> None:
+    def copies() -> int:
+        rows = bronze_rows(lake_path)
+        return sum((row["op"], row["table_name"]) == ("snapshot_end", "t") for row in rows)
+
+    with Running(source, lake_path) as running:
+        wait_for(lambda: copies() == 1)
+        time.sleep(2.5)
+        assert copies() == 1
+        execute(source, "ALTER TABLE t ALTER a TYPE bigint USING a * 1000")
+        wait_for(lambda: copies() == 2, 8)
+        assert running.error is None
+    read_all(source, lake_path)
+    assert copies() == 2
+    assert_bronze_equals_source(source, lake_path, "public.t")
+
+
+@pytest.mark.postgres
+def test_a_rewrite_is_noticed_while_another_table_is_copied(source: SourceSettings, lake_path: str) -> None:
+    read_all(source, lake_path)
+    more = source.model_copy(update={"tables": ["public.t", "public.other"]})
+    copying, go_on = threading.Event(), threading.Event()
+
+    def hold(point: str) -> None:
+        if point == "snapshot-exported":
+            copying.set()
+            go_on.wait(60)
+
+    def gap() -> bool:
+        return is_open(open_existing(f"{lake_path}/bronze/changes"), TableName("public", "t"))
+
+    with Running(more, lake_path, reached=hold) as running:
+        try:
+            wait_for(copying.is_set)
+            assert not gap()
+            execute(source, "ALTER TABLE t ALTER a TYPE bigint USING a * 1000")
+            wait_for(gap, 8)
+        finally:
+            go_on.set()
+        wait_for(lambda: running.error is not None or not gap(), 8)
+        assert running.error is None
+    read_all(more, lake_path)
+    assert_bronze_equals_source(more, lake_path, "public.t", "public.other")
+
+
+SLOT = SlotState("s", "pgoutput", Lsn(5), Lsn(5), 1, "reserved", 100)
+
+
+def test_each_level_of_danger_is_told_once_until_the_slot_was_out_of_it() -> None:
+    watch = SlotWatch()
+
+    def look(
+        now: float, safe: int | None, status: str = "reserved", copies: float | None = None
+    ) -> Level | None:
+        told = watch.look(replace(SLOT, safe_wal_size=safe, wal_status=status), now, copies)
+        return None if told is None else told.level
+
+    assert look(0, None) is None, "there is no limit"
+    assert look(5, 10_000) is None, "no rate is known yet"
+    assert look(10, 9_990) is None, "83 minutes are left"
+    assert look(15, 9_980, copies=7200) == Level.SHORT, "the copies take longer"
+    assert look(20, 9_970, copies=7200) is None
+    assert look(25, 9_960) is None
+    assert look(30, 5_000) == Level.SHORT
+    assert look(35, -100, "unreserved") == Level.NEXT_CHECKPOINT
+    assert look(40, -100, "unreserved") is None
+    assert look(45, 9_000) is None, "the reader caught up"
+    assert look(50, 100) == Level.SHORT
+
+
+@pytest.mark.postgres
+def test_a_slot_in_danger_while_a_table_is_copied_is_said_before_it_is_lost(
+    own_server: EmbeddedServer,
+    lake_path: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("bronze.watch._SECONDS", 0.1)
+    monkeypatch.setattr("bronze.watch._SLOT_SECONDS", 0.2)
+    caplog.set_level(logging.WARNING, "deltasmelt.reader")
+    source = source_of(own_server.dsn(), slot="smelt_danger")
+    execute(
+        source,
+        "ALTER SYSTEM SET max_slot_wal_keep_size = '64MB'",
+        "ALTER SYSTEM SET max_wal_size = '4GB'",
+        "SELECT pg_reload_conf()",
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "INSERT INTO t VALUES (1)",
+    )
+    copying, go_on = threading.Event(), threading.Event()
+
+    def hold(point: str) -> None:
+        if point == "snapshot-exported":
+            copying.set()
+        if point in ("snapshot-exported", "parts-written") and copying.is_set():
+            go_on.wait(60)
+
+    def said(text: str) -> int:
+        return sum("slot smelt_danger" in one.message and text in one.message for one in caplog.records)
+
+    write = "SELECT pg_logical_emit_message(false, 'noise', repeat('x', 1000000)) FROM generate_series(1, 4)"
+    with Running(source, lake_path, reached=hold) as running:
+        try:
+            wait_for(copying.is_set)
+            execute(source, "INSERT INTO t VALUES (2)")
+            for text in ("the slot is lost in", "next checkpoint"):
+                deadline = time.monotonic() + 30
+                while not said(text):
+                    assert time.monotonic() < deadline, text
+                    execute(source, write)
+                    time.sleep(0.3)
+            assert "max_slot_wal_keep_size" in running.reader.progress.read()["said"]
+        finally:
+            go_on.set()
+        wait_for(lambda: running.error is not None or running.reader.progress.read()["changes"] >= 1)
+    assert running.error is None
+    assert (said("the slot is lost in"), said("next checkpoint")) == (1, 1)
