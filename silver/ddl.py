@@ -96,6 +96,12 @@ def fields_of(schema: dict[str, Any]) -> list[Field]:
     return found
 
 
+def is_of_source(comment: str) -> bool:
+    """Whether a column's comment says that it comes from the source."""
+    match = _ATTRIBUTE.fullmatch(comment)
+    return match is not None and match[1] is not None
+
+
 def _ddl(plain: str | dict[str, Any]) -> str:
     if isinstance(plain, str):
         return _TYPES.get(plain, plain.upper())
