@@ -243,7 +243,7 @@ def _retyped(
     del names[attnum]
     if table.versioned:
         # Rows that the source no longer has keep their value, in a column that is no source's any more.
-        former = quote(f"{column.name}__{attnum}_{_word(field.ddl)}")
+        former = quote(former_name(column.name, attnum, field.ddl))
         return [f"{alter} RENAME COLUMN {name} TO {former}", f"{alter} ALTER COLUMN {former} COMMENT ''"]
     # Delta drops no column that the table is clustered by
     uncluster = [f"{alter} CLUSTER BY NONE"] if column.name in table.key else []
@@ -272,8 +272,10 @@ def _soft(target: str, table: SilverTable, actual: Sequence[Field]) -> list[str]
     ]
 
 
-def _word(ddl: str) -> str:
-    return re.sub(r"\W+", "_", ddl.lower()).strip("_")
+def former_name(name: str, attnum: int | None, ddl: str) -> str:
+    """The name of a column that had to make room for one of another type."""
+    kind = re.sub(r"\W+", "_", ddl.lower()).strip("_")
+    return f"{name}__{attnum}_{kind}"
 
 
 def _fill(target: str, table: SilverTable, column: SilverColumn, text: str) -> str:

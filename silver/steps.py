@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from silver import ddl, merge, versions
 from silver.fold import commits, fold, key_ranges, moves, unfolded
+from silver.recreated import adopted
 from silver.sessions import tune
 from silver.tables import SILVER_APP
 
@@ -120,12 +121,13 @@ class StepRunner:
         """The table in the step's shape."""
         stored = self._log.read(step.table.name)
         if stored is None:
-            statements = [ddl.create(target, step.table)]
+            statements = [ddl.create(target, step.table), *adopted(target, step.table, [], None)[0]]
         elif step.mode != "alter" and stored.mark is not None and stored.mark >= step.window.end:
             return stored
         else:
             emptied = step.mode == "load" or (step.mode == "versions" and step.window.snapshot is not None)
-            statements = ddl.steps(target, step.table, stored.fields, self._settings, emptied=emptied)
+            statements, fields = adopted(target, step.table, stored.fields, stored.relation)
+            statements += ddl.steps(target, step.table, fields, self._settings, emptied=emptied)
             if not statements:
                 return stored
         for statement in statements:

@@ -48,6 +48,7 @@ class Story:
         first: rows of the first snapshot, at 10.
         snapshots: later ones, by LSN.
         gap: changes up to this LSN may be missing.
+        made_again: LSN from which the shapes are those of another table of this name.
         shapes: columns and texts of missing values, by the LSN from which they are; else `COLUMNS`.
         history: (first and other columns, from, to) of each version.
         soft: (the same columns, deleted, LSN).
@@ -60,6 +61,7 @@ class Story:
     snapshots: dict[int, list[Tuple]] = field(default_factory=dict)
     gap: int | None = None
     shapes: dict[int, list[tuple[Any, ...]]] = field(default_factory=dict)
+    made_again: int = 1000
     columns: str = "id, note, big"
 
     @property
@@ -194,6 +196,16 @@ STORIES = {
         shapes={52: [("id", INT, None), ("note", INT, None), ("big", TEXT, None)]},
         columns="id, note, IF(note IS NULL, note__2_string, NULL)",
     ),
+    "dropped and made again with other columns: those of the same name and type go on": Story(
+        {20: [gone("2")], 70: [ins("6", "3", "new")]},
+        [(1, "X", "a", None, 10, 55), (1, "X", None, 5, 55, None), (2, "Y", "b", None, 10, 20), (3, "new", None, 6, 70, None)],
+        [(1, "X", None, 5, False, 55), (2, "Y", "b", None, True, 20), (3, "new", None, 6, False, 70)],
+        first=[["1", "a", "X"], ["2", "b", "Y"]],
+        snapshots={55: [["5", "1", "X"]]},
+        shapes={52: [("note", INT, None), ("id", INT, None), ("big", TEXT, None)]},
+        made_again=52,
+        columns="id, big, IF(note IS NULL, note__2_string, NULL), note",
+    ),
 }  # fmt: skip
 
 
@@ -213,9 +225,8 @@ def shapes_of(name: str) -> list[Relation]:
     story, relation_id = STORIES[name], 100 + number(name) * STORIES[name].alone
     found = [relation(table_of(name), COLUMNS, ["id"], relation_id=relation_id)]
     for lsn, columns in story.shapes.items():
-        shape = relation(
-            table_of(name), [one[:2] for one in columns], ["id"], relation_id=relation_id, from_lsn=lsn
-        )
+        of = relation_id + 1000 * (lsn >= story.made_again)
+        shape = relation(table_of(name), [one[:2] for one in columns], ["id"], relation_id=of, from_lsn=lsn)
         with_values = (
             replace(column, missing=one[2]) for column, one in zip(shape.columns, columns, strict=True)
         )
