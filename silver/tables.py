@@ -16,6 +16,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from bronze.lsn import Lsn
 from silver.ddl import Field, fields_of
+from silver.recreated import RELATION_PROPERTY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,12 +36,14 @@ class Stored:
         mark: LSN of the newest window in it; None where none is.
         fields: its columns, own ones included.
         files: number of data files.
+        relation: what it says of the relation that its columns are of (`silver.recreated`).
     """
 
     version: int
     mark: Lsn | None
     fields: tuple[Field, ...]
     files: int
+    relation: str | None = None
 
 
 class SilverLog:
@@ -60,7 +63,11 @@ class SilverLog:
         mark = table.transaction_version(SILVER_APP)
         fields = fields_of(json.loads(table.schema().to_json()))
         return Stored(
-            table.version(), None if mark is None else Lsn(mark), tuple(fields), len(table.file_uris())
+            table.version(),
+            None if mark is None else Lsn(mark),
+            tuple(fields),
+            len(table.file_uris()),
+            table.metadata().configuration.get(RELATION_PROPERTY),
         )
 
     def counts(self, name: str, version: int) -> dict[str, int]:
