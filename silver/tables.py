@@ -11,6 +11,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
@@ -69,6 +71,11 @@ class SilverLog:
             len(table.file_uris()),
             table.metadata().configuration.get(RELATION_PROPERTY),
         )
+
+    def rows(self, name: str) -> int:
+        """About how many rows the table's files hold; 0 where there is no table."""
+        table = self._open(name)
+        return 0 if table is None else pc.sum(pa.table(table.get_add_actions())["num_records"]).as_py() or 0
 
     def counts(self, name: str, version: int) -> dict[str, int]:
         """Rows inserted, updated and deleted by the newest commit, if it is this version."""

@@ -415,11 +415,11 @@ def random_tables(seed: int, spaces: int) -> list[RandomTable]:
             rng, spaces, unique="code",
         ),
         RandomTable(
-            relation("with_key_override", COLUMNS, key, relation_id=4, identity_columns=code),
-            rng, spaces, unique="code",
+            relation("s.\"Odd ' name\"", spelling, odd, relation_id=5), rng, spaces, spelt="it's \\ {} é\n"
         ),
         RandomTable(
-            relation("s.\"Odd ' name\"", spelling, odd, relation_id=5), rng, spaces, spelt="it's \\ {} é\n"
+            relation("with_key_override", COLUMNS, key, relation_id=4, identity_columns=code),
+            rng, spaces, unique="code",
         ),
         RandomTable(
             relation("by_uuid", columns(UUID), key, relation_id=6), rng, spaces,

@@ -20,10 +20,16 @@ if TYPE_CHECKING:
 
 
 class Lakes:
-    """Folds the same changes both ways, or without `plain` in the second alone."""
+    """Folds the same changes both ways, or without `plain` or `kept` in one way alone."""
 
     def __init__(
-        self, spark: SparkSession, path: str, shapes: Sequence[Relation], *, plain: bool = True
+        self,
+        spark: SparkSession,
+        path: str,
+        shapes: Sequence[Relation],
+        *,
+        plain: bool = True,
+        kept: bool = True,
     ) -> None:
         self.spark = spark
         self.names = {shape.table.silver_name for shape in shapes}
@@ -32,11 +38,11 @@ class Lakes:
         Path(f"{path}/kept").mkdir()
         Path(f"{path}/kept/bronze").symlink_to(f"{path}/plain/bronze")
         self.controls = [ControlTables(self.plain), ControlTables(self.kept)]
-        kept = SilverSettings(deletes="soft", history=[str(shape.table) for shape in shapes])
-        folded = ((self.plain, SilverSettings()), (self.kept, kept))
+        both = SilverSettings(deletes="soft", history=[str(shape.table) for shape in shapes])
+        folded = ((self.plain, SilverSettings(), plain), (self.kept, both, kept))
         self.silvers = [
-            Silver(spark, lake, settings, control) if plain or lake is self.kept else None
-            for (lake, settings), control in zip(folded, self.controls, strict=True)
+            Silver(spark, lake, settings, control) if wanted else None
+            for (lake, settings, wanted), control in zip(folded, self.controls, strict=True)
         ]
 
     def cycle(self, lsn: int) -> None:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tests.silver.histories import BronzeWriter, RandomTable
 
 SEED = 20241121
-SPACES = 400
-ROUNDS = 4
+SPACES = 500
+ROUNDS = 3
 
 
 def check(lakes: Lakes, tables: list[RandomTable]) -> None:
@@ -34,6 +34,8 @@ def check(lakes: Lakes, tables: list[RandomTable]) -> None:
         name = table.shape.table.silver_name
         said = f"{name} at {table.lsn}, seed {SEED}"
         assert lakes.read(lakes.plain, name, table.selected) == table.expected(), said
+        if lakes.silvers[1] is None:
+            continue
         assert lakes.read(lakes.kept, name, f"{table.selected}, _deleted") == table.expected_soft(), said
         columns = f"_valid_from_lsn, _valid_to_lsn, {table.selected}"
         check_past(table, lakes.read(lakes.kept, f"{name}__history", columns), said)
@@ -87,22 +89,36 @@ class Source:
         self.bronze.snapshot(table.shape, self.lsn, table.tuples())
 
 
-@pytest.mark.spark
-def test_silver_is_the_source_after_every_window(spark: SparkSession, lake_path: str) -> None:
-    tables = random_tables(SEED, SPACES)
-    lakes = Lakes(spark, lake_path, [table.shape for table in tables])
+def cycles(lakes: Lakes, tables: list[RandomTable], *, emptied: int, again: int) -> None:
+    """Windows of random length; in the second some tables are emptied, in the third one is taken again."""
     source = Source(tables, lakes.bronze)
     rng = random.Random(SEED)
     for round_ in range(ROUNDS):
         for number in range(rng.randint(2, 6)):
-            source.transaction(truncated=tables[:2] if (round_, number) == (1, 1) else ())
+            source.transaction(truncated=tables[:emptied] if (round_, number) == (1, 1) else ())
         if round_ == 2:  # in the middle of the window
-            source.taken_again(tables[2])
+            source.taken_again(tables[again])
             source.transaction()
             source.transaction()
         lakes.bronze.commit(source.lsn)
         lakes.cycle(source.lsn)
         check(lakes, tables)
-    assert [silver and silver.cycle() for silver in lakes.silvers] == [None, None]
+    assert {silver.cycle() for silver in lakes.silvers if silver is not None} == {None}
+
+
+@pytest.mark.spark
+def test_silver_is_the_source_after_every_window(spark: SparkSession, lake_path: str) -> None:
+    tables = random_tables(SEED, SPACES)[:4]
+    lakes = Lakes(spark, lake_path, [table.shape for table in tables])
+    cycles(lakes, tables, emptied=2, again=2)
     plans = {str(plan) for run in lakes.controls[0].runs("silver") for plan in [run.details["plan"]]}
     assert plans == {"['load']", "['merge']"}
+    kept = [run.details["plan"] for run in lakes.controls[1].runs("silver") if run.to_lsn is not None]
+    assert ["versions", "versions"] in kept, "a TRUNCATE or a snapshot in a window parts it"
+
+
+@pytest.mark.spark
+def test_keys_of_other_types_and_identities_fold_alike(spark: SparkSession, lake_path: str) -> None:
+    tables = random_tables(SEED, SPACES)[4:]
+    lakes = Lakes(spark, lake_path, [table.shape for table in tables], kept=False)
+    cycles(lakes, tables, emptied=1, again=1)

@@ -1,0 +1,45 @@
+"""Which rows are the source's: told by the table itself, also where a source's own column is called so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.shapes import PgType
+from silver import ddl
+from silver.catalog import silver_table
+from silver.living import keeps_deleted, living_rows
+from silver.settings import SilverSettings
+from silver.sql import quote
+from tests.silver.histories import INT, relation
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BOOLEAN = PgType("base", "bool", oid=16)
+
+
+def written(spark: SparkSession, path: str, settings: SilverSettings) -> list[DataFrame]:
+    """A table of two rows, of which one has `_deleted` true: a version of it, and its change feed."""
+    soft = settings.deletes == "soft"
+    columns = [("id", INT)] if soft else [("id", INT), ("_deleted", BOOLEAN)]
+    target = f"delta.{quote(path)}"
+    spark.sql(ddl.create(target, silver_table(relation("t", columns, ["id"], relation_id=1), settings)))
+    spark.sql(f"INSERT INTO {target} (id, _deleted) VALUES (1, false), (2, true)")
+    feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", "1")
+    return [spark.sql(f"SELECT * FROM {target} VERSION AS OF 1"), feed.load(path)]
+
+
+@pytest.mark.spark
+def test_rows_that_silver_marked_are_left_out(spark: SparkSession, lake_path: str) -> None:
+    for frame in written(spark, lake_path, SilverSettings(deletes="soft")):
+        assert keeps_deleted(frame)
+        assert [row["id"] for row in living_rows(frame).collect()] == [1]
+
+
+@pytest.mark.spark
+def test_a_column_of_the_source_that_is_called_so_marks_nothing(spark: SparkSession, lake_path: str) -> None:
+    for frame in written(spark, lake_path, SilverSettings()):
+        assert not keeps_deleted(frame)
+        assert living_rows(frame).count() == 2
