@@ -216,6 +216,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         result = app([word for word in given if word != "--debug"], prog_name="smelt", standalone_mode=False)
         code = result if isinstance(result, int) else 0
+        if code == failures.INTERRUPTED:  # typer makes Ctrl-C a result
+            failures.report(KeyboardInterrupt())
     except typer.Abort:
         code = failures.report(KeyboardInterrupt())
     except _CommandLineError as error:

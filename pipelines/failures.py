@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import SmeltError, TransientError
+from pipelines.interrupts import interruption_behind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,6 +76,8 @@ def without_secrets(text: str) -> str:
 
 def report(error: BaseException, *, debug: bool = False, log: Path | None = None) -> int:
     """Tell the user on standard error; returns the exit code."""
+    if not isinstance(error, SmeltError | Failure):
+        error = interruption_behind(error, (KeyboardInterrupt, Terminated)) or error
     if isinstance(error, KeyboardInterrupt | Terminated):
         code = INTERRUPTED if isinstance(error, KeyboardInterrupt) else TERMINATED
         _say("interrupted" if code == INTERRUPTED else "ended by SIGTERM")

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import ConfigurationError, DefiniteError
 from pipelines.conf_files import conf_folder
+from pipelines.interrupts import held_back
 from pipelines.jars import delta_jars
 from pipelines.java import check_java
 
@@ -218,11 +219,16 @@ def _launch(conf: SparkConf, log: Path) -> SparkContext:
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
 
+    started: list[Any] = []
     with log.open("ab") as output:
         try:
-            gateway = launch_gateway(  # type: ignore[no-untyped-call]  # pyspark ships it without types
-                conf, popen_kwargs={"stdout": output, "stderr": output}
-            )
+            # Interrupted before it has told where it listens, a JVM would wait for ever.
+            with held_back(lambda: started[0].proc.stdin.close()):  # noqa: PLW0108 - it is not there yet
+                started.append(
+                    launch_gateway(  # type: ignore[no-untyped-call]  # pyspark ships it without types
+                        conf, popen_kwargs={"stdout": output, "stderr": output}
+                    )
+                )
         except PySparkRuntimeError as error:
             said = log.read_text(errors="replace").strip().splitlines()[-3:]
             raise DefiniteError(
@@ -232,11 +238,10 @@ def _launch(conf: SparkConf, log: Path) -> SparkContext:
                 remedy="read the log named above; often spark.driver.memory is more than the machine has",
             ) from None
     # Spark sets a handler of SIGINT that calls into the JVM in the middle of whatever call is under way,
-    # which
-    # then never answers. Ctrl-C stays what it was: an exception in the main thread.
+    # which then never answers. Ctrl-C stays what it was: an exception in the main thread.
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)
-    context = SparkContext(conf=conf, gateway=gateway)
+    context = SparkContext(conf=conf, gateway=started[0])
     if main and before is not None:
         signal.signal(signal.SIGINT, before)
     return context

@@ -47,6 +47,15 @@ def test_each_kind_of_end_has_its_exit_code(error: BaseException, code: int) -> 
     assert report(error) == code
 
 
+def test_what_fails_while_an_interruption_is_carried_out_is_the_interruption(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(RuntimeError) as raised:
+        _fail_while_interrupted()
+    assert report(raised.value) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
 @pytest.mark.parametrize(
     "text",
     ["postgresql://me:geheim@db:5432/shop", "host=db password=geheim user=me", "password = 'geheim' host=db",
@@ -55,6 +64,17 @@ def test_each_kind_of_end_has_its_exit_code(error: BaseException, code: int) -> 
 def test_passwords_are_blanked_in_any_spelling_of_a_connection_string(text: str) -> None:
     assert "geheim" not in without_secrets(text)
     assert without_secrets(text).count("***") == 1
+
+
+def _fail_while_interrupted() -> None:
+    try:
+        _interrupted()
+    except KeyboardInterrupt:
+        raise RuntimeError("the connection is in the middle of a call")  # noqa: B904 - as pyspark does
+
+
+def _interrupted() -> None:
+    raise KeyboardInterrupt
 
 
 def _fail() -> None:

@@ -227,14 +227,16 @@ def test_preview_builds_one_document_now(shop: Shop, spark: SparkSession) -> Non
 
 @pytest.mark.postgres
 @pytest.mark.spark
-def test_ctrl_c_ends_a_statement_that_would_run_for_days(shop: Shop) -> None:
+@pytest.mark.parametrize("seconds", [0.3, 3, 12], ids=["JVM starting", "Spark starting", "statement running"])
+def test_ctrl_c_ends_a_statement_that_would_run_for_days(shop: Shop, seconds: float) -> None:
     endless = "SELECT sum(a.id * b.id) FROM range(10000000) a CROSS JOIN range(10000000) b"
     with Command("sql", shop.file, endless, folder=shop.folder) as sql:
         until(lambda: sql.family("java"))
-        time.sleep(12)
+        time.sleep(seconds)
         sql.process.send_signal(signal.SIGINT)
-        assert sql.wait(30) == 130
+        assert sql.wait(30) == 130, sql.text()
         until(lambda: not sql.family(), 30)
+    assert sql.text().splitlines()[-1] == "interrupted"
     assert "Traceback" not in sql.text()
 
 

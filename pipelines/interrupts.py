@@ -1,0 +1,56 @@
+"""Ctrl-C and SIGTERM at a moment when nothing may be left half done."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def held_back(undo: Callable[[], None]) -> Iterator[None]:
+    """Let a short piece of work end before an interruption that arrives meanwhile takes effect.
+
+    The second one takes effect at once, for whoever cannot wait. Only the main thread is interrupted by
+    signals; in others this does nothing.
+
+    Args:
+        undo: called after the work, before a held back interruption takes effect.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[signal.Signals] = []
+    before: dict[signal.Signals, Any] = {}
+
+    def hold(number: int, frame: object) -> None:
+        arrived.append(signal.Signals(number))
+        if len(arrived) > 1:
+            before[arrived[-1]](number, frame)
+
+    for number in _NUMBERS:
+        if callable(handler := signal.getsignal(number)):
+            before[number] = handler
+            signal.signal(number, hold)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if arrived:
+        undo()
+        before[arrived[0]](arrived[0], None)
+
+
+def interruption_behind(error: BaseException, kinds: tuple[type[BaseException], ...]) -> BaseException | None:
+    """The interruption that an error came from: what was under way failed while it was being carried out."""
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, kinds):
+        seen = seen.__cause__ or seen.__context__
+    return seen
