@@ -24,6 +24,8 @@ _TUNED: Final = {
     "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
 }
 
+_CODE: Final = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
+
 _WARM_PROPERTIES: Final = ", ".join(
     f"{literal(name)} = {literal(value)}" for name, value in ddl.PROPERTIES.items()
 )
@@ -63,6 +65,12 @@ def tune(session: SparkSession, *, small: bool) -> None:
     """
     for name, (for_small, for_large) in _TUNED.items():
         session.conf.set(name, for_small if small else for_large)
+
+
+def generate_code(session: SparkSession) -> None:
+    """Have the next statement's code generated: the window is small, but many rows of its target are read."""
+    for name in _CODE:
+        session.conf.set(name, _TUNED[name][1])
 
 
 def warm_up(spark: SparkSession) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from silver import ddl, merge, versions
 from silver.fold import commits, fold, key_ranges, moves, unfolded
 from silver.recreated import adopted
-from silver.sessions import tune
+from silver.sessions import generate_code, tune
 from silver.tables import SILVER_APP
 
 if TYPE_CHECKING:
@@ -32,8 +32,16 @@ if TYPE_CHECKING:
 
 SMALL: Final = 20_000
 """Changes up to which a window is small: see `silver.sessions.tune`."""
+_SMALL_TARGET: Final = 50_000
+"""Rows of a table up to which a small window's MERGE into it is interpreted too."""
 _RANGES_ABOVE: Final = 4
 """Data files from which looking for the window's key ranges pays."""
+_RANGE_HOLDS: Final = 0.75
+"""Share of a table's rows from which a key range that holds them is left out.
+
+Without its literals a MERGE is the same text as the one before, so is the code that Spark generates for it,
+and the JVM has compiled that already.
+"""
 
 _APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _APP_VERSION: Final = "spark.databricks.delta.write.txnVersion"
@@ -75,6 +83,7 @@ class StepRunner:
         before = f"{target} VERSION AS OF {stored.version}"
         if step.mode == "versions":
             statement = self._versions(session, step, target, stored, small=small)
+            self._read_target(session, table)
             return self._commit(session, step, statement)
         if step.folded:
             folded = fold(table, window, target=before, origins=self._origins(session, step, before))
@@ -85,10 +94,16 @@ class StepRunner:
                 session.sql(folded.query).localCheckpoint().createOrReplaceTempView(_FOLDED)
                 folded = replace(folded, query=f"SELECT * FROM {_FOLDED}")
             statement = merge.merge(target, table, folded, self._ranges(session, table, folded, stored.files))
+            self._read_target(session, table)
         else:
             insert = merge.load if step.mode == "load" else merge.append
             statement = insert(target, table, folded, ddl.kept(table, stored.fields))
         return self._commit(session, step, statement)
+
+    def _read_target(self, session: SparkSession, table: SilverTable) -> None:
+        """The statement to come reads the table: rows decide how it is best run, not the window's changes."""
+        if self._log.rows(table.name) > _SMALL_TARGET:
+            generate_code(session)
 
     def _commit(self, session: SparkSession, step: Step, statement: str) -> int:
         """Run the statement under the mark of its window; returns the table's version after it."""
@@ -155,7 +170,7 @@ class StepRunner:
     def _ranges(
         self, session: SparkSession, table: SilverTable, folded: Fold, files: int
     ) -> dict[int, tuple[str, str]]:
-        """Key ranges of the fold, where the target has enough files that some may be skipped."""
+        """Key ranges of the fold, where the target has enough files and some of them may be skipped."""
         keys = {
             position: name
             for position, name in folded.keys.items()
@@ -168,4 +183,8 @@ class StepRunner:
             position: (row[f"low_{position}"], row[f"high_{position}"])
             for position in keys
             if row[f"low_{position}"] is not None
+            and self._log.share(
+                table.name, table.columns[position].name, row[f"low_{position}"], row[f"high_{position}"]
+            )
+            < _RANGE_HOLDS
         }
