@@ -2,8 +2,8 @@
 
 A gap mark is an application transaction of `bronze.changes`, `gap_app(table)`, whose version is an LSN G:
 changes of this table with a commit LSN up to G may be missing, because they were not published
-(`bronze.membership`), because the slot was lost (`bronze.recovery`), or because PostgreSQL made them without
-an event (`bronze.storage`). A snapshot behind G heals it, so the mark is never taken away. Each gap mark is
+(`bronze.membership`), because the slot was lost (`bronze.recovery`), because PostgreSQL made them without
+an event (`bronze.storage`), or because it cannot be told which columns they mean (`bronze.announced`). A snapshot behind G heals it, so the mark is never taken away. Each gap mark is
 set together with a retake mark (`bronze.retake`), in one commit, so a gap that is known is also a gap that is
 being healed. Silver leaves a table out of its cuts from the moment that the mark is there until the snapshot
 behind it is: no cut that is written then names a version that lacks changes.
@@ -108,21 +108,30 @@ def gap_marks(tables: Iterable[TableName], lsn: Lsn) -> list[Transaction]:
 
 
 @delta.retry_conflict
-def open_gaps(uri: str, tables: Iterable[TableName], lsn: Lsn) -> None:
+def open_gaps(uri: str, tables: Iterable[TableName], lsn: Lsn, *, beyond: bool = False) -> None:
     """Say that changes of these tables up to an LSN are missing, and ask for them; durable on return.
 
     Args:
         uri: location of `bronze.changes`.
         tables: one whose gap is open already is left as it is: its copy is still to come.
         lsn: the server's WAL position, read after the gap was seen.
+        beyond: a gap that is open but ends before `lsn` is moved on to it, for `lsn` is a change's own and
+            the copy that is to come may be from before it. One that a copy behind `lsn` made good is left.
 
     Raises:
         DeltaError, OSError: the lake cannot be written.
     """
     changes = delta.open_existing(uri)
-    new = [table for table in tables if not is_open(changes, table)]
+    new = [table for table in tables if _opens(changes, table, lsn, beyond=beyond)]
     if new:
         commit_marks(changes, uri, gap_marks(new, lsn))
+
+
+def _opens(changes: DeltaTable, table: TableName, lsn: Lsn, *, beyond: bool) -> bool:
+    if not beyond:
+        return not is_open(changes, table)
+    taken, gap = snapshot_of(changes, table), changes.transaction_version(gap_app(table))
+    return (taken is None or taken <= lsn) and (gap is None or gap < lsn)
 
 
 @delta.retry_conflict

@@ -131,6 +131,7 @@ class InitialCopies:
         self._retakes: dict[TableName, Lsn] = {}
         self._rejoin: set[TableName] = set()
         self._unknown: dict[int, Lsn] = {}
+        self._settled: dict[int, Lsn] = {}
         self._oids: frozenset[int] = frozenset()
         self._looking = threading.Lock()
         self._copying = threading.Event()
@@ -146,8 +147,8 @@ class InitialCopies:
 
     @property
     def complete(self) -> bool:
-        """Every table selected at the start is copied, or failed."""
-        return self._complete.is_set()
+        """Every table selected at the start is copied, or failed; so is what the stream cast doubt on since."""
+        return self._complete.is_set() and self._landing.shapes.unknown_columns() == self._settled
 
     def carries(self, table: TableName) -> bool:
         """Whether the stream's changes of a table are kept.
@@ -349,7 +350,10 @@ class InitialCopies:
                 try:
                     tables, self._first = self._first, None
                     with translated(self._source), lake_failures("the lake"):
-                        self._copy(self.look() if tables is None else tables)
+                        tables = self.look() if tables is None else tables
+                        unknown = self._unknown
+                        self._copy(tables)
+                    self._settled = unknown
                     backoff.reset()
                     if not self._rejoin:
                         self._complete.set()
@@ -378,7 +382,7 @@ class InitialCopies:
             carried = [table for table, healthy in self._known.items() if healthy]
             if time.monotonic() >= deadline or self._landing.sink.retakes(carried) != self._retakes:
                 return
-            if self._landing.shapes.unknown_columns() != self._unknown:
+            if self._landing.shapes.unknown_columns() != self._settled:
                 return
 
     def _may_be_tried(self, table: TableName) -> bool:

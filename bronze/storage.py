@@ -18,6 +18,9 @@ truncated by themselves. Each leaves a trace (what happens while the publication
   it was not a rewrite all rows from before it have one value, which travels with the shape
   (`Column.missing`); silver fills them, and no copy is needed (`plain_defaults`). A column that was there
   before but not published brings values as well.
+* **Columns in doubt.** The stream names columns without attnum (`bronze.announced`). Where columns came and
+  went between two looks and one is new, or one is new and another of its type is gone, rows that were
+  written in between may be taken for rows of another column's; so the table is taken again.
 * **Another table**: another OID.
 * **Partitions.** One that was made as a partition is filled through events; one that was attached need not
   be. ATTACH writes the pg_attribute row of every column of the partition, CREATE TABLE … PARTITION OF
@@ -168,6 +171,8 @@ def _why_partitions(known: Storage, now: Storage) -> str | None:
 
 def _why_columns(known: Storage, now: Storage, carried: Collection[int]) -> str | None:
     rewritten = any(part.file != now.parts[oid].file for oid, part in known.parts.items())
+    if doubted := _in_doubt(known, now, rewritten=rewritten):
+        return f"rows may have been written under another column called {doubted}"
     for attnum, column in now.columns.items():
         before = known.columns.get(attnum)
         if column.type is None:
@@ -181,6 +186,29 @@ def _why_columns(known: Storage, now: Storage, carried: Collection[int]) -> str 
             return f"the type of column {column.name} changed"
         elif rewritten and before.written != column.written:
             return f"column {column.name} was rewritten"
+    return None
+
+
+def _in_doubt(known: Storage, now: Storage, *, rewritten: bool) -> str | None:
+    """A new column that the stream may have confused with one that is gone.
+
+    Whatever a column that is gone was called in between, and whatever type a rewrite gave it.
+    """
+    new = [column for attnum, column in now.columns.items() if attnum not in known.columns and column.type]
+    if not new:
+        return None
+    numbers = range(known.attnums + 1, now.attnums + 1) if known.attnums else ()
+    if any(attnum not in now.columns for attnum in numbers):
+        return new[-1].name
+    gone = [
+        PgType.from_json(column.type)
+        for attnum, column in known.columns.items()
+        if attnum not in now.columns and column.type
+    ]
+    for column in new:
+        type_ = PgType.from_json(column.type or "")
+        if any(rewritten or one.oid == type_.oid or {one.name, type_.name} <= _SAME_TEXT for one in gone):
+            return column.name
     return None
 
 

@@ -33,13 +33,14 @@ from bronze.memory import give_back
 from bronze.position import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from bronze.decoder import StreamDecoder
     from bronze.landing import Landing
     from bronze.receiver import Batch, Receiver
     from bronze.settings import BronzeSettings
+    from bronze.shapes import Relation
 
 FEED_BYTES: Final = 4 * 1024 * 1024
 """Message bytes decoded at a time: enough for work by columns to pay, little enough for memory."""
@@ -153,7 +154,7 @@ class Stream:
         decoded = self._decoder.feed_blocks(batch.blocks)
         self._landing.progress.received(batch.size, self._receiver.received)
         if decoded.relations:
-            self._landing.shapes.record(decoded.relations)
+            self._record_shapes(decoded.relations)
             self._landing.reached("relations-committed")
         changes, complete = self._only_new(decoded.changes, decoded.complete_rows)
         if decoded.last_commit is not None:
@@ -177,6 +178,16 @@ class Stream:
             self._landing.progress.set(server=wal_end)
             self._advance(Lsn(wal_end - 1), wal_end, batch.keepalive.clock)
             self._urgent |= batch.reply_requested
+
+    def _record_shapes(self, relations: Sequence[Relation]) -> None:
+        """Make shapes durable; where one does not say which columns its rows mean, also that (`bronze.gaps`).
+
+        Before any row of it is: silver never sees such rows without knowing that a copy makes them good.
+        """
+        self._landing.shapes.record(relations)
+        for relation in relations:
+            if any(column.attnum is None for column in relation.columns):
+                self._landing.sink.open_gaps([relation.table], relation.from_lsn, beyond=True)
 
     def _only_new(self, changes: pa.Table, complete: int) -> tuple[pa.Table, int]:
         """Leave out what bronze holds. PostgreSQL does not send it again, but nothing here relies on that."""
