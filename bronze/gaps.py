@@ -2,13 +2,15 @@
 
 A gap mark is an application transaction of `bronze.changes`, `gap_app(table)`, whose version is an LSN G:
 changes of this table with a commit LSN up to G may be missing, because they were not published
-(`bronze.membership`), because the slot was lost (`bronze.recovery`), because PostgreSQL made them without
-an event (`bronze.storage`), or because it cannot be told which columns they mean (`bronze.announced`). A snapshot behind G heals it, so the mark is never taken away. Each gap mark is
-set together with a retake mark (`bronze.retake`), in one commit, so a gap that is known is also a gap that is
-being healed. Silver leaves a table out of its cuts from the moment that the mark is there until the snapshot
-behind it is: no cut that is written then names a version that lacks changes.
+(`bronze.membership`), because the slot was lost (`bronze.recovery`), because PostgreSQL made them without an
+event (`bronze.storage`), or because it cannot be told which columns they mean (`bronze.announced`). A
+snapshot behind G heals it, so the mark is never taken away. Each gap mark is set together with a retake mark
+(`bronze.retake`), in one commit, so a gap that is known is also a gap that is being healed. Silver leaves a
+table out of its cuts from the moment that the mark is there until the snapshot behind it is: no cut that is
+written then names a version that lacks changes.
 
-G is where the log ended after the look that found the gap, so the lost change lies at or before it. While the
+G is where the log ended after the look that found the gap, so the lost change lies at or before it; of
+columns that cannot be told it is the change's own LSN. While the
 mark is being written the stream goes on, and silver may already have passed G with a table that lacks the
 change. So nothing but a snapshot ends a gap: the first one behind G writes `healed_app(table)` with its LSN,
 in its own commit (`healing`). Later snapshots leave that mark alone, for a table whose gap was healed is not

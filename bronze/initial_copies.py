@@ -147,7 +147,7 @@ class InitialCopies:
 
     @property
     def complete(self) -> bool:
-        """Every table selected at the start is copied, or failed; so is what the stream cast doubt on since."""
+        """Every table selected at the start is copied, or failed; so are those that came to be in doubt."""
         return self._complete.is_set() and self._landing.shapes.unknown_columns() == self._settled
 
     def carries(self, table: TableName) -> bool:
