@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.builtin_types import builtin_type, format_type
 from bronze.shapes import Column, PgType, Relation
+from bronze.storage import same_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -78,6 +79,18 @@ def same_shape(one: Relation, other: Relation) -> bool:
     return (one.relation_id, one.table, one.columns, one.key, one.replica_identity) == (
         other.relation_id, other.table, other.columns, other.key, other.replica_identity,
     )  # fmt: skip
+
+
+def breaks_with(former: Relation | None, relation: Relation) -> bool:
+    """Whether rows of a shape cannot follow those of the one before it without a copy.
+
+    It cannot be told which columns they mean, or PostgreSQL made other values of a column's without an event.
+    """
+    types = {} if former is None else {column.attnum: column.type for column in former.columns}
+    return any(
+        column.attnum is None or (column.attnum in types and not same_text(types[column.attnum], column.type))
+        for column in relation.columns
+    )
 
 
 def _attnums(

@@ -182,7 +182,7 @@ def _why_columns(known: Storage, now: Storage, carried: Collection[int]) -> str 
                 return f"column {column.name} came with a default"
         elif before.type is None:
             return f"column {column.name} was not published before"
-        elif not _same_text(PgType.from_json(before.type), PgType.from_json(column.type)):
+        elif not same_text(PgType.from_json(before.type), PgType.from_json(column.type)):
             return f"the type of column {column.name} changed"
         elif rewritten and before.written != column.written:
             return f"column {column.name} was rewritten"
@@ -212,7 +212,7 @@ def _in_doubt(known: Storage, now: Storage, *, rewritten: bool) -> str | None:
     return None
 
 
-def _same_text(before: PgType, now: PgType) -> bool:
+def same_text(before: PgType, now: PgType) -> bool:
     """Whether a value that was not rewritten prints the same text under both types."""
     if before.oid != now.oid:
         return {before.name, now.name} <= _SAME_TEXT
@@ -221,6 +221,6 @@ def _same_text(before: PgType, now: PgType) -> bool:
     if (before.element is None) != (now.element is None) or len(before.fields) != len(now.fields):
         return False
     fields = zip(before.fields, now.fields, strict=True)
-    return all(_same_text(old, new) for (_, old), (_, new) in fields) and (
-        before.element is None or now.element is None or _same_text(before.element, now.element)
+    return all(same_text(old, new) for (_, old), (_, new) in fields) and (
+        before.element is None or now.element is None or same_text(before.element, now.element)
     )

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from bronze.announced import breaks_with
 from bronze.lsn import Lsn
 from bronze.memory import give_back
 from bronze.position import Position
@@ -180,13 +181,15 @@ class Stream:
             self._urgent |= batch.reply_requested
 
     def _record_shapes(self, relations: Sequence[Relation]) -> None:
-        """Make shapes durable; where one does not say which columns its rows mean, also that (`bronze.gaps`).
+        """Make shapes durable; where rows of one cannot be folded onto those before, also that (`bronze.gaps`).
 
         Before any row of it is: silver never sees such rows without knowing that a copy makes them good.
         """
-        self._landing.shapes.record(relations)
-        for relation in relations:
-            if any(column.attnum is None for column in relation.columns):
+        shapes = self._landing.shapes
+        before = [shapes.before(relation) for relation in relations]
+        shapes.record(relations)
+        for relation, former in zip(relations, before, strict=True):
+            if breaks_with(former, relation):
                 self._landing.sink.open_gaps([relation.table], relation.from_lsn, beyond=True)
 
     def _only_new(self, changes: pa.Table, complete: int) -> tuple[pa.Table, int]:

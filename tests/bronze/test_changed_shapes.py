@@ -1,7 +1,7 @@
 """Tables whose shape changes under the stream: every value stays in its column, whenever the reader comes.
 
-The stream names columns without attnum, and the catalog may be ahead of it by any number of statements. The
-same stories are played with silver in `tests.pipelines.test_end_to_end`.
+The stream names columns without attnum, and the catalog may be ahead of it by any number of statements. A
+choice of the same stories is played with silver in `tests.pipelines.test_end_to_end`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 
-STORIES = Path(__file__).parents[1] / "pipelines" / "scenarios" / "changed_shapes.sql"
+STORIES = Path(__file__).parent / "changed_shapes.sql"
 
 
 @pytest.fixture
@@ -123,10 +123,10 @@ def random_statements(table: str, chance: random.Random, columns: dict[str, str]
     return found
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_any_shapes_in_any_order(source: SourceSettings, lake_path: str, seed: int) -> None:
     chance = random.Random(seed)
-    tables: dict[str, dict[str, str]] = {f"t{number}": {"a": "text", "b": "text"} for number in range(30)}
+    tables: dict[str, dict[str, str]] = {f"t{number}": {"a": "text", "b": "text"} for number in range(25)}
     for table in tables:
         execute(
             source,
