@@ -33,6 +33,7 @@ from deltalake import Transaction
 from bronze import delta
 from bronze.lsn import Lsn
 from bronze.marks import commit_marks
+from bronze.membership import NOT_CARRIED
 from bronze.position import snapshot_of
 from bronze.tables import retake_app
 
@@ -63,6 +64,15 @@ def is_open(changes: DeltaTable, table: TableName) -> bool:
     """Whether an open `bronze.changes` has a gap of this table and no snapshot behind it."""
     gap = changes.transaction_version(gap_app(table))
     return gap is not None and _healed(changes, table, gap) is None
+
+
+def is_left_out(changes: DeltaTable, table: TableName) -> bool:
+    """Whether the source's changes of a table are not read any more.
+
+    It was dropped, renamed, taken out of the patterns, or has a problem. Its rows are those of an earlier
+    time; should it come back, `note` finds a gap.
+    """
+    return bool(changes.transaction_version(seen_app(table)) == NOT_CARRIED)
 
 
 def is_whole(changes: DeltaTable, table: TableName, end: Lsn) -> bool:
@@ -164,7 +174,7 @@ def note(uri: str, seen: Mapping[TableName, int], left_out: Iterable[TableName],
         if before is not None and snapshot_of(changes, table) is not None:
             gaps.append(table)
     known = ((table, changes.transaction_version(seen_app(table))) for table in left_out)
-    marks += [Transaction(seen_app(table), 0) for table, before in known if before]
+    marks += [Transaction(seen_app(table), NOT_CARRIED) for table, before in known if before]
     if marks:
         commit_marks(changes, uri, [*marks, *gap_marks(gaps, lsn)])
     return gaps

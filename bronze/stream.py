@@ -181,15 +181,15 @@ class Stream:
             self._urgent |= batch.reply_requested
 
     def _record_shapes(self, relations: Sequence[Relation]) -> None:
-        """Make shapes durable; where rows of one cannot be folded onto those before, also that (`bronze.gaps`).
+        """Make shapes durable; and, where rows of one cannot follow those before, that too (`bronze.gaps`).
 
-        Before any row of it is: silver never sees such rows without knowing that a copy makes them good.
+        Before any row of it is durable: silver never sees one without knowing that a copy is to come.
         """
         shapes = self._landing.shapes
         before = [shapes.before(relation) for relation in relations]
         shapes.record(relations)
         for relation, former in zip(relations, before, strict=True):
-            if breaks_with(former, relation):
+            if self._landing.takes_again and breaks_with(former, relation):
                 self._landing.sink.open_gaps([relation.table], relation.from_lsn, beyond=True)
 
     def _only_new(self, changes: pa.Table, complete: int) -> tuple[pa.Table, int]:

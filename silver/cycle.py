@@ -16,7 +16,7 @@ Why it is right, at each point where it may be killed:
 
 A table of which bronze lacks changes (`bronze.gaps`: it was out of the publication for a while, the slot was
 lost, it was rewritten without an event) is left alone and is in no cut until the snapshot behind the gap has
-come.
+come. So is one that the source has no more, or that the pipeline no longer reads, for good.
 
 A table's history is a second table, with a mark of its own; both are carried side by side as two tables are,
 and every cut names both or neither.
@@ -41,7 +41,7 @@ import pyarrow.compute as pc
 from bronze.control import Cut, OpenError, Run
 from bronze.delta import location, open_table
 from bronze.errors import TableError
-from bronze.gaps import healed_at, is_whole
+from bronze.gaps import healed_at, is_left_out, is_whole
 from bronze.lsn import ZERO, Lsn
 from bronze.position import position_of, snapshot_of
 from bronze.relations import read_relations
@@ -209,6 +209,8 @@ class Silver:
                     continue
                 del self._stopped[table.table]
             start = self._start(table, last, snapshot, end)
+            if is_left_out(bronze, table.table):
+                continue  # dropped or renamed: no cut from now on can say that it is the source
             if start is not None and not is_whole(bronze, table.table, end):
                 continue  # bronze lacks changes of it; a copy behind the gap is on its way
             if start is not None:

@@ -16,6 +16,7 @@ import pytest
 from bronze import delta
 from bronze.catalog import select_tables
 from bronze.gaps import is_open
+from bronze.identifiers import TableName
 from bronze.lake import Lake
 from bronze.relations import read_relations
 from bronze.server import connect
@@ -77,6 +78,27 @@ def test_a_reader_runs_meanwhile(source: SourceSettings, lake_path: str) -> None
             assert running.error is None
         read_all(source, lake_path)
         assert_values_are_in_their_columns(source, lake_path)
+
+
+def test_rows_in_doubt_are_in_bronze_with_the_gap_that_they_are(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(source, "CREATE TABLE t (id int PRIMARY KEY)")
+    read_all(source, lake_path)
+    # Nobody knows any more which column was called v when the row was written.
+    execute(source, "ALTER TABLE t ADD v int", "INSERT INTO t VALUES (1, 8)", "ALTER TABLE t RENAME v TO w")
+    told: list[bool] = []
+
+    def look(point: str) -> None:
+        ops = [row["op"] for row in bronze_rows(lake_path)] if point == "committed" else []
+        if "insert" in ops:
+            bronze = delta.open_existing(f"{lake_path}/bronze/changes")
+            told.append(is_open(bronze, TableName("public", "t")) or ops.count("snapshot_end") == 2)
+
+    read_all(source, lake_path, reached=look)
+    assert told
+    assert all(told)
+    assert_values_are_in_their_columns(source, lake_path)
 
 
 NAMES, TYPES = ["a", "b", "c", "d"], ["text", "int", "varchar(9)"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bronze.announced import relation_version, same_shape
+from bronze.announced import breaks_with, relation_version, same_shape
 from bronze.builtin_types import builtin_type, format_type
 from bronze.catalog import describe_relation
 from bronze.decoder import StreamDecoder
@@ -108,6 +108,23 @@ def test_columns_come_in_the_order_of_their_attnums(
     ahead = version(*((name, at, INT4 if name == "id" else TEXT) for name, at in catalog))
     made = complete(message, ahead, ALIKE)
     assert [column.attnum for column in made.columns] == numbers
+
+
+@pytest.mark.parametrize(
+    ("columns", "breaks"),
+    [
+        ([("id", 1, INT4), ("renamed", 2, TEXT), ("b", 3, TEXT), ("new", 4, INT8)], False),
+        ([("id", 1, INT4), ("a", 2, builtin_type(1043, 9)), ("b", 3, TEXT)], False),
+        ([("id", 1, INT4), ("b", 3, TEXT), ("a", 4, INT4)], False),
+        ([("id", 1, INT8), ("a", 2, TEXT), ("b", 3, TEXT)], True),
+        ([("id", 1, INT4), ("a", 2, TEXT), ("b", None, TEXT)], True),
+    ],
+)
+def test_a_shape_breaks_with_the_one_before_where_values_may_be_others(
+    columns: list[tuple[str, int, PgType]],
+    breaks: bool,  # noqa: FBT001
+) -> None:
+    assert breaks_with(ALIKE, version(*columns)) is breaks
 
 
 def test_a_key_keeps_its_columns_when_their_names_are_swapped_in_a_catalog_that_is_ahead() -> None:

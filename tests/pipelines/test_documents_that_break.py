@@ -1,4 +1,4 @@
-"""A changed source breaks what documents say: those documents stop, alone, and are built anew once corrected."""
+"""A changed source breaks what documents say: those alone stop, and are built anew once corrected."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.lake import Lake
+from bronze.relations import read_relations
 from gold.cycle import Gold
 from gold.documents import load_documents
 from pipelines.check import run_check
 from pipelines.settings import Pipeline, load_pipeline
 from pipelines.status import read_status
 from silver.catalog import silver_catalog
-from bronze.relations import read_relations
 from silver.settings import SilverSettings
 from tests.fix_postgres import drop_database, make_database
 from tests.pipelines.test_end_to_end import Flow
@@ -53,7 +53,9 @@ DOCUMENTS = {
         "root: public.people\nfields:\n  - id\n"
         "  - {country: {one: public.countries, on: {id: country}, fields: [name]}}"
     ),
-    "of_dropped": "root: public.people\nfields:\n  - id\n  - {letters: {count: public.letters, on: {person: id}}}",
+    "of_dropped": (
+        "root: public.people\nfields:\n  - id\n  - {letters: {count: public.letters, on: {person: id}}}"
+    ),
     "of_renamed": "root: public.streets\nfields: [id, city]",
     "untouched": "root: public.calm\nfields: [id, name]",
     "of_others": "root: public.people\nfields: [id, notes]",

@@ -187,6 +187,14 @@ STORIES = {
         shapes={60: [("id", INT, None), ("was", TEXT, None), ("big", TEXT, None), ("note", TEXT, None)]},
         columns="id, was, note",
     ),
+    "a column dropped: versions from before keep its values": Story(
+        {50: [upd("1", "b", "Y")], 60: [upd("1", "c"), ins("2", "d")]},
+        [(1, "a", "X", 10, 50), (1, "b", "Y", 50, 60), (1, "c", None, 60, None), (2, "d", None, 60, None)],
+        [(1, "c", "Y", False, 60), (2, "d", None, False, 60)],
+        first=[["1", "a", "X"]],
+        shapes={60: [("id", INT, None), ("note", TEXT, None)]},
+        columns="id, note, big",
+    ),
     "a column of another type, taken again: ended rows keep the old value beside it": Story(
         {20: [gone("2")], 70: [upd("1", "6", None)]},
         [(1, None, "4", 10, 55), (1, 5, None, 55, 70), (1, 6, None, 70, None), (2, None, "9", 10, 20)],
