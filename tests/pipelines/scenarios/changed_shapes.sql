@@ -3,8 +3,9 @@ CREATE TABLE shaped (id int PRIMARY KEY, a text, b text, c int, d text);
 INSERT INTO shaped SELECT i, 'a' || i, 'b' || i, i, 'd' || i FROM generate_series(1, 8) i;
 CREATE TABLE at_once (id int PRIMARY KEY, a text, b text, c int, d text);
 INSERT INTO at_once SELECT i, 'a' || i, 'b' || i, i, 'd' || i FROM generate_series(1, 6) i;
-CREATE TABLE widened (id int PRIMARY KEY, i int4, f float4, n numeric(6,2), d date, v varchar(5), t timestamp, m text);
-INSERT INTO widened SELECT i, i, i + 0.1, i + 0.25, '2024-01-01', 'v', '2024-01-01 10:00', i FROM generate_series(1, 6) i;
+CREATE TABLE widened (id int PRIMARY KEY, i int4, f float4, n numeric(6,2), d date, v varchar(5), t timestamp, m text,
+  s int2, w int8, e int4);
+INSERT INTO widened SELECT i, i, i + 0.1, i + 0.25, '2024-01-01', 'v', '2024-01-01 10:00', i, i, i, i FROM generate_series(1, 6) i;
 CREATE TABLE key_text (id int PRIMARY KEY, a text);
 INSERT INTO key_text SELECT i, 'a' || i FROM generate_series(1, 6) i;
 CREATE TABLE rekeyed (id int PRIMARY KEY, other int NOT NULL, a text);
@@ -54,9 +55,10 @@ COMMIT;
 UPDATE widened SET i = 10, n = 1.5, v = 'first' WHERE id = 1;
 
 ALTER TABLE widened ALTER i TYPE int8, ALTER f TYPE float8, ALTER n TYPE numeric(12,4), ALTER d TYPE timestamp,
-  ALTER v TYPE varchar(20), ALTER t TYPE timestamptz, ALTER m TYPE int USING -m::int;
+  ALTER v TYPE varchar(20), ALTER t TYPE timestamptz, ALTER m TYPE int USING -m::int,
+  ALTER s TYPE numeric(12,2), ALTER w TYPE numeric(20,0), ALTER e TYPE float8;
 
-INSERT INTO widened VALUES (7, 5000000000, 0.1, 12345678.1234, '2024-01-01 12:30', 'longer than five', '2024-06-01 10:00+02', 7);
+INSERT INTO widened VALUES (7, 5000000000, 0.1, 12345678.1234, '2024-01-01 12:30', 'longer than five', '2024-06-01 10:00+02', 7, 0.25, 7, 0.5);
 
 UPDATE widened SET v = 'after' WHERE id = 2;
 
