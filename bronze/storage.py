@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 _SAME_TEXT = frozenset({"varchar", "text"})
+_HEADER, _SCALE = 4, 0x7FF
+"""VARHDRSZ, which a numeric's typmod carries on top of (precision << 16 | scale); eleven bits of scale."""
+_DIGITS = 38
+"""Precision up to which a numeric is more to silver than its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,14 +217,31 @@ def _in_doubt(known: Storage, now: Storage, *, rewritten: bool) -> str | None:
 
 
 def same_text(before: PgType, now: PgType) -> bool:
-    """Whether a value that was not rewritten prints the same text under both types."""
+    """Whether a value that was not rewritten prints the same text under both types, which reads as the same.
+
+    A numeric that loses its precision keeps its text, but not what silver reads it as; nor does a composite
+    whose attribute has another name.
+    """
     if before.oid != now.oid:
         return {before.name, now.name} <= _SAME_TEXT
     if before.labels and not set(before.labels) <= set(now.labels):
         return False  # a label was renamed
-    if (before.element is None) != (now.element is None) or len(before.fields) != len(now.fields):
+    if before.name == "numeric" and not _holds(before.typmod, now.typmod):
+        return False
+    if (before.element is None) != (now.element is None):
+        return False
+    if [name for name, _ in before.fields] != [name for name, _ in now.fields]:
         return False
     fields = zip(before.fields, now.fields, strict=True)
     return all(same_text(old, new) for (_, old), (_, new) in fields) and (
         before.element is None or now.element is None or same_text(before.element, now.element)
     )
+
+
+def _holds(before: int, now: int) -> bool:
+    """Whether a numeric's typmod (precision and scale) became only wider, by digits before the point."""
+    if before == now:
+        return True
+    scale = _SCALE & (before - _HEADER)
+    wider = before < now <= (_DIGITS << 16 | scale) + _HEADER
+    return before != -1 and wider and scale == _SCALE & (now - _HEADER)

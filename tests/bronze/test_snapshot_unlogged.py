@@ -46,6 +46,7 @@ COMPOSITE = [
     "CREATE TABLE t (id int PRIMARY KEY, p pair)",
     "INSERT INTO t VALUES (1, (2, 3))",
 ]
+PRICED = ["CREATE TABLE t (id int PRIMARY KEY, n numeric(6,2))", "INSERT INTO t VALUES (1, 1.5)"]
 PARTITIONED = [
     "CREATE TABLE t (id int PRIMARY KEY, a int) PARTITION BY RANGE (id)",
     "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (100)",
@@ -88,6 +89,10 @@ def copies(lake_path: str) -> int:
         (PLAIN, "ALTER TABLE t ADD v bigserial"),
         (PLAIN, "ALTER TYPE mood RENAME VALUE 'low' TO 'poor'"),
         (COMPOSITE, "ALTER TYPE pair ADD ATTRIBUTE z int"),
+        (COMPOSITE, "ALTER TYPE pair RENAME ATTRIBUTE y TO z"),
+        (PRICED, "ALTER TABLE t ALTER n TYPE numeric"),
+        (PRICED, "ALTER TABLE t ALTER n TYPE numeric(40,2)"),
+        (PRICED, "ALTER TABLE t ALTER n TYPE numeric(8,3)"),
         (PLAIN, "DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (7)"),
         (PLAIN, "ALTER TABLE t RENAME TO t_old; CREATE TABLE t (id int PRIMARY KEY, a text)"),
         (
@@ -147,6 +152,7 @@ def test_a_change_without_events_is_found_also_where_no_reader_ran(
         (PLAIN, "TRUNCATE t"),
         (PLAIN, "ALTER TABLE t ALTER b TYPE varchar(40)"),
         (PLAIN, "ALTER TABLE t ALTER b TYPE text"),
+        (PRICED, "ALTER TABLE t ALTER n TYPE numeric(38,2)"),
         (PLAIN, "ALTER TABLE t ADD v int"),
         (PLAIN, "ALTER TABLE t ADD v int DEFAULT 7"),
         (PLAIN, "ALTER TABLE t ADD v int DEFAULT 7; INSERT INTO t (id) VALUES (99)"),
