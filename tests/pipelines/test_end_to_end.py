@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -220,6 +222,20 @@ def test_the_stream_gives_the_values_of_the_snapshot(flow: Flow) -> None:
     assert set(rows[2]["_unrepresentable"]) == LOST_IN_PAIRS
     assert all(rows[2][name] is None for name in LOST_IN_PAIRS)
     assert [name for name, value in rows[0].items() if value is None] == ["an", "_unrepresentable"]
+    assert rows[0]["h"] == {"a": "1", "b": None, 'q"\\': ""}
+    assert rows[0]["v"] == [1.0, 2.5, pytest.approx(-3e-05)]
+    assert (rows[0]["d"], rows[0]["ad"]) == (Decimal("1.500"), [Decimal("1.500"), None])
+    assert rows[0]["n"] == {
+        "p": {"a": 1, "b": 'x, "y"'},
+        "ps": [{"a": 1, "b": "a"}, None],
+        "d": Decimal("2.500"),
+        "m": "sad",
+        "during": {
+            "lower": date(2024, 1, 1), "upper": date(2024, 2, 1), "lower_inc": True, "upper_inc": False,
+            "empty": False,
+        },
+        'of"all': ['q"\\', None, "NULL"],
+    }  # fmt: skip
 
 
 @pytest.mark.spark

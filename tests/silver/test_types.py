@@ -70,7 +70,7 @@ TAGS = domain("tags", array(TEXT))
 SMALLEST = domain("smallest", domain("smaller", POSITIVE, POSITIVE.typmod), POSITIVE.typmod)
 MOOD = PgType("enum", "mood", "public", labels=("sad", "ok"))
 MULTIRANGE = PgType("multirange", "int4multirange", element=INT4)
-SINGLE = PgType("composite", "single", "public", fields=(("only", TEXT),))
+SINGLE = PgType("composite", "single", "public", fields=(("solo", TEXT),))
 DEEP = PgType(
     "composite",
     "deep",
@@ -99,7 +99,7 @@ CREATE DOMAIN feeling AS mood;
 CREATE TYPE textrange AS RANGE (subtype = text);
 CREATE TYPE floatrange AS RANGE (subtype = float8);
 CREATE TYPE pricerange AS RANGE (subtype = numeric);
-CREATE TYPE single AS (only text);
+CREATE TYPE single AS (solo text);
 CREATE TYPE nobody AS ();
 CREATE TYPE deep AS (inside shape, "in""side" point2, how mood[], many int4multirange, price smallest, gone bytea);
 ALTER TYPE deep DROP ATTRIBUTE gone;
@@ -291,7 +291,7 @@ CASES = [
     Case("ROW(NULL)::single", SINGLE, (None,)),
     Case("ROW('')::single", SINGLE, ("",)),
     Case("ROW('()')::single", SINGLE, ("()",)),
-    Case("ARRAY[ROW('a')::single, ROW(NULL), NULL]", array(SINGLE), [("a",), (None,), None]),
+    Case("ARRAY[ROW('a')::single, ROW(NULL)::single, NULL]", array(SINGLE), [("a",), (None,), None]),
     Case("ROW()::nobody", PgType("composite", "nobody", "public"), "()"),
     Case(
         """ROW(ROW(9, ARRAY[ROW(1, 'a,"b"')::point2], 12.5, NULL)::shape, ROW(2, '(")'), '{ok,NULL}', '{[1,3)}', 1.5)::deep""",
@@ -303,9 +303,8 @@ CASES = [
     # Extremes in containers
     Case("ARRAY['0044-03-15 BC'::timestamp]", array(base("timestamp")), LOST),
     Case("ARRAY['9999-12-31 23:59:59.999999'::timestamp]", array(base("timestamp"))),
-    Case("ARRAY['Infinity'::numeric(6,2)]", array(numeric(6, 2)), LOST),
+    Case("ARRAY['Infinity'::numeric]", array(base("numeric")), ["Infinity"]),
     Case("'[0:0]={x}'::text[]", array(TEXT), LOST),
-    Case("'{{},{}}'::int[]", array(INT4), []),
     Case("ARRAY['24:00'::time, NULL]", array(base("time")), ["24:00:00", None]),
     Case("'290000-12-31'::timestamp", base("timestamp"), LOST),
     Case("'4713-01-01 BC'::date", base("date"), LOST),
