@@ -222,6 +222,10 @@ class InitialCopies:
         open_errors = self._control.open_errors()
         for table in tables:
             self._record_problems(table.table, table.problems, open_errors)
+        selected = {str(table.table) for table in tables}
+        for error in open_errors:
+            if error.scope == "table" and error.name not in selected and error.code in SOURCE_CODES:
+                self._control.close_errors("table", error.name, error.code)
         self._oids = frozenset(oid for table in tables if table.storage for oid in table.storage.parts)
         sink = self._landing.sink
         names = [table.table for table in healthy]

@@ -133,7 +133,7 @@ class Silver:
         work = self._work(known, last, bronze, position, end)
         busy = [one for one in work if one.activity is not None]
         runs = self._run_all(busy, position, end)
-        self._close_healed(work)
+        self._close_healed(work, relations)
         healthy = [one.table for one in work if one.table.table not in self._stopped]
         if last is not None and last.commit_lsn == end and not runs and _names(healthy) == set(last.tables):
             return None
@@ -204,13 +204,14 @@ class Silver:
         catalog = silver_catalog(relations, self._settings)
         for table in catalog.values():
             snapshot = snapshot_of(bronze, table.table)
+            if is_left_out(bronze, table.table):
+                self._stopped.pop(table.table, None)
+                continue  # dropped or renamed: no cut from now on can say that it is the source
             if table.table in self._stopped:
                 if snapshot is None or snapshot > end or snapshot == self._stopped[table.table]:
                     continue
                 del self._stopped[table.table]
             start = self._start(table, last, snapshot, end)
-            if is_left_out(bronze, table.table):
-                continue  # dropped or renamed: no cut from now on can say that it is the source
             if start is not None and not is_whole(bronze, table.table, end):
                 continue  # bronze lacks changes of it; a copy behind the gap is on its way
             if start is not None:
@@ -317,11 +318,15 @@ class Silver:
             OpenError("table", str(error.table), error.code, error.message, error.remedy, commit_lsn=end)
         )
 
-    def _close_healed(self, work: Sequence[_Work]) -> None:
-        """Close errors of silver's own kinds on tables that went through."""
-        healthy = {str(one.table.table) for one in work if one.table.table not in self._stopped}
-        for error in self._control.open_errors():
-            if error.scope == "table" and error.name in healthy and error.code in CODES:
+    def _close_healed(self, work: Sequence[_Work], relations: Sequence[Relation]) -> None:
+        """Close errors of silver's own kinds on tables that went through, or that the source has no more."""
+        found = [one for one in self._control.open_errors() if one.scope == "table" and one.code in CODES]
+        if not found or self._bronze is None:
+            return
+        done = {str(one.table.table) for one in work if one.table.table not in self._stopped}
+        done |= {str(one.table) for one in relations if is_left_out(self._bronze, one.table)}
+        for error in found:
+            if error.name in done:
                 self._control.close_errors("table", error.name, error.code)
 
     def _run(self, work: _Work, position: Position, end: Lsn) -> Run:
