@@ -410,6 +410,29 @@ def test_spark_holds_what_postgresql_wrote_or_nothing(spark: SparkSession, datab
     assert problems == []
 
 
+JSON = {
+    '{"a": [1, null, "x"], "b": {"c": 0.1}}': True,
+    "null": True,
+    "12345678901234567890123456789012345678": True,
+    "123456789012345678901234567890123456789": False,
+    "0.1234567890123456789012345678901234567890": False,
+    "1.5e3": True,
+    "1.23456789012345678e3": False,
+    "1e400": False,
+}
+"""Texts, and whether Spark's VARIANT holds all of their digits."""
+
+
+@pytest.mark.spark
+def test_json_is_read_as_a_variant_where_no_digit_is_lost(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(text,) for text in JSON], "text STRING")
+    value = reading(base("jsonb"), "variant").value("text", 0)
+    rows = frame.selectExpr("text", f"to_json({value}) AS json").collect()
+    assert {row["text"]: row["json"] is not None for row in rows} == JSON
+    same = [row for row in rows if row["json"] is not None and "e" not in row["text"]]
+    assert [row["json"] for row in same] == [row["text"].replace(" ", "") for row in same]
+
+
 def test_an_override_that_spark_does_not_know_names_the_possible_ones() -> None:
     with pytest.raises(
         ConfigurationError, match="'strnig' is not a type that numeric can be read as"
