@@ -145,7 +145,7 @@ def comparable(value: Any) -> Any:
     if isinstance(value, bytearray):
         return bytes(value)
     if isinstance(value, dict):
-        return {name: comparable(item) for name, item in value.items()}
+        return {name: comparable(value[name]) for name in sorted(value)}  # jsonb has an order of its own
     return value
 
 
