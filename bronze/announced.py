@@ -2,30 +2,41 @@
 
 The message decides names, order, types and identity flags, for it describes the tuples that follow. It lacks
 what silver needs besides: attnum (to tell a rename from drop-and-add), the tree of each type, NOT NULL, the
-key. Those come from the catalog, which shows the table *as of now* and may be ahead of the stream. So:
+key. Those come from the catalog, which shows the table *as of now* and may be ahead of the stream, and from
+the last known version, which may be behind it.
 
-* where the catalog has every column of the message under its name with its type, it is believed;
-* where they are not, the catalog has moved on: what the last known version of the relation says of a column
-  of the same name and type still holds; a column new to us is matched with the catalog by name, its type
-  tree taken only where the type agrees;
-* a column that neither knows has no attnum, and a base type of its oid.
+Which columns a message means, although PostgreSQL sends no attnum: they come in the order of their attnums,
+and an attnum never comes back. So every column that both the known version and the catalog have was there at
+the message's time, under whatever name; the others were some of those that only one of the two has. Of all
+sets of attnums of the message's length the right one is the one whose columns have the message's names and
+types. Where several fit, or none, the columns that are in doubt have no attnum: their table is taken again
+(`bronze.relations.ShapeLog.unknown_columns`), for a guess could put values under another column.
 
-What cannot be seen: a column dropped and added again with the same name and type, both while the catalog is
-read from behind that point. PostgreSQL's stream carries no attnum.
+What cannot be seen here: columns that came and went between the known version and the catalog. Two looks at
+the catalog tell those (`bronze.storage`).
+
+A column whose type neither knows has a base type of its oid.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from itertools import combinations
+from math import comb
+from typing import TYPE_CHECKING, Final
 
 from bronze.builtin_types import builtin_type, format_type
 from bronze.shapes import Column, PgType, Relation
+from bronze.storage import same_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from bronze.lsn import Lsn
     from bronze.messages import AnnouncedColumn, AnnouncedRelation, AnnouncedType
+
+_MOST_SETS: Final = 5000
+"""Sets of attnums that are looked through; beyond it the message is in doubt."""
 
 
 def relation_version(
@@ -45,15 +56,19 @@ def relation_version(
         known: the newest version known before.
         types: Type messages of this session, by oid.
     """
-    sources = [version for version in (known, catalog) if version is not None]
-    if catalog is not None and _has_columns(catalog, announced):
-        sources = [catalog]
-    columns = tuple(_column(column, sources, types) for column in announced.columns)
+    versions = [version for version in (catalog, known) if version is not None]
+    attnums = _attnums(announced.columns, catalog, known)
+    if catalog is None or not _is_exactly(catalog, announced.columns, attnums):
+        versions.reverse()  # the catalog has moved on
+    columns = tuple(
+        _column(column, attnum, versions, types)
+        for column, attnum in zip(announced.columns, attnums, strict=True)
+    )
     return Relation(
         relation_id=announced.relation_id,
         table=announced.table,
         columns=columns,
-        key=_key(announced, [version for version in (catalog, known) if version is not None]),
+        key=_key(announced, columns, [version for version in (catalog, known) if version is not None]),
         replica_identity=announced.replica_identity,
         from_lsn=from_lsn,
     )
@@ -66,10 +81,94 @@ def same_shape(one: Relation, other: Relation) -> bool:
     )  # fmt: skip
 
 
-def _has_columns(version: Relation, announced: AnnouncedRelation) -> bool:
-    columns = {column.name: column for column in version.columns}
+def breaks_with(former: Relation | None, relation: Relation) -> bool:
+    """Whether rows of a shape cannot follow those of the one before it without a copy.
+
+    It cannot be told which columns they mean, or PostgreSQL made other values of a column's without an event.
+    """
+    types = {} if former is None else {column.attnum: column.type for column in former.columns}
+    return any(
+        column.attnum is None or (column.attnum in types and not same_text(types[column.attnum], column.type))
+        for column in relation.columns
+    )
+
+
+def _attnums(
+    announced: Sequence[AnnouncedColumn], catalog: Relation | None, known: Relation | None
+) -> list[int | None]:
+    """The attnum of each column of a message; None where it is in doubt."""
+    before, now = _by_attnum(known), _by_attnum(catalog)
+    sure = before.keys() & now.keys()
+    open_ = sorted(before.keys() ^ now.keys())
+    more = len(announced) - len(sure)
+    if more < 0 or comb(len(open_), more) > _MOST_SETS:
+        return _by_name(announced, before, now)
+    sets = [sorted((*sure, *some)) for some in combinations(open_, more)]
+    if more and sure:
+        whole = [one for one in sets if _fits(announced, one, before, now, range(len(one)))]
+        # A column that was there all the time may have had another name or type in between.
+        sets = whole or [
+            one
+            for one in sets
+            if _fits(announced, one, before, now, [at for at, each in enumerate(one) if each not in sure])
+        ]
+    elif more:
+        sets = [one for one in sets if _fits(announced, one, before, now, range(len(one)))]
+    if not sets:
+        return _by_name(announced, before, now)
+    return [places[0] if len(set(places)) == 1 else None for places in zip(*sets, strict=True)]
+
+
+def _fits(
+    announced: Sequence[AnnouncedColumn],
+    attnums: Sequence[int],
+    before: Mapping[int, Column],
+    now: Mapping[int, Column],
+    places: Iterable[int],
+) -> bool:
+    """Whether the columns at these places have names and types that the known columns had, or have."""
     return all(
-        column.name in columns and _same_type(columns[column.name], column) for column in announced.columns
+        any(
+            column is not None and column.name == announced[at].name and _same_type(column, announced[at])
+            for column in (before.get(attnums[at]), now.get(attnums[at]))
+        )
+        for at in places
+    )
+
+
+def _by_name(
+    announced: Sequence[AnnouncedColumn], before: Mapping[int, Column], now: Mapping[int, Column]
+) -> list[int | None]:
+    """Attnums by the names alone, where no set of them fits: a column's type may be another by now.
+
+    A name that stands for two attnums is in doubt, and so is all where the order is not that of attnums.
+    """
+    numbers: dict[str, set[int]] = defaultdict(set)
+    for columns in (before, now):
+        for attnum, column in columns.items():
+            numbers[column.name].add(attnum)
+    found = [min(numbers[one.name]) if len(numbers[one.name]) == 1 else None for one in announced]
+    named = [attnum for attnum in found if attnum is not None]
+    return found if named == sorted(set(named)) else [None] * len(announced)
+
+
+def _by_attnum(version: Relation | None) -> dict[int, Column]:
+    if version is None:
+        return {}
+    return {column.attnum: column for column in version.columns if column.attnum is not None}
+
+
+def _is_exactly(
+    version: Relation, announced: Sequence[AnnouncedColumn], attnums: Sequence[int | None]
+) -> bool:
+    """Whether a version has the message's columns, with their names and types."""
+    columns = _by_attnum(version)
+    return len(columns) == len(announced) and all(
+        attnum is not None
+        and attnum in columns
+        and columns[attnum].name == column.name
+        and _same_type(columns[attnum], column)
+        for column, attnum in zip(announced, attnums, strict=True)
     )
 
 
@@ -81,28 +180,24 @@ def _same_type(column: Column, announced: AnnouncedColumn) -> bool:
 
 
 def _column(
-    announced: AnnouncedColumn, sources: list[Relation], types: Mapping[int, AnnouncedType]
+    announced: AnnouncedColumn,
+    attnum: int | None,
+    versions: Sequence[Relation],
+    types: Mapping[int, AnnouncedType],
 ) -> Column:
-    namesakes = [column for source in sources for column in source.columns if column.name == announced.name]
-    for column in namesakes:
-        if _same_type(column, announced):
-            return Column(
-                name=announced.name,
-                attnum=column.attnum,
-                type=column.type,
-                type_text=column.type_text,
-                not_null=column.not_null,
-                in_identity=announced.in_identity,
-                missing=column.missing,
-            )
-    type_ = _base_type(announced, types)
+    """The column, with what the first version that has it under this type says of it."""
+    alike = [column for version in versions for column in version.columns if _same_type(column, announced)]
+    same = next((column for column in alike if attnum is not None and column.attnum == attnum), None)
+    type_ = same or next(iter(alike), None)
+    tree = type_.type if type_ is not None else _base_type(announced, types)
     return Column(
         name=announced.name,
-        attnum=namesakes[-1].attnum if namesakes else None,
-        type=type_,
-        type_text=format_type(type_),
-        not_null=False,
+        attnum=attnum,
+        type=tree,
+        type_text=type_.type_text if type_ is not None else format_type(tree),
+        not_null=same is not None and same.not_null,
         in_identity=announced.in_identity,
+        missing=None if same is None else same.missing,
     )
 
 
@@ -114,25 +209,27 @@ def _base_type(announced: AnnouncedColumn, types: Mapping[int, AnnouncedType]) -
     return builtin_type(announced.type_oid, announced.typmod)
 
 
-def _key(announced: AnnouncedRelation, versions: list[Relation]) -> tuple[str, ...]:
+def _key(
+    announced: AnnouncedRelation, columns: Sequence[Column], versions: Sequence[Relation]
+) -> tuple[str, ...]:
     """The key of the first version with the announced identity; else of any; else the identity's own columns.
 
-    A key that names a column which is not announced belongs to another shape.
+    Columns are the same by attnum, whatever they were called. A key with a column that is not announced
+    belongs to another shape.
     """
-    names = {column.name for column in announced.columns}
-    usable = [version for version in versions if names.issuperset(version.key)]
-    for version in sorted(usable, key=lambda version: not _same_identity(version, announced)):
-        return version.key
+    names = {column.attnum: column.name for column in columns if column.attnum is not None}
+    identity = {column.attnum for column in columns if column.in_identity}
+    keys = []
+    for version in versions:
+        attnums = [version.column(name).attnum for name in version.key]
+        if all(attnum in names for attnum in attnums):
+            same = version.replica_identity == announced.replica_identity and (
+                announced.replica_identity in "nf"
+                or identity == {column.attnum for column in version.columns if column.in_identity}
+            )
+            keys.append((not same, tuple(names[attnum] for attnum in attnums if attnum is not None)))
+    for _, key in sorted(keys, key=lambda one: one[0]):
+        return key
     if announced.replica_identity in "di":
-        return _identity(announced)
+        return tuple(column.name for column in columns if column.in_identity)
     return ()
-
-
-def _same_identity(version: Relation, announced: AnnouncedRelation) -> bool:
-    if version.replica_identity != announced.replica_identity:
-        return False
-    return announced.replica_identity in "nf" or _identity(version) == _identity(announced)
-
-
-def _identity(relation: Relation | AnnouncedRelation) -> tuple[str, ...]:
-    return tuple(column.name for column in relation.columns if column.in_identity)

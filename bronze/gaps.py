@@ -2,13 +2,15 @@
 
 A gap mark is an application transaction of `bronze.changes`, `gap_app(table)`, whose version is an LSN G:
 changes of this table with a commit LSN up to G may be missing, because they were not published
-(`bronze.membership`), because the slot was lost (`bronze.recovery`), or because PostgreSQL made them without
-an event (`bronze.storage`). A snapshot behind G heals it, so the mark is never taken away. Each gap mark is
-set together with a retake mark (`bronze.retake`), in one commit, so a gap that is known is also a gap that is
-being healed. Silver leaves a table out of its cuts from the moment that the mark is there until the snapshot
-behind it is: no cut that is written then names a version that lacks changes.
+(`bronze.membership`), because the slot was lost (`bronze.recovery`), because PostgreSQL made them without an
+event (`bronze.storage`), or because it cannot be told which columns they mean (`bronze.announced`). A
+snapshot behind G heals it, so the mark is never taken away. Each gap mark is set together with a retake mark
+(`bronze.retake`), in one commit, so a gap that is known is also a gap that is being healed. Silver leaves a
+table out of its cuts from the moment that the mark is there until the snapshot behind it is: no cut that is
+written then names a version that lacks changes.
 
-G is where the log ended after the look that found the gap, so the lost change lies at or before it. While the
+G is where the log ended after the look that found the gap, so the lost change lies at or before it; of
+columns that cannot be told it is the change's own LSN. While the
 mark is being written the stream goes on, and silver may already have passed G with a table that lacks the
 change. So nothing but a snapshot ends a gap: the first one behind G writes `healed_app(table)` with its LSN,
 in its own commit (`healing`). Later snapshots leave that mark alone, for a table whose gap was healed is not
@@ -31,6 +33,7 @@ from deltalake import Transaction
 from bronze import delta
 from bronze.lsn import Lsn
 from bronze.marks import commit_marks
+from bronze.membership import NOT_CARRIED
 from bronze.position import snapshot_of
 from bronze.tables import retake_app
 
@@ -61,6 +64,15 @@ def is_open(changes: DeltaTable, table: TableName) -> bool:
     """Whether an open `bronze.changes` has a gap of this table and no snapshot behind it."""
     gap = changes.transaction_version(gap_app(table))
     return gap is not None and _healed(changes, table, gap) is None
+
+
+def is_left_out(changes: DeltaTable, table: TableName) -> bool:
+    """Whether the source's changes of a table are not read any more.
+
+    It was dropped, renamed, taken out of the patterns, or has a problem. Its rows are those of an earlier
+    time; should it come back, `note` finds a gap.
+    """
+    return bool(changes.transaction_version(seen_app(table)) == NOT_CARRIED)
 
 
 def is_whole(changes: DeltaTable, table: TableName, end: Lsn) -> bool:
@@ -108,21 +120,30 @@ def gap_marks(tables: Iterable[TableName], lsn: Lsn) -> list[Transaction]:
 
 
 @delta.retry_conflict
-def open_gaps(uri: str, tables: Iterable[TableName], lsn: Lsn) -> None:
+def open_gaps(uri: str, tables: Iterable[TableName], lsn: Lsn, *, beyond: bool = False) -> None:
     """Say that changes of these tables up to an LSN are missing, and ask for them; durable on return.
 
     Args:
         uri: location of `bronze.changes`.
         tables: one whose gap is open already is left as it is: its copy is still to come.
         lsn: the server's WAL position, read after the gap was seen.
+        beyond: a gap that is open but ends before `lsn` is moved on to it, for `lsn` is a change's own and
+            the copy that is to come may be from before it. One that a copy behind `lsn` made good is left.
 
     Raises:
         DeltaError, OSError: the lake cannot be written.
     """
     changes = delta.open_existing(uri)
-    new = [table for table in tables if not is_open(changes, table)]
+    new = [table for table in tables if _opens(changes, table, lsn, beyond=beyond)]
     if new:
         commit_marks(changes, uri, gap_marks(new, lsn))
+
+
+def _opens(changes: DeltaTable, table: TableName, lsn: Lsn, *, beyond: bool) -> bool:
+    if not beyond:
+        return not is_open(changes, table)
+    taken, gap = snapshot_of(changes, table), changes.transaction_version(gap_app(table))
+    return (taken is None or taken <= lsn) and (gap is None or gap < lsn)
 
 
 @delta.retry_conflict
@@ -153,7 +174,7 @@ def note(uri: str, seen: Mapping[TableName, int], left_out: Iterable[TableName],
         if before is not None and snapshot_of(changes, table) is not None:
             gaps.append(table)
     known = ((table, changes.transaction_version(seen_app(table))) for table in left_out)
-    marks += [Transaction(seen_app(table), 0) for table, before in known if before]
+    marks += [Transaction(seen_app(table), NOT_CARRIED) for table, before in known if before]
     if marks:
         commit_marks(changes, uri, [*marks, *gap_marks(gaps, lsn)])
     return gaps

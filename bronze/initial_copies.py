@@ -131,6 +131,7 @@ class InitialCopies:
         self._retakes: dict[TableName, Lsn] = {}
         self._rejoin: set[TableName] = set()
         self._unknown: dict[int, Lsn] = {}
+        self._settled: dict[int, Lsn] = {}
         self._oids: frozenset[int] = frozenset()
         self._looking = threading.Lock()
         self._copying = threading.Event()
@@ -146,8 +147,8 @@ class InitialCopies:
 
     @property
     def complete(self) -> bool:
-        """Every table selected at the start is copied, or failed."""
-        return self._complete.is_set()
+        """Every table selected at the start is copied, or failed; so are those that came to be in doubt."""
+        return self._complete.is_set() and self._landing.shapes.unknown_columns() == self._settled
 
     def carries(self, table: TableName) -> bool:
         """Whether the stream's changes of a table are kept.
@@ -221,6 +222,10 @@ class InitialCopies:
         open_errors = self._control.open_errors()
         for table in tables:
             self._record_problems(table.table, table.problems, open_errors)
+        selected = {str(table.table) for table in tables}
+        for error in open_errors:
+            if error.scope == "table" and error.name not in selected and error.code in SOURCE_CODES:
+                self._control.close_errors("table", error.name, error.code)
         self._oids = frozenset(oid for table in tables if table.storage for oid in table.storage.parts)
         sink = self._landing.sink
         names = [table.table for table in healthy]
@@ -349,7 +354,10 @@ class InitialCopies:
                 try:
                     tables, self._first = self._first, None
                     with translated(self._source), lake_failures("the lake"):
-                        self._copy(self.look() if tables is None else tables)
+                        tables = self.look() if tables is None else tables
+                        unknown = self._unknown
+                        self._copy(tables)
+                    self._settled = unknown
                     backoff.reset()
                     if not self._rejoin:
                         self._complete.set()
@@ -378,7 +386,7 @@ class InitialCopies:
             carried = [table for table, healthy in self._known.items() if healthy]
             if time.monotonic() >= deadline or self._landing.sink.retakes(carried) != self._retakes:
                 return
-            if self._landing.shapes.unknown_columns() != self._unknown:
+            if self._landing.shapes.unknown_columns() != self._settled:
                 return
 
     def _may_be_tried(self, table: TableName) -> bool:

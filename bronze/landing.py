@@ -26,9 +26,11 @@ class Landing:
         shapes: makes the shapes durable that they have.
         progress: counts them.
         reached: is told named points on the way; fault tests kill the process there.
+        takes_again: tables are copied by themselves where the stream alone cannot tell their rows.
     """
 
     sink: ChangeSink
     shapes: ShapeLog
     progress: Progress = field(default_factory=Progress)
     reached: Callable[[str], None] = _nowhere
+    takes_again: bool = True

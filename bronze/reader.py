@@ -248,7 +248,9 @@ class Reader:
         if self._landing is None or self._copies is None:
             sink = DeltaSink(self._lake, self._pipeline, identity)
             shapes = ShapeLog(sink.relations(), sink.add_relations)
-            landing = Landing(sink, shapes, self.progress, self._reached)
+            landing = Landing(
+                sink, shapes, self.progress, self._reached, takes_again=self._snapshot.mode != "never"
+            )
             copies = InitialCopies(self._source, self._snapshot, landing, control)
             copies.first_look()
             self._landing, self._copies = landing, copies

@@ -87,6 +87,13 @@ class ShapeLog:
             if new:
                 self._append(new)
 
+    def before(self, relation: Relation) -> Relation | None:
+        """The version of a relation that holds where another one begins; None where it is the first."""
+        with self._lock:
+            versions = self._versions.get(relation.relation_id, [])
+            place = bisect_right(versions, relation.from_lsn, key=lambda version: version.from_lsn)
+            return versions[place - 1] if place else None
+
     def missing(self, relation_id: int) -> dict[int, str | None]:
         """`Column.missing` of each column of a relation, by attnum, in the first version that has the column.
 

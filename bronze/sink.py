@@ -96,7 +96,7 @@ class ChangeSink(Protocol):
     def record_storage(self, seen: dict[TableName, Storage]) -> None:
         """Make durable what the catalog says of tables' storage, before the rows that were copied then."""
 
-    def open_gaps(self, tables: Sequence[TableName], lsn: Lsn) -> None:
+    def open_gaps(self, tables: Sequence[TableName], lsn: Lsn, *, beyond: bool = False) -> None:
         """Say that tables lack changes up to an LSN, and ask for them to be taken again (`bronze.gaps`)."""
 
     def note_membership(
@@ -224,14 +224,14 @@ class DeltaSink:
         with self._storage():
             self._storages.record(seen)
 
-    def open_gaps(self, tables: Sequence[TableName], lsn: Lsn) -> None:
+    def open_gaps(self, tables: Sequence[TableName], lsn: Lsn, *, beyond: bool = False) -> None:
         """Say that tables lack changes up to an LSN, and ask for them; durable when this returns.
 
         Raises:
             TransientError: ``lake-unwritable``.
         """
         with self._storage():
-            gaps.open_gaps(self._uri, tables, lsn)
+            gaps.open_gaps(self._uri, tables, lsn, beyond=beyond)
 
     def note_membership(
         self, seen: Mapping[TableName, int], left_out: Sequence[TableName], lsn: Lsn

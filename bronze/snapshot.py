@@ -109,19 +109,33 @@ class Snapshot:
             be taken again.
         """
         outcome = Outcome()
-        with ExitStack() as stack, translated(self._source):
+        with translated(self._source):
+            try:
+                self._take(tables, stop, outcome)
+            except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
+                # A lock on a table keeps its name, but not that of its schema.
+                raise TransientError(
+                    f"a table or its schema got another name before its copy: {error.diag.message_primary}",
+                    code="concurrent-change",
+                    where=describe(self._source),
+                    remedy="nothing to do; the tables are looked at again",
+                ) from error
+        return outcome
+
+    def _take(self, tables: Sequence[SourceTable], stop: threading.Event, outcome: Outcome) -> None:
+        with ExitStack() as stack:
             guard = stack.enter_context(self._session())
             guard.execute("BEGIN")
             locked = [table for table in tables if self._lock(guard, table, outcome)]
             if not locked:
-                return outcome
+                return
             self._landing.reached("snapshot-locked")
             exporter = ReplicationConnection(self._source, application_name=self._application_name)
             try:
                 slot = f"smelt_tmp_{os.getpid()}_{uuid.uuid4().hex[:8]}"
                 exported = exporter.export_snapshot(slot, lambda: stop.is_set() or self._let_go(guard))
                 if exported is None:
-                    return outcome
+                    return
                 outcome.lsn = Lsn(exported.consistent_point - 1)
                 with within(_PLAN_SECONDS, guard):
                     copies = self._plan(guard, locked, outcome)
@@ -138,7 +152,6 @@ class Snapshot:
             copying.run(copies, workers)
             outcome.taken += [copy.table for copy in copies if copy.done]
             outcome.failed += [copy.error for copy in copies if copy.error is not None]
-        return outcome
 
     def start_empty(self, tables: Sequence[SourceTable], lsn: Lsn) -> None:
         """Mark tables as starting empty at an LSN (`snapshot.mode: never`): a snapshot without rows.

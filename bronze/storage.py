@@ -18,6 +18,9 @@ truncated by themselves. Each leaves a trace (what happens while the publication
   it was not a rewrite all rows from before it have one value, which travels with the shape
   (`Column.missing`); silver fills them, and no copy is needed (`plain_defaults`). A column that was there
   before but not published brings values as well.
+* **Columns in doubt.** The stream names columns without attnum (`bronze.announced`). Where columns came and
+  went between two looks and one is new, or one is new and another of its type is gone, rows that were
+  written in between may be taken for rows of another column's; so the table is taken again.
 * **Another table**: another OID.
 * **Partitions.** One that was made as a partition is filled through events; one that was attached need not
   be. ATTACH writes the pg_attribute row of every column of the partition, CREATE TABLE … PARTITION OF
@@ -43,6 +46,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 _SAME_TEXT = frozenset({"varchar", "text"})
+_HEADER, _SCALE = 4, 0x7FF
+"""VARHDRSZ, which a numeric's typmod carries on top of (precision << 16 | scale); eleven bits of scale."""
+_DIGITS = 38
+"""Precision up to which a numeric is more to silver than its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +175,8 @@ def _why_partitions(known: Storage, now: Storage) -> str | None:
 
 def _why_columns(known: Storage, now: Storage, carried: Collection[int]) -> str | None:
     rewritten = any(part.file != now.parts[oid].file for oid, part in known.parts.items())
+    if doubted := _in_doubt(known, now, rewritten=rewritten):
+        return f"rows may have been written under another column called {doubted}"
     for attnum, column in now.columns.items():
         before = known.columns.get(attnum)
         if column.type is None:
@@ -177,22 +186,62 @@ def _why_columns(known: Storage, now: Storage, carried: Collection[int]) -> str 
                 return f"column {column.name} came with a default"
         elif before.type is None:
             return f"column {column.name} was not published before"
-        elif not _same_text(PgType.from_json(before.type), PgType.from_json(column.type)):
+        elif not same_text(PgType.from_json(before.type), PgType.from_json(column.type)):
             return f"the type of column {column.name} changed"
         elif rewritten and before.written != column.written:
             return f"column {column.name} was rewritten"
     return None
 
 
-def _same_text(before: PgType, now: PgType) -> bool:
-    """Whether a value that was not rewritten prints the same text under both types."""
+def _in_doubt(known: Storage, now: Storage, *, rewritten: bool) -> str | None:
+    """A new column that the stream may have confused with one that is gone.
+
+    Whatever a column that is gone was called in between, and whatever type a rewrite gave it.
+    """
+    new = [column for attnum, column in now.columns.items() if attnum not in known.columns and column.type]
+    if not new:
+        return None
+    numbers = range(known.attnums + 1, now.attnums + 1) if known.attnums else ()
+    if any(attnum not in now.columns for attnum in numbers):
+        return new[-1].name
+    gone = [
+        PgType.from_json(column.type)
+        for attnum, column in known.columns.items()
+        if attnum not in now.columns and column.type
+    ]
+    for column in new:
+        type_ = PgType.from_json(column.type or "")
+        if any(rewritten or one.oid == type_.oid or {one.name, type_.name} <= _SAME_TEXT for one in gone):
+            return column.name
+    return None
+
+
+def same_text(before: PgType, now: PgType) -> bool:
+    """Whether a value that was not rewritten prints the same text under both types, which reads as the same.
+
+    A numeric that loses its precision keeps its text, but not what silver reads it as; nor does a composite
+    whose attribute has another name.
+    """
     if before.oid != now.oid:
         return {before.name, now.name} <= _SAME_TEXT
     if before.labels and not set(before.labels) <= set(now.labels):
         return False  # a label was renamed
-    if (before.element is None) != (now.element is None) or len(before.fields) != len(now.fields):
+    if before.name == "numeric" and not _holds(before.typmod, now.typmod):
+        return False
+    if (before.element is None) != (now.element is None):
+        return False
+    if [name for name, _ in before.fields] != [name for name, _ in now.fields]:
         return False
     fields = zip(before.fields, now.fields, strict=True)
-    return all(_same_text(old, new) for (_, old), (_, new) in fields) and (
-        before.element is None or now.element is None or _same_text(before.element, now.element)
+    return all(same_text(old, new) for (_, old), (_, new) in fields) and (
+        before.element is None or now.element is None or same_text(before.element, now.element)
     )
+
+
+def _holds(before: int, now: int) -> bool:
+    """Whether a numeric's typmod (precision and scale) became only wider, by digits before the point."""
+    if before == now:
+        return True
+    scale = _SCALE & (before - _HEADER)
+    wider = before < now <= (_DIGITS << 16 | scale) + _HEADER
+    return before != -1 and wider and scale == _SCALE & (now - _HEADER)

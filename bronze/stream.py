@@ -28,18 +28,20 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from bronze.announced import breaks_with
 from bronze.lsn import Lsn
 from bronze.memory import give_back
 from bronze.position import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from bronze.decoder import StreamDecoder
     from bronze.landing import Landing
     from bronze.receiver import Batch, Receiver
     from bronze.settings import BronzeSettings
+    from bronze.shapes import Relation
 
 FEED_BYTES: Final = 4 * 1024 * 1024
 """Message bytes decoded at a time: enough for work by columns to pay, little enough for memory."""
@@ -153,7 +155,7 @@ class Stream:
         decoded = self._decoder.feed_blocks(batch.blocks)
         self._landing.progress.received(batch.size, self._receiver.received)
         if decoded.relations:
-            self._landing.shapes.record(decoded.relations)
+            self._record_shapes(decoded.relations)
             self._landing.reached("relations-committed")
         changes, complete = self._only_new(decoded.changes, decoded.complete_rows)
         if decoded.last_commit is not None:
@@ -177,6 +179,18 @@ class Stream:
             self._landing.progress.set(server=wal_end)
             self._advance(Lsn(wal_end - 1), wal_end, batch.keepalive.clock)
             self._urgent |= batch.reply_requested
+
+    def _record_shapes(self, relations: Sequence[Relation]) -> None:
+        """Make shapes durable; and, where rows of one cannot follow those before, that too (`bronze.gaps`).
+
+        Before any row of it is durable: silver never sees one without knowing that a copy is to come.
+        """
+        shapes = self._landing.shapes
+        before = [shapes.before(relation) for relation in relations]
+        shapes.record(relations)
+        for relation, former in zip(relations, before, strict=True):
+            if self._landing.takes_again and breaks_with(former, relation):
+                self._landing.sink.open_gaps([relation.table], relation.from_lsn, beyond=True)
 
     def _only_new(self, changes: pa.Table, complete: int) -> tuple[pa.Table, int]:
         """Leave out what bronze holds. PostgreSQL does not send it again, but nothing here relies on that."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bronze.errors import ConfigurationError
 from gold.tree import resolve
@@ -10,6 +10,8 @@ from gold.tree import resolve
 if TYPE_CHECKING:
     from gold.documents import Document
     from gold.tree import Catalog, Tree
+
+REMEDY: Final = "let the document file name what the source has now; the next start builds it anew"
 
 
 def check_document(document: Document, catalog: Catalog) -> list[ConfigurationError]:
@@ -26,7 +28,10 @@ def checked_tree(document: Document, catalog: Catalog) -> tuple[Tree | None, lis
     ordered = sorted(dict.fromkeys(problems), key=lambda problem: problem.line)
     return tree, [
         ConfigurationError(
-            problem.message, code="document-invalid", where=f"{document.file.path}:{problem.line}"
+            problem.message,
+            code="document-invalid",
+            where=f"{document.file.path}:{problem.line}",
+            remedy=REMEDY,
         )
         for problem in ordered
     ]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from bronze.control import Cut, OpenError, Run
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError
+from gold.check import REMEDY
 from gold.tree import Tree, resolve
 from gold.yaml_source import problems_error, suggestion
 
@@ -191,7 +192,7 @@ class Gold:
         ):
             raise _AheadOfCutError
         if tree is None:
-            raise problems_error(build.document.file.path, problems, code="document-invalid")
+            raise problems_error(build.document.file.path, problems, code="document-invalid", remedy=REMEDY)
         missing = sorted(table.name for table in tree.tables().values() if table.name not in cut.tables)
         if missing:
             raise DefiniteError(
@@ -199,7 +200,8 @@ class Gold:
                 f"which the silver cut {cut.commit_lsn} lacks",
                 code="document-waits",
                 where=build.document.name,
-                remedy="its copy is not complete, or the table has stopped; see `smelt status`",
+                remedy="its copy is not complete, or the table has stopped: see `smelt status`; where it was "
+                "dropped at the source, take it out of the document file",
             )
         return tree
 

@@ -163,14 +163,16 @@ def validate(model: type[M], file: YamlFile) -> M:
         raise problems_error(file.path, problems, code="yaml-content") from None
 
 
-def problems_error(path: Path, problems: Iterable[Problem], *, code: str) -> ConfigurationError:
+def problems_error(
+    path: Path, problems: Iterable[Problem], *, code: str, remedy: str | None = None
+) -> ConfigurationError:
     """One error for all problems of a file, in order of lines."""
     ordered = sorted(dict.fromkeys(problems), key=lambda problem: problem.line)
     first, *others = ordered[:MAX_PROBLEMS]
     message = "\n".join([first.message, *(f"{path}:{other.line}: {other.message}" for other in others)])
     if len(ordered) > MAX_PROBLEMS:
         message += f"\n… and {len(ordered) - MAX_PROBLEMS} more"
-    return ConfigurationError(message, code=code, where=f"{path}:{first.line}")
+    return ConfigurationError(message, code=code, where=f"{path}:{first.line}", remedy=remedy)
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

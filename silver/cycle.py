@@ -16,7 +16,7 @@ Why it is right, at each point where it may be killed:
 
 A table of which bronze lacks changes (`bronze.gaps`: it was out of the publication for a while, the slot was
 lost, it was rewritten without an event) is left alone and is in no cut until the snapshot behind the gap has
-come.
+come. So is one that the source has no more, or that the pipeline no longer reads, for good.
 
 A table's history is a second table, with a mark of its own; both are carried side by side as two tables are,
 and every cut names both or neither.
@@ -41,7 +41,7 @@ import pyarrow.compute as pc
 from bronze.control import Cut, OpenError, Run
 from bronze.delta import location, open_table
 from bronze.errors import TableError
-from bronze.gaps import healed_at, is_whole
+from bronze.gaps import healed_at, is_left_out, is_whole
 from bronze.lsn import ZERO, Lsn
 from bronze.position import position_of, snapshot_of
 from bronze.relations import read_relations
@@ -133,7 +133,7 @@ class Silver:
         work = self._work(known, last, bronze, position, end)
         busy = [one for one in work if one.activity is not None]
         runs = self._run_all(busy, position, end)
-        self._close_healed(work)
+        self._close_healed(work, relations)
         healthy = [one.table for one in work if one.table.table not in self._stopped]
         if last is not None and last.commit_lsn == end and not runs and _names(healthy) == set(last.tables):
             return None
@@ -204,6 +204,9 @@ class Silver:
         catalog = silver_catalog(relations, self._settings)
         for table in catalog.values():
             snapshot = snapshot_of(bronze, table.table)
+            if is_left_out(bronze, table.table):
+                self._stopped.pop(table.table, None)
+                continue  # dropped or renamed: no cut from now on can say that it is the source
             if table.table in self._stopped:
                 if snapshot is None or snapshot > end or snapshot == self._stopped[table.table]:
                     continue
@@ -315,11 +318,15 @@ class Silver:
             OpenError("table", str(error.table), error.code, error.message, error.remedy, commit_lsn=end)
         )
 
-    def _close_healed(self, work: Sequence[_Work]) -> None:
-        """Close errors of silver's own kinds on tables that went through."""
-        healthy = {str(one.table.table) for one in work if one.table.table not in self._stopped}
-        for error in self._control.open_errors():
-            if error.scope == "table" and error.name in healthy and error.code in CODES:
+    def _close_healed(self, work: Sequence[_Work], relations: Sequence[Relation]) -> None:
+        """Close errors of silver's own kinds on tables that went through, or that the source has no more."""
+        found = [one for one in self._control.open_errors() if one.scope == "table" and one.code in CODES]
+        if not found or self._bronze is None:
+            return
+        done = {str(one.table.table) for one in work if one.table.table not in self._stopped}
+        done |= {str(one.table) for one in relations if is_left_out(self._bronze, one.table)}
+        for error in found:
+            if error.name in done:
                 self._control.close_errors("table", error.name, error.code)
 
     def _run(self, work: _Work, position: Position, end: Lsn) -> Run:

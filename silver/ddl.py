@@ -61,7 +61,14 @@ _WITH_STATISTICS: Final = frozenset(
 )
 _ATTRIBUTE: Final = re.compile(r"(?:attribute (\d+)(?:; |$))?(?:rows before it: (.*))?", re.DOTALL)
 _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),(\d+)\)")
-_WIDER: Final = {"SMALLINT": ("INT", "BIGINT"), "INT": ("BIGINT",), "FLOAT": ("DOUBLE",)}
+_WIDER: Final = {
+    "SMALLINT": ("INT", "BIGINT", "DOUBLE"),
+    "INT": ("BIGINT", "DOUBLE"),
+    "FLOAT": ("DOUBLE",),
+    "DATE": ("TIMESTAMP_NTZ",),
+}
+_DIGITS: Final = {"SMALLINT": 10, "INT": 10, "BIGINT": 20}
+"""Digits before the point that Delta wants of a DECIMAL which such a column becomes."""
 
 _TYPES: Final = {
     "long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT", "float": "FLOAT",
@@ -355,6 +362,8 @@ def widens(narrow: str, wide: str) -> bool:
     if before is not None and after is not None:
         more_scale = int(after[2]) - int(before[2])
         return more_scale >= 0 and int(after[1]) - int(before[1]) >= more_scale
+    if after is not None and narrow in _DIGITS:
+        return int(after[1]) - int(after[2]) >= _DIGITS[narrow]
     return wide in _WIDER.get(narrow, ())
 
 

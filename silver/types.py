@@ -173,9 +173,9 @@ def _overridden(pg_type: PgType, override: str) -> Reading:
     if decimal is not None and int(decimal[2] or 0) <= int(decimal[1]) <= MAX_PRECISION:
         return _exact_decimal(int(decimal[1]), int(decimal[2] or 0))
     if wanted in _SIGNIFICANT_DIGITS:
-        return _exact_float(wanted) if base.name == "numeric" else _cast(wanted)
+        return _floating(base.name, wanted)
     if wanted == "VARIANT":
-        return Reading("VARIANT", lambda text, _: f"try_parse_json({text})")
+        return _VARIANT
     known = _PLAIN_OVERRIDES.get(wanted)
     if known is None:
         raise ConfigurationError(
@@ -187,6 +187,15 @@ def _overridden(pg_type: PgType, override: str) -> Reading:
     return known
 
 
+def _precise(ddl: str) -> Reading:
+    """An instant of microseconds; what is finer than that would be cut off."""
+    inner = _instant(ddl).value
+    finer = literal("[.][0-9]{6}[0-9]*[1-9]")
+    return Reading(
+        ddl, lambda text, depth: f"CASE WHEN NOT {text} RLIKE {finer} THEN {inner(text, depth)} END"
+    )
+
+
 _PLAIN_OVERRIDES: Final = {
     "STRING": TEXT,
     "SMALLINT": _cast("SMALLINT"),
@@ -195,9 +204,16 @@ _PLAIN_OVERRIDES: Final = {
     "BIGINT": _cast("BIGINT"),
     "DATE": Reading("DATE", lambda text, _: f"CASE WHEN {text} RLIKE '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$' "
                     f"THEN try_cast({text} AS DATE) END"),
-    "TIMESTAMP": _instant("TIMESTAMP"),
-    "TIMESTAMP_NTZ": _instant("TIMESTAMP_NTZ"),
+    "TIMESTAMP": _precise("TIMESTAMP"),
+    "TIMESTAMP_NTZ": _precise("TIMESTAMP_NTZ"),
 }  # fmt: skip
+
+# What Spark's parser of JSON would make a double of: more than 38 digits, and any number with an exponent.
+_NO_DECIMAL: Final = literal("([0-9][.]?){39}|([0-9][.]?){16}[eE]|[0-9][eE][-+]?[0-9]{3}")
+_VARIANT: Final = Reading(
+    "VARIANT", lambda text, _: f"CASE WHEN NOT {text} RLIKE {_NO_DECIMAL} THEN try_parse_json({text}) END"
+)
+"""JSON whose numbers are all held; the same digits inside a string cost the typed value, too."""
 
 
 def _exact_decimal(precision: int, scale: int) -> Reading:
@@ -209,13 +225,38 @@ def _exact_decimal(precision: int, scale: int) -> Reading:
     )
 
 
+def _floating(name: str, ddl: str) -> Reading:
+    """FLOAT or DOUBLE of another type, where the value is the very same.
+
+    Args:
+        name: of PostgreSQL's type.
+        ddl: what is wanted.
+    """
+    own = _FLOATING.get(name)
+    if own == ddl:
+        return _cast(ddl)
+    if own == "FLOAT":  # as PostgreSQL itself widens it
+        return Reading(ddl, lambda text, _: f"CAST(try_cast({text} AS FLOAT) AS DOUBLE)")
+    if own == "DOUBLE":
+        narrow, wide = "try_cast({0} AS FLOAT)", "try_cast({0} AS DOUBLE)"
+        return Reading(
+            ddl,
+            lambda text, _: (
+                f"CASE WHEN CAST({narrow.format(text)} AS DOUBLE) = {wide.format(text)} "
+                f"THEN {narrow.format(text)} END"
+            ),
+        )
+    return _exact_float(ddl)
+
+
 def _exact_float(ddl: str) -> Reading:
-    """FLOAT or DOUBLE of a numeric with so few digits that none is lost; NaN and infinity fit too."""
+    """FLOAT or DOUBLE of a decimal number with so few digits that none is lost; NaN and infinity fit too."""
     unimportant = literal("^-?0*[.]?0*|[.]|[.]?0+$")
+    number = literal("^-?[0-9]+([.][0-9]+)?$")
 
     def value(text: str, _: int) -> str:
         digits = f"length(regexp_replace({text}, {unimportant}, ''))"
-        exact = f"{digits} <= {_SIGNIFICANT_DIGITS[ddl]} AND length({text}) < 30"
+        exact = f"{digits} <= {_SIGNIFICANT_DIGITS[ddl]} AND length({text}) < 30 AND {text} RLIKE {number}"
         special = f"{text} IN ('NaN', 'Infinity', '-Infinity')"
         return f"CASE WHEN {special} OR {exact} THEN try_cast({text} AS {ddl}) END"
 

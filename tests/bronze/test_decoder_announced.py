@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bronze.announced import relation_version, same_shape
+from bronze.announced import breaks_with, relation_version, same_shape
 from bronze.builtin_types import builtin_type, format_type
 from bronze.catalog import describe_relation
 from bronze.decoder import StreamDecoder
@@ -67,11 +67,72 @@ def test_a_catalog_with_the_same_columns_completes_the_message() -> None:
 
 
 def test_a_column_dropped_and_added_again_by_name_is_seen_by_its_attnum() -> None:
-    known = version(("id", 1, INT4), ("v", 2, TEXT))
+    known = version(("id", 1, INT4), ("v", 2, INT4))
     catalog = version(("id", 1, INT4), ("v", 3, TEXT))
     made = complete(announced(("id", INT4), ("v", TEXT)), catalog, known)
     assert attnums(made) == {"id": 1, "v": 3}
     assert not same_shape(made, known)
+    assert same_shape(complete(announced(("id", INT4), ("v", INT4)), catalog, known), known)
+
+
+ALIKE = version(("id", 1, INT4), ("a", 2, TEXT), ("b", 3, TEXT))
+
+
+@pytest.mark.parametrize(
+    ("names", "catalog", "numbers"),
+    [
+        # Swapped: before, after, and in between under names that neither side knows.
+        ("id a b", [("id", 1), ("b", 2), ("a", 3)], [1, 2, 3]),
+        ("id b a", [("id", 1), ("b", 2), ("a", 3)], [1, 2, 3]),
+        ("id tmp b", [("id", 1), ("b", 2), ("a", 3)], [1, 2, 3]),
+        # Swapped there and back.
+        ("id b a", [("id", 1), ("a", 2), ("b", 3)], [1, 2, 3]),
+        # A name passed on to a new column.
+        ("id a b", [("id", 1), ("x", 2), ("b", 3), ("a", 4)], [1, 2, 3]),
+        ("id x b", [("id", 1), ("x", 2), ("b", 3), ("a", 4)], [1, 2, 3]),
+        ("id x b a", [("id", 1), ("x", 2), ("b", 3), ("a", 4)], [1, 2, 3, 4]),
+        # Dropped, and another added.
+        ("id a b", [("id", 1), ("b", 3), ("x", 4)], [1, 2, 3]),
+        ("id b", [("id", 1), ("b", 3), ("x", 4)], [1, 3]),
+        ("id b x", [("id", 1), ("b", 3), ("x", 4)], [1, 3, 4]),
+        # Another of the same name and type: rows may be from before it or after.
+        ("id a b", [("id", 1), ("a", 2), ("b", 4)], [1, 2, None]),
+        # Gone under another name.
+        ("id a x", [("id", 1), ("a", 2)], [1, 2, None]),
+    ],
+)
+def test_columns_come_in_the_order_of_their_attnums(
+    names: str, catalog: list[tuple[str, int]], numbers: list[int | None]
+) -> None:
+    message = announced(*((name, INT4 if name == "id" else TEXT) for name in names.split()))
+    ahead = version(*((name, at, INT4 if name == "id" else TEXT) for name, at in catalog))
+    made = complete(message, ahead, ALIKE)
+    assert [column.attnum for column in made.columns] == numbers
+
+
+@pytest.mark.parametrize(
+    ("columns", "breaks"),
+    [
+        ([("id", 1, INT4), ("renamed", 2, TEXT), ("b", 3, TEXT), ("new", 4, INT8)], False),
+        ([("id", 1, INT4), ("a", 2, builtin_type(1043, 9)), ("b", 3, TEXT)], False),
+        ([("id", 1, INT4), ("b", 3, TEXT), ("a", 4, INT4)], False),
+        ([("id", 1, INT8), ("a", 2, TEXT), ("b", 3, TEXT)], True),
+        ([("id", 1, INT4), ("a", 2, TEXT), ("b", None, TEXT)], True),
+    ],
+)
+def test_a_shape_breaks_with_the_one_before_where_values_may_be_others(
+    columns: list[tuple[str, int, PgType]],
+    breaks: bool,  # noqa: FBT001
+) -> None:
+    assert breaks_with(ALIKE, version(*columns)) is breaks
+
+
+def test_a_key_keeps_its_columns_when_their_names_are_swapped_in_a_catalog_that_is_ahead() -> None:
+    known = version(("id", 1, INT4), ("nr", 2, INT4), key=("id",), identity="f")
+    catalog = version(("nr", 1, INT4), ("id", 2, INT4), key=("nr",), identity="f")
+    for names in ("id", "nr"), ("nr", "id"):
+        made = complete(announced(*((name, INT4) for name in names), identity="f"), catalog, known)
+        assert made.key == names[:1]
 
 
 def test_names_swapped_in_a_catalog_that_is_ahead_do_not_swap_what_is_known() -> None:

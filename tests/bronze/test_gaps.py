@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable, Transaction
 
 from bronze import delta
-from bronze.gaps import gap_marks, healing, is_open, is_whole, note, open_gaps
+from bronze.gaps import gap_app, gap_marks, healing, is_left_out, is_open, is_whole, note, open_gaps
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
 from bronze.marks import commit_marks
@@ -108,7 +108,22 @@ def test_a_table_that_is_left_out_has_its_gap_when_it_comes_back(changes: DeltaT
     assert note(uri, {}, [ITEMS], Lsn(210)) == []
     changes.update_incremental()
     assert is_whole(changes, ITEMS, Lsn(300))
+    assert is_left_out(changes, ITEMS)
     assert note(uri, {ITEMS: 7}, [], Lsn(220)) == [ITEMS]
+    changes.update_incremental()
+    assert not is_left_out(changes, ITEMS)
+
+
+def test_an_open_gap_is_moved_on_by_a_change_behind_it_but_not_past_a_copy(changes: DeltaTable) -> None:
+    uri, taken = changes.table_uri, 100
+    open_gaps(uri, [ITEMS], Lsn(90), beyond=True)
+    changes.update_incremental()
+    assert is_whole(changes, ITEMS, Lsn(300)), f"the copy at {taken} has the change"
+    open_gaps(uri, [ITEMS], Lsn(200))
+    open_gaps(uri, [ITEMS], Lsn(250), beyond=True)
+    open_gaps(uri, [ITEMS], Lsn(240), beyond=True)
+    changes.update_incremental()
+    assert changes.transaction_version(gap_app(ITEMS)) == 250
 
 
 @pytest.fixture

@@ -267,6 +267,16 @@ def test_a_table_without_a_key_is_left_out_and_recorded_and_heals_when_it_has_on
     assert_bronze_equals_source(source, lake_path, "public.keyless")
 
 
+def test_the_error_of_a_table_ends_with_the_table(source: SourceSettings, lake_path: str) -> None:
+    execute(source, ITEMS, "CREATE TABLE keyless (n int)")
+    read_all(source, lake_path)
+    control = ControlTables(Lake(lake_path))
+    assert [each.code for each in control.open_errors()] == ["table-without-key"]
+    execute(source, "DROP TABLE keyless")
+    read_all(source, lake_path)
+    assert control.open_errors() == []
+
+
 def test_a_lake_of_another_pipeline_is_refused_and_unchanged(source: SourceSettings, lake_path: str) -> None:
     execute(source, ITEMS)
     read_all(source, lake_path)

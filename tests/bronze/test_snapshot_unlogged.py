@@ -46,6 +46,7 @@ COMPOSITE = [
     "CREATE TABLE t (id int PRIMARY KEY, p pair)",
     "INSERT INTO t VALUES (1, (2, 3))",
 ]
+PRICED = ["CREATE TABLE t (id int PRIMARY KEY, n numeric(6,2))", "INSERT INTO t VALUES (1, 1.5)"]
 PARTITIONED = [
     "CREATE TABLE t (id int PRIMARY KEY, a int) PARTITION BY RANGE (id)",
     "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (100)",
@@ -82,10 +83,16 @@ def copies(lake_path: str) -> int:
         (PLAIN, "ALTER TABLE t RENAME a TO z; ALTER TABLE t ADD a int DEFAULT 7"),
         (PLAIN, "ALTER TABLE t DROP a; ALTER TABLE t ADD a int DEFAULT 7"),
         (PLAIN, "ALTER TABLE t ADD x int; ALTER TABLE t DROP x; ALTER TABLE t ADD x int DEFAULT 7"),
+        (PLAIN, "ALTER TABLE t DROP a, ADD v int"),
+        (PLAIN, "ALTER TABLE t ADD x int; ALTER TABLE t DROP x; ALTER TABLE t ADD x int"),
         (PLAIN, "ALTER TABLE t ADD v box DEFAULT '(1,2),(3,4)'"),
         (PLAIN, "ALTER TABLE t ADD v bigserial"),
         (PLAIN, "ALTER TYPE mood RENAME VALUE 'low' TO 'poor'"),
         (COMPOSITE, "ALTER TYPE pair ADD ATTRIBUTE z int"),
+        (COMPOSITE, "ALTER TYPE pair RENAME ATTRIBUTE y TO z"),
+        (PRICED, "ALTER TABLE t ALTER n TYPE numeric"),
+        (PRICED, "ALTER TABLE t ALTER n TYPE numeric(40,2)"),
+        (PRICED, "ALTER TABLE t ALTER n TYPE numeric(8,3)"),
         (PLAIN, "DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (7)"),
         (PLAIN, "ALTER TABLE t RENAME TO t_old; CREATE TABLE t (id int PRIMARY KEY, a text)"),
         (
@@ -145,6 +152,7 @@ def test_a_change_without_events_is_found_also_where_no_reader_ran(
         (PLAIN, "TRUNCATE t"),
         (PLAIN, "ALTER TABLE t ALTER b TYPE varchar(40)"),
         (PLAIN, "ALTER TABLE t ALTER b TYPE text"),
+        (PRICED, "ALTER TABLE t ALTER n TYPE numeric(38,2)"),
         (PLAIN, "ALTER TABLE t ADD v int"),
         (PLAIN, "ALTER TABLE t ADD v int DEFAULT 7"),
         (PLAIN, "ALTER TABLE t ADD v int DEFAULT 7; INSERT INTO t (id) VALUES (99)"),
@@ -155,13 +163,14 @@ def test_a_change_without_events_is_found_also_where_no_reader_ran(
                 "ALTER TABLE t ALTER v TYPE text"
             ),
         ),
-        (PLAIN, "ALTER TABLE t ADD v int DEFAULT 7, ADD w text DEFAULT 'a,\"b'; ALTER TABLE t DROP a"),
+        (PLAIN, "ALTER TABLE t ADD v int DEFAULT 7, ADD w text DEFAULT 'a,\"b'; ALTER TABLE t DROP net"),
         (
             PLAIN,
             "BEGIN; ALTER TABLE t ADD v int NOT NULL DEFAULT 7; ALTER TABLE t ALTER v DROP DEFAULT; COMMIT",
         ),
         (PARTITIONED, "ALTER TABLE t ADD v int DEFAULT 7"),
         (PLAIN, "ALTER TABLE t DROP a"),
+        (PLAIN, "ALTER TABLE t DROP net, ADD net int; UPDATE t SET net = 1 WHERE id = 1"),
         (PLAIN, "ALTER TABLE t RENAME a TO z"),
         (PLAIN, "ALTER TABLE t ALTER a SET NOT NULL; GRANT SELECT (a) ON t TO PUBLIC; ANALYZE t"),
         (PLAIN, "ALTER TYPE mood ADD VALUE 'middle' BEFORE 'high'"),

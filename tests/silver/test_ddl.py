@@ -159,6 +159,15 @@ def test_a_type_that_stored_values_do_not_survive_stops_the_table() -> None:
         ("DECIMAL(10,2)", "DECIMAL(11,4)", False),
         ("DECIMAL(10,2)", "DECIMAL(12,1)", False),
         ("INT", "STRING", False),
+        ("INT", "DOUBLE", True),
+        ("BIGINT", "DOUBLE", False),
+        ("SMALLINT", "DECIMAL(10,0)", True),
+        ("INT", "DECIMAL(12,2)", True),
+        ("INT", "DECIMAL(11,2)", False),
+        ("BIGINT", "DECIMAL(22,2)", True),
+        ("BIGINT", "DECIMAL(19,0)", False),
+        ("DATE", "TIMESTAMP_NTZ", True),
+        ("DATE", "TIMESTAMP", False),
     ],
 )
 def test_widening(narrow: str, wide: str, allowed: bool) -> None:  # noqa: FBT001

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import pytest
+
 from silver.sql import literal, quote
 
 
@@ -24,3 +29,10 @@ def test_other_literals() -> None:
         "12",
         "1.5",
     ]
+
+
+@pytest.mark.parametrize("layer", ["silver", "gold"])
+def test_no_row_passes_through_python(layer: str) -> None:
+    for path in (Path(__file__).parents[2] / layer).glob("*.py"):
+        found = re.search(r"\budf\b|pandas|\.rdd\b|mapIn|applyIn|foreach\(|toLocalIterator", path.read_text())
+        assert found is None, f"{path.name}: {found}"

@@ -67,6 +67,22 @@ SHAPE = PgType(
 TWINS = PgType("composite", "twins", "public", fields=(("a", INT4), ("A", INT4)))
 POSITIVE = domain("positive", numeric(8, 3), (8 << 16 | 3) + 4)
 TAGS = domain("tags", array(TEXT))
+SMALLEST = domain("smallest", domain("smaller", POSITIVE, POSITIVE.typmod), POSITIVE.typmod)
+MOOD = PgType("enum", "mood", "public", labels=("sad", "ok"))
+MULTIRANGE = PgType("multirange", "int4multirange", element=INT4)
+SINGLE = PgType("composite", "single", "public", fields=(("solo", TEXT),))
+DEEP = PgType(
+    "composite",
+    "deep",
+    "public",
+    fields=(
+        ("inside", SHAPE),
+        ('in"side', POINT2),
+        ("how", array(MOOD)),
+        ("many", MULTIRANGE),
+        ("price", SMALLEST),
+    ),
+)
 
 SCHEMA = """
 CREATE TYPE mood AS ENUM ('sad', 'ok', 'it''s "fine"');
@@ -75,6 +91,18 @@ CREATE TYPE shape AS (id bigint, corners point2[], "Size Of" numeric(6,2), durin
 CREATE TYPE twins AS (a int, "A" int);
 CREATE DOMAIN positive AS numeric(8,3) CHECK (value > 0);
 CREATE DOMAIN tags AS text[];
+CREATE DOMAIN smaller AS positive CHECK (value < 100);
+CREATE DOMAIN smallest AS smaller;
+CREATE DOMAIN place AS point2;
+CREATE DOMAIN spans AS int4range[];
+CREATE DOMAIN feeling AS mood;
+CREATE TYPE textrange AS RANGE (subtype = text);
+CREATE TYPE floatrange AS RANGE (subtype = float8);
+CREATE TYPE pricerange AS RANGE (subtype = numeric);
+CREATE TYPE single AS (solo text);
+CREATE TYPE nobody AS ();
+CREATE TYPE deep AS (inside shape, "in""side" point2, how mood[], many int4multirange, price smallest, gone bytea);
+ALTER TYPE deep DROP ATTRIBUTE gone;
 """
 
 # 100 kB of quotes, backslashes and line ends: a regular expression that recurses would overflow the stack.
@@ -239,6 +267,78 @@ CASES = [
     Case("tstzrange('2024-01-01 10:00+00', NULL)", range_of("tstzrange", base("timestamptz"))),
     Case("ARRAY[int4range(1,3), 'empty', NULL]", array(range_of("int4range", INT4)),
          [span(1, 3), span(None, None, "()", empty=True), None]),
+    Case("int4range(1, 3)", domain("d", domain("e", range_of("int4range", INT4))), span(1, 3)),
+    Case("""textrange('a b', E'q" \\\\ ,)]', '(]')""", range_of("textrange", TEXT), span("a b", 'q" \\ ,)]', "(]")),
+    Case("textrange('', NULL, '[]')", range_of("textrange", TEXT), span("", None, "[)")),
+    Case("textrange('empty', 'null')", range_of("textrange", TEXT), span("empty", "null")),
+    Case("floatrange('-Infinity', 'NaN')", range_of("floatrange", base("float8")), span(-math.inf, math.nan)),
+    Case("int8range(-9223372036854775808, 9223372036854775807)", range_of("int8range", base("int8"))),
+    Case("tstzrange('-infinity', NULL)", range_of("tstzrange", base("timestamptz")), LOST),
+    Case("tsrange('0044-03-15 BC', '2024-01-01')", range_of("tsrange", base("timestamp")), LOST),
+    Case("ARRAY[daterange('2024-01-01', 'infinity'), NULL]", array(range_of("daterange", base("date"))), LOST),
+    Case("'{}'::int4multirange", MULTIRANGE, "{}"),
+    Case("ARRAY['{[1,3),[5,7)}'::int4multirange, NULL]", array(MULTIRANGE), ["{[1,3),[5,7)}", None]),
+    # Domains over domains, and around what has parts
+    Case("1.5::smallest", SMALLEST, Decimal("1.500")),
+    Case("ARRAY[1.5, NULL]::smallest[]", array(SMALLEST), [Decimal("1.500"), None]),
+    Case("ROW(1, 'a')::place", domain("place", POINT2), (1, "a")),
+    Case("ARRAY[ROW(1, 'a'), ROW(2, NULL)]::place[]", array(domain("place", POINT2)), [(1, "a"), (2, None)]),
+    Case("ARRAY[int4range(1, 3), NULL]::spans", domain("spans", array(range_of("int4range", INT4))), [span(1, 3), None]),
+    Case("'[2:3]={1,2}'::int[]::text", domain("ints", array(INT4)), LOST),
+    Case("'ok'::feeling", domain("feeling", MOOD), "ok"),
+    Case("ARRAY['ok', 'it''s \"fine\"', NULL]::mood[]", array(MOOD), ["ok", 'it\'s "fine"', None]),
+    # Composites of composites; of one field, of none
+    Case("ROW(NULL)::single", SINGLE, (None,)),
+    Case("ROW('')::single", SINGLE, ("",)),
+    Case("ROW('()')::single", SINGLE, ("()",)),
+    Case("ARRAY[ROW('a')::single, ROW(NULL)::single, NULL]", array(SINGLE), [("a",), (None,), None]),
+    Case("ROW()::nobody", PgType("composite", "nobody", "public"), "()"),
+    Case(
+        """ROW(ROW(9, ARRAY[ROW(1, 'a,"b"')::point2], 12.5, NULL)::shape, ROW(2, '(")'), '{ok,NULL}', '{[1,3)}', 1.5)::deep""",
+        DEEP,
+        ((9, [(1, 'a,"b"')], Decimal("12.50"), None), (2, '(")'), ["ok", None], "{[1,3)}", Decimal("1.500")),
+    ),
+    Case("ROW(ROW(9, NULL, 'NaN', NULL)::shape, NULL, NULL, NULL, NULL)::deep", DEEP, LOST),
+    Case("ROW(NULL, NULL, NULL, NULL, NULL)::deep", DEEP, (None, None, None, None, None)),
+    # Extremes in containers
+    Case("ARRAY['0044-03-15 BC'::timestamp]", array(base("timestamp")), LOST),
+    Case("ARRAY['9999-12-31 23:59:59.999999'::timestamp]", array(base("timestamp"))),
+    Case("ARRAY['Infinity'::numeric]", array(base("numeric")), ["Infinity"]),
+    Case("'[0:0]={x}'::text[]", array(TEXT), LOST),
+    Case("ARRAY['24:00'::time, NULL]", array(base("time")), ["24:00:00", None]),
+    Case("'290000-12-31'::timestamp", base("timestamp"), LOST),
+    Case("'4713-01-01 BC'::date", base("date"), LOST),
+    Case("'a'::\"char\"", base("char"), "a"),
+    Case("'0/16B3748'::pg_lsn", base("pg_lsn"), "0/16B3748"),
+    Case("32767::int2", base("int2")),
+    Case("'3.4028235e38'::float4", base("float4"), pytest.approx(3.4028234663852886e38)),
+    Case("9223372036854775807::int8", base("int8")),
+    Case("0::oid", base("oid")),
+    Case("'-99999.99'::numeric(7,2)", numeric(7, 2)),
+    # Overrides are checked for loss
+    Case("9007199254740993::int8", base("int8"), LOST, "double"),
+    Case("(-1200)::int8", base("int8"), -1200.0, "double"),
+    Case("16777217", INT4, LOST, "float"),
+    Case("65536", INT4, 65536.0, "float"),
+    Case("0.1::float8", base("float8"), LOST, "float"),
+    Case("0.5::float8", base("float8"), 0.5, "float"),
+    Case("1e300::float8", base("float8"), LOST, "float"),
+    Case("'NaN'::float8", base("float8"), math.nan, "float"),
+    Case("'-Infinity'::float8", base("float8"), -math.inf, "float"),
+    Case("0.1::float4", base("float4"), 0.10000000149011612, "double"),
+    Case("'1e400'::text", TEXT, LOST, "double"),
+    Case("'0.1234567890123456789'::text", TEXT, LOST, "double"),
+    Case("'12.5'::text", TEXT, 12.5, "double"),
+    Case("'12d'::text", TEXT, LOST, "double"),
+    Case("0.1::float8", base("float8"), Decimal("0.10"), "decimal(9,2)"),
+    Case("0.125::float8", base("float8"), LOST, "decimal(9,2)"),
+    Case("1.5::float8", base("float8"), LOST, "bigint"),
+    Case("'2024-01-01 10:00:00.1234567'::text", TEXT, LOST, "timestamp_ntz"),
+    Case("'2024-01-01 10:00:00.1234560'::text", TEXT, dt.datetime(2024, 1, 1, 10, 0, 0, 123456), "timestamp_ntz"),  # noqa: DTZ001
+    Case("'2024-01-01 10:00'::timestamp", base("timestamp"), LOST, "date"),
+    Case("ARRAY[1, 16777217]", array(INT4), LOST, "array<float>"),
+    Case("ARRAY[1, NULL]", array(INT4), ["1", None], "array<string>"),
+    Case("ARRAY[1, 99999]", domain("ints", array(INT4)), LOST, "array<smallint>"),
     # Of an extension's text; the embedded server has no extensions.
     Case('$$"a"=>"1", "b"=>NULL, "c=>d, "=>"x\\"y\\\\z", ""=>""$$::text', base("hstore"),
          {"a": "1", "b": None, "c=>d, ": 'x"y\\z', "": ""}),
@@ -308,6 +408,29 @@ def test_spark_holds_what_postgresql_wrote_or_nothing(spark: SparkSession, datab
                 f"{case.sql[:80]}: {types[position].dataType.simpleString()} is not {readings[position].ddl}"
             )
     assert problems == []
+
+
+JSON = {
+    '{"a": [1, null, "x"], "b": {"c": 0.1}}': True,
+    "null": True,
+    "12345678901234567890123456789012345678": True,
+    "123456789012345678901234567890123456789": False,
+    "0.1234567890123456789012345678901234567890": False,
+    "1.5e3": True,
+    "1.23456789012345678e3": False,
+    "1e400": False,
+}
+"""Texts, and whether Spark's VARIANT holds all of their digits."""
+
+
+@pytest.mark.spark
+def test_json_is_read_as_a_variant_where_no_digit_is_lost(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(text,) for text in JSON], "text STRING")
+    value = reading(base("jsonb"), "variant").value("text", 0)
+    rows = frame.selectExpr("text", f"to_json({value}) AS json").collect()
+    assert {row["text"]: row["json"] is not None for row in rows} == JSON
+    same = [row for row in rows if row["json"] is not None and "e" not in row["text"]]
+    assert [row["json"] for row in same] == [row["text"].replace(" ", "") for row in same]
 
 
 def test_an_override_that_spark_does_not_know_names_the_possible_ones() -> None:

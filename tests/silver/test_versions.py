@@ -49,6 +49,7 @@ class Story:
         snapshots: later ones, by LSN.
         gap: changes up to this LSN may be missing.
         made_again: LSN from which the shapes are those of another table of this name.
+        keys: the key of shapes, where it is not the column id.
         shapes: columns and texts of missing values, by the LSN from which they are; else `COLUMNS`.
         history: (first and other columns, from, to) of each version.
         soft: (the same columns, deleted, LSN).
@@ -61,6 +62,7 @@ class Story:
     snapshots: dict[int, list[Tuple]] = field(default_factory=dict)
     gap: int | None = None
     shapes: dict[int, list[tuple[Any, ...]]] = field(default_factory=dict)
+    keys: dict[int, list[str]] = field(default_factory=dict)
     made_again: int = 1000
     columns: str = "id, note, big"
 
@@ -187,6 +189,25 @@ STORIES = {
         shapes={60: [("id", INT, None), ("was", TEXT, None), ("big", TEXT, None), ("note", TEXT, None)]},
         columns="id, was, note",
     ),
+    "another key: versions of a row go on under it": Story(
+        {
+            50: [upd("1", "10", "x")],
+            60: [upd("5", "10", None), {"op": "delete", "old": [None, "20", None], "old_is_key": True}],
+        },
+        [(1, "10", None, 10, 50), (1, "10", "x", 50, 60), (2, "20", None, 10, 60), (5, "10", None, 60, None)],
+        [(2, "20", None, True, 60), (5, "10", None, False, 60)],
+        first=[["1", "10", None], ["2", "20", None]],
+        shapes={60: [(*column, None) for column in COLUMNS]},
+        keys={60: ["note"]},
+    ),
+    "a column dropped: versions from before keep its values": Story(
+        {50: [upd("1", "b", "Y")], 60: [upd("1", "c"), ins("2", "d")]},
+        [(1, "a", "X", 10, 50), (1, "b", "Y", 50, 60), (1, "c", None, 60, None), (2, "d", None, 60, None)],
+        [(1, "c", "Y", False, 60), (2, "d", None, False, 60)],
+        first=[["1", "a", "X"]],
+        shapes={60: [("id", INT, None), ("note", TEXT, None)]},
+        columns="id, note, big",
+    ),
     "a column of another type, taken again: ended rows keep the old value beside it": Story(
         {20: [gone("2")], 70: [upd("1", "6", None)]},
         [(1, None, "4", 10, 55), (1, 5, None, 55, 70), (1, 6, None, 70, None), (2, None, "9", 10, 20)],
@@ -226,7 +247,8 @@ def shapes_of(name: str) -> list[Relation]:
     found = [relation(table_of(name), COLUMNS, ["id"], relation_id=relation_id)]
     for lsn, columns in story.shapes.items():
         of = relation_id + 1000 * (lsn >= story.made_again)
-        shape = relation(table_of(name), [one[:2] for one in columns], ["id"], relation_id=of, from_lsn=lsn)
+        key, names = story.keys.get(lsn, ["id"]), [one[:2] for one in columns]
+        shape = relation(table_of(name), names, key, relation_id=of, from_lsn=lsn)
         with_values = (
             replace(column, missing=one[2]) for column, one in zip(shape.columns, columns, strict=True)
         )

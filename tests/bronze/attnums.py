@@ -1,0 +1,83 @@
+"""Bronze folded in plain Python, columns told by attnum: silver's contract in its plainest form.
+
+A row's columns are those of the newest version of its table's shape, at or before it, that has their names.
+Columns that came later hold what that version says of rows from before it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bronze.shapes import Relation
+
+    Cells: TypeAlias = dict[int, str | None]
+
+
+class Fold:
+    """The rows of one relation.
+
+    Args:
+        now: its shape in the catalog.
+        versions: its shapes in `bronze.relations`, oldest first.
+        changes: all rows of `bronze.changes`, in order.
+    """
+
+    def __init__(
+        self, now: Relation, versions: Sequence[Relation], changes: Sequence[dict[str, Any]]
+    ) -> None:
+        self._now = now
+        self._versions = [one for one in versions if one.relation_id == now.relation_id]
+        self._changes = [row for row in changes if row["relation_id"] == now.relation_id]
+        self._state: list[Cells] = []
+
+    def rows(self) -> list[dict[str, str | None]]:
+        """The rows by the names of now."""
+        taken = max(row["commit_lsn"] for row in self._changes if row["op"] == "snapshot_end")
+        for row in self._changes:
+            if row["op"] == "snapshot" and row["commit_lsn"] == taken:
+                self._state.append(self._cells(row, "new"))
+            elif row["commit_lsn"] > taken and row["op"] == "truncate":
+                self._state.clear()
+            elif row["commit_lsn"] > taken:
+                self._apply(row)
+        return [
+            {column.name: row.get(_number(column.attnum)) for column in self._now.columns}
+            for row in self._state
+        ]
+
+    def _apply(self, row: dict[str, Any]) -> None:
+        shape = self._shape(row)
+        if row["op"] in ("update", "delete"):
+            identity = self._cells(row, "old" if row["old"] is not None else "new")
+            key = [_number(shape.column(name).attnum) for name in shape.key]
+            (before,) = [one for one in self._state if all(one[at] == identity[at] for at in key)]
+            self._state.remove(before)
+        if row["op"] in ("insert", "update"):
+            new = self._cells(row, "new")
+            for name in row["unchanged"] or ():
+                new[_number(shape.column(name).attnum)] = before[_number(shape.column(name).attnum)]
+            self._state.append(new)
+
+    def _cells(self, row: dict[str, Any], tuple_name: str) -> Cells:
+        columns = self._shape(row).columns
+        cells = {_number(one.attnum): text for one, text in zip(columns, row[tuple_name], strict=True)}
+        for version in self._versions:
+            for column in version.columns:
+                if column.attnum is not None and column.missing is not None:
+                    cells.setdefault(column.attnum, column.missing)
+        return cells
+
+    def _shape(self, row: dict[str, Any]) -> Relation:
+        return next(
+            one
+            for one in reversed(self._versions)
+            if one.from_lsn <= row["commit_lsn"] and [each.name for each in one.columns] == row["columns"]
+        )
+
+
+def _number(attnum: int | None) -> int:
+    assert attnum is not None, "a row whose columns nobody knows is read"
+    return attnum
