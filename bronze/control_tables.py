@@ -5,9 +5,10 @@ and kept; a poll that finds nothing new lists the log and no more. Files that a 
 replaced are forgotten. Appends leave one small file each; once there are too many, the writer joins them
 (`bronze.compaction`), which changes no row and conflicts with no append.
 
-Closing an error is an update, the only one here. Two processes may update at once; Delta refuses the later
-one, which then runs again on the newer version, where the row is closed already. Errors are few, and their
-files are not joined: a compaction could bring back a row that an update closes at the same moment.
+Closing an error is an update, the only one here; removing cuts past retention is the only delete. Two
+processes may update at once; Delta refuses the later one, which then runs again on the newer version, where
+the row is closed already. Errors are few, and their files are not joined: a compaction could bring back a row
+that an update closes at the same moment.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from __future__ import annotations
 import json
 import threading
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import CommitProperties, Transaction
 
 from bronze import delta
-from bronze.compaction import compact
+from bronze.compaction import COMPACTION_APP, compact
 from bronze.control import CUTS_SCHEMA, ERRORS_SCHEMA, RUNS_SCHEMA, Cut, OpenError, Run
 from bronze.identifiers import quote_literal
 from bronze.lsn import ZERO, Lsn
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 
 _COMPACT_ABOVE: Final = 200
 """Files of one table above which the writer joins them."""
+
+_TIME_TYPE: Final = quote_literal('Timestamp(Microsecond, Some("UTC"))')
 
 _CHECKPOINT_INTERVAL: Final = "50"
 
@@ -102,6 +107,33 @@ class ControlTables:
             if rows.num_rows:
                 rows = rows.filter(pc.field(column) == pc.max(rows[column]))
         return _cut(layer, rows.to_pylist()) if rows.num_rows else None
+
+    def expire_cuts(self, before: datetime, *, gold: bool) -> int:
+        """Remove cuts whose successor was recorded before a moment; returns how many.
+
+        The newest of each layer stays, and with `gold` the one of silver that gold stands at. The cuts of a
+        layer go by one commit, oldest first.
+        """
+        removed = 0
+        newest = self.latest_cut("gold") if gold else None
+        layers: tuple[Layer, ...] = ("silver", "gold")
+        for layer in layers:
+            rows = self._of_layer(layer)
+            moments = sorted(set(rows["recorded_at"].to_pylist()))
+            oldest = max((at for at, after in pairwise(moments) if after < before), default=None)
+            if oldest is None:
+                continue
+            past = pc.field("recorded_at") <= pa.scalar(oldest, CUTS_SCHEMA.field("recorded_at").type)
+            moment = f"arrow_cast({quote_literal(oldest.isoformat())}, {_TIME_TYPE})"
+            predicate = f"layer = {quote_literal(layer)} AND recorded_at <= {moment}"
+            if newest is not None and layer == "silver":
+                past &= pc.field("commit_lsn") != int(newest.commit_lsn)
+                predicate += f" AND commit_lsn <> {int(newest.commit_lsn)}"
+            found = rows.filter(past)
+            if found.num_rows:
+                self._cuts.delete(predicate)
+                removed += len(set(found["recorded_at"].to_pylist()))
+        return removed
 
     def _of_layer(self, layer: Layer) -> pa.Table:
         return self._cuts.rows().filter(pc.field("layer") == layer)
@@ -211,6 +243,15 @@ class _Table:
             table = self._open_or_create()
             table.update_incremental()
             table.update(new_values=new_values, predicate=predicate)
+
+    @delta.retry_conflict
+    def delete(self, predicate: str) -> None:
+        """Remove rows. Carries the mark of compactions, so that of two at once only one comes about."""
+        with self._lock:
+            table = self._open_or_create()
+            table.update_incremental()
+            mark = Transaction(COMPACTION_APP, table.version())
+            table.delete(predicate, commit_properties=CommitProperties(app_transactions=[mark]))
 
     def rows(self) -> pa.Table:
         with self._lock:

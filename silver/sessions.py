@@ -24,6 +24,8 @@ _TUNED: Final = {
     "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
 }
 
+_CODE: Final = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
+
 _WARM_PROPERTIES: Final = ", ".join(
     f"{literal(name)} = {literal(value)}" for name, value in ddl.PROPERTIES.items()
 )
@@ -56,13 +58,20 @@ def own_session(spark: SparkSession) -> SparkSession:
 
 
 def tune(session: SparkSession, *, small: bool) -> None:
-    """Settings for a small or a large window.
+    """Settings for a statement that reads little or much.
 
     Each window has other literals, so its generated code is new and would be compiled for some thousand rows;
-    there interpreting is faster. A MERGE reads its source twice; only a large one is worth keeping.
+    there interpreting is faster. Over some hundred thousand rows of a target it costs twice what generated
+    code does. A MERGE reads its source twice; only a large one is worth keeping.
     """
     for name, (for_small, for_large) in _TUNED.items():
         session.conf.set(name, for_small if small else for_large)
+
+
+def generate_code(session: SparkSession) -> None:
+    """Have the next statement's code generated: a small window, but many rows of its target are read."""
+    for name in _CODE:
+        session.conf.set(name, _TUNED[name][1])
 
 
 def warm_up(spark: SparkSession) -> None:

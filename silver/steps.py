@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from silver import ddl, merge
 from silver.fold import fold, key_ranges, moves, unfolded
-from silver.sessions import tune
+from silver.sessions import generate_code, tune
 from silver.tables import SILVER_APP
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 SMALL: Final = 20_000
 """Changes up to which a window is small: see `silver.sessions.tune`."""
+_SMALL_TARGET: Final = 50_000
+"""Rows of a table up to which a small window's MERGE into it is interpreted too."""
 _RANGES_ABOVE: Final = 4
 """Data files from which looking for the window's key ranges pays."""
 
@@ -78,6 +80,8 @@ class StepRunner:
                 session.sql(folded.query).localCheckpoint().createOrReplaceTempView(_FOLDED)
                 folded = replace(folded, query=f"SELECT * FROM {_FOLDED}")
             statement = merge.merge(target, table, folded, self._ranges(session, table, folded, stored.files))
+            if changes <= SMALL and stored.rows > _SMALL_TARGET:
+                generate_code(session)
         else:
             insert = merge.load if step.mode == "load" else merge.append
             statement = insert(target, table, folded, ddl.kept(table, stored.fields))

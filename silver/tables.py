@@ -11,6 +11,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
@@ -35,12 +37,14 @@ class Stored:
         mark: LSN of the newest window in it; None where none is.
         fields: its columns, own ones included.
         files: number of data files.
+        rows: in them, also such as were deleted since.
     """
 
     version: int
     mark: Lsn | None
     fields: tuple[Field, ...]
     files: int
+    rows: int
 
 
 class SilverLog:
@@ -59,8 +63,10 @@ class SilverLog:
             return None
         mark = table.transaction_version(SILVER_APP)
         fields = fields_of(json.loads(table.schema().to_json()))
+        files = pa.table(table.get_add_actions())
+        rows = int(pc.sum(files["num_records"]).as_py() or 0) if files.num_rows else 0
         return Stored(
-            table.version(), None if mark is None else Lsn(mark), tuple(fields), len(table.file_uris())
+            table.version(), None if mark is None else Lsn(mark), tuple(fields), files.num_rows, rows
         )
 
     def counts(self, name: str, version: int) -> dict[str, int]:

@@ -1,0 +1,173 @@
+"""Whom `bench_silver` measures, each in a process with a JVM of its own: silver, and the template.
+
+Started as ``python -m tests.benchmarks.silver_clients silver|template FOLDER``; each line of standard input
+is a piece of work, each line of standard output what it cost. While it waits it uses no CPU.
+
+The template is what users write today: the batch of JSON records parsed by `from_json`, reduced to the newest
+record of each key by `row_number`, then one MERGE. Session and table have default settings.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from deltalake import DeltaTable
+
+from bronze.control_tables import ControlTables
+from bronze.lake import Lake
+from pipelines.jars import delta_jars
+from pipelines.session import spark_session
+from silver.cycle import Silver, warm_up
+from silver.settings import SilverSettings
+from tests.benchmarks.silver_work import NAMES, TYPED
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MASTER: Final = "local[2]"
+_MEMORY: Final = "2g"
+
+
+class Client(Protocol):
+    """Does one batch."""
+
+    spark: SparkSession
+
+    def fold(self, batch: str) -> None: ...
+
+    def tables(self) -> list[str]: ...
+
+
+class SilverClient:
+    """One cycle of silver; what there is to do it finds in bronze."""
+
+    def __init__(self, folder: str) -> None:
+        self.lake = Lake(path=f"{folder}/lake")
+        self.spark = spark_session({"spark.driver.memory": _MEMORY, "spark.master": _MASTER})
+        warm_up(self.spark)
+        self._silver = Silver(self.spark, self.lake, SilverSettings(), ControlTables(self.lake))
+
+    def fold(self, batch: str) -> None:  # noqa: ARG002 - the template's
+        if self._silver.cycle() is None:
+            raise SystemExit("there was nothing to fold")
+
+    def tables(self) -> list[str]:
+        return [str(path) for path in sorted(Path(f"{self.lake.path}/silver").glob("*"))]
+
+
+class TemplateClient:
+    """row_number, then MERGE."""
+
+    def __init__(self, folder: str) -> None:
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+
+        self._target = f"{folder}/target"
+        jars = ",".join(str(jar) for jar in delta_jars(lambda _: None))
+        self.spark = (
+            SparkSession.builder.master(_MASTER)
+            .config("spark.driver.memory", _MEMORY)
+            .config("spark.jars", jars)
+            .config("spark.ui.enabled", "false")
+            .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
+            .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+            .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+            .getOrCreate()
+        )
+        self.spark.sparkContext.setLogLevel("ERROR")
+        warm_up(self.spark)
+        self.spark.sql(f"CREATE TABLE delta.`{self._target}` ({TYPED}) USING DELTA")
+
+    def fold(self, batch: str) -> None:
+        record = f"op STRING, before STRUCT<{TYPED}>, after STRUCT<{TYPED}>, ts BIGINT, lsn BIGINT"
+        self.spark.read.format("delta").load(batch).createOrReplaceTempView("batch")
+        updates = ", ".join(f"t.{name} = s.after.{name}" for name in NAMES)
+        values = ", ".join(f"s.after.{name}" for name in NAMES)
+        self.spark.sql(f"""
+            MERGE INTO delta.`{self._target}` AS t
+            USING (
+              SELECT * FROM (
+                SELECT *, row_number() OVER (PARTITION BY coalesce(after.id, before.id)
+                                             ORDER BY lsn DESC) AS newest
+                FROM (SELECT r.* FROM (SELECT from_json(value, '{record}') AS r FROM batch)))
+              WHERE newest = 1
+            ) AS s
+            ON t.id = coalesce(s.after.id, s.before.id)
+            WHEN MATCHED AND s.op = 'd' THEN DELETE
+            WHEN MATCHED THEN UPDATE SET {updates}
+            WHEN NOT MATCHED AND s.op <> 'd' THEN INSERT ({", ".join(NAMES)}) VALUES ({values})""")
+
+    def tables(self) -> list[str]:
+        return [self._target]
+
+
+def java() -> int | None:
+    """The JVM under this process."""
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            stat = entry.read_text()
+        except OSError:
+            continue
+        if "(java)" in stat and int(stat.rpartition(")")[2].split()[1]) == os.getpid():
+            return int(entry.parent.name)
+    return None
+
+
+def cpu_seconds(pid: int | None) -> float:
+    """User and system time of the JVM and of this process."""
+    own = time.process_time()
+    if pid is None:
+        return own
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return own + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def peak_mib(pid: int | None) -> float:
+    """Most resident memory of the JVM so far."""
+    if pid is None:
+        return 0.0
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def written(uri: str) -> dict[str, Any]:
+    """What the newest commit of a table did, and how many rows and files the table has."""
+    table = DeltaTable(uri)
+    entry = table.history(1)[0]
+    return {
+        "name": Path(uri).name,
+        "operation": entry["operation"],
+        "version": table.version(),
+        "metrics": entry.get("operationMetrics", {}),
+        "predicate": entry.get("operationParameters", {}).get("predicate"),
+        "files": len(table.file_uris()),
+    }
+
+
+def main(kind: str, folder: str) -> None:
+    """Work line by line until standard input ends."""
+    client: Client = SilverClient(folder) if kind == "silver" else TemplateClient(folder)
+    pid = java()
+    say({"ready": True})
+    for line in sys.stdin:
+        batch = json.loads(line)
+        before, clock = cpu_seconds(pid), time.monotonic()
+        client.fold(batch)
+        wall = time.monotonic() - clock
+        cost = {"wall": wall, "cpu": cpu_seconds(pid) - before, "peak": peak_mib(pid)}
+        say({**cost, "tables": [written(uri) for uri in client.tables()]})
+    client.spark.stop()
+
+
+def say(value: dict[str, Any]) -> None:
+    print(json.dumps(value), flush=True)  # noqa: T201 - the result
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,200 @@
+"""The work that silver is measured by, without a server: as bronze has it, and as JSON change records.
+
+Rows are those of `bulk.sql`. The same change is written into `bronze.changes`, as the reader does, and as the
+JSON text that a connector sends (`op`, `before`, `after`, `ts`, `lsn`), which the template reads.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+from bronze.lake import Lake
+from bronze.rows import list_array
+from bronze.shapes import PgType
+from bronze.tables import CHANGES, CHANGES_SCHEMA, CONFIRM_APP, STREAM_APP, snapshot_app
+from tests.silver.histories import START, BronzeWriter, relation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from bronze.shapes import Relation
+
+_FILE_ROWS: Final = 131_072
+_CHUNK: Final = 500_000
+_WAL_OF_A_TRANSACTION: Final = 50_000
+
+
+def base(name: str, typmod: int = -1) -> PgType:
+    return PgType("base", name, typmod=typmod)
+
+
+COLUMNS: Final = [
+    ("id", base("int8")), ("customer_id", base("int8")), ("status", base("text")),
+    ("total", base("numeric", (12 << 16 | 2) + 4)), ("placed_at", base("timestamptz")),
+    ("note", base("text")),
+    ("tags", PgType("array", "_text", element=base("text"))), ("qty", base("int4")),
+    ("price", base("float8")), ("uid", base("uuid")),
+]  # fmt: skip
+NAMES: Final = [name for name, _ in COLUMNS]
+TYPED: Final = (
+    "id BIGINT, customer_id BIGINT, status STRING, total DECIMAL(12,2), placed_at TIMESTAMP, note STRING, "
+    "tags ARRAY<STRING>, qty INT, price DOUBLE, uid STRING"
+)
+"""The same columns as Spark has them."""
+
+
+def orders(name: str, relation_id: int) -> Relation:
+    return relation(name, COLUMNS, ["id"], relation_id=relation_id)
+
+
+def text(values: Any) -> pa.StringArray:
+    return pa.array(values).cast(pa.string())
+
+
+def words(*parts: Any) -> pa.StringArray:
+    return pc.binary_join_element_wise(
+        *(pa.scalar(one) if isinstance(one, str) else one for one in parts), ""
+    )
+
+
+def same(value: str | None, count: int) -> pa.StringArray:
+    return pa.array([value] * count, pa.string())
+
+
+def order_columns(ids: Any, status: str | None = None, raised: int = 0) -> list[pa.StringArray]:
+    """PostgreSQL's text of each column, for rows with these ids."""
+    count, key = len(ids), text(ids)
+    states = pa.array(np.array(["new", "paid", "shipped", "done"])[ids % 4])
+    return [
+        key, text(1 + ids % 200_000), states if status is None else same(status, count),
+        text(np.round((ids % 1000) * 1.37 + raised, 2)), same("2026-11-21 14:00:00.123456+00", count),
+        words("note for order ", key), words("{a,b", text(ids % 10), "}"), text(ids % 7),
+        text(np.round(ids * 0.123, 3)), words(text(10_000_000 + ids), "-1111-2222-3333-444455556666"),
+    ]  # fmt: skip
+
+
+def interleave(columns: Sequence[pa.StringArray]) -> pa.ListArray:
+    """Rows of text from columns of text."""
+    rows, width = len(columns[0]), len(columns)
+    order = (np.arange(rows)[:, None] + np.arange(width) * rows).ravel()
+    return list_array(np.arange(rows + 1) * width, pa.concat_arrays(columns).take(pa.array(order)))
+
+
+class Changes:
+    """One transaction of changes of one kind to one table."""
+
+    def __init__(
+        self, shape: Relation, op: str, ids: Any, *, status: str | None = None, raised: int = 0
+    ) -> None:
+        self.shape, self.op, self.ids, self.status, self.raised = shape, op, ids, status, raised
+
+    def bronze(self, lsn: int) -> Iterator[pa.Table]:
+        """Rows of `bronze.changes`, in files' worth."""
+        first = 0
+        for start in range(0, len(self.ids), _CHUNK):
+            rows = self._rows(lsn, self.ids[start : start + _CHUNK], first)
+            first += len(rows)
+            for offset in range(0, len(rows), _FILE_ROWS):
+                yield rows.slice(offset, _FILE_ROWS)
+
+    def _rows(self, lsn: int, ids: Any, first: int) -> pa.Table:
+        count, deleted = len(ids), self.op == "delete"
+        if deleted:
+            values = interleave([text(ids), *[same(None, count)] * (len(COLUMNS) - 1)])
+        else:
+            values = interleave(order_columns(ids, self.status, self.raised))
+        none = pa.nulls(count, pa.list_(pa.string()))
+        time_ = pa.array([START] * count, pa.timestamp("us", tz="UTC"))
+        columns = {
+            "commit_lsn": pa.array(np.full(count, lsn)), "seq": pa.array(np.arange(first, first + count)),
+            "lsn": pa.array(np.full(count, lsn)), "xid": pa.array(np.full(count, lsn)), "commit_ts": time_,
+            "op": same(self.op, count), "table_schema": same("public", count),
+            "table_name": same(self.shape.table.name, count),
+            "columns": pa.array([NAMES], pa.list_(pa.string())).take(pa.array([0] * count)),
+            "relation_id": pa.array(np.full(count, self.shape.relation_id)),
+            "new": none if deleted else values, "old": values if deleted else none,
+            "old_is_key": pa.array([deleted] * count), "unchanged": none,
+            "end_of_tx": pa.array(np.arange(count) == count - 1), "ingested_at": time_,
+        }  # fmt: skip
+        return pa.table(columns).select(CHANGES_SCHEMA.names).cast(CHANGES_SCHEMA)
+
+    def json(self, lsn: int) -> pa.Table:
+        """One column of JSON text, a record for each change; `lsn` orders them."""
+        count = len(self.ids)
+        place = text(np.int64(lsn) * 10_000_000 + np.arange(count))
+        tail = words(',"ts":1795269600000,"lsn":', place, "}")
+        if self.op == "delete":
+            records = words('{"op":"d","before":{"id":', text(self.ids), '},"after":null', tail)
+        else:
+            row = dict(zip(NAMES, order_columns(self.ids, self.status, self.raised), strict=True))
+            row["tags"] = words('["a","b', text(self.ids % 10), '"]')
+            after: list[Any] = []
+            for name, cells in row.items():
+                plain = name in {"id", "customer_id", "tags", "qty", "price"}
+                moment = name == "placed_at"
+                cells = same("2026-11-21T14:00:00.123456Z", count) if moment else cells  # noqa: PLW2901
+                after += [f'{"," if after else ""}"{name}":', cells if plain else words('"', cells, '"')]
+            letter = {"insert": "c", "update": "u"}[self.op]
+            records = words(f'{{"op":"{letter}","before":null,"after":{{', *after, "}", tail)
+        return pa.table({"value": records})
+
+
+class Work:
+    """A folder with a lake of ours and batches of JSON; writes changes to one or both."""
+
+    def __init__(self, folder: Path, shapes: Sequence[Relation], *, json: bool = False) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        self.lake = Lake(path=str(folder / "lake"))
+        self._batches = folder / "json" if json else None
+        self._batch = 0
+        self._lsn = 10
+        bronze = BronzeWriter(self.lake)
+        bronze.relations(shapes)
+        for shape in shapes:
+            bronze.snapshot(shape, 10, [])
+        bronze.commit(10)
+
+    def write(self, *changes: Changes) -> str:
+        """One transaction for each kind of change, all of them one window; returns the folder of the JSON."""
+        self._batch += 1
+        folder = "" if self._batches is None else str(self._batches / str(self._batch))
+        for one in changes:
+            self._lsn += _WAL_OF_A_TRANSACTION + 100 * len(one.ids)
+            last = one is changes[-1]
+            self._append(one.bronze(self._lsn), [] if not last else self._marks())
+            if folder:
+                write_deltalake(folder, one.json(self._lsn), mode="append")
+        return folder
+
+    def take(self, shape: Relation, ids: Any) -> None:
+        """A complete snapshot of a table with these rows."""
+        self._lsn += _WAL_OF_A_TRANSACTION
+        rows = Changes(shape, "snapshot", ids)
+        end = rows.bronze(self._lsn)
+        self._append(end, [*self._marks(), Transaction(snapshot_app(shape.table), self._lsn)])
+        bronze = BronzeWriter(self.lake)
+        self._lsn += 1
+        bronze.commit(self._lsn)
+
+    def _marks(self) -> list[Transaction]:
+        return [Transaction(STREAM_APP, self._lsn), Transaction(CONFIRM_APP, self._lsn + 1)]
+
+    def _append(self, parts: Iterator[pa.Table], marks: list[Transaction]) -> None:
+        """Parts of a transaction, then its last one with the marks."""
+        waiting = next(parts)
+        for part in parts:
+            write_deltalake(self.lake.uri("bronze", CHANGES), waiting, mode="append")
+            waiting = part
+        write_deltalake(
+            self.lake.uri("bronze", CHANGES),
+            waiting,
+            mode="append",
+            commit_properties=CommitProperties(app_transactions=marks) if marks else None,
+        )
