@@ -1,0 +1,112 @@
+"""How old a change is when silver shows it: a live server, the reader and silver as `smelt run` runs them.
+
+pgbench commits 1,000 single-row transactions a second over five tables (half updates, half inserts). Each
+transaction's age is the time from its commit, as the server stamped it, to the record of the first cut that
+holds it. The first seconds, in which Spark warms up, do not count.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import time
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from bronze.control_tables import ControlTables
+from pipelines.embedded import EmbeddedServer
+from pipelines.settings import load_pipeline
+from pipelines.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pipelines.settings import Pipeline
+
+_TABLES: Final = 5
+_ROWS: Final = 20_000
+_RATE: Final = 1000
+
+
+def ages(folder: Path, *, warm: float, seconds: float) -> list[float]:
+    """Seconds from commit to silver of each transaction after the warm-up."""
+    folder.mkdir(parents=True, exist_ok=True)
+    script = folder / "load.pgbench"
+    script.write_text(
+        f"\\set id random(1, {_ROWS})\n\\set kind random(1, 2)\n\\set n random(1, {_TABLES})\n"
+        + "".join(
+            f"\\if :n = {number}\n\\if :kind = 1\n"
+            f"UPDATE t{number} SET total = total + 1 WHERE id = :id;\n\\else\n"
+            f"INSERT INTO t{number} (note, total) VALUES ('live', 1);\n\\endif\n\\endif\n"
+            for number in range(1, _TABLES + 1)
+        )
+    )
+    with EmbeddedServer(settings={"max_wal_size": "4GB"}) as server:
+        with psycopg.connect(server.dsn(), autocommit=True) as connection:
+            for number in range(1, _TABLES + 1):
+                table = f"t{number}"
+                connection.execute(
+                    f"CREATE TABLE {table} (id bigserial PRIMARY KEY, note text, total numeric(12, 2), "
+                    "at timestamptz DEFAULT now())".encode()
+                )
+                connection.execute(
+                    f"INSERT INTO {table} (note, total) SELECT 'note ' || n, n "
+                    f"FROM generate_series(1, {_ROWS}) n".encode()
+                )
+        file = folder / "pipeline.yml"
+        file.write_text(
+            f"pipeline: bench\nsource: {{dsn: '{server.dsn()}', slot: bench, publication: bench}}\n"
+            "lake: {path: ./lake}\nspark: {spark.driver.memory: 2g}\n"
+        )
+        pipeline = load_pipeline(file)
+        with Supervisor(pipeline, [], command="bench-silver", layers=("bronze", "silver")) as supervisor:
+            control = ControlTables(pipeline.lake_address())
+            while control.latest_cut("silver") is None:
+                supervisor.wait(0.2)
+            load = subprocess.Popen(
+                [
+                    str(server.bin / "pgbench"), "-n", "-f", str(script), "-c", "4", "-R", str(_RATE),
+                    "-T", str(round(warm + seconds)), server.dsn(),
+                ],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+            begun = time.time() + warm
+            while load.poll() is None:
+                supervisor.wait(0.2)
+            deadline = time.monotonic() + 60
+            ended = time.time()
+            while time.monotonic() < deadline and time.time() < ended + 15:
+                supervisor.wait(0.2)
+        return _ages(pipeline, begun, ended)
+
+
+def _ages(pipeline: Pipeline, begun: float, ended: float) -> list[float]:
+    lake = pipeline.lake_address()
+    cuts = [
+        (int(cut.commit_lsn), cut.recorded_at.timestamp())
+        for cut in ControlTables(lake).cuts("silver")
+        if cut.recorded_at is not None
+    ]
+    frontiers = [lsn for lsn, _ in cuts]
+    rows = DeltaTable(lake.uri("bronze", "changes")).to_pyarrow_table(
+        columns=["commit_lsn", "commit_ts", "op", "end_of_tx"]
+    )
+    rows = rows.filter(pc.and_(rows["end_of_tx"], pc.is_in(rows["op"], pa.array(["insert", "update"]))))
+    found = []
+    for lsn, moment in zip(rows["commit_lsn"].to_pylist(), rows["commit_ts"].to_pylist(), strict=True):
+        committed = moment.timestamp()
+        if begun <= committed <= ended:
+            at = bisect_left(frontiers, lsn)
+            found.append(float("inf") if at == len(cuts) else cuts[at][1] - committed)
+    return found
+
+
+def percentiles(values: list[float]) -> tuple[float, float]:
+    """Median and 95th percentile."""
+    ordered = sorted(values)
+    return statistics.median(ordered), ordered[int(len(ordered) * 0.95)]
