@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 UV = $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 ARGS ?=
 
-.PHONY: help demo test lint format torture bench-reader bench-snapshot bench-silver lock java clean
+.PHONY: help demo test lint format torture bench-reader bench-latency bench-snapshot bench-silver lock java clean
 
 help:  ## What can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -34,6 +34,9 @@ torture: $(VENV)/.ready  ## The long fault scenarios
 
 bench-reader: $(VENV)/.ready  ## The reader beside pg_recvlogical, over the same WAL
 	@$(BIN)/python -m tests.benchmarks.bench_reader $(ARGS)
+
+bench-latency: $(VENV)/.ready  ## How long after its commit a transaction can be read in bronze
+	@$(BIN)/python -m tests.benchmarks.bench_latency $(ARGS)
 
 bench-snapshot: $(VENV)/.ready  ## A snapshot into bronze beside psql's \copy of the same table
 	@$(BIN)/python -m tests.benchmarks.bench_snapshot $(ARGS)

@@ -28,6 +28,7 @@ from deltalake import CommitProperties, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import RemoveAction
 
+from bronze.delta import ordered
 from bronze.parts import PartWriter, file_system
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def small_files(table: DeltaTable, *, many: int, prefix: str, order: str | None)
     """
     actions = _actions(table)
     if order is not None and f"min.{order}" in actions.column_names:
-        actions = actions.sort_by(f"min.{order}")
+        actions = ordered(actions, f"min.{order}")
     files = [
         SmallFile(path, size)
         for path, size in zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True)

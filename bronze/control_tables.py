@@ -100,12 +100,14 @@ class ControlTables:
         """
         rows = self._of_layer(layer)
         if isinstance(at, datetime):
-            rows = rows.filter(pc.field("commit_ts") <= pa.scalar(at, CUTS_SCHEMA.field("commit_ts").type))
+            rows = rows.filter(
+                pc.less_equal(rows["commit_ts"], pa.scalar(at, CUTS_SCHEMA.field("commit_ts").type))
+            )
         elif at is not None:
-            rows = rows.filter(pc.field("commit_lsn") <= int(at))
+            rows = rows.filter(pc.less_equal(rows["commit_lsn"], int(at)))
         for column in ("commit_lsn", "recorded_at"):
             if rows.num_rows:
-                rows = rows.filter(pc.field(column) == pc.max(rows[column]))
+                rows = rows.filter(pc.equal(rows[column], pc.max(rows[column])))
         return _cut(layer, rows.to_pylist()) if rows.num_rows else None
 
     def expire_cuts(self, before: datetime, *, gold: bool) -> int:
@@ -136,7 +138,8 @@ class ControlTables:
         return removed
 
     def _of_layer(self, layer: Layer) -> pa.Table:
-        return self._cuts.rows().filter(pc.field("layer") == layer)
+        rows = self._cuts.rows()
+        return rows.filter(pc.equal(rows["layer"], layer))
 
     def open_error(self, error: OpenError) -> None:
         """Record an error. The same one (scope, name, code) that is still open is not recorded twice."""
@@ -174,9 +177,8 @@ class ControlTables:
     def open_errors(self) -> list[OpenError]:
         """Errors that have not healed, oldest first; one per scope, name and code."""
         found: dict[tuple[str, str, str], OpenError] = {}
-        for row in (
-            self._errors.rows().filter(pc.field("closed_at").is_null()).sort_by("opened_at").to_pylist()
-        ):
+        rows = self._errors.rows()
+        for row in delta.ordered(rows.filter(pc.is_null(rows["closed_at"])), "opened_at").to_pylist():
             error = OpenError(
                 scope=row["scope"],
                 name=row["name"],
@@ -199,10 +201,10 @@ class ControlTables:
         """The newest runs, newest first."""
         rows = self._runs.rows()
         if layer is not None:
-            rows = rows.filter(pc.field("layer") == layer)
+            rows = rows.filter(pc.equal(rows["layer"], layer))
         if name is not None:
-            rows = rows.filter(pc.field("name") == name)
-        newest = rows.sort_by([("started_at", "descending")]).slice(0, limit)
+            rows = rows.filter(pc.equal(rows["name"], name))
+        newest = delta.ordered(rows, "started_at", "descending").slice(0, limit)
         return [_run(row) for row in newest.to_pylist()]
 
 
@@ -266,10 +268,9 @@ class _Table:
 
     def _read(self, table: DeltaTable) -> None:
         version = table.version()
-        fragments = {fragment.path: fragment for fragment in table.to_pyarrow_dataset().get_fragments()}
         self._files = {
-            path: self._files[path] if path in self._files else fragment.to_table(schema=self._schema)
-            for path, fragment in fragments.items()
+            path: self._files.get(path) or delta.read_file(table, path).cast(self._schema)
+            for path in delta.paths_of(table)
         }
         self._read_version = version
 

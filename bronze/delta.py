@@ -8,18 +8,20 @@ for version 0) and opens it. Both are safe to repeat: nothing is visible before 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from bronze.errors import ConfigurationError
+from bronze.parts import file_system
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    import pyarrow as pa
 
     from bronze.lake import Lake, Layer
 
@@ -88,6 +90,26 @@ def open_or_create(
         if table is None:  # not a lost race
             raise
         return table
+
+
+def paths_of(table: DeltaTable) -> list[str]:
+    """The files of the handle's version, relative to the table."""
+    return [str(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()]
+
+
+def read_file(table: DeltaTable, path: str) -> pa.Table:
+    """All rows of a file of a table that `deltalake` alone writes: every row of it counts.
+
+    Arrow's datasets would do as well, but the reader needs them for nothing else, and loading them costs
+    30 MiB.
+    """
+    with file_system(table.table_uri).open_input_file(path) as file, pq.ParquetFile(file) as parquet:
+        return parquet.read()
+
+
+def ordered(rows: pa.Table, column: str, order: Literal["ascending", "descending"] = "ascending") -> pa.Table:
+    """Rows by a column; `Table.sort_by` would load Arrow's query engine for it, 30 MiB."""
+    return rows.take(pc.sort_indices(rows, sort_keys=[(column, order)]))
 
 
 @retry_conflict

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 from deltalake import Transaction
 
 from bronze import delta
+from bronze.lsn import Lsn
 from bronze.marks import commit_marks
 from bronze.position import snapshot_of
 from bronze.tables import retake_app
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from bronze.identifiers import TableName
-    from bronze.lsn import Lsn
 
 
 def gap_app(table: TableName) -> str:
@@ -74,6 +74,13 @@ def is_whole(changes: DeltaTable, table: TableName, end: Lsn) -> bool:
     gap = changes.transaction_version(gap_app(table))
     healed = None if gap is None else _healed(changes, table, gap)
     return gap is None or (healed is not None and healed <= end)
+
+
+def healed_at(changes: DeltaTable, table: TableName) -> Lsn | None:
+    """LSN of the snapshot that healed the newest gap of a table; None without a gap, or where it is open."""
+    gap = changes.transaction_version(gap_app(table))
+    healed = None if gap is None else _healed(changes, table, gap)
+    return None if healed is None else Lsn(healed)
 
 
 def _healed(changes: DeltaTable, table: TableName, gap: int) -> int | None:

@@ -31,7 +31,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from bronze.backoff import Backoff
@@ -46,6 +45,7 @@ from bronze.initial_copies import InitialCopies
 from bronze.landing import Landing
 from bronze.liveness import walsender_is_idle
 from bronze.lsn import Lsn
+from bronze.memory import settle
 from bronze.position import Position
 from bronze.progress import Progress
 from bronze.receiver import FEEDBACK_SECONDS, SILENCE_SECONDS, Receiver
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from bronze.settings import BronzeSettings, SnapshotSettings, SourceSettings
     from bronze.shapes import Relation
 
-_QUEUE_BYTES: Final = 32 * 1024 * 1024
+_QUEUE_BYTES: Final = 8 * 1024 * 1024
 _REPORT_SECONDS: Final = 0.5
 _ASK_SECONDS: Final = 0.1
 _FIRST_CONTACT_SECONDS: Final = 20.0
@@ -138,9 +138,7 @@ class Reader:
             DefiniteError: a person is needed; recorded in `control.errors`.
             TransientError: the server could not be reached at all since the start.
         """
-        # Arrow's own pool returns large buffers to the system and faults them in again; this one costs less
-        # time here, and less memory.
-        pa.set_memory_pool(pa.system_memory_pool())
+        settle()
         stop = stop or threading.Event()
         control = ControlTables(self._lake)
         backoff = Backoff()

@@ -41,7 +41,7 @@ def relations_of(table: DeltaTable) -> list[Relation]:
 
     One for each of both.
     """
-    rows = table.to_pyarrow_dataset().to_table().to_pylist()
+    rows = [row for path in delta.paths_of(table) for row in delta.read_file(table, path).to_pylist()]
     rows.sort(key=lambda row: (row["relation_id"], row["from_lsn"], row["recorded_at"]))
     return list({(row["relation_id"], row["from_lsn"]): _relation(row) for row in rows}.values())
 

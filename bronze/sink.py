@@ -46,6 +46,7 @@ from bronze.tables import (
     snapshot_app,
 )
 from bronze.unwritable import lake_failures
+from bronze.upkeep import RETENTION, tidy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,6 +67,8 @@ _CHECKPOINT_INTERVAL: Final = 50
 _PREFIX: Final = "stream"
 _JOIN_AFTER_COMMITS: Final = 32
 _MANY_FILES: Final = 32
+_TIDY_EVERY: Final = 1000
+"""Versions; at two a second, every eight minutes."""
 
 
 class ChangeSink(Protocol):
@@ -143,6 +146,7 @@ class DeltaSink:
         properties = {
             "delta.appendOnly": "true",
             "delta.checkpointInterval": str(_CHECKPOINT_INTERVAL),
+            **RETENTION,
             PIPELINE_PROPERTY: pipeline,
             SYSTEM_PROPERTY: str(identity.system_identifier),
             DATABASE_PROPERTY: identity.database,
@@ -164,6 +168,7 @@ class DeltaSink:
         self._storages = StorageLog(delta.location(lake, "control", STORAGE))
         self._writer = PartWriter(self._uri, _PREFIX)
         self._position = self._attempted = position_of(self._changes)
+        self._tidied = self._changes.version()
 
     @property
     def position(self) -> Position | None:
@@ -267,6 +272,8 @@ class DeltaSink:
         if self._commits_since_join >= _JOIN_AFTER_COMMITS:
             self._commits_since_join = 0
             self._join_small_files()
+        if done.version // _TIDY_EVERY > self._tidied // _TIDY_EVERY:
+            self._tidy()
         return done
 
     def _join_small_files(self) -> None:
@@ -275,6 +282,12 @@ class DeltaSink:
             compact(self._changes, CHANGES_SCHEMA, many=_MANY_FILES, prefix=_PREFIX, measured=MEASURED)
             self._refresh()
             self._refresh()
+
+    def _tidy(self) -> None:
+        """Keep the number of log entries and of files that nobody needs bounded."""
+        with self._lock, self._storage():
+            tidy(self._changes)
+            self._tidied = self._refresh()
 
     def discard(self) -> None:
         """Forget what was written since the last commit. Its files stay behind, named by no version."""

@@ -46,8 +46,9 @@ class StorageLog:
         self._table: DeltaTable | None = delta.open_table(uri)
         self._known: dict[TableName, Storage] = {}
         if self._table is not None:
-            rows = self._table.to_pyarrow_dataset().to_table().sort_by("recorded_at").to_pylist()
-            for row in rows:
+            files = [delta.read_file(self._table, path) for path in delta.paths_of(self._table)]
+            rows = pa.concat_tables([_SCHEMA.empty_table(), *files])
+            for row in delta.ordered(rows, "recorded_at").to_pylist():
                 table = TableName(row["table_schema"], row["table_name"])
                 self._known[table] = Storage.from_json(row["storage"])
 

@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from bronze.lsn import Lsn
+from bronze.memory import give_back
 from bronze.position import Position
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 FEED_BYTES: Final = 4 * 1024 * 1024
 """Message bytes decoded at a time: enough for work by columns to pay, little enough for memory."""
 
-WRITE_BYTES: Final = 8 * 1024 * 1024
+WRITE_BYTES: Final = 4 * 1024 * 1024
 """Arrow bytes written at a time; one row group."""
 
 _PENDING_WRITES: Final = 2
@@ -226,7 +227,12 @@ class Stream:
     def _write(self, rows: _Rows) -> None:
         table = rows.take_all()
         if table is not None:
-            self._submit(lambda: self._landing.sink.write(table))
+            self._submit(lambda: self._write_group(table))
+
+    def _write_group(self, rows: pa.Table) -> None:
+        """In the writer thread."""
+        self._landing.sink.write(rows)
+        give_back()
 
     def _commit(self, position: Position, rows: int, *, urgent: bool) -> None:
         """In the writer thread, after the writes before it."""

@@ -36,6 +36,7 @@ from gold.feed import FeedUnreadableError, images_query, made_again
 from gold.plans import GOLD_APP, HASH, INTERPRETED, LSN, SMALL_PLAN, mark, settings
 from gold.tree import ascii_word
 from silver.cycle import own_session
+from silver.living import keeps_deleted, living_rows
 from silver.merge import prunable
 from silver.sql import literal, quote
 
@@ -210,7 +211,7 @@ class DocumentBuild:
             version = cut.tables[table.name]
             if self._pins.get(view) != version:
                 pinned = f"SELECT * FROM {self._lake.sql('silver', table.name)} VERSION AS OF {version}"
-                self._spark.sql(pinned).createOrReplaceTempView(view)
+                living_rows(self._spark.sql(pinned)).createOrReplaceTempView(view)
                 self._pins[view] = version
             names[name] = view
         return names.__getitem__
@@ -329,7 +330,8 @@ class DocumentBuild:
             feed.createOrReplaceTempView(f"{view}_feed")
             with settings(self._spark, INTERPRETED):
                 steps = last - first + 1
-                self._keep(images_query(f"{view}_feed", key, columns, steps=steps), view)
+                soft = keeps_deleted(feed)
+                self._keep(images_query(f"{view}_feed", key, columns, steps=steps, soft=soft), view)
                 return self._count(view)
         except SPARK_ERRORS as error:
             raise FeedUnreadableError(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from bronze.catalog import select_tables
 from bronze.continuity import check_start, slot_gone
 from bronze.delta import open_table
-from bronze.errors import ConfigurationError, DefiniteError, SmeltError
+from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TableError
 from bronze.findings import Finding
 from bronze.position import position_of
 from bronze.relations import read_relations
@@ -28,7 +28,7 @@ from gold.compile import compile_tree
 from gold.documents import load_documents
 from gold.plans import HASH, LSN
 from pipelines.quality.suite_files import check_suites
-from silver.catalog import OWN_COLUMNS, silver_table
+from silver.catalog import check_names, histories, silver_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -77,7 +77,7 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
     if relations:
         catalog = _catalog(pipeline, relations, findings)
         findings += _names(pipeline, catalog)
-        tables = _tables(documents, catalog, findings)
+        tables = _tables(pipeline, documents, catalog, findings)
     elif documents:
         findings.append(
             Finding(
@@ -181,12 +181,15 @@ def _catalog(
 
 
 def _tables(
-    documents: Iterable[Document], catalog: dict[TableName, SilverTable], findings: list[Finding]
+    pipeline: Pipeline,
+    documents: Iterable[Document],
+    catalog: dict[TableName, SilverTable],
+    findings: list[Finding],
 ) -> dict[str, list[str]] | None:
     """Columns of every table that a suite can name; None where a wrong document hides some."""
     tables = {
-        f"silver.{table.name}": [*(column.name for column in table.columns), *OWN_COLUMNS]
-        for table in catalog.values()
+        f"silver.{table.name}": [*(column.name for column in table.columns), *table.own_columns]
+        for table in [*catalog.values(), *histories(catalog.values(), pipeline.silver)]
     }
     complete = True
     for document in documents:
@@ -214,22 +217,11 @@ def _names(pipeline: Pipeline, catalog: dict[TableName, SilverTable]) -> Iterato
                 "warning", "history-unused", "silver.history",
                 f"{name} is no selected table", _correction(name, tables),
             )  # fmt: skip
-    taken = {shape.name.lower(): table for table, shape in catalog.items()}
-    for table, shape in catalog.items():
-        other = taken.get(f"{shape.name}__history".lower())
-        if str(table) in pipeline.silver.history and other is not None:
-            yield Finding(
-                "error", "silver-name-clash", str(table),
-                f"its history wants the silver table {shape.name}__history, which is that of {other}",
-                "leave one of them out: source.exclude, or silver.history",
-            )  # fmt: skip
-        deleted = [column.name for column in shape.columns if column.name.lower() == "_deleted"]
-        if deleted and pipeline.silver.deletes == "soft":
-            yield Finding(
-                "error", "column-name-reserved", str(table),
-                f"its column {deleted[0]} has the name of the column that soft deletes add",
-                f"silver.deletes: hard, or ALTER TABLE {table.quoted} RENAME COLUMN … TO …;",
-            )  # fmt: skip
+    for shape in catalog.values():
+        try:
+            check_names(shape, catalog.values(), pipeline.silver)
+        except TableError as error:
+            yield Finding.of(error, str(shape.table))
 
 
 def _correction(name: str, known: Iterable[str]) -> str:

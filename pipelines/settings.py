@@ -160,8 +160,6 @@ def _connection_files(source: SourceSettings, folder: Path) -> dict[str, str]:
 def _refuse_unserved(pipeline: Pipeline, yaml: YamlFile) -> None:
     """Refuse settings that are part of the contract but have no effect yet, rather than ignore them."""
     unserved = {
-        ("silver", "deletes"): pipeline.silver.deletes != "hard",
-        ("silver", "history"): bool(pipeline.silver.history),
         ("lake", "catalog"): pipeline.lake.catalog is not None,
     }
     for path, asked in unserved.items():

@@ -5,13 +5,14 @@ What gold, quality and the commands need to know of silver is here; how rows get
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from bronze.errors import TableError
 from silver.types import Reading, reading
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from bronze.identifiers import TableName
     from bronze.shapes import Relation
@@ -23,6 +24,21 @@ UNREPRESENTABLE: Final = "_unrepresentable"
 
 OWN_COLUMNS: Final = {COMMIT_LSN: "BIGINT", COMMIT_TS: "TIMESTAMP", UNREPRESENTABLE: "MAP<STRING, STRING>"}
 """Columns that every silver table carries after the source's own, in this order."""
+
+DELETED: Final = "_deleted"
+"""With soft deletes, the column behind them: whether the source has the row no more. Never NULL."""
+
+VALID_FROM_LSN: Final = "_valid_from_lsn"
+VALID_TO_LSN: Final = "_valid_to_lsn"
+VALID_FROM: Final = "_valid_from"
+VALID_TO: Final = "_valid_to"
+HISTORY_COLUMNS: Final = {
+    VALID_FROM_LSN: "BIGINT",
+    VALID_TO_LSN: "BIGINT",
+    VALID_FROM: "TIMESTAMP",
+    VALID_TO: "TIMESTAMP",
+}
+"""Columns of a history table behind `OWN_COLUMNS`. The version without an end is the current one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +71,8 @@ class SilverTable:
         columns: the source's columns in its order; `OWN_COLUMNS` follow them and are not listed.
         key: columns that identify a row.
         relation: the version that this was made from.
+        soft: whether deleted rows stay, marked.
+        history: whether the rows are versions of the source's rows.
     """
 
     table: TableName
@@ -62,6 +80,19 @@ class SilverTable:
     columns: tuple[SilverColumn, ...]
     key: tuple[str, ...]
     relation: Relation
+    soft: bool = False
+    history: bool = False
+
+    @property
+    def own_columns(self) -> dict[str, str]:
+        """Our own columns with their types, in their order."""
+        soft = {DELETED: "BOOLEAN"} if self.soft else {}
+        return {**OWN_COLUMNS, **soft, **(HISTORY_COLUMNS if self.history else {})}
+
+    @property
+    def versioned(self) -> bool:
+        """Whether the table also holds what the source no longer has."""
+        return self.soft or self.history
 
     def column(self, name: str) -> SilverColumn:
         """The column of that name.
@@ -95,7 +126,59 @@ def silver_table(relation: Relation, settings: SilverSettings) -> SilverTable:
         columns.append(
             SilverColumn(column.name, how.ddl, column.attnum, column.not_null, how, column.missing)
         )
-    return SilverTable(relation.table, relation.table.silver_name, tuple(columns), relation.key, relation)
+    return SilverTable(
+        relation.table,
+        relation.table.silver_name,
+        tuple(columns),
+        relation.key,
+        relation,
+        soft=settings.deletes == "soft",
+    )
+
+
+def history_of(table: SilverTable) -> SilverTable:
+    """The table that keeps the versions of a table's rows."""
+    return replace(table, name=f"{table.name}__history", soft=False, history=True)
+
+
+def histories(tables: Iterable[SilverTable], settings: SilverSettings) -> list[SilverTable]:
+    """The history tables that the settings ask for."""
+    return [history_of(table) for table in tables if str(table.table) in settings.history]
+
+
+def check_names(table: SilverTable, tables: Iterable[SilverTable], settings: SilverSettings) -> None:
+    """Whether a table leaves our own names free.
+
+    Raises:
+        TableError: one of its columns, or another table, has the name of what the settings ask for.
+    """
+    history = histories([table], settings)
+    wanted = {name for one in [table, *history] for name in one.own_columns}
+    clash = next((column.name for column in table.columns if column.name.lower() in wanted), None)
+    if clash is not None:
+        raise TableError(
+            table.table,
+            f"its column {clash} has the name of a column that silver adds",
+            code="column-name-reserved",
+            remedy=f"ALTER TABLE {table.table.quoted} RENAME COLUMN … TO …; or change silver.deletes or "
+            "silver.history",
+        )
+    names = {one.name.lower() for one in history}
+    other = next((one.table for one in tables if one.name.lower() in names), None)
+    if other is not None:
+        raise TableError(
+            table.table,
+            f"its history wants the silver table {history[0].name}, which is that of {other}",
+            code="silver-name-clash",
+            remedy="leave one of them out: source.exclude, or silver.history",
+        )
+
+
+def living(table: SilverTable) -> str:
+    """The condition that tells rows which the source has from those that it had."""
+    if table.history:
+        return f"{VALID_TO_LSN} IS NULL"
+    return f"NOT coalesce({DELETED}, false)" if table.soft else "true"
 
 
 def silver_catalog(relations: Sequence[Relation], settings: SilverSettings) -> dict[TableName, SilverTable]:

@@ -70,6 +70,7 @@ class Window:
         snapshot: LSN of the newest complete snapshot in the window: what came before it does not count, nor
             does the target.
         truncated: (commit_lsn, seq) of the last TRUNCATE after it, likewise.
+        emptied_ts: commit time of that snapshot or TRUNCATE, in microseconds since 1970, where it is needed.
     """
 
     changes: str
@@ -82,6 +83,7 @@ class Window:
     announcing: bool = False
     snapshot: Lsn | None = None
     truncated: tuple[int, int] | None = None
+    emptied_ts: int | None = None
 
     @property
     def from_empty(self) -> bool:

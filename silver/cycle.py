@@ -18,6 +18,9 @@ A table of which bronze lacks changes (`bronze.gaps`: it was out of the publicat
 lost, it was rewritten without an event) is left alone and is in no cut until the snapshot behind the gap has
 come.
 
+A table's history is a second table, with a mark of its own; both are carried side by side as two tables are,
+and every cut names both or neither.
+
 A definite error of one table stops that table alone: it keeps its last version and is in no later cut, until
 a newer snapshot of it arrives or the process starts again. Any other failure ends the cycle after the tables
 that run beside it are done; no cut is recorded.
@@ -28,7 +31,7 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -38,13 +41,15 @@ import pyarrow.compute as pc
 from bronze.control import Cut, OpenError, Run
 from bronze.delta import location, open_table
 from bronze.errors import TableError
-from bronze.gaps import is_whole
+from bronze.gaps import healed_at, is_whole
 from bronze.lsn import ZERO, Lsn
 from bronze.position import position_of, snapshot_of
 from bronze.relations import read_relations
 from bronze.tables import CHANGES
-from silver.catalog import silver_catalog
+from silver import ddl
+from silver.catalog import check_names, histories, silver_catalog
 from silver.errors import CODES, table_error
+from silver.segments import plan_versions
 from silver.sessions import Sessions, own_session, tune, warm_up
 from silver.steps import StepRunner
 from silver.tables import SilverLog
@@ -71,12 +76,19 @@ _SMALL_WAL: Final = 8 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """One table's part of a cycle."""
+    """One table's part of a cycle.
+
+    Attributes:
+        fresh: the table holds nothing yet.
+        healed: LSN of the snapshot that made good what bronze lacks of the table, if anything.
+    """
 
     table: SilverTable
     versions: tuple[Relation, ...]
     start: Lsn
     activity: Activity | None
+    fresh: bool = False
+    healed: Lsn | None = None
 
 
 class Silver:
@@ -149,10 +161,11 @@ class Silver:
     ) -> Lsn:
         if until is None or until >= position.frontier:
             return position.frontier
+        catalog = silver_catalog(relations, self._settings)
         marks = [
             stored.mark or ZERO
-            for name in silver_catalog(relations, self._settings).values()
-            if (stored := self._log.read(name.name)) is not None
+            for table in [*catalog.values(), *histories(catalog.values(), self._settings)]
+            if (stored := self._log.read(table.name)) is not None
         ]
         return min(position.frontier, max([until, last.commit_lsn if last else ZERO, *marks]))
 
@@ -165,20 +178,7 @@ class Silver:
         end: Lsn,
     ) -> list[_Work]:
         """What each table that silver has, or begins with, must do."""
-        tables: list[tuple[SilverTable, Lsn]] = []
-        for table in silver_catalog(relations, self._settings).values():
-            snapshot = snapshot_of(bronze, table.table)
-            if table.table in self._stopped:
-                if snapshot is None or snapshot > end or snapshot == self._stopped[table.table]:
-                    continue
-                del self._stopped[table.table]
-            start = self._start(table, last, snapshot, end)
-            if start is not None and not is_whole(bronze, table.table, end):
-                continue  # bronze lacks changes of it; a copy behind the gap is on its way
-            if start is not None:
-                tables.append((table, start))
-            elif renamed := _former_name(table, relations, last):
-                self._stop(renamed, end)
+        tables = self._begun(relations, last, bronze, end)
         if not tables:
             return []
         activities = self._activities(
@@ -192,8 +192,60 @@ class Silver:
             if recreated := _made_again(table, relations, start, activity):
                 self._stop(recreated, end)
             else:
-                found.append(_Work(table, versions, start, activity))
+                work = _Work(table, versions, start, activity, self._fresh(table), self._healed(table))
+                found += [work, *self._histories(work, last, bronze, position, end)]
         return found
+
+    def _begun(
+        self, relations: Sequence[Relation], last: Cut | None, bronze: DeltaTable, end: Lsn
+    ) -> list[tuple[SilverTable, Lsn]]:
+        """Tables that can be carried on, and the LSN up to which each is done."""
+        tables: list[tuple[SilverTable, Lsn]] = []
+        catalog = silver_catalog(relations, self._settings)
+        for table in catalog.values():
+            snapshot = snapshot_of(bronze, table.table)
+            if table.table in self._stopped:
+                if snapshot is None or snapshot > end or snapshot == self._stopped[table.table]:
+                    continue
+                del self._stopped[table.table]
+            start = self._start(table, last, snapshot, end)
+            if start is not None and not is_whole(bronze, table.table, end):
+                continue  # bronze lacks changes of it; a copy behind the gap is on its way
+            if start is not None:
+                try:
+                    check_names(table, catalog.values(), self._settings)
+                except TableError as error:
+                    self._stop(error, end)
+                    continue
+                tables.append((table, start))
+            elif renamed := _former_name(table, relations, last):
+                self._stop(renamed, end)
+        return tables
+
+    def _histories(
+        self, work: _Work, last: Cut | None, bronze: DeltaTable, position: Position, end: Lsn
+    ) -> list[_Work]:
+        """What the history of a table must do, where it has one; mostly it stands where the table stands."""
+        found = []
+        for table in histories([work.table], self._settings):
+            start = self._start(table, last, snapshot_of(bronze, table.table), end)
+            if start is None:
+                continue
+            relation_id = table.relation.relation_id
+            activity = work.activity
+            if start != work.start:
+                activities = self._activities(bronze, position, {relation_id: start}, end)
+                activity = activities.get(relation_id)
+            activity = activity if activity and activity.effective else self._shape_alone(table)
+            found.append(replace(work, table=table, start=start, activity=activity, fresh=self._fresh(table)))
+        return found
+
+    def _fresh(self, table: SilverTable) -> bool:
+        stored = self._log.read(table.name) if table.versioned else None
+        return stored is None or stored.mark is None
+
+    def _healed(self, table: SilverTable) -> Lsn | None:
+        return None if self._bronze is None else healed_at(self._bronze, table.table)
 
     def _start(self, table: SilverTable, last: Cut | None, snapshot: Lsn | None, end: Lsn) -> Lsn | None:
         """The LSN up to which the table is done; None while no snapshot lets it begin by `end`."""
@@ -218,11 +270,16 @@ class Silver:
         return {relation: activity for relation, activity in found.items() if activity.effective}
 
     def _shape_alone(self, table: SilverTable) -> Activity | None:
-        """No change, but a column of which the table's rows have to get a value: nobody wrote to it since."""
+        """No change, but the shape alone: a column of which the table's rows have to get a value.
+
+        Nobody wrote to the table since. Or soft deletes were switched on or off.
+        """
         wanted = [column for column in table.columns if column.missing is not None]
-        stored = self._log.read(table.name) if wanted else None
+        stored = self._log.read(table.name)
         if stored is None or stored.mark is None:
             return None
+        if ddl.switches(table, stored.fields):
+            return Activity.none()
         known = {field.attnum: field.missing for field in stored.fields}
         names = {field.name.lower() for field in stored.fields}
         lacks = any(one.attnum not in known and one.name.lower() not in names for one in wanted)
@@ -236,8 +293,8 @@ class Silver:
         """Run all tables side by side; their own errors stop them, the first other failure is raised."""
         runs: list[Run] = []
         failures: list[Exception] = []
-        futures = {one.table.table: self._pool.submit(self._run, one, position, end) for one in busy}
-        for name, future in futures.items():
+        futures = [(one.table.table, self._pool.submit(self._run, one, position, end)) for one in busy]
+        for name, future in futures:
             try:
                 runs.append(future.result())
             except TableError as error:
@@ -271,13 +328,34 @@ class Silver:
         activity = work.activity
         if activity is None:
             raise ValueError(work.table.name)
-        steps = plan(
-            self._changes(position), work.versions, activity, work.start, end, settings=self._settings
-        )
+        changes, settings = self._changes(position), self._settings
+        if work.table.versioned:
+            steps = plan_versions(
+                changes,
+                work.versions,
+                activity,
+                work.start,
+                end,
+                settings=settings,
+                history=work.table.history,
+                fresh=work.fresh,
+                healed=work.healed,
+            )
+        else:
+            steps = plan(changes, work.versions, activity, work.start, end, settings=settings)
         run = Run("silver", work.table.name, "incremental", work.start, end, started_at=started)
         run.changes = activity.changes
+        left_out: list[str] = []
         for step in steps:
-            version = self._runner.run(self._sessions.own(), step, changes=activity.changes)
+            try:
+                version = self._runner.run(self._sessions.own(), step, changes=activity.changes)
+            except Exception as error:
+                found = table_error(work.table.table, str(error))
+                found = error if isinstance(error, TableError) else found
+                if not step.optional or found is None:
+                    raise
+                left_out.append(found.message)  # the snapshot that follows is its remedy
+                continue
             if step.mode == "load":
                 run.mode = "snapshot" if step.window.snapshot is not None else "full"
                 run.reason = None if run.mode == "snapshot" else "the table was truncated"
@@ -288,6 +366,8 @@ class Silver:
             run.delta_version = version
         run.seconds = time.monotonic() - clock
         run.details = {"plan": [step.mode for step in steps]}
+        if left_out:
+            run.details["changes before the snapshot that were left out"] = left_out
         return run
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import TableError
-from silver.catalog import OWN_COLUMNS, UNREPRESENTABLE
+from silver.catalog import COMMIT_LSN, DELETED, OWN_COLUMNS, UNREPRESENTABLE, VALID_TO_LSN, living
 from silver.fold import lost_values
 from silver.sql import comma, literal, quote
 
@@ -59,7 +59,7 @@ _WITH_STATISTICS: Final = frozenset(
         "TIMESTAMP_NTZ",
     )
 )
-_ATTRIBUTE: Final = re.compile(r"attribute (\d+)(?:; rows before it: (.*))?", re.DOTALL)
+_ATTRIBUTE: Final = re.compile(r"(?:attribute (\d+)(?:; |$))?(?:rows before it: (.*))?", re.DOTALL)
 _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 _WIDER: Final = {"SMALLINT": ("INT", "BIGINT"), "INT": ("BIGINT",), "FLOAT": ("DOUBLE",)}
 
@@ -91,9 +91,15 @@ def fields_of(schema: dict[str, Any]) -> list[Field]:
     found = []
     for field in schema["fields"]:
         match = _ATTRIBUTE.fullmatch(field.get("metadata", {}).get("comment", ""))
-        attnum, missing = (int(match[1]), match[2]) if match else (None, None)
+        attnum, missing = (int(match[1]) if match[1] else None, match[2]) if match else (None, None)
         found.append(Field(field["name"], attnum, _ddl(field["type"]), missing))
     return found
+
+
+def is_of_source(comment: str) -> bool:
+    """Whether a column's comment says that it comes from the source."""
+    match = _ATTRIBUTE.fullmatch(comment)
+    return match is not None and match[1] is not None
 
 
 def _ddl(plain: str | dict[str, Any]) -> str:
@@ -120,7 +126,7 @@ def _comment(column: SilverColumn, *, filled: bool) -> str:
 def create(target: str, table: SilverTable) -> str:
     """CREATE TABLE for a table that is not there."""
     columns = [_definition(column) for column in table.columns]
-    columns += [f"{quote(name)} {ddl}" for name, ddl in OWN_COLUMNS.items()]
+    columns += [f"{quote(name)} {ddl}" for name, ddl in table.own_columns.items()]
     clustering = _clustering(table)
     properties = dict(PROPERTIES)
     if not _feedable(table):
@@ -128,7 +134,7 @@ def create(target: str, table: SilverTable) -> str:
     if any(_leaves_before(table, name) >= _INDEXED_COLUMNS for name in clustering):
         # Clustering needs statistics, which Delta keeps for the first columns alone unless told otherwise.
         properties["delta.dataSkippingStatsColumns"] = ",".join(
-            quote(name) for name in [*clustering, "_commit_lsn"]
+            quote(name) for name in [*clustering, COMMIT_LSN, *([VALID_TO_LSN] if table.history else [])]
         )
     cluster = f"\nCLUSTER BY ({', '.join(quote(name) for name in clustering)})" if clustering else ""
     options = comma((f"{literal(name)} = {literal(value)}" for name, value in properties.items()), 2)
@@ -136,7 +142,7 @@ def create(target: str, table: SilverTable) -> str:
 CREATE TABLE IF NOT EXISTS {target} (
   {comma(columns, 2)}
 ) USING DELTA
-COMMENT {literal(f"Rows of {table.table}")}{cluster}
+COMMENT {literal(f"{'Versions of rows' if table.history else 'Rows'} of {table.table}")}{cluster}
 TBLPROPERTIES (
   {options}
 )"""
@@ -181,6 +187,7 @@ def steps(
     names = {attnum: field.name for attnum, field in known.items()}
     alter = f"ALTER TABLE {target}"
     sql: list[str] = []
+    sql += _soft(target, table, actual)
     if not _feedable(table) and not any("`" in name for name in names.values()):
         sql.append(f"{alter} SET TBLPROPERTIES ({literal(_FEED)} = 'false')")
     sql += [f"{alter} {action}" for action in _dropped(names, wanted, settings)]
@@ -189,20 +196,7 @@ def steps(
         field = known.get(attnum)
         if field is None or field.ddl == column.spark_type:
             continue
-        if widens(field.ddl, column.spark_type):
-            sql.append(f"{alter} ALTER COLUMN {quote(column.name)} TYPE {column.spark_type}")
-        elif emptied:
-            if column.name in table.key:  # Delta drops no column that the table is clustered by
-                sql.append(f"{alter} CLUSTER BY NONE")
-            sql.append(f"{alter} DROP COLUMN {quote(column.name)}")
-            del names[attnum]
-        else:
-            raise TableError(
-                table.table,
-                f"column {column.name} changed its type from {field.ddl} to {column.spark_type}",
-                code="column-retyped",
-                remedy=f"take the table again: smelt snapshot FILE {table.table}",
-            )
+        sql += _retyped(alter, table, field, column, names, emptied=emptied)
     unfilled = {
         attnum: field.missing
         for attnum, field in known.items()
@@ -219,15 +213,73 @@ def steps(
     for attnum, text in unfilled.items():
         column = wanted[attnum]
         if not emptied:
-            sql.append(_fill(target, column, text))
+            sql.append(_fill(target, table, column, text))
         sql.append(
             f"{alter} ALTER COLUMN {quote(column.name)} COMMENT {literal(_comment(column, filled=True))}"
         )
     return sql
 
 
-def _fill(target: str, column: SilverColumn, text: str) -> str:
-    """All rows get the value that rows from before the column have; said twice it is the same."""
+def _retyped(
+    alter: str,
+    table: SilverTable,
+    field: Field,
+    column: SilverColumn,
+    names: dict[int, str],
+    *,
+    emptied: bool,
+) -> list[str]:
+    """A column of another type: widened, or made anew where nothing is lost; `names` follows."""
+    attnum, name = column.attnum, quote(column.name)
+    if widens(field.ddl, column.spark_type):
+        return [f"{alter} ALTER COLUMN {name} TYPE {column.spark_type}"]
+    if not emptied or attnum is None:
+        raise TableError(
+            table.table,
+            f"column {column.name} changed its type from {field.ddl} to {column.spark_type}",
+            code="column-retyped",
+            remedy=f"take the table again: smelt snapshot FILE {table.table}",
+        )
+    del names[attnum]
+    if table.versioned:
+        # Rows that the source no longer has keep their value, in a column that is no source's any more.
+        former = quote(former_name(column.name, attnum, field.ddl))
+        return [f"{alter} RENAME COLUMN {name} TO {former}", f"{alter} ALTER COLUMN {former} COMMENT ''"]
+    # Delta drops no column that the table is clustered by
+    uncluster = [f"{alter} CLUSTER BY NONE"] if column.name in table.key else []
+    return [*uncluster, f"{alter} DROP COLUMN {name}"]
+
+
+def switches(table: SilverTable, actual: Sequence[Field]) -> bool:
+    """Whether soft deletes have been switched on or off since the table was written."""
+    return bool(_soft("", table, actual))
+
+
+def _soft(target: str, table: SilverTable, actual: Sequence[Field]) -> list[str]:
+    """The column of soft deletes comes or goes, as the setting says; without it deleted rows cannot stay."""
+    field = next((one for one in actual if one.attnum is None and one.name == DELETED), None)
+    alter = f"ALTER TABLE {target}"
+    if not table.soft:
+        gone = [f"DELETE FROM {target} WHERE {DELETED}", f"{alter} DROP COLUMN {DELETED}"]
+        return [] if field is None else gone
+    if field is not None and field.missing is None:
+        return []
+    added = f"{alter} ADD COLUMNS ({DELETED} BOOLEAN COMMENT 'rows before it: false')"
+    return [
+        *([added] if field is None else []),
+        f"UPDATE {target} SET {DELETED} = false WHERE {DELETED} IS NULL",
+        f"{alter} ALTER COLUMN {DELETED} COMMENT ''",
+    ]
+
+
+def former_name(name: str, attnum: int | None, ddl: str) -> str:
+    """The name of a column that had to make room for one of another type."""
+    kind = re.sub(r"\W+", "_", ddl.lower()).strip("_")
+    return f"{name}__{attnum}_{kind}"
+
+
+def _fill(target: str, table: SilverTable, column: SilverColumn, text: str) -> str:
+    """All rows of the source get the value that rows from before the column have; twice is as once."""
     value = column.reading.value(literal(text), 0)
     name, own = literal(column.name), quote(UNREPRESENTABLE)
     sets = [f"{quote(column.name)} = {value}"]
@@ -236,7 +288,8 @@ def _fill(target: str, column: SilverColumn, text: str) -> str:
         lost = lost_values([(column.name, literal(text), value)])
         both = f"map_concat(coalesce({others}, CAST(map() AS {OWN_COLUMNS[UNREPRESENTABLE]})), {lost})"
         sets.append(f"{own} = coalesce({both}, {own})")
-    return f"UPDATE {target} SET {', '.join(sets)}"
+    where = f" WHERE {living(table)}" if table.versioned else ""
+    return f"UPDATE {target} SET {', '.join(sets)}{where}"
 
 
 def _dropped(

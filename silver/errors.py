@@ -52,7 +52,15 @@ _MEANINGS: Final = {
 
 
 CODES: Final = frozenset(
-    (*_MEANINGS, "identity-missing", "column-retyped", "table-recreated", "table-renamed")
+    (
+        *_MEANINGS,
+        "identity-missing",
+        "column-retyped",
+        "table-recreated",
+        "table-renamed",
+        "column-name-reserved",
+        "silver-name-clash",
+    )
 )
 """Codes of the errors that silver records."""
 

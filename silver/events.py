@@ -84,11 +84,17 @@ FROM (
 )"""
 
 
-def folded(table: SilverTable, keys: dict[int, str], left_out: list[int]) -> str:
-    """One row per key: counts, the newest image, the newest value of columns that were left out."""
+def folded(
+    table: SilverTable, keys: dict[int, str], left_out: list[int], *, each_commit: bool = False
+) -> str:
+    """One row per key: counts, the newest image, the newest value of columns that were left out.
+
+    With `each_commit`, one row per key and transaction.
+    """
     place = "struct(commit_lsn, seq)"
     columns = [
         *keys.values(),
+        *(["commit_lsn", "max(commit_ts) AS commit_ts"] if each_commit else []),
         "sum(CASE kind WHEN 'arrive' THEN 1 WHEN 'leave' THEN -1 ELSE 0 END) AS gained",
         f"min_by(kind, {place}) AS first_kind",
         "max(struct(commit_lsn, seq, commit_ts)) FILTER (WHERE kind <> 'leave') AS last_event",
@@ -101,7 +107,8 @@ def folded(table: SilverTable, keys: dict[int, str], left_out: list[int]) -> str
         f" FILTER (WHERE kind <> 'leave' AND NOT {unsent(table, position)}) AS sent_{position}"
         for position in left_out
     ]
-    return f"SELECT {comma(columns, 2)}\nFROM events\nGROUP BY {', '.join(keys.values())}"
+    groups = [*keys.values(), *(["commit_lsn"] if each_commit else [])]
+    return f"SELECT {comma(columns, 2)}\nFROM events\nGROUP BY {', '.join(groups)}"
 
 
 def action(window: Window, keys: dict[int, str]) -> str:
@@ -125,4 +132,24 @@ CASE
   WHEN {no_key} THEN {marker("key-missing")}
   WHEN {twice} THEN {marker("key-not-unique", which)}
 {rest}
+END"""
+
+
+def action_at_commit(keys: dict[int, str]) -> str:
+    """What a transaction does to a key of ``folded`` with `each_commit`.
+
+    ``upsert``: a row arrives; ``change``: the row that is there is another; ``delete``; ``match``: a row came
+    and a row went, so there is one if there was one.
+    """
+    which = key_text(keys.values())
+    no_key = " OR ".join(f"{name} IS NULL" for name in keys.values())
+    twice = "gained > 1 OR gained < -1 OR gained = 1 AND first_kind <> 'arrive'"
+    return f"""\
+CASE
+  WHEN {no_key} THEN {marker("key-missing")}
+  WHEN {twice} THEN {marker("key-not-unique", which)}
+  WHEN gained = 1 THEN 'upsert'
+  WHEN gained = -1 THEN 'delete'
+  WHEN first_kind = 'arrive' THEN 'match'
+  ELSE 'change'
 END"""

@@ -78,16 +78,9 @@ def fold(table: SilverTable, window: Window, *, target: str, origins: str | None
     home = None if window.from_empty or origins is None else target
     values = {position: keys.get(position, f"value_{position}") for position in range(len(table.columns))}
     pending = {} if window.from_empty else {position: f"pending_{position}" for position in left_out}
-    if layout.by_image:
-        reduced = images.netted(table, window, layout)
-    else:
-        reduced = [
-            ("events", events.events(table, window, keys, filled=bool(left_out))),
-            ("folded", events.folded(table, keys, left_out)),
-        ]
     parts = [
         ("changes", rows_query(table, window)),
-        *reduced,
+        *_reduced(table, window, layout),
         ("texts", _texts(table, window, layout, origins=origins, target=home)),
         ("typed", _typed(table, keys, left_out if home else [], list(pending.values()))),
     ]
@@ -98,6 +91,42 @@ def fold(table: SilverTable, window: Window, *, target: str, origins: str | None
     if window.from_empty:
         query += "\nWHERE action = 'upsert'"
     return Fold(query, keys, values, pending)
+
+
+def commits(table: SilverTable, window: Window, *, target: str, origins: str | None) -> Fold:
+    """What each transaction made of each key: the fold within transactions instead of the whole window.
+
+    `silver.versions` has the meaning of ``action``. Values that a transaction left out of a row which was
+    there before are `pending`. In place of ``lost``, the columns ``text_<position>`` stay.
+
+    Args:
+        table: as of `fold`.
+        window: as of `fold`.
+        target: living rows before the window.
+        origins: as of `fold`.
+    """
+    layout = Layout.of(table, window)
+    keys, left_out = layout.keys, layout.left_out
+    home = None if window.from_empty or origins is None else target
+    pending = {position: f"pending_{position}" for position in left_out}
+    parts = [
+        ("changes", rows_query(table, window)),
+        *_reduced(table, window, layout, each_commit=True),
+        ("texts", _texts(table, window, layout, origins=origins, target=home, each_commit=True)),
+    ]
+    typed = _typed(table, keys, left_out if home else [], list(pending.values()))
+    values = {position: keys.get(position, f"value_{position}") for position in range(len(table.columns))}
+    return Fold(f"WITH {_expressions(parts)}\n{typed}", keys, values, pending)
+
+
+def _reduced(
+    table: SilverTable, window: Window, layout: Layout, *, each_commit: bool = False
+) -> list[tuple[str, str]]:
+    if layout.by_image:
+        return images.netted(table, window, layout, each_commit=each_commit)
+    filled = events.events(table, window, layout.keys, filled=bool(layout.left_out))
+    folded = events.folded(table, layout.keys, layout.left_out, each_commit=each_commit)
+    return [("events", filled), ("folded", folded)]
 
 
 def unfolded(table: SilverTable, window: Window) -> Fold:
@@ -134,8 +163,11 @@ def key_ranges(folded: Fold, keys: Mapping[int, str]) -> str:
 
 
 def _with(parts: Sequence[tuple[str, str]], selected: Sequence[str], source: str = "typed") -> str:
-    with_ = comma(f"{name} AS (\n  {block(query, 2)}\n)" for name, query in parts)
-    return f"WITH {with_}\nSELECT {comma(selected, 2)}\nFROM {source}"
+    return f"WITH {_expressions(parts)}\nSELECT {comma(selected, 2)}\nFROM {source}"
+
+
+def _expressions(parts: Sequence[tuple[str, str]]) -> str:
+    return comma(f"{name} AS (\n  {block(query, 2)}\n)" for name, query in parts)
 
 
 def _texts(
@@ -145,16 +177,21 @@ def _texts(
     *,
     origins: str | None,
     target: str | None,
+    each_commit: bool = False,
 ) -> str:
-    """PostgreSQL's text of each column of the row that is there at the end."""
-    action = (images if layout.by_image else events).action(window, layout.keys)
+    """PostgreSQL's text of each column of the row that is there at the end (of each transaction)."""
+    kind, at = (images if layout.by_image else events), "last_event"
+    action = kind.action(window, layout.keys)
+    if each_commit:
+        action, at = kind.action_at_commit(layout.keys), "f"
+    known_empty = window.from_empty and not each_commit
     keys, left_out, moved = layout.keys, layout.left_out, origins is not None
     which = key_text(f"f.{name}" for name in keys.values())
     columns = [f"f.{name}" for name in keys.values()]
     columns += [
         f"{block(action, 2)} AS action",
-        "last_event.commit_lsn",
-        "last_event.commit_ts",
+        f"{at}.commit_lsn",
+        f"{at}.commit_ts",
     ]
     joins = ""
     if moved:
@@ -170,7 +207,7 @@ def _texts(
         sent = (
             f"f.sent_{position} IS NOT NULL AND (f.arrived IS NULL OR f.sent_{position}.place >= f.arrived)"
         )
-        gone = "gained = -1" if not window.from_empty else "gained < 1"
+        gone = "gained < 1" if known_empty else "gained = -1"
         cases = [f"WHEN {sent} THEN f.sent_{position}.text"]
         if moved:
             cases.append(f"WHEN o.sent_{position} IS NOT NULL THEN o.sent_{position}.text")
@@ -182,7 +219,7 @@ def _texts(
             at_home = f"NOT ({sent}) AND o.sent_{position} IS NULL AND home.{first} IS NOT NULL"
             columns.append(f"{at_home} AS at_home_{position}")
             columns.append(f"home.{quote(column.name)} AS home_{position}")
-        if window.from_empty:
+        if known_empty:
             cases.append(f"WHEN NOT ({gone}) THEN {missing}")
         else:
             cases.append(f"WHEN NOT ({gone}) AND f.arrived IS NOT NULL THEN {missing}")

@@ -32,8 +32,13 @@ if TYPE_CHECKING:
     from silver.changes import Layout, Window
 
 
-def netted(table: SilverTable, window: Window, layout: Layout) -> list[tuple[str, str]]:
-    """Common table expressions over ``changes`` that end in ``folded``: one row per key that is another."""
+def netted(
+    table: SilverTable, window: Window, layout: Layout, *, each_commit: bool = False
+) -> list[tuple[str, str]]:
+    """Common table expressions over ``changes`` that end in ``folded``: one row per key that is another.
+
+    With `each_commit`, one row per key and transaction.
+    """
     keys, facts = layout.keys, window.facts
     image = sent_image(table) if facts.unchanged and facts.old_tuples else "new"
     text = "coalesce(new[{0}], old[{0}])"  # a key column that lies out of line is not sent again either
@@ -49,14 +54,16 @@ FROM (
   SELECT commit_lsn, seq, commit_ts, explode({both} ELSE array({put}) END) AS move
   FROM changes
 )"""
-    names = ", ".join(keys.values())
+    names = ", ".join([*keys.values(), *(["commit_lsn"] if each_commit else [])])
+    at = ", max(commit_ts) AS commit_ts" if each_commit else ""
     contents = f"""\
-SELECT {names}, image, sum(net) AS net,
+SELECT {names}, image{at}, sum(net) AS net,
   max(struct(commit_lsn, seq, commit_ts)) FILTER (WHERE net > 0) AS put
 FROM signed
 GROUP BY {names}, image"""
     columns = [
         *keys.values(),
+        *(["commit_lsn", "max(commit_ts) AS commit_ts"] if each_commit else []),
         "sum(net) AS gained",
         "sum(CASE WHEN net > 0 THEN net ELSE 0 END) AS present",
         "max(put) FILTER (WHERE net > 0) AS last_event",
@@ -86,4 +93,18 @@ CASE
   WHEN {no_key} THEN {marker("key-missing")}
   WHEN present > 1 OR gained < -1 THEN {marker("key-not-unique", which)}
 {rest}
+END"""
+
+
+def action_at_commit(keys: dict[int, str]) -> str:
+    """What a transaction does to a key of ``folded`` with `each_commit`; see `silver.events`."""
+    which = key_text(keys.values())
+    no_key = " OR ".join(f"{name} IS NULL" for name in keys.values())
+    return f"""\
+CASE
+  WHEN {no_key} THEN {marker("key-missing")}
+  WHEN present > 1 OR gained > 1 OR gained < -1 THEN {marker("key-not-unique", which)}
+  WHEN gained = 1 THEN 'upsert'
+  WHEN gained = -1 THEN 'delete'
+  ELSE 'change'
 END"""

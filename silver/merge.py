@@ -12,7 +12,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from silver.catalog import COMMIT_LSN, COMMIT_TS, OWN_COLUMNS, UNREPRESENTABLE
+from silver.catalog import (
+    COMMIT_LSN,
+    COMMIT_TS,
+    DELETED,
+    OWN_COLUMNS,
+    UNREPRESENTABLE,
+    VALID_FROM,
+    VALID_FROM_LSN,
+    VALID_TO,
+    VALID_TO_LSN,
+)
 from silver.errors import marker
 from silver.sql import block, comma, key_text, literal, quote
 
@@ -21,6 +31,18 @@ if TYPE_CHECKING:
 
     from silver.catalog import SilverTable
     from silver.fold import Fold
+
+_OF_A_ROW: Final = {
+    COMMIT_LSN: "commit_lsn",
+    COMMIT_TS: "commit_ts",
+    UNREPRESENTABLE: "lost",
+    DELETED: "false",
+    VALID_FROM_LSN: "commit_lsn",
+    VALID_TO_LSN: "CAST(NULL AS BIGINT)",
+    VALID_FROM: "commit_ts",
+    VALID_TO: "CAST(NULL AS TIMESTAMP)",
+}
+"""Our own columns of a row that was put there and not touched since."""
 
 _PRUNABLE: Final = ("SMALLINT", "INT", "BIGINT", "DECIMAL", "STRING", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
 
@@ -48,9 +70,10 @@ def append(target: str, table: SilverTable, fold: Fold, kept: Sequence[tuple[str
 
 
 def _insert(verb: str, target: str, table: SilverTable, fold: Fold, kept: Sequence[tuple[str, str]]) -> str:
-    names = [*(column.name for column in table.columns), *OWN_COLUMNS, *(name for name, _ in kept)]
+    names = [*(column.name for column in table.columns), *table.own_columns, *(name for name, _ in kept)]
     values = [fold.values[position] for position in range(len(table.columns))]
-    values += ["commit_lsn", "commit_ts", "lost", *(f"CAST(NULL AS {ddl})" for _, ddl in kept)]
+    values += [_OF_A_ROW[name] for name in table.own_columns]
+    values += [f"CAST(NULL AS {ddl})" for _, ddl in kept]
     return f"""\
 {verb} {target} ({", ".join(quote(name) for name in names)})
 SELECT {", ".join(values)}
@@ -71,10 +94,7 @@ def merge(target: str, table: SilverTable, fold: Fold, ranges: Mapping[int, tupl
     conditions = [
         f"t.{quote(table.columns[position].name)} = s.{name}" for position, name in fold.keys.items()
     ]
-    for position, (low, high) in ranges.items():
-        column = table.columns[position]
-        bounds = f"{_typed(low, column.spark_type)} AND {_typed(high, column.spark_type)}"
-        conditions.append(f"t.{quote(column.name)} BETWEEN {bounds}")
+    conditions += in_ranges(table, ranges)
     updates, inserts = {}, {}
     for position, column in enumerate(table.columns):
         value = f"s.{fold.values[position]}"
@@ -100,6 +120,16 @@ WHEN MATCHED THEN UPDATE SET
 WHEN NOT MATCHED AND s.action = 'upsert' THEN INSERT
   ({", ".join(quote(name) for name in inserts)})
   VALUES ({", ".join(inserts.values())})"""
+
+
+def in_ranges(table: SilverTable, ranges: Mapping[int, tuple[str, str]]) -> list[str]:
+    """Conditions on the target ``t`` alone: keys within literal ranges."""
+    found = []
+    for position, (low, high) in ranges.items():
+        column = table.columns[position]
+        bounds = f"{_typed(low, column.spark_type)} AND {_typed(high, column.spark_type)}"
+        found.append(f"t.{quote(column.name)} BETWEEN {bounds}")
+    return found
 
 
 def _typed(value: str, spark_type: str) -> str:

@@ -14,8 +14,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from silver import ddl, merge
-from silver.fold import fold, key_ranges, moves, unfolded
+from silver import ddl, merge, versions
+from silver.fold import commits, fold, key_ranges, moves, unfolded
+from silver.recreated import adopted
 from silver.sessions import generate_code, tune
 from silver.tables import SILVER_APP
 
@@ -40,6 +41,7 @@ _APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _APP_VERSION: Final = "spark.databricks.delta.write.txnVersion"
 _ORIGINS: Final = "smelt_origins"
 _FOLDED: Final = "smelt_folded"
+_VERSIONS: Final = "smelt_versions"
 """Temporary views; a session runs one table at a time."""
 
 
@@ -62,8 +64,9 @@ class StepRunner:
         Raises:
             TableError: a column changed in a way that stored values do not survive.
         """
-        tune(session, small=changes <= SMALL)
         table, window = step.table, step.window
+        small = changes <= SMALL and not (step.mode == "versions" and window.from_empty)
+        tune(session, small=small)
         target = self._lake.sql("silver", table.name)
         stored = self._shaped(session, step, target)
         if step.mode == "alter":
@@ -71,6 +74,9 @@ class StepRunner:
         if stored.mark is not None and stored.mark >= window.end:
             return stored.version
         before = f"{target} VERSION AS OF {stored.version}"
+        if step.mode == "versions":
+            statement = self._versions(session, step, target, stored, small=small)
+            return self._commit(session, step, statement)
         if step.folded:
             folded = fold(table, window, target=before, origins=self._origins(session, step, before))
         else:
@@ -85,25 +91,47 @@ class StepRunner:
         else:
             insert = merge.load if step.mode == "load" else merge.append
             statement = insert(target, table, folded, ddl.kept(table, stored.fields))
+        return self._commit(session, step, statement)
+
+    def _commit(self, session: SparkSession, step: Step, statement: str) -> int:
+        """Run the statement under the mark of its window; returns the table's version after it."""
         session.conf.set(_APP_ID, SILVER_APP)
-        session.conf.set(_APP_VERSION, str(int(window.end)))
+        session.conf.set(_APP_VERSION, str(int(step.window.end)))
         try:
             session.sql(statement).collect()
         finally:  # an ALTER under the mark would count as the window
             session.conf.unset(_APP_ID)
             session.conf.unset(_APP_VERSION)
-        return self._there(table.name).version
+        return self._there(step.table.name).version
+
+    def _versions(
+        self, session: SparkSession, step: Step, target: str, stored: Stored, *, small: bool
+    ) -> str:
+        """The statement for a table of versions; what the window's transactions did is computed once."""
+        table, window = step.table, step.window
+        before = versions.standing(target, stored.version, table)
+        found = commits(table, window, target=before, origins=self._origins(session, step, before))
+        session.sql(found.query).localCheckpoint().createOrReplaceTempView(_FOLDED)
+        found = replace(found, query=f"SELECT * FROM {_FOLDED}")
+        ranges = {} if window.from_empty else self._ranges(session, table, found, stored.files)
+        source = versions.versions(table, window, found, rows=_FOLDED, before=before, ranges=ranges)
+        if small:
+            session.sql(source).localCheckpoint().createOrReplaceTempView(_VERSIONS)
+            source = f"SELECT * FROM {_VERSIONS}"
+        merged = versions.merge_history if table.history else versions.merge_soft
+        return merged(target, table, found, source, ranges)
 
     def _shaped(self, session: SparkSession, step: Step, target: str) -> Stored:
         """The table in the step's shape."""
         stored = self._log.read(step.table.name)
         if stored is None:
-            statements = [ddl.create(target, step.table)]
+            statements = [ddl.create(target, step.table), *adopted(target, step.table, [], None)[0]]
         elif step.mode != "alter" and stored.mark is not None and stored.mark >= step.window.end:
             return stored
         else:
-            emptied = step.mode == "load"
-            statements = ddl.steps(target, step.table, stored.fields, self._settings, emptied=emptied)
+            emptied = step.mode == "load" or (step.mode == "versions" and step.window.snapshot is not None)
+            statements, fields = adopted(target, step.table, stored.fields, stored.relation)
+            statements += ddl.steps(target, step.table, fields, self._settings, emptied=emptied)
             if not statements:
                 return stored
         for statement in statements:

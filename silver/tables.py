@@ -18,6 +18,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from bronze.lsn import Lsn
 from silver.ddl import Field, fields_of
+from silver.recreated import RELATION_PROPERTY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +39,7 @@ class Stored:
         fields: its columns, own ones included.
         files: number of data files.
         rows: in them, also such as were deleted since.
+        relation: what it says of the relation that its columns are of (`silver.recreated`).
     """
 
     version: int
@@ -45,6 +47,7 @@ class Stored:
     fields: tuple[Field, ...]
     files: int
     rows: int
+    relation: str | None = None
 
 
 class SilverLog:
@@ -66,7 +69,12 @@ class SilverLog:
         files = pa.table(table.get_add_actions())
         rows = int(pc.sum(files["num_records"]).as_py() or 0) if files.num_rows else 0
         return Stored(
-            table.version(), None if mark is None else Lsn(mark), tuple(fields), files.num_rows, rows
+            table.version(),
+            None if mark is None else Lsn(mark),
+            tuple(fields),
+            files.num_rows,
+            rows,
+            table.metadata().configuration.get(RELATION_PROPERTY),
         )
 
     def counts(self, name: str, version: int) -> dict[str, int]:

@@ -26,19 +26,34 @@ from silver.changes import Facts, Shape, Window
 from silver.sql import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from bronze.shapes import Relation
     from silver.catalog import SilverTable
     from silver.settings import SilverSettings
 
-Mode: TypeAlias = Literal["load", "append", "merge", "alter"]
+Mode: TypeAlias = Literal["load", "append", "merge", "versions", "alter"]
 
 _SPLIT_ABOVE: Final = 100_000
 """Snapshot rows from which loading them apart pays."""
 _SPLIT_RATIO: Final = 2
 
 _KINDS: Final = ("insert", "update", "delete", "truncate", "snapshot")
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """A place at which the state starts empty: a complete snapshot, or a TRUNCATE.
+
+    Attributes:
+        commit_lsn: of the transaction; the snapshot's LSN.
+        seq: of the TRUNCATE; None for a snapshot.
+        commit_ts: in microseconds since 1970; None where it is not known.
+    """
+
+    commit_lsn: Lsn
+    seq: int | None
+    commit_ts: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +66,7 @@ class Activity:
         truncated: (commit_lsn, seq) of the last TRUNCATE.
         last_change: LSN of the last insert, update or delete.
         facts: what the fold must reckon with.
+        barriers: of each LSN the one that counts (a snapshot, else the last TRUNCATE), in order.
     """
 
     counts: Mapping[str, int]
@@ -58,6 +74,7 @@ class Activity:
     truncated: tuple[int, int] | None
     last_change: Lsn
     facts: Facts
+    barriers: tuple[Barrier, ...] = ()
 
     @property
     def changes(self) -> int:
@@ -80,12 +97,16 @@ class Step:
     """One statement: how the table looks during it, which changes it folds, and the plan.
 
     In mode ``alter`` there is no statement, and no mark: the table takes its shape.
+
+    Attributes:
+        optional: a snapshot follows that makes good what may be missing in this step's changes.
     """
 
     table: SilverTable
     window: Window
     mode: Mode
     folded: bool
+    optional: bool = False
 
 
 def activity_query(changes: str, starts: Mapping[int, Lsn], end: Lsn) -> str:
@@ -108,6 +129,8 @@ def activity_query(changes: str, starts: Mapping[int, Lsn], end: Lsn) -> str:
 SELECT relation_id,{counts}
   max(CASE WHEN op = 'snapshot_end' THEN commit_lsn END) AS snapshot,
   max(CASE WHEN op = 'truncate' THEN struct(commit_lsn, seq) END) AS truncated,
+  collect_set(CASE WHEN op IN ('truncate', 'snapshot_end')
+    THEN struct(commit_lsn, CASE WHEN op = 'truncate' THEN seq END, unix_micros(commit_ts)) END) AS barriers,
   max(CASE WHEN op IN ('insert', 'update', 'delete') THEN commit_lsn END) AS last_change,
   count_if(op = 'update' AND old IS NOT NULL) AS old_tuples,
   count_if(op = 'update' AND old IS NOT NULL AND unchanged IS NOT NULL) AS moved_unchanged,
@@ -134,7 +157,17 @@ def activity_of(row: Mapping[str, Any]) -> Activity:
         truncated=None if truncated is None else (truncated[0], truncated[1]),
         last_change=Lsn(row["last_change"] or ZERO),
         facts=facts,
+        barriers=_barriers(row["barriers"]),
     )
+
+
+def _barriers(found: Iterable[tuple[int, int | None, int | None]]) -> tuple[Barrier, ...]:
+    """One for each LSN: a snapshot has what its LSN's own TRUNCATE left, and the last TRUNCATE counts."""
+    chosen: dict[int, Barrier] = {}
+    snapshots_last = sorted(found, key=lambda one: (one[0], one[1] is None, one[1] or 0))
+    for lsn, seq, commit_ts in snapshots_last:
+        chosen[lsn] = Barrier(Lsn(lsn), seq, commit_ts)
+    return tuple(chosen.values())
 
 
 def fold_key(relation: Relation) -> tuple[str, ...]:
@@ -179,7 +212,7 @@ def plan(
     if truncated is not None and activity.snapshot is not None and truncated[0] <= activity.snapshot:
         truncated = None
     barrier = Lsn(max(start, activity.snapshot or 0, truncated[0] if truncated else 0))
-    distinct = _distinct(sorted(versions, key=lambda version: version.from_lsn))
+    distinct = distinct_shapes(versions)
     first = max((at for at, version in enumerate(distinct) if version.from_lsn <= barrier), default=0)
     later = [at for at in range(first + 1, len(distinct)) if distinct[at].from_lsn <= end]
     steps: list[Step] = []
@@ -190,7 +223,7 @@ def plan(
             continue
         version = distinct[at]
         table = silver_table(version, settings)
-        _check_identity(version, activity)
+        check_identity(version, activity)
         announces = at != first or (truncated is not None and truncated[0] == version.from_lsn)
         both = at > 0 and version.from_lsn > low and announces
         window = Window(
@@ -199,7 +232,7 @@ def plan(
             start=low,
             end=high,
             fold_key=fold_key(version),
-            shapes=_shapes(table, distinct[: at + 1] if both else [version]),
+            shapes=shapes_of(table, distinct[: at + 1] if both else [version]),
             facts=activity.facts,
             announcing=both,
         )
@@ -212,16 +245,21 @@ def plan(
     return steps
 
 
-def _distinct(versions: Sequence[Relation]) -> list[Relation]:
-    """Versions that differ from the one before in what silver sees."""
+def distinct_shapes(versions: Sequence[Relation]) -> list[Relation]:
+    """Versions, oldest first, that differ from the one before in what silver sees."""
     found: list[Relation] = []
-    for version in versions:
+    for version in sorted(versions, key=lambda version: version.from_lsn):
         if not found or replace(version, from_lsn=ZERO) != replace(found[-1], from_lsn=ZERO):
             found.append(version)
     return found
 
 
-def _check_identity(version: Relation, activity: Activity) -> None:
+def check_identity(version: Relation, activity: Activity) -> None:
+    """Whether the stream says which rows changed.
+
+    Raises:
+        TableError: it does not.
+    """
     identity = any(column.in_identity for column in version.columns) or version.replica_identity == "f"
     if not version.key or not (identity or not (activity.facts.updates or activity.facts.deletes)):
         raise TableError(
@@ -233,7 +271,7 @@ def _check_identity(version: Relation, activity: Activity) -> None:
         )
 
 
-def _shapes(table: SilverTable, versions: Sequence[Relation]) -> tuple[Shape, ...]:
+def shapes_of(table: SilverTable, versions: Sequence[Relation]) -> tuple[Shape, ...]:
     """How rows of these versions map to the table, newest first; one per list of names."""
     found: dict[tuple[str, ...], Shape] = {}
     for version in reversed(versions):
@@ -252,13 +290,9 @@ def _shapes(table: SilverTable, versions: Sequence[Relation]) -> tuple[Shape, ..
 
 def _steps(table: SilverTable, window: Window, activity: Activity) -> list[Step]:
     """The plan for one window of one shape."""
-    relation = table.relation
-    enforced = relation.replica_identity in "di" and set(window.fold_key) == {
-        column.name for column in relation.columns if column.in_identity
-    }
     counts = activity.counts
     stream = counts["insert"] + counts["update"] + counts["delete"]
-    inserts_only = enforced and not counts["update"] and not counts["delete"]
+    inserts_only = only_inserts(table, window, activity)
     if not window.from_empty:
         return [Step(table, window, "append" if inserts_only else "merge", folded=not inserts_only)]
     snapshot = window.snapshot
@@ -270,3 +304,12 @@ def _steps(table: SilverTable, window: Window, activity: Activity) -> list[Step]
         rest = replace(window, start=snapshot, snapshot=None)
         return [Step(table, rows, "load", folded=False), Step(table, rest, "merge", folded=True)]
     return [Step(table, window, "load", folded=not (quiet or inserts_only))]
+
+
+def only_inserts(table: SilverTable, window: Window, activity: Activity) -> bool:
+    """Whether every change is an insert, of a key that the source itself enforces: no key occurs twice."""
+    relation, counts = table.relation, activity.counts
+    enforced = relation.replica_identity in "di" and set(window.fold_key) == {
+        column.name for column in relation.columns if column.in_identity
+    }
+    return enforced and not counts["update"] and not counts["delete"]

@@ -24,6 +24,7 @@ from gold.compile import KEY
 from gold.tree import resolve
 from pipelines.quality.expectations import CATALOG_SUITE, DOCUMENT_SUITE, FOREIGN_KEY, Expectation, LeftOut
 from silver.catalog import UNREPRESENTABLE
+from silver.living import living_rows
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
@@ -42,9 +43,6 @@ NOT_NULL: Final = "expect_column_values_to_not_be_null"
 UNIQUE: Final = "expect_column_values_to_be_unique"
 COMPOUND_UNIQUE: Final = "expect_compound_columns_to_be_unique"
 IN_SET: Final = "expect_column_values_to_be_in_set"
-
-DELETED: Final = "_deleted"
-"""Silver's mark of a soft-deleted row, where ``deletes: soft`` asks for them."""
 
 _COMPARE: Final = {"citext": "ignore case", "bpchar": "ignore trailing spaces", "numeric": "as numbers"}
 """How PostgreSQL compares keys of these types, whose text alone does not tell."""
@@ -163,7 +161,7 @@ def catalog_frame(frame: DataFrame, expectations: Iterable[Expectation]) -> Data
         for column in columns:
             used[column] = used.get(column, True) and about.kind == NOT_NULL
     known = set(frame.columns)
-    return living(frame).selectExpr(
+    return living_rows(frame).selectExpr(
         *(
             f"{_present(column)} AS {quote(column)}"
             if presence and UNREPRESENTABLE in known
@@ -171,11 +169,6 @@ def catalog_frame(frame: DataFrame, expectations: Iterable[Expectation]) -> Data
             for column, presence in used.items()
         )
     )
-
-
-def living(frame: DataFrame) -> DataFrame:
-    """The rows that the source has: without those that silver keeps as soft-deleted."""
-    return frame.where(f"NOT coalesce({quote(DELETED)}, false)") if DELETED in frame.columns else frame
 
 
 def _present(column: str) -> str:

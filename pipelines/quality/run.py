@@ -30,7 +30,7 @@ from pipelines.quality.constraints import (
     recorded_constraints,
 )
 from pipelines.quality.cut import QualityCut, choose_cut
-from pipelines.quality.derived import catalog_frame, from_catalog, from_documents, living
+from pipelines.quality.derived import catalog_frame, from_catalog, from_documents
 from pipelines.quality.engine import Engine
 from pipelines.quality.expectations import (
     FOREIGN_KEY,
@@ -45,6 +45,7 @@ from pipelines.quality.report import write_report
 from pipelines.quality.results import append_results, past_runs
 from pipelines.quality.suite_files import QUERY, load_suites, misnamed, placeholders
 from silver.catalog import silver_catalog
+from silver.living import living_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -193,7 +194,7 @@ class _Checks:
         with self._in_memory(frames), self._views(frames, expectations) as views:
             for number, (name, suites) in enumerate(sorted(groups.items()), 1):
                 self.say(f"checking {name} ({number} of {len(groups)})")
-                rows[name] = living(frames[name]).count()
+                rows[name] = living_rows(frames[name]).count()
                 for derived, indexes in suites.items():
                     asked = [expectations[index] for index in indexes]
                     frame = catalog_frame(frames[name], asked) if derived else frames[name]
@@ -203,7 +204,7 @@ class _Checks:
             if references:
                 self.say(f"checking {len(references)} foreign keys")
                 asked = [expectations[index] for index in references]
-                found = check_references(asked, lambda name: living(frames[name]), rows)
+                found = check_references(asked, lambda name: living_rows(frames[name]), rows)
                 results |= zip(references, found, strict=True)
         return [results[index] for index in range(len(expectations))]
 

@@ -29,6 +29,7 @@ from pydantic import SecretStr
 from bronze.catalog import select_tables
 from bronze.lake import Lake
 from bronze.landing import Landing
+from bronze.memory import settle
 from bronze.relations import ShapeLog
 from bronze.server import connect, identify
 from bronze.settings import SnapshotSettings, SourceSettings
@@ -139,9 +140,7 @@ def run_snapshot(server: EmbeddedServer, workers: int) -> Run:
 
 def take(dsn: str, workers: int) -> Run:
     """Take the table, as the reader does."""
-    import pyarrow as pa  # noqa: PLC0415 - of the child alone
-
-    pa.set_memory_pool(pa.system_memory_pool())
+    settle()
     source = SourceSettings(dsn=SecretStr(dsn), slot="bench", publication="bench")
     with tempfile.TemporaryDirectory() as lake, connect(source) as connection:
         tables = select_tables(connection, source, storage=True)

@@ -73,7 +73,7 @@ def test_every_definite_error_about_the_source_has_a_page() -> None:
 
 def test_every_error_that_check_finds_has_a_page() -> None:
     codes = {code for module in FINDINGS for code in finding_codes(module)}
-    assert len(codes) > 10
+    assert {"pattern-matches-nothing", "replication-privilege", "senders-exhausted"} <= codes
     assert sorted(codes - {path.stem for path in PAGES}) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -25,6 +26,7 @@ from bronze.shapes import Column, PgType, Relation
 from bronze.sink import DeltaSink
 from bronze.snapshot_rows import ROWS_SCHEMA
 from bronze.tables import CHANGES_SCHEMA
+from bronze.upkeep import tidy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -189,6 +191,35 @@ def test_small_files_are_joined_on_the_way_and_no_row_is_lost_or_doubled(lake_pa
     # What an earlier version holds stays readable.
     table.load_as_version(10)
     assert table.to_pyarrow_dataset().to_table().num_rows == 30
+
+
+def test_old_log_entries_and_joined_files_go_and_what_is_not_yet_named_stays(
+    lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze.sink._TIDY_EVERY", 150)
+    monkeypatch.setattr("bronze.sink.tidy", lambda table: tidy(table, retention_hours=0))
+    folder = Path(lake_path, "bronze/changes")
+    sink = open_sink(lake_path)
+    of_a_snapshot = sink.parts("snapshot")
+    of_a_snapshot.write(rows(500, 2).cast(ROWS_SCHEMA))
+    (unnamed,) = of_a_snapshot.finish()
+    for lsn in range(1, 140):
+        sink.write(rows(lsn, 1))
+        sink.commit(at(lsn))
+    long_ago = time.time() - 2 * 24 * 3600
+    for entry in [*folder.glob("_delta_log/*"), folder / unnamed.path]:
+        os.utime(entry, (long_ago, long_ago))
+    for lsn in range(140, 160):
+        sink.write(rows(lsn, 1))
+        sink.commit(at(lsn))
+    entries = sorted(int(entry.stem) for entry in folder.glob("_delta_log/*.json"))
+    assert 90 < entries[0] <= 100, "those before a checkpoint are gone"
+    stream = {path.name for path in folder.glob("stream-*")}
+    assert stream == {Path(uri).name for uri in DeltaTable(str(folder)).file_uris()} & stream
+    assert contents(lake_path) == [(lsn, 0) for lsn in range(1, 160)]
+    assert open_sink(lake_path).position == sink.position
+    sink.commit_snapshot(TableName("public", "t"), Lsn(500), [unnamed])
+    assert len(contents(lake_path)) == 159 + 2
 
 
 def compact_changes(table: DeltaTable) -> bool:

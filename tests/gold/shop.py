@@ -106,6 +106,10 @@ def money(text: str) -> Decimal:
     return Decimal(text)
 
 
+SOFT: Final = frozenset(("public.customers", "public.order_items", "public.customer_tags", "public.products"))
+"""Tables whose deleted rows stay in silver, marked."""
+
+
 class Shop:
     """Rows of all tables, and silver tables of them. `commit` writes what changed and records a cut."""
 
@@ -121,7 +125,8 @@ class Shop:
             DeltaTable.create(
                 lake.uri("silver", silver_name),
                 schema=pa.schema([pa.field(column, _ARROW[kind]) for column, kind in columns.items()]
-                                 + [pa.field("_commit_lsn", pa.int64())]),
+                                 + [pa.field("_commit_lsn", pa.int64())]
+                                 + ([pa.field("_deleted", pa.bool_())] if name in SOFT else [])),
                 configuration={"delta.enableChangeDataFeed": "true"},
             )  # fmt: skip
             self.versions[silver_name] = 0
@@ -176,18 +181,19 @@ class Shop:
         rows += [{**row, "_commit_lsn": self.lsn, "_gone": True} for row in gone]
         table = DeltaTable(self._lake.uri("silver", silver_name))
         values = {f"`{column}`": f"s.`{column}`" for column in (*columns, "_commit_lsn")}
-        (
+        soft = name in SOFT
+        marked = {"`_deleted`": "s._gone"} if soft else {}
+        merge = (
             table.merge(
                 pa.Table.from_pylist(rows, schema=schema),
                 predicate=" AND ".join(f"t.`{column}` = s.`{column}`" for column in key),
                 source_alias="s",
                 target_alias="t",
             )
-            .when_matched_delete(predicate="s._gone")
-            .when_matched_update(updates=values)
-            .when_not_matched_insert(updates=values)
-            .execute()
+            .when_matched_update(updates={**values, **marked}, predicate=None if soft else "NOT s._gone")
+            .when_not_matched_insert(updates={**values, **marked})
         )
+        (merge if soft else merge.when_matched_delete(predicate="s._gone")).execute()
         self.versions[silver_name] = DeltaTable(self._lake.uri("silver", silver_name)).version()
 
 

@@ -127,16 +127,17 @@ def test_a_mistake_is_named_with_file_and_line(tmp_path: Path, text: str, line: 
     assert said in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("more", "line"), [("silver: {deletes: soft}", 4), ("silver:\n  history: [public.orders]", 5)]
-)
-def test_a_setting_without_effect_yet_is_refused_rather_than_ignored(
-    tmp_path: Path, more: str, line: int
-) -> None:
-    path = written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: lake}}\n{more}\n")
+def test_a_setting_without_effect_yet_is_refused_rather_than_ignored(tmp_path: Path) -> None:
+    path = written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{catalog: main}}\n")
     with pytest.raises(ConfigurationError, match="is not served yet") as raised:
         load_pipeline(path)
-    assert f"{path}:{line}" in str(raised.value)
+    assert f"{path}:3" in str(raised.value)
+
+
+def test_soft_deletes_and_history_are_served(tmp_path: Path) -> None:
+    more = "silver: {deletes: soft, history: [public.orders]}"
+    pipeline = load_pipeline(written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: lake}}\n{more}\n"))
+    assert (pipeline.silver.deletes, pipeline.silver.history) == ("soft", ["public.orders"])
 
 
 def test_a_missing_file_and_a_folder_are_refused_by_name(tmp_path: Path) -> None:

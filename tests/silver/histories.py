@@ -32,6 +32,7 @@ from bronze.tables import (
     STREAM_APP,
     snapshot_app,
 )
+from silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 INT = PgType("base", "int4", oid=23)
 TEXT = PgType("base", "text", oid=25)
+UUID = PgType("base", "uuid", oid=2950)
 NUMERIC = PgType("base", "numeric", oid=1700, typmod=(10 << 16 | 2) + 4)
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -62,7 +64,8 @@ def relation(
     attnums: Sequence[int] | None = None,
 ) -> Relation:
     """A shape; the replica identity covers the key unless said otherwise."""
-    covered = {name for name, _ in columns} if identity == "f" else set(identity_columns or key)
+    identity_columns = key if identity_columns is None else identity_columns
+    covered = {name for name, _ in columns} if identity == "f" else set(identity_columns)
     numbers = attnums or range(1, len(columns) + 1)
     return Relation(
         relation_id=relation_id,
@@ -162,16 +165,28 @@ class Row:
 
 @dataclass
 class RandomTable:
-    """A table with many independent key spaces, each with a random history of its own."""
+    """A table with many independent key spaces, each with a random history of its own.
+
+    Attributes:
+        shape: its columns are `COLUMNS` in their order, under any names; ``id`` may have any type.
+        unique: ``code`` where that identifies a row, so that updates mostly leave it alone.
+        spelt: how the values of ``id`` are spelt, which inside are small numbers.
+        inserts_alone: no row is ever changed or deleted.
+    """
 
     shape: Relation
     rng: random.Random
     spaces: int
     unique: str = "id"
+    spelt: str = "{}"
+    inserts_alone: bool = False
     rows: dict[int, list[Row]] = field(default_factory=dict)
     changes: list[dict[str, Any]] = field(default_factory=list)
     lsn: int = 0
     next_code: int = 0
+    past: dict[int, list[tuple[Any, ...]]] = field(default_factory=dict)
+    living: dict[tuple[Any, ...], tuple[Any, ...]] = field(default_factory=dict)
+    ended: dict[tuple[Any, ...], tuple[Any, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.rows = {space: [] for space in range(self.spaces)}
@@ -199,6 +214,8 @@ class RandomTable:
     def _statement(self, space: int) -> None:
         rows = self.rows[space]
         statements = [self._insert]
+        if self.inserts_alone:
+            rows = []
         if rows:
             statements += [
                 self._update,
@@ -317,11 +334,15 @@ class RandomTable:
     def _set(self, row: Row, values: Values) -> None:
         before = dict(row.values)
         row.values |= values
+        unsent = [name not in values and (before[name] or "").startswith("BIG") for name, _ in COLUMNS]
+        cells = zip(self._tuple(row.values), unsent, strict=True)
         unchanged = [
-            name for name, _ in COLUMNS if name not in values and (before[name] or "").startswith("BIG")
+            column.name for column, left_out in zip(self.shape.columns, unsent, strict=True) if left_out
         ]
-        new = [None if name in unchanged else row.values[name] for name, _ in COLUMNS]
-        sent: dict[str, Any] = {"new": new, "unchanged": unchanged or None}
+        sent: dict[str, Any] = {
+            "new": [None if left_out else value for value, left_out in cells],
+            "unchanged": unchanged or None,
+        }
         if self.shape.replica_identity == "f":
             sent |= {"old": self._tuple(before), "old_is_key": False}
         elif self._identity(before) != self._identity(row.values):
@@ -329,46 +350,87 @@ class RandomTable:
         self.changes.append(change(self.shape, "update", **sent))
 
     def _tuple(self, values: Values) -> list[str | None]:
-        return [values[name] for name, _ in COLUMNS]
+        return [self.spelt.format(values[name]) if name == "id" else values[name] for name, _ in COLUMNS]
 
     def _identity(self, values: Values) -> list[str | None]:
-        covered = {column.name for column in self.shape.columns if column.in_identity}
-        return [values[name] if name in covered else None for name, _ in COLUMNS]
+        cells = zip(self._tuple(values), self.shape.columns, strict=True)
+        return [value if column.in_identity else None for value, column in cells]
 
     # -- what silver must have
     # ---------------------------------------------------------------------------------
 
+    def note(self, lsn: int) -> None:
+        """Remember the rows as of a commit; a key that is gone keeps its last row, as deleted."""
+        now = {row[:2]: row for row in self.expected()}
+        if now == self.living:
+            return
+        self.ended |= {key: row for key, row in self.living.items() if key not in now}
+        self.ended = {key: row for key, row in self.ended.items() if key not in now}
+        self.living = now
+        self.past[lsn] = sorted(now.values(), key=repr)
+
+    def expected_soft(self) -> list[tuple[Any, ...]]:
+        """Rows as `selected` and `_deleted` read them where deletes are soft, sorted."""
+        living = [(*row, False) for row in self.living.values()]
+        return sorted([*living, *((*row, True) for row in self.ended.values())], key=repr)
+
     def expected(self) -> list[tuple[Any, ...]]:
-        """Rows as `SELECTED` reads them, sorted."""
+        """Rows as `selected` reads them, sorted."""
         found = []
         for rows in self.rows.values():
             for row in rows:
                 values = row.values
                 lost = values["price"] == "NaN"
-                place = (int(values["space"] or 0), int(values["id"] or 0), int(values["code"] or 0))
+                place = (int(values["space"] or 0), self.spelt.format(values["id"]), int(values["code"] or 0))
                 texts = (values["note"], values["big"], values["huge"])
                 price = (None, "NaN") if lost else (values["price"], None)
                 found.append((*place, *texts, *price))
         return sorted(found, key=repr)
 
-
-SELECTED = "space, id, code, note, big, huge, CAST(price AS STRING), _unrepresentable['price']"
+    @property
+    def selected(self) -> str:
+        """Columns of a silver table as `expected` has them."""
+        space, key, code, note, big, huge, price = (quote(column.name) for column in self.shape.columns)
+        lost = f"_unrepresentable[{literal(self.shape.columns[-1].name)}]"
+        texts = f"{note}, {big}, {huge}, CAST({price} AS STRING), {lost}"
+        return f"{space}, CAST({key} AS STRING), {code}, {texts}"
 
 
 def random_tables(seed: int, spaces: int) -> list[RandomTable]:
-    """One table of each replica identity that a key can have."""
+    """Tables of each replica identity, with keys of several types and columns of any spelling."""
     rng = random.Random(seed)
+    key, code = ("space", "id"), ("code",)
+
+    def columns(key_type: PgType) -> list[tuple[str, PgType]]:
+        return [(name, key_type if name == "id" else type_) for name, type_ in COLUMNS]
+
+    spelling = [("Space", INT), ('the "Id"', TEXT), ("co-de", INT), ("select", TEXT), ("Größe", TEXT),
+                ("a.b", TEXT), ("Price in $", NUMERIC)]  # fmt: skip
+    odd = spelling[0][0], spelling[1][0]
     return [
-        RandomTable(relation("by_key", COLUMNS, ("space", "id"), relation_id=1), rng, spaces),
+        RandomTable(relation("by_key", COLUMNS, key, relation_id=1), rng, spaces),
+        RandomTable(relation("by_full_row", COLUMNS, key, relation_id=2, identity="f"), rng, spaces),
         RandomTable(
-            relation("by_full_row", COLUMNS, ("space", "id"), relation_id=2, identity="f"), rng, spaces
+            relation("by_index", COLUMNS, key, relation_id=3, identity="i", identity_columns=code),
+            rng, spaces, unique="code",
         ),
         RandomTable(
-            relation(
-                "by_index", COLUMNS, ("space", "id"), relation_id=3, identity="i", identity_columns=("code",)
-            ),
-            rng,
-            spaces,
-            unique="code",
+            relation("with_key_override", COLUMNS, key, relation_id=4, identity_columns=code),
+            rng, spaces, unique="code",
         ),
-    ]
+        RandomTable(
+            relation("s.\"Odd ' name\"", spelling, odd, relation_id=5), rng, spaces, spelt="it's \\ {} é\n"
+        ),
+        RandomTable(
+            relation("by_uuid", columns(UUID), key, relation_id=6), rng, spaces,
+            spelt="00000000-0000-0000-0000-{:0>12}",
+        ),
+        RandomTable(
+            relation("by_number", columns(NUMERIC), key, relation_id=7, identity="f"),
+            rng, spaces, spelt="-{}.50",
+        ),
+        RandomTable(
+            relation("without_identity", COLUMNS, key, relation_id=8, identity="n", identity_columns=()),
+            rng, spaces, inserts_alone=True,
+        ),
+    ]  # fmt: skip

@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.control_tables import ControlTables
-from bronze.lake import Lake
 from bronze.shapes import PgType
-from silver.cycle import Silver
-from silver.settings import SilverSettings
-from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
+from tests.silver.histories import INT, TEXT, change, relation
+from tests.silver.lakes import Lakes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -190,29 +187,46 @@ def placed(space: int, given: Change) -> Change:
     return change(SHAPE, **{**given, **cells})
 
 
+COLUMNS = "space, id, note, big, _unrepresentable['days']"
+
+
+@dataclass
+class Told:
+    """All stories, run at once.
+
+    Attributes:
+        rows: after each window, by its LSN.
+    """
+
+    lakes: Lakes
+    rows: dict[int, list[tuple[Any, ...]]]
+
+
 @pytest.fixture(scope="module")
-def outcome(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, dict[int, tuple[str | None, ...]]]:
-    """All stories run at once; the rows at the end by story."""
-    lake = Lake(path=str(tmp_path_factory.mktemp("lake")))
-    bronze, control = BronzeWriter(lake), ControlTables(lake)
-    silver = Silver(spark, lake, SilverSettings(), control)
+def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """All stories run at once."""
+    lakes = Lakes(spark, str(tmp_path_factory.mktemp("lakes")), [SHAPE])
+    bronze = lakes.bronze
     bronze.relations([SHAPE])
     bronze.snapshot(SHAPE, 10, [])
-    lsn = 10
+    lsn, rows = 10, {}
     for window in ("first", "second", "third"):
         for space, story in enumerate(STORIES.values()):
             for transaction in getattr(story, window):
                 lsn += 10
                 bronze.add(lsn, [placed(space, one) for one in transaction])
         bronze.commit(lsn)
-        assert silver.cycle() is not None
-        assert control.open_errors() == []
+        lakes.cycle(lsn)
+        rows[lsn] = lakes.read(lakes.plain, "stories", COLUMNS)
+    return Told(lakes, rows)
+
+
+@pytest.fixture(scope="module")
+def outcome(told: Told) -> dict[str, dict[int, tuple[str | None, ...]]]:
+    """The rows at the end by story."""
     found: dict[str, dict[int, tuple[str | None, ...]]] = {name: {} for name in STORIES}
     names = list(STORIES)
-    query = f"SELECT space, id, note, big, _unrepresentable['days'] FROM {lake.sql('silver', 'stories')}"
-    for space, key, note, big, lost in spark.sql(query).collect():
+    for space, key, note, big, lost in told.rows[max(told.rows)]:
         assert key not in found[names[space]], "two rows of one key"
         found[names[space]][key] = (note, big) if lost is None else (note, big, lost)
     return found
@@ -222,3 +236,19 @@ def outcome(
 @pytest.mark.parametrize("name", STORIES)
 def test_row(name: str, outcome: dict[str, dict[int, tuple[str | None, ...]]]) -> None:
     assert outcome[name] == STORIES[name].rows
+
+
+@pytest.mark.spark
+def test_versions_as_of_each_window_are_its_rows(told: Told) -> None:
+    lakes = told.lakes
+    assert {lsn: lakes.as_of("stories", lsn, COLUMNS) for lsn in told.rows} == told.rows
+
+
+@pytest.mark.spark
+def test_rows_that_are_not_deleted_are_the_rows(told: Told) -> None:
+    lakes = told.lakes
+    assert lakes.read(lakes.kept, "stories", COLUMNS, "NOT _deleted") == told.rows[max(told.rows)]
+    gone = lakes.read(lakes.kept, "stories", "space, id", "_deleted")
+    living = lakes.read(lakes.kept, "stories", "space, id", "NOT _deleted")
+    was = lakes.read(lakes.kept, "stories__history", "DISTINCT space, id")
+    assert sorted([*gone, *living]) == sorted(was), "each key that ever was, once"

@@ -6,6 +6,8 @@ SELECT relation_id,
   count_if(op = 'snapshot') AS snapshots,
   max(CASE WHEN op = 'snapshot_end' THEN commit_lsn END) AS snapshot,
   max(CASE WHEN op = 'truncate' THEN struct(commit_lsn, seq) END) AS truncated,
+  collect_set(CASE WHEN op IN ('truncate', 'snapshot_end')
+    THEN struct(commit_lsn, CASE WHEN op = 'truncate' THEN seq END, unix_micros(commit_ts)) END) AS barriers,
   max(CASE WHEN op IN ('insert', 'update', 'delete') THEN commit_lsn END) AS last_change,
   count_if(op = 'update' AND old IS NOT NULL) AS old_tuples,
   count_if(op = 'update' AND old IS NOT NULL AND unchanged IS NOT NULL) AS moved_unchanged,

@@ -1,0 +1,61 @@
+"""A table that was dropped and made again under its name, where rows of the former one stay. Pure text.
+
+History and soft-deleted rows outlive the table that they came from, but attnums do not: another table's
+column 3 is another column. So a table of versions says in a property whose columns its attnums are. For
+another relation, columns of the same name and type are taken for the same; a column of another type makes
+room for the new one; the others are no source's any more.
+
+Names and types decide, so the statements may end anywhere and be derived again; the property comes last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from silver.ddl import former_name
+from silver.sql import literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from silver.catalog import SilverTable
+    from silver.ddl import Field
+
+RELATION_PROPERTY: Final = "deltasmelt.relation"
+"""Table property: id of the relation whose attnums the columns carry."""
+
+
+def adopted(
+    target: str, table: SilverTable, actual: Sequence[Field], relation: str | None
+) -> tuple[list[str], list[Field]]:
+    """Statements that make a table's columns those of another relation, and the columns after them.
+
+    Args:
+        target: the table as Spark SQL.
+        table: the wanted shape.
+        actual: the columns that it has.
+        relation: what the property says; None where there was no need of it yet.
+    """
+    wanted = str(table.relation.relation_id)
+    if not table.versioned or relation == wanted:
+        return [], list(actual)
+    alter, sql, fields = f"ALTER TABLE {target}", [], list(actual)
+    if relation is not None:
+        columns = {column.name.lower(): column for column in table.columns}
+        for at, field in enumerate(actual):
+            same = columns.get(field.name.lower())
+            if field.attnum is None and same is None:
+                continue
+            name, attnum = field.name, None
+            if same is not None and same.spark_type == field.ddl:
+                attnum = same.attnum
+            elif same is not None:
+                name = former_name(field.name, field.attnum, field.ddl)
+                sql.append(f"{alter} RENAME COLUMN {quote(field.name)} TO {quote(name)}")
+            if attnum != field.attnum:
+                comment = "" if attnum is None else f"attribute {attnum}"
+                sql.append(f"{alter} ALTER COLUMN {quote(name)} COMMENT {literal(comment)}")
+            fields[at] = replace(field, name=name, attnum=attnum, missing=None)
+    sql.append(f"{alter} SET TBLPROPERTIES ({literal(RELATION_PROPERTY)} = {literal(wanted)})")
+    return sql, fields

@@ -1,0 +1,153 @@
+"""`make bench-latency`: how long after its commit a transaction can be read in bronze, at 1,000 a second.
+
+pgbench commits single-row transactions at a steady rate while the reader runs in a process of its own. A row
+can be read once the Delta log entry that names its file is there; so a row's delay is that entry's time less
+the row's `commit_ts`, both by the clock of this machine. Taken over all rows but those of the first seconds.
+
+The bars: median at most the flush interval and 100 ms, 99th percentile at most the flush interval and 500 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import psycopg
+import pyarrow.parquet as pq
+from pydantic import SecretStr
+
+from bronze.lake import Lake
+from bronze.reader import Reader
+from bronze.settings import BronzeSettings, SnapshotSettings, SourceSettings
+from pipelines.embedded import EmbeddedServer
+from tests.benchmarks.bench_reader import say
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_P50_BAR: Final = 0.1
+_P99_BAR: Final = 0.5
+_INTERVALS: Final = (0.5, 0.05)
+_SCRIPT: Final = "INSERT INTO events (place, said) VALUES (random() * 1000, md5(random()::text));\n"
+_WARM_UP_SECONDS: Final = 3.0
+
+
+def main() -> int:
+    """Measure, print the table, and say whether the bars hold."""
+    parser = argparse.ArgumentParser(prog="bench-latency")
+    parser.add_argument("--rate", type=int, default=1000, help="transactions a second")
+    parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--read", help="read this DSN, as the child process of a measurement")
+    parser.add_argument("--lake")
+    parser.add_argument("--interval", type=float, default=0.5)
+    options = parser.parse_args()
+    if options.read:
+        read(options.read, options.lake, options.interval)
+        return 0
+    load = os.getloadavg()[0]
+    say(f"{os.cpu_count()} cores, load {load:.1f} at the start; {options.rate} transactions/s\n")
+    say(f"{'interval ms':>11} {'transactions':>13} {'commits':>8} {'p50 ms':>8} {'p99 ms':>8} {'max ms':>8}")
+    held = [measure(interval, options.rate, options.seconds) for interval in _INTERVALS]
+    return 0 if all(held) else 1
+
+
+def measure(interval: float, rate: int, seconds: int) -> bool:
+    """One run; whether the bars hold."""
+    with EmbeddedServer() as server, tempfile.TemporaryDirectory() as lake:
+        with psycopg.connect(server.dsn(), autocommit=True) as connection:
+            connection.execute("CREATE TABLE events (id bigserial PRIMARY KEY, place int, said text)")
+        reader = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tests.benchmarks.bench_latency",
+                "--read",
+                server.dsn(),
+                "--lake",
+                lake,
+                "--interval",
+                str(interval),
+            ],
+            stdin=subprocess.PIPE,
+        )
+        wait_for_slot(server.dsn())
+        script = Path(lake, "script.sql")
+        script.write_text(_SCRIPT)
+        begun = time.time()
+        subprocess.run(
+            [str(server.bin / "pgbench"), "-n", "-f", str(script), "-c", "4", "-j", "1", "-R", str(rate),
+             "-T", str(seconds), server.dsn()],
+            check=True,
+            capture_output=True,
+        )  # fmt: skip
+        ended = time.time()
+        time.sleep(interval + 1.0)
+        assert reader.stdin is not None
+        reader.stdin.close()
+        assert reader.wait(60) == 0
+        delays, commits = delays_of(Path(lake, "bronze", "changes"), begun + _WARM_UP_SECONDS, ended)
+    median, late, longest = (float(np.percentile(delays, at)) for at in (50, 99, 100))
+    held = median <= interval + _P50_BAR and late <= interval + _P99_BAR
+    say(
+        f"{interval * 1e3:11.0f} {len(delays):13,} {commits:8,} {median * 1e3:8.0f} {late * 1e3:8.0f} "
+        f"{longest * 1e3:8.0f}  {'holds' if held else 'MISSED'}"
+    )
+    return held
+
+
+def wait_for_slot(dsn: str) -> None:
+    """Return once the reader streams."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for _ in range(600):
+            row = connection.execute("SELECT bool_or(active) FROM pg_replication_slots").fetchone()
+            if row is not None and row[0]:
+                return
+            time.sleep(0.1)
+    raise TimeoutError("the reader did not begin to stream within a minute")
+
+
+def delays_of(table: Path, first: float, last: float) -> tuple[NDArray[np.float64], int]:
+    """Seconds from commit to readable, of each row committed between two times; how many Delta commits."""
+    delays, commits = [], 0
+    for entry in sorted((table / "_delta_log").glob("*.json")):
+        readable = entry.stat().st_mtime
+        actions = [json.loads(line) for line in entry.read_text().splitlines()]
+        for add in [action["add"] for action in actions if action.get("add", {}).get("dataChange")]:
+            rows = pq.read_table(table / add["path"], columns=["commit_ts", "op"])
+            inserted = rows.filter(np.asarray(rows["op"]) == "insert")
+            committed = inserted["commit_ts"].cast("int64").to_numpy() / 1e6
+            chosen = committed[(committed >= first) & (committed <= last)]
+            delays.append(readable - chosen)
+            commits += len(chosen) > 0
+    return np.concatenate(delays), commits
+
+
+def read(dsn: str, lake: str, interval: float) -> None:
+    """Run the reader until standard input ends."""
+    stop = threading.Event()
+
+    def wait() -> None:
+        sys.stdin.read()
+        stop.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    Reader(
+        "latency",
+        SourceSettings(dsn=SecretStr(dsn), slot="latency", publication="latency"),
+        Lake(lake),
+        BronzeSettings(flush_interval=interval),
+        SnapshotSettings(),
+    ).run(stop=stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+"""History and soft deletes under kills, and soft deletes switched on and off: wherever a cycle ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bronze.control_tables import ControlTables
+from bronze.lake import Lake
+from silver.cycle import Silver
+from silver.settings import SilverSettings
+from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
+from tests.silver.killed import EndedError, end, ending
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from bronze.control import Cut
+
+SHAPE = relation("counted", [("id", INT), ("count", INT), ("big", TEXT)], ["id"], relation_id=1)
+KEPT = SilverSettings(deletes="soft", history=["public.counted"])
+NAMES = {"counted", "counted__history"}
+
+FIRST = ["after CREATE 1", "before INSERT 1", "after INSERT 1", "before MERGE 1"]
+LATER = [
+    "before MERGE 1", "after MERGE 1", "after MERGE 2", "after MERGE 3", "after MERGE 4", "before CUT 1",
+    "after CUT 1",
+]  # fmt: skip
+SWITCHED_ON = ["after ALTER 1", "after UPDATE 1", "after ALTER 1"]
+SWITCHED_OFF = ["after DELETE 1"]
+
+
+class Stage:
+    """A table whose rows count up with every transaction; one goes and one comes."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self.spark, self.lake = spark, Lake(path=path)
+        self.control, self.bronze = ControlTables(self.lake), BronzeWriter(self.lake)
+        self.lsn, self.rows, self.gone = 10, {}, {}  # type: tuple[int, dict[int, int], dict[int, int]]
+        self.past: dict[int, dict[int, int]] = {}
+        self.bronze.relations([SHAPE])
+        self.bronze.snapshot(SHAPE, 10, [])
+
+    def write(self, *, truncated: bool = False) -> None:
+        """Two transactions; with a TRUNCATE between their changes."""
+        for at in range(2):
+            self.lsn += 10
+            changes: list[dict[str, Any]] = []
+            if truncated and at:
+                changes.append(change(SHAPE, "truncate"))
+                self.gone |= self.rows
+                self.rows = {}
+            self.rows = {key: count + 1 for key, count in self.rows.items()}
+            if leaves := min(self.rows, default=None):
+                self.gone[leaves] = self.rows.pop(leaves) - 1
+                changes.append(change(SHAPE, "delete", old=[str(leaves), None, None], old_is_key=True))
+            changes += [
+                change(SHAPE, "update", new=[str(key), str(count), None], unchanged=["big"])
+                for key, count in self.rows.items()
+            ]
+            self.rows |= {self.lsn: 0, self.lsn + 1: 0}
+            changes += [
+                change(SHAPE, "insert", new=[str(key), "0", f"B{key}"]) for key in (self.lsn, self.lsn + 1)
+            ]
+            self.bronze.add(self.lsn, changes)
+            self.past[self.lsn] = dict(self.rows)
+        self.bronze.commit(self.lsn)
+
+    def silver(self, settings: SilverSettings = KEPT) -> Silver:
+        return Silver(self.spark, self.lake, settings, self.control)
+
+    def end_at(self, point: str, settings: SilverSettings = KEPT) -> None:
+        silver = self.silver(settings)
+        with ending(point, end), pytest.raises(EndedError):
+            silver.cycle()
+        silver.close()
+
+    def read(self, name: str, columns: str, cut: Cut) -> list[tuple[Any, ...]]:
+        query = f"SELECT {columns} FROM {self.lake.sql('silver', name)} VERSION AS OF {cut.tables[name]}"
+        return sorted(tuple(row) for row in self.spark.sql(query).collect())
+
+    def check(self, cut: Cut | None) -> None:
+        assert cut is not None
+        assert (cut.commit_lsn, set(cut.tables)) == (self.lsn, NAMES)
+        living = [(key, count, f"B{key}", False) for key, count in self.rows.items()]
+        gone = [(key, count, f"B{key}", True) for key, count in self.gone.items()]
+        assert self.read("counted", "id, count, big, _deleted", cut) == sorted([*living, *gone])
+        columns = "id, count, big, _valid_from_lsn, coalesce(_valid_to_lsn, 1000000)"
+        versions = self.read("counted__history", columns, cut)
+        for lsn, rows in self.past.items():
+            found = [one[:3] for one in versions if one[3] <= lsn < one[4]]
+            assert found == sorted((key, count, f"B{key}") for key, count in rows.items()), lsn
+
+
+@pytest.fixture(scope="module")
+def stage(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    return Stage(spark, str(tmp_path_factory.mktemp("lake")))
+
+
+@pytest.mark.spark
+def test_the_first_cycle_may_end_anywhere(stage: Stage) -> None:
+    stage.write()
+    for point in FIRST:  # the first ends one of both tables, the others the same one again
+        stage.end_at(point)
+        assert stage.control.latest_cut("silver") is None
+    stage.check(stage.silver().cycle())
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("point", LATER)
+def test_a_cycle_may_end(point: str, stage: Stage) -> None:
+    """A TRUNCATE makes two statements of each window, so that one may end between them."""
+    stage.write(truncated=True)
+    before = stage.control.latest_cut("silver")
+    stage.end_at(point)
+    latest = stage.control.latest_cut("silver")
+    if point == "after CUT 1":
+        stage.check(latest)
+        assert stage.silver().cycle() is None
+        return
+    assert latest == before
+    stage.write()  # the next cycle begins with more than the last one saw
+    stage.check(stage.silver().cycle())
+
+
+@pytest.mark.spark
+def test_soft_deletes_and_history_are_switched_off_and_on(stage: Stage) -> None:
+    """Off, deleted rows go; on again, rows that are there are not deleted, and history goes on by itself."""
+    hard = SilverSettings()
+    for point in SWITCHED_OFF:
+        stage.end_at(point, hard)
+    cut = stage.silver(hard).cycle()
+    assert cut is not None
+    assert set(cut.tables) == {"counted"}
+    columns = set(stage.spark.table(stage.lake.sql("silver", "counted")).columns)
+    assert "_deleted" not in columns
+    living = sorted((key, count, f"B{key}") for key, count in stage.rows.items())
+    assert stage.read("counted", "id, count, big", cut) == living
+    stage.gone = {}
+    stage.write()
+    assert stage.silver(hard).cycle() is not None
+    stage.gone = {}  # what was deleted meanwhile is not there
+    for point in SWITCHED_ON:
+        stage.end_at(point)
+    stage.check(stage.silver().cycle())
+    assert stage.silver().cycle() is None
+    stage.write()
+    stage.check(stage.silver().cycle())
+
+
+@pytest.mark.spark
+def test_history_asked_for_later_begins_with_the_newest_snapshot(stage: Stage) -> None:
+    """Bronze still has the changes since: the history made anew is the one that was kept."""
+    again = Path(stage.lake.path or "").parent / "again"
+    again.mkdir()
+    (again / "bronze").symlink_to(Path(stage.lake.path or "") / "bronze")
+    cut = Silver(stage.spark, Lake(path=str(again)), KEPT, ControlTables(Lake(path=str(again)))).cycle()
+    assert cut is not None
+    columns = "id, count, big, _valid_from_lsn, coalesce(_valid_to_lsn, 0), _commit_ts"
+    kept = stage.read("counted__history", columns, stage.control.latest_cut("silver") or cut)
+    stage.lake = Lake(path=str(again))
+    assert stage.read("counted__history", columns, cut) == kept
