@@ -1,31 +1,32 @@
 """Upkeep of silver and gold: fewer files, clustered, nothing behind deletion vectors or past retention.
 
 What must stay is what a recorded cut names. A cut counts until `lake.retention` after the next one took its
-place; so every moment of that period can be asked for, and the newest cut always. The order makes it safe to
+place, so every moment of that period can be asked for, and the newest cut always. The order makes it safe to
 end anywhere:
 
 1. cuts past retention leave `control.cuts`, in one commit: nothing names what is removed afterwards;
-2. OPTIMIZE and REORG write new versions with the same rows. Cuts go on naming the older versions, whose
-   files stay; the next cut names the newest;
-3. VACUUM removes files that left a table longer than the retention ago. A version that a cut names was the
-   newest until less than the retention ago, so all of its files are still there;
-4. the log is cut off before the last checkpoint that the oldest named version can be read from. Delta's own
+2. VACUUM removes files that left a table before its oldest named version was committed, and longer than the
+   retention ago. All files of that version and of each later one left it, if at all, after that commit; so
+   did the changes that gold reads between two of them. It does not matter why a version is old: an idle
+   table, a cycle that took long, a gold that stands far behind and whose cut of silver is kept;
+3. the log is cut off before the last checkpoint that the oldest named version can be read from. Delta's own
    clean-up goes by the age of entries and could take the version of a table that nothing happened to since;
-   it is switched off. The oldest entries go first, so what is left is whole at each moment.
-
-Gold reads the changes between two silver cuts, so the one that it stands at is kept, and while gold is
-behind by more than the retention, silver is not vacuumed.
+   it is switched off. The oldest entries go first, so what is left is whole at each moment;
+4. OPTIMIZE and REORG write new versions with the same rows. Cuts go on naming the older versions, whose
+   files stay; the next cut names the newest.
 
 One writer per table: each table's work holds the layer's lock (`pipelines.lock.writing`) that a cycle also
-holds, so neither finds the table changed under it; where there are no such locks, Delta refuses the later
-commit of the two, and a cycle or the next maintenance does it again.
+holds, so neither finds the table changed under it. VACUUM takes whole hours and never less than one, so also
+where there are no such locks it leaves alone what a cycle is writing.
 
-Bronze's and control's files are joined by those who write them. Here only files that their logs have given up
-are removed; files that no version names yet (an open transaction, a snapshot) are never looked at.
+Clusters that are large enough are not written again when new files come (`_CLUSTER_BYTES`); Delta would
+write all of a table of up to 100 GB each time.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import time
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow.fs import FileSelector
+from pyarrow.fs import FileSelector, FileType
 
 from bronze import delta
 from bronze.parts import file_system
@@ -43,7 +44,7 @@ from silver.sessions import own_session
 from silver.sql import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
@@ -51,11 +52,10 @@ if TYPE_CHECKING:
     from bronze.control_tables import ControlTables
     from bronze.lake import Lake, Layer
 
-LAYERS: Final[tuple[Layer, ...]] = ("silver", "gold")
-
 _FILE_BYTES: Final = 64 * 2**20
 """Size of joined files. A MERGE of neighbouring keys reads whole files: less than Delta's 1 GiB."""
 _SMALL: Final = _FILE_BYTES // 2
+_CLUSTER_BYTES: Final = 4 * _FILE_BYTES
 _MANY: Final = 24
 """Small files of one table from which joining them pays by itself."""
 _HOLES: Final = 0.2
@@ -63,14 +63,26 @@ _HOLES: Final = 0.2
 _COMMITS: Final = 20
 """Commits to a table between two looks at its files."""
 _EVERY: Final = 3600.0
-"""Seconds between two rounds of removing what is past retention."""
+"""Seconds between two removals of what is past retention."""
 _LOOK_EVERY: Final = 30.0
-"""Seconds between two looks at the tables' files."""
+"""Seconds between two rounds over the tables."""
+_TURN: Final = 1.0
+"""Seconds of upkeep, or one table, after which the next cycle has its turn."""
+_STARTS_WITHIN: Final = 60.0
+"""Seconds until a VACUUM that was asked for reads the clock."""
+
+_SETTINGS: Final = {
+    "spark.databricks.delta.optimize.maxFileSize": str(_FILE_BYTES),
+    "spark.databricks.delta.optimize.minFileSize": str(_SMALL),
+    "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold": str(_CLUSTER_BYTES),
+    # VACUUM lists a table's one folder with as many tasks as Spark lists partitions, 10,000.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+    # Delta wants a week, so that nobody's running job loses its files; ours hold the layer's lock.
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+}
 
 _VERSION: Final = re.compile(r"(\d{20})\.(?:json|crc|checkpoint.*\.parquet|\d{20}\.compacted\.json)")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
-_KEPT_SECONDS: Final = 7 * 86400.0
-"""For bronze and control, which nobody reads at an older version than a running cycle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +97,26 @@ class Files:
         holes: rows behind deletion vectors.
     """
 
-    count: int
-    small: int
-    size: int
-    rows: int
-    holes: int
+    count: int = 0
+    small: int = 0
+    size: int = 0
+    rows: int = 0
+    holes: int = 0
+
+    @property
+    def many_small(self) -> bool:
+        """Whether joining them pays by itself."""
+        return self.small >= _MANY
+
+    @property
+    def many_holes(self) -> bool:
+        """Whether writing the other rows again pays by itself."""
+        return self.holes > _HOLES * self.rows
 
 
 @dataclass(slots=True)
 class Upkeep:
-    """What was done to one table; `removed` counts data files and log entries that are gone."""
+    """What was done to one table."""
 
     layer: str
     name: str
@@ -106,6 +128,14 @@ class Upkeep:
     seconds: float = 0.0
 
 
+@dataclass(slots=True)
+class _Last:
+    """When a continuous run last cared for a table: the version it had, and the moment of removal."""
+
+    version: int = -_COMMITS
+    removed_at: float = -_EVERY
+
+
 class Maintenance:
     """Keeps one lake's tables in order.
 
@@ -115,121 +145,118 @@ class Maintenance:
         control: its control tables.
         retention: seconds that superseded cuts stay readable.
         documents: whether gold is built from silver here.
+        layers: whose tables.
     """
 
     def __init__(
-        self, spark: SparkSession, lake: Lake, control: ControlTables, *, retention: float, documents: bool
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        control: ControlTables,
+        *,
+        retention: float,
+        documents: bool,
+        layers: Sequence[Layer] = ("silver", "gold"),
     ) -> None:
         self._spark = own_session(spark)
-        self._spark.conf.set("spark.databricks.delta.optimize.maxFileSize", str(_FILE_BYTES))
-        self._spark.conf.set("spark.databricks.delta.optimize.minFileSize", str(_SMALL))
-        # VACUUM lists a table's one folder with as many tasks as Spark lists partitions, 10,000.
-        self._spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")
-        # Delta wants a week, so that nobody's running job loses its files; ours hold the layer's lock.
-        self._spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+        for name, value in _SETTINGS.items():
+            self._spark.conf.set(name, value)
         self._lake = lake
         self._control = control
         self._retention = retention
         self._documents = documents
-        self._looked = 0.0
-        self._removed_at = 0.0
-        self._seen: dict[tuple[Layer, str], int] = {}
+        self._layers = layers
+        self._handles: dict[tuple[Layer, str], DeltaTable] = {}
+        self._last: dict[tuple[Layer, str], _Last] = {}
+        self._waiting: list[tuple[Layer, str]] = []
+        self._next_round = self._next_expiry = -math.inf
 
     def all_tables(self) -> Iterator[Upkeep]:
         """Everything, whether it pays or not: what `smelt maintain` does; one result after each table."""
         self.expire()
-        for layer in LAYERS:
-            vacuum = self._may_vacuum(layer)
-            for name in self._tables(layer):
-                done = self._maintain(layer, name, optimize=True, purge=True, remove=True, vacuum=vacuum)
-                if done is not None:
-                    yield done
+        for layer, name in self._tables():
+            done = self._maintain(layer, name, optimize=True, purge=True, remove=True)
+            if done is not None:
+                yield done
 
-    def when_it_pays(self) -> list[Upkeep]:
-        """Between two cycles: tables with many small files or many holes, and now and then what is past."""
-        now = time.monotonic()
-        if self._looked and now - self._looked < _LOOK_EVERY:
-            return []
-        self._looked = now
-        remove = not self._removed_at or now - self._removed_at >= _EVERY
-        if remove:
-            self._removed_at = now
-            self.expire()
-        found = []
-        for layer in LAYERS:
-            vacuum = remove and self._may_vacuum(layer)
-            for name in self._tables(layer):
-                table = self._open(layer, name)
-                seen = self._seen.get((layer, name), -_COMMITS)
-                if table is None or (not remove and table.version() - seen < _COMMITS):
-                    continue
-                files = self._files(table, layer, name)
-                purge = files.holes > _HOLES * max(files.rows, 1)
-                optimize = files.small >= _MANY
-                if optimize or purge or remove:
-                    done = self._maintain(
-                        layer, name, optimize=optimize, purge=purge, remove=remove, vacuum=vacuum
-                    )
-                    if done is not None and done.done:
-                        found.append(done)
-                table.update_incremental()
-                self._seen[layer, name] = table.version()
-        return found
+    def when_it_pays(self) -> Iterator[Upkeep]:
+        """Between two cycles: tables with many small files or many holes, and now and then what is past.
+
+        Ends after `_TURN`; the next call goes on with the tables that are left of this round.
+        """
+        begun = time.monotonic()
+        if not self._waiting and begun >= self._next_round:
+            self._next_round = begun + _LOOK_EVERY
+            if begun >= self._next_expiry:
+                self._next_expiry = begun + _EVERY
+                self.expire()
+            self._waiting = self._tables()
+        while self._waiting and time.monotonic() - begun < _TURN:
+            layer, name = self._waiting.pop(0)
+            done = self._look_after(layer, name)
+            if done is not None and done.done:
+                yield done
 
     def expire(self) -> int:
         """Remove cuts past retention from `control.cuts`; returns how many."""
-        return self._control.expire_cuts(self._before(), gold=self._documents)
+        self._control.tidy()
+        before = datetime.now(UTC) - timedelta(seconds=self._retention)
+        return self._control.expire_cuts(before, gold=self._documents)
 
-    def _before(self) -> datetime:
-        return datetime.now(UTC) - timedelta(seconds=self._retention)
+    def _tables(self) -> list[tuple[Layer, str]]:
+        cuts = [(layer, self._control.latest_cut(layer)) for layer in self._layers]
+        return [(layer, name) for layer, cut in cuts if cut is not None for name in sorted(cut.tables)]
 
-    def _tables(self, layer: Layer) -> list[str]:
-        cut = self._control.latest_cut(layer)
-        return [] if cut is None else sorted(cut.tables)
-
-    def _may_vacuum(self, layer: Layer) -> bool:
-        """Whether no table of silver is still needed by a gold that is far behind."""
-        if layer != "silver" or not self._documents:
-            return True
-        gold = self._control.latest_cut("gold")
-        later = (
-            []
-            if gold is None
-            else [c for c in self._control.cuts("silver") if c.commit_lsn > gold.commit_lsn]
-        )
-        return not later or (later[0].recorded_at or datetime.now(UTC)) >= self._before()
+    def _look_after(self, layer: Layer, name: str) -> Upkeep | None:
+        last = self._last.setdefault((layer, name), _Last())
+        table, now = self._open(layer, name), time.monotonic()
+        remove = now - last.removed_at >= _EVERY
+        if table is None or not (remove or table.version() - last.version >= _COMMITS):
+            return None
+        files = self._files(table, layer, name)
+        done = None
+        if remove or files.many_small or files.many_holes:
+            done = self._maintain(
+                layer, name, optimize=files.many_small, purge=files.many_holes, remove=remove
+            )
+        last.version = table.version()
+        last.removed_at = now if remove else last.removed_at
+        return done
 
     def _maintain(
-        self, layer: Layer, name: str, *, optimize: bool, purge: bool, remove: bool, vacuum: bool
+        self, layer: Layer, name: str, *, optimize: bool, purge: bool, remove: bool
     ) -> Upkeep | None:
         begun = time.monotonic()
+        address = self._lake.sql(layer, name)
         with writing(self._lake, layer):
             table = self._open(layer, name)
             if table is None:
                 return None
-            before = self._files(table, layer, name)
-            result = Upkeep(layer, name, before, before)
-            address = self._lake.sql(layer, name)
+            files = self._files(table, layer, name)
+            result = Upkeep(layer, name, files, files)
             self._state_retention(table, address)
-            if optimize and before.small > 1:
+            if remove:
+                oldest = self._control.oldest_version(layer, name)
+                oldest = table.version() if oldest is None else oldest
+                result.removed_files = self._vacuum(table, address, oldest)
+                result.removed_log_entries = cut_log(table, oldest)
+                if result.removed_files or result.removed_log_entries:
+                    result.done.append("vacuumed")
+            if optimize and files.small > 1:
                 self._spark.sql(f"OPTIMIZE {address}").collect()
-                result.done.append("clustered" if layer == "silver" else "compacted")
-            if purge and before.holes:
+                result.done.append("clustered" if layer == "silver" else "joined")
+                table.update_incremental()
+                files = self._files(table, layer, name)
+            if purge and files.holes:
                 self._spark.sql(f"REORG TABLE {address} APPLY (PURGE)").collect()
                 result.done.append("purged")
-            if vacuum:
-                result.removed_files = self._vacuum(table, address)
-            if remove:
-                result.removed_log_entries = self._cut_log(table, layer, name)
-            if result.removed_files or result.removed_log_entries:
-                result.done.append("vacuumed")
             table.update_incremental()
             result.after = self._files(table, layer, name)
         result.seconds = time.monotonic() - begun
         return result
 
     def _state_retention(self, table: DeltaTable, address: str) -> None:
-        """Have the table say how long its files stay; its log is cut off here."""
+        """Have the table say how long its files stay, for a VACUUM by hand; its log is cut off here."""
         interval = f"interval {max(1, round(self._retention))} seconds"
         wanted = {
             "delta.deletedFileRetentionDuration": interval,
@@ -241,23 +268,21 @@ class Maintenance:
             listed = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in wanted.items())
             self._spark.sql(f"ALTER TABLE {address} SET TBLPROPERTIES ({listed})")
 
-    def _vacuum(self, table: DeltaTable, address: str) -> int:
-        """Remove data files past retention; returns how many."""
+    def _vacuum(self, table: DeltaTable, address: str, oldest: int) -> int:
+        """Remove files that neither the retention nor version `oldest` keeps; returns how many."""
+        committed = committed_at(table, oldest)
+        if committed is None:
+            return 0  # nobody knows what that version needs
+        hours = math.ceil(max(self._retention, time.time() - committed + _STARTS_WITHIN) / 3600)
         count = _data_files(table)
-        self._spark.sql(f"VACUUM {address}").collect()
+        self._spark.sql(f"VACUUM {address} RETAIN {hours} HOURS").collect()
         return count - _data_files(table)
-
-    def _cut_log(self, table: DeltaTable, layer: Layer, name: str) -> int:
-        """Remove log entries that no named version needs; returns how many."""
-        table.update_incremental()
-        named = [cut.tables[name] for cut in self._control.cuts(layer) if name in cut.tables]
-        return cut_log(table, min([table.version(), *named]))
 
     def _files(self, table: DeltaTable, layer: Layer, name: str) -> Files:
         """The files of an open table. Delta answers the count from statistics, without reading them."""
         actions: Any = pa.table(table.get_add_actions())
         if not actions.num_rows:
-            return Files(0, 0, 0, 0, 0)
+            return Files()
         sizes, rows = actions["size_bytes"], int(pc.sum(actions["num_records"]).as_py() or 0)
         version = f"{self._lake.sql(layer, name)} VERSION AS OF {table.version()}"
         living = self._spark.sql(f"SELECT count(*) FROM {version}").collect()[0][0]
@@ -270,20 +295,30 @@ class Maintenance:
         )
 
     def _open(self, layer: Layer, name: str) -> DeltaTable | None:
-        return delta.open_table(delta.location(self._lake, layer, name))
+        """The table at its newest version; its log is read on from where it was read before."""
+        table = self._handles.get((layer, name))
+        if table is not None:
+            table.update_incremental()
+            return table
+        table = delta.open_table(delta.location(self._lake, layer, name))
+        if table is not None:
+            self._handles[layer, name] = table
+        return table
 
 
-def vacuum_given_up(lake: Lake, layer: Layer, name: str) -> int:
-    """Remove files that the log of a bronze or control table gave up a week ago; returns how many.
-
-    delta-rs's light vacuum looks at the log alone, so a file that no version names yet is never touched.
-    """
-    table = delta.open_table(delta.location(lake, layer, name))
-    return 0 if table is None else len(table.vacuum(round(_KEPT_SECONDS / 3600), dry_run=False))
+def committed_at(table: DeltaTable, version: int) -> float | None:
+    """When a version was committed, in seconds since 1970; None where its log entry is gone."""
+    system, path = file_system(table.table_uri), f"_delta_log/{version:020}.json"
+    if system.get_file_info(path).type == FileType.NotFound:
+        return None
+    with system.open_input_file(path) as file:
+        entries = [json.loads(line) for line in file.read().splitlines()]
+    times = [float(entry["commitInfo"]["timestamp"]) / 1000 for entry in entries if "commitInfo" in entry]
+    return times[0] if times else None
 
 
 def cut_log(table: DeltaTable, oldest: int) -> int:
-    """Remove the log before the last checkpoint from which version `oldest` can be read."""
+    """Remove the log before the last checkpoint from which version `oldest` can be read; returns how much."""
     system = file_system(table.table_uri)
     names = [info.base_name for info in system.get_file_info(FileSelector("_delta_log"))]
     checkpoints = [int(match[1]) for name in names if (match := _CHECKPOINT.fullmatch(name))]

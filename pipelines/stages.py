@@ -77,7 +77,7 @@ class Stages:
         self._gold = Gold(spark, self._lake, list(documents), self.catalog, self._control) if wanted else None
         self.silver_cut = self._control.latest_cut("silver")
         self.gold_cut = self._control.latest_cut("gold")
-        self._maintenance = maintenance(spark, pipeline, self._control) if maintain else None
+        self._maintenance = maintenance(spark, pipeline, self._control, layers) if maintain else None
 
     def catalog(self) -> dict[TableName, SilverTable]:
         """Silver's tables as bronze's newest relations describe them."""
@@ -157,13 +157,17 @@ class Stages:
             self._observe(cut, [run for run in runs if run.to_lsn == cut.commit_lsn])
 
 
-def maintenance(spark: SparkSession, pipeline: Pipeline, control: ControlTables) -> Maintenance:
+def maintenance(
+    spark: SparkSession, pipeline: Pipeline, control: ControlTables, layers: Sequence[Layer]
+) -> Maintenance:
     """The upkeep of a pipeline's tables."""
     from pipelines.maintenance import Maintenance  # noqa: PLC0415 - loads Spark
 
     lake = pipeline.lake_address()
     documents = bool(pipeline.gold.documents)
-    return Maintenance(spark, lake, control, retention=pipeline.lake.retention, documents=documents)
+    return Maintenance(
+        spark, lake, control, retention=pipeline.lake.retention, documents=documents, layers=layers
+    )
 
 
 def upkeep_text(done: Upkeep) -> str:
