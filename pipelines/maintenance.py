@@ -79,6 +79,7 @@ _SETTINGS: Final = {
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
     # Delta wants a week, so that nobody's running job loses its files; ours hold the layer's lock.
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    "spark.databricks.delta.vacuum.logging.enabled": "false",  # two commits each, without a change
 }
 
 _VERSION: Final = re.compile(r"(\d{20})\.(?:json|crc|checkpoint.*\.parquet|\d{20}\.compacted\.json)")
@@ -238,20 +239,19 @@ class Maintenance:
             if remove:
                 oldest = self._control.oldest_version(layer, name)
                 oldest = table.version() if oldest is None else oldest
-                result.removed_files = self._vacuum(table, address, oldest)
+                result.removed_files = self._vacuum(table, address, oldest, files)
                 result.removed_log_entries = cut_log(table, oldest)
                 if result.removed_files or result.removed_log_entries:
                     result.done.append("vacuumed")
             if optimize and files.small > 1:
                 self._spark.sql(f"OPTIMIZE {address}").collect()
                 result.done.append("clustered" if layer == "silver" else "joined")
-                table.update_incremental()
                 files = self._files(table, layer, name)
             if purge and files.holes:
                 self._spark.sql(f"REORG TABLE {address} APPLY (PURGE)").collect()
                 result.done.append("purged")
-            table.update_incremental()
-            result.after = self._files(table, layer, name)
+                files = self._files(table, layer, name)
+        result.after = files
         result.seconds = time.monotonic() - begun
         return result
 
@@ -268,24 +268,26 @@ class Maintenance:
             listed = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in wanted.items())
             self._spark.sql(f"ALTER TABLE {address} SET TBLPROPERTIES ({listed})")
 
-    def _vacuum(self, table: DeltaTable, address: str, oldest: int) -> int:
+    def _vacuum(self, table: DeltaTable, address: str, oldest: int, files: Files) -> int:
         """Remove files that neither the retention nor version `oldest` keeps; returns how many."""
+        count = _data_files(table)
+        if count <= files.count:
+            return 0  # there are none but those of the newest version
         committed = committed_at(table, oldest)
         if committed is None:
             return 0  # nobody knows what that version needs
         hours = math.ceil(max(self._retention, time.time() - committed + _STARTS_WITHIN) / 3600)
-        count = _data_files(table)
         self._spark.sql(f"VACUUM {address} RETAIN {hours} HOURS").collect()
         return count - _data_files(table)
 
     def _files(self, table: DeltaTable, layer: Layer, name: str) -> Files:
-        """The files of an open table. Delta answers the count from statistics, without reading them."""
+        """The files of a table now. Delta answers the count from statistics, without reading them."""
+        table.update_incremental()
         actions: Any = pa.table(table.get_add_actions())
         if not actions.num_rows:
             return Files()
         sizes, rows = actions["size_bytes"], int(pc.sum(actions["num_records"]).as_py() or 0)
-        version = f"{self._lake.sql(layer, name)} VERSION AS OF {table.version()}"
-        living = self._spark.sql(f"SELECT count(*) FROM {version}").collect()[0][0]
+        living = self._spark.sql(f"SELECT count(*) FROM {self._lake.sql(layer, name)}").collect()[0][0]
         return Files(
             count=actions.num_rows,
             small=int(pc.sum(pc.less(sizes, _SMALL)).as_py() or 0),

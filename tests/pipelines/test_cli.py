@@ -13,7 +13,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from bronze.control import Cut
+from bronze.control_tables import ControlTables
 from bronze.lake import Lake
+from bronze.lsn import Lsn
 from tests.silver.histories import INT, BronzeWriter, relation
 
 if TYPE_CHECKING:
@@ -182,9 +185,9 @@ def test_what_cannot_be_rebuilt_or_maintained_is_told_before_spark_starts(tmp_pa
     done = smelt("rebuild", file, "bronze", folder=tmp_path)
     assert done.returncode == 2
     assert "silver" in done.stderr
-    BronzeWriter(Lake(path=str(tmp_path / "lake"))).relations(
-        [relation("orders", [("id", INT)], ["id"], relation_id=1)]
-    )
+    lake = Lake(path=str(tmp_path / "lake"))
+    BronzeWriter(lake).relations([relation("orders", [("id", INT)], ["id"], relation_id=1)])
+    ControlTables(lake).record_cut(Cut("silver", Lsn(1), None, {"orders": 0}))
     for name, nearest in (("order", "orders"), ("public.orderz", "public.orders")):
         said = one_message(smelt("rebuild", file, "silver", name, folder=tmp_path))
         assert f"silver has no table '{name}', did you mean '{nearest}'" in said

@@ -113,7 +113,7 @@ def test_small_files_are_joined_and_nothing_stands_behind_deletion_vectors(shop:
     shop.step()
     done = shop.maintain(10 * DAY)["left"]
     assert done.done == ["clustered"]
-    assert (done.before.count, done.after.count) == (2, 1)
+    assert done.before.count > done.after.count == 1
     assert done.before.holes == done.before.rows - len(shop.rows) > 0
     assert (done.after.holes, done.after.rows) == (0, len(shop.rows))
     assert done.removed_files == done.removed_log_entries == 0
@@ -132,7 +132,8 @@ def test_a_cut_is_readable_until_retention_after_the_next_and_its_files_are_gone
         age(shop.spark, shop.root, days=2)
         shop.step()
     done = shop.maintain(3 * DAY)
-    assert done["left"].removed_files >= len(files) == 2
+    assert done["right"].done == [], "nothing had happened to it"
+    assert done["left"].removed_files >= len(files) > 1
     assert not files & shop.parquet()
     assert shop.check_all() == 3, "the cut that was the newest three days ago, and the later ones"
     with pytest.raises(DefiniteError, match="the oldest cut is") as refused:
