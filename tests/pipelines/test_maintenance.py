@@ -170,15 +170,13 @@ def test_the_recipe_of_the_docs_reads_all_tables_at_one_cut(shop: Shop) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "point", ["before VACUUM 1", "after VACUUM 1", "before OPTIMIZE 1", "after OPTIMIZE 1"]
-)
-def test_upkeep_may_end_anywhere(shop: Shop, point: str) -> None:
+def test_upkeep_may_end_anywhere(shop: Shop) -> None:
     shop.step()
     maintenance = shop.maintenance(0.0)
-    with ending(point, end), pytest.raises(EndedError):
-        list(maintenance.all_tables())
-    assert shop.check_all() == 1
+    for point in ("after VACUUM 1", "before OPTIMIZE 1", "after OPTIMIZE 1"):
+        with ending(point, end), pytest.raises(EndedError):
+            list(maintenance.all_tables())
+        assert shop.check_all() == 1
 
 
 @pytest.mark.spark
@@ -218,17 +216,17 @@ def test_the_log_is_cut_off_where_the_oldest_named_version_can_still_be_read(sho
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("point", ["after CREATE 1", "before INSERT 2", "after INSERT 2", "before CUT 1"])
-def test_a_rebuild_heals_a_damaged_table_wherever_it_ended_before(shop: Shop, point: str) -> None:
+def test_a_rebuild_heals_a_damaged_table_wherever_it_ended_before(shop: Shop) -> None:
     cut = shop.step()
     maintained = shop.read(shop.shapes[0], COLUMNS, cut)
     target = shop.lake.sql("silver", "left")
     shop.spark.sql(f"DELETE FROM {target} WHERE count > 1")
     shop.spark.sql(f"UPDATE {target} SET a = 'wrong'")
     left, pipeline = shop.shapes[0].table, pipeline_of(shop.path)
-    with ending(point, end), pytest.raises(EndedError):
-        rebuild_silver(shop.spark, pipeline, [left], Output())
-    shop.check_all()
+    for point in ("before INSERT 2", "before CUT 1"):
+        with ending(point, end), pytest.raises(EndedError):
+            rebuild_silver(shop.spark, pipeline, [left], Output())
+        assert shop.control.latest_cut("silver") == cut
     assert rebuild_silver(shop.spark, pipeline, [left], Output()) == []
     after = shop.control.latest_cut("silver")
     assert after is not None
