@@ -82,7 +82,10 @@ _SETTINGS: Final = {
     "spark.databricks.delta.vacuum.logging.enabled": "false",  # two commits each, without a change
 }
 
-_VERSION: Final = re.compile(r"(\d{20})\.(?:json|crc|checkpoint.*\.parquet|\d{20}\.compacted\.json)")
+_VERSION: Final = re.compile(
+    r"\.?(\d{20})\.(?:json|crc|checkpoint.*\.parquet|\d{20}\.compacted\.json)(?:\.crc)?"
+)
+"""Names of log entries, and of the checksums that Hadoop lays beside them on a local disk."""
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
@@ -332,6 +335,9 @@ def cut_log(table: DeltaTable, oldest: int) -> int:
 
 
 def _data_files(table: DeltaTable) -> int:
-    """Files in the table's folder, its log apart."""
+    """Files in the table's folder, its log and checksums apart."""
     found = file_system(table.table_uri).get_file_info(FileSelector("", recursive=True))
-    return sum(1 for info in found if info.is_file and not info.path.startswith("_delta_log"))
+    return sum(
+        info.is_file and not info.path.startswith("_delta_log") and not info.base_name.startswith(".")
+        for info in found
+    )

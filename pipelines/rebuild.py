@@ -21,7 +21,7 @@ from bronze.control_tables import ControlTables
 from bronze.errors import ConfigurationError, DefiniteError, TableError
 from bronze.relations import read_relations
 from gold.yaml_source import suggestion
-from pipelines.failures import TABLES_STOPPED, Failure
+from pipelines.failures import TABLES_STOPPED, Failure, describe
 from pipelines.lock import lake_lock, writing
 from pipelines.queries import require_lake, spark_for
 from pipelines.run import load_documents_of
@@ -78,8 +78,10 @@ def rebuild_silver(
     failed: list[str] = []
     with writing(lake, "silver"):
         silver = Silver(spark, lake, settings, control)
-        silver.cycle()
-        silver.close()
+        try:
+            silver.cycle()
+        finally:
+            silver.close()
         cut = control.latest_cut("silver")
         if cut is None:
             raise DefiniteError(
@@ -95,7 +97,7 @@ def rebuild_silver(
                 try:
                     cut = _derive(spark, pipeline, control, table, cut=cut, output=output)
                 except TableError as error:
-                    output.say(str(error))
+                    output.say(describe(error))
                     failed.append(table.name)
                     whole = False
             if whole:
