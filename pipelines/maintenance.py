@@ -16,8 +16,8 @@ end anywhere:
    files stay; the next cut names the newest.
 
 One writer per table: each table's work holds the layer's lock (`pipelines.lock.writing`) that a cycle also
-holds, so neither finds the table changed under it. VACUUM takes whole hours and never less than one, so also
-where there are no such locks it leaves alone what a cycle is writing.
+holds, so neither finds the table changed under it. VACUUM is told whole hours and never less than one, so
+also where there are no such locks it leaves alone what a cycle is writing.
 
 Clusters that are large enough are not written again when new files come (`_CLUSTER_BYTES`); Delta would
 write all of a table of up to 100 GB each time.
@@ -81,6 +81,13 @@ _SETTINGS: Final = {
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
     "spark.databricks.delta.vacuum.logging.enabled": "false",  # two commits each, without a change
 }
+
+_KEPT: Final = "delta.deletedFileRetentionDuration"
+_LOG_KEPT: Final = "delta.logRetentionDuration"  # Delta wants it to be no less
+_CLEANUP: Final = "delta.enableExpiredLogCleanup"
+_HOURS: Final = re.compile(r"interval (\d+) hours")
+_ROUGHLY: Final = 24
+"""Hours that a table may say more than it needs to: saying it is a commit."""
 
 _VERSION: Final = re.compile(
     r"\.?(\d{20})\.(?:json|crc|checkpoint.*\.parquet|\d{20}\.compacted\.json)(?:\.crc)?"
@@ -238,7 +245,6 @@ class Maintenance:
                 return None
             files = self._files(table, layer, name)
             result = Upkeep(layer, name, files, files)
-            self._state_retention(table, address)
             if remove:
                 oldest = self._control.oldest_version(layer, name)
                 oldest = table.version() if oldest is None else oldest
@@ -258,30 +264,33 @@ class Maintenance:
         result.seconds = time.monotonic() - begun
         return result
 
-    def _state_retention(self, table: DeltaTable, address: str) -> None:
-        """Have the table say how long its files stay, for a VACUUM by hand; its log is cut off here."""
-        interval = f"interval {max(1, round(self._retention))} seconds"
-        wanted = {
-            "delta.deletedFileRetentionDuration": interval,
-            "delta.logRetentionDuration": interval,
-            "delta.enableExpiredLogCleanup": "false",
-        }
-        known = table.metadata().configuration
-        if any(known.get(name) != value for name, value in wanted.items()):
-            listed = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in wanted.items())
-            self._spark.sql(f"ALTER TABLE {address} SET TBLPROPERTIES ({listed})")
-
     def _vacuum(self, table: DeltaTable, address: str, oldest: int, files: Files) -> int:
         """Remove files that neither the retention nor version `oldest` keeps; returns how many."""
-        count = _data_files(table)
-        if count <= files.count:
-            return 0  # there are none but those of the newest version
-        committed = committed_at(table, oldest)
-        if committed is None:
-            return 0  # nobody knows what that version needs
-        hours = math.ceil(max(self._retention, time.time() - committed + _STARTS_WITHIN) / 3600)
-        self._spark.sql(f"VACUUM {address} RETAIN {hours} HOURS").collect()
+        committed, count = committed_at(table, oldest), _data_files(table)
+        if committed is None or count <= files.count:
+            return 0  # nobody knows what that version needs; or no file but those of the newest version
+        self._state_retention(table, address, max(self._retention, time.time() - committed + _STARTS_WITHIN))
+        self._spark.sql(f"VACUUM {address}").collect()
         return count - _data_files(table)
+
+    def _state_retention(self, table: DeltaTable, address: str, seconds: float) -> None:
+        """Have the table say how long files that left it stay.
+
+        VACUUM goes by that, also one by hand; RETAIN is ignored by newer ones.
+        """
+        known = table.metadata().configuration
+        hours, stated = math.ceil(seconds / 3600), _HOURS.fullmatch(known.get(_KEPT, ""))
+        if (
+            stated is not None
+            and hours <= int(stated[1]) <= hours + _ROUGHLY
+            and known.get(_CLEANUP) == "false"
+        ):
+            return
+        interval = literal(f"interval {hours} hours")
+        properties = f"{literal(_KEPT)} = {interval}, {literal(_LOG_KEPT)} = {interval}"
+        self._spark.sql(
+            f"ALTER TABLE {address} SET TBLPROPERTIES ({properties}, {literal(_CLEANUP)} = 'false')"
+        )
 
     def _files(self, table: DeltaTable, layer: Layer, name: str) -> Files:
         """The files of a table now. Delta answers the count from statistics, without reading them."""
