@@ -180,8 +180,9 @@ def test_an_unknown_document_is_refused_with_the_nearest_name(tmp_path: Path) ->
 
 def test_what_cannot_be_rebuilt_or_maintained_is_told_before_spark_starts(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
-    for command in (["rebuild", file, "silver"], ["rebuild", file, "gold"], ["maintain", file]):
-        assert "smelt run pipeline.yml --until-caught-up" in one_message(smelt(*command, folder=tmp_path))
+    for command, more in (("rebuild", ["silver"]), ("rebuild", ["gold"]), ("maintain", [])):
+        said = one_message(smelt(command, file, *more, folder=tmp_path))
+        assert "smelt run pipeline.yml --until-caught-up" in said
     done = smelt("rebuild", file, "bronze", folder=tmp_path)
     assert done.returncode == 2
     assert "silver" in done.stderr
