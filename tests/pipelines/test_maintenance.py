@@ -267,6 +267,7 @@ def killed(shop: Shop, command: str, point: str) -> None:
     assert ended.returncode == -signal.SIGKILL, ended.stderr
 
 
+@pytest.mark.torture
 @pytest.mark.spark
 def test_a_rebuild_that_is_killed_leaves_the_table_right_and_the_next_one_goes_on(shop: Shop) -> None:
     shop.step()
@@ -277,6 +278,7 @@ def test_a_rebuild_that_is_killed_leaves_the_table_right_and_the_next_one_goes_o
     shop.check_all()
 
 
+@pytest.mark.torture
 @pytest.mark.spark
 def test_an_upkeep_that_is_killed_leaves_tables_right_and_the_next_one_goes_on(shop: Shop) -> None:
     shop.maintain(0.0)
