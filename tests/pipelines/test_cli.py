@@ -189,9 +189,8 @@ def test_what_cannot_be_rebuilt_or_maintained_is_told_before_spark_starts(tmp_pa
     lake = Lake(path=str(tmp_path / "lake"))
     BronzeWriter(lake).relations([relation("orders", [("id", INT)], ["id"], relation_id=1)])
     ControlTables(lake).record_cut(Cut("silver", Lsn(1), None, {"orders": 0}))
-    for name, nearest in (("order", "orders"), ("public.orderz", "public.orders")):
-        said = one_message(smelt("rebuild", file, "silver", name, folder=tmp_path))
-        assert f"silver has no table '{name}'; did you mean '{nearest}" in said
+    said = one_message(smelt("rebuild", file, "silver", "public.orderz", folder=tmp_path))
+    assert "silver has no table 'public.orderz'; did you mean 'public.orders'" in said
     assert "there is no document 'x'" in one_message(smelt("rebuild", file, "gold", "x", folder=tmp_path))
 
 
