@@ -5,9 +5,10 @@ and kept; a poll that finds nothing new lists the log and no more. Files that a 
 replaced are forgotten. Appends leave one small file each; once there are too many, the writer joins them
 (`bronze.compaction`), which changes no row and conflicts with no append.
 
-Closing an error is an update, the only one here. Two processes may update at once; Delta refuses the later
-one, which then runs again on the newer version, where the row is closed already. Errors are few, and their
-files are not joined: a compaction could bring back a row that an update closes at the same moment.
+Closing an error is an update, the only one here; removing cuts past retention is the only delete. Two
+processes may update at once; Delta refuses the later one, which then runs again on the newer version, where
+the row is closed already. Errors are few, and their files are not joined: a compaction could bring back a row
+that an update closes at the same moment.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import CommitProperties, Transaction
 
 from bronze import delta
-from bronze.compaction import compact
+from bronze.compaction import COMPACTION_APP, compact
 from bronze.control import CUTS_SCHEMA, ERRORS_SCHEMA, RUNS_SCHEMA, Cut, OpenError, Run
 from bronze.identifiers import quote_literal
 from bronze.lsn import ZERO, Lsn
+from bronze.upkeep import RETENTION, tidy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 
 _COMPACT_ABOVE: Final = 200
 """Files of one table above which the writer joins them."""
+
+_TIME_TYPE: Final = quote_literal('Timestamp(Microsecond, Some("UTC"))')
 
 _CHECKPOINT_INTERVAL: Final = "50"
 
@@ -88,22 +93,65 @@ class ControlTables:
         newest = {lsn: groups[lsn, recorded] for lsn, recorded in sorted(groups)}
         return [_cut(layer, group) for group in newest.values()]
 
-    def latest_cut(self, layer: Layer, *, at: Lsn | datetime | None = None) -> Cut | None:
+    def latest_cut(
+        self, layer: Layer, *, at: Lsn | datetime | None = None, known_by: datetime | None = None
+    ) -> Cut | None:
         """The newest cut of a layer, or the newest at or before an LSN or a commit time.
 
         None where there is none.
+
+        Args:
+            layer: which.
+            at: an LSN or a commit time.
+            known_by: what was recorded after this moment does not count.
         """
         rows = self._of_layer(layer)
         if isinstance(at, datetime):
-            rows = rows.filter(
-                pc.less_equal(rows["commit_ts"], pa.scalar(at, CUTS_SCHEMA.field("commit_ts").type))
-            )
+            rows = rows.filter(pc.less_equal(rows["commit_ts"], _moment(at)))
         elif at is not None:
             rows = rows.filter(pc.less_equal(rows["commit_lsn"], int(at)))
+        if known_by is not None:
+            rows = rows.filter(pc.less_equal(rows["recorded_at"], _moment(known_by)))
         for column in ("commit_lsn", "recorded_at"):
             if rows.num_rows:
                 rows = rows.filter(pc.equal(rows[column], pc.max(rows[column])))
         return _cut(layer, rows.to_pylist()) if rows.num_rows else None
+
+    def oldest_version(self, layer: Layer, name: str) -> int | None:
+        """The oldest Delta version of a table that any record names; None where none does."""
+        rows = self._of_layer(layer)
+        oldest: int | None = pc.min(
+            pc.filter(rows["delta_version"], pc.equal(rows["table_name"], name))
+        ).as_py()
+        return oldest
+
+    def expire_cuts(self, before: datetime, *, gold: bool) -> int:
+        """Remove cuts that the next one had replaced before a moment; returns how many.
+
+        So the cut that was the newest at the moment stays, and with `gold` the one of silver that gold stands
+        at. The cuts of a layer go by one commit.
+        """
+        removed = 0
+        built = self.latest_cut("gold") if gold else None
+        layers: tuple[Layer, ...] = ("silver", "gold")
+        for layer in layers:
+            rows = self._of_layer(layer)
+            newest = pc.max(pc.filter(rows["recorded_at"], pc.less(rows["recorded_at"], _moment(before))))
+            past = pc.less(rows["recorded_at"], newest)
+            predicate = f"layer = {quote_literal(layer)} AND recorded_at < {_sql_moment(newest.as_py())}"
+            if built is not None and layer == "silver":
+                past = pc.and_(past, pc.not_equal(rows["commit_lsn"], int(built.commit_lsn)))
+                predicate += f" AND commit_lsn <> {int(built.commit_lsn)}"
+            gone = rows.filter(past)
+            if gone.num_rows:
+                self._cuts.delete(predicate)
+                removed += len(gone["recorded_at"].unique())
+        return removed
+
+    def tidy(self) -> None:
+        """Remove log entries and joined files of the control tables that are past their time."""
+        for table in (self._cuts, self._errors, self._runs):
+            table.tidy()
 
     def _of_layer(self, layer: Layer) -> pa.Table:
         rows = self._cuts.rows()
@@ -176,6 +224,15 @@ class ControlTables:
         return [_run(row) for row in newest.to_pylist()]
 
 
+def _moment(moment: datetime) -> pa.Scalar:
+    return pa.scalar(moment, CUTS_SCHEMA.field("recorded_at").type)
+
+
+def _sql_moment(moment: datetime | None) -> str:
+    """As delta-rs compares it, to the microsecond."""
+    return "NULL" if moment is None else f"arrow_cast({quote_literal(moment.isoformat())}, {_TIME_TYPE})"
+
+
 def _run(row: dict[str, Any]) -> Run:
     positions = {name: None if row[name] is None else Lsn(row[name]) for name in ("from_lsn", "to_lsn")}
     return Run(**{**row, **positions, "details": json.loads(row["details"] or "{}")})
@@ -214,6 +271,21 @@ class _Table:
             table.update_incremental()
             table.update(new_values=new_values, predicate=predicate)
 
+    @delta.retry_conflict
+    def delete(self, predicate: str) -> None:
+        """Remove rows. Carries the mark of compactions, so that of two at once only one comes about."""
+        with self._lock:
+            table = self._open_or_create()
+            table.update_incremental()
+            mark = Transaction(COMPACTION_APP, table.version())
+            table.delete(predicate, commit_properties=CommitProperties(app_transactions=[mark]))
+
+    def tidy(self) -> None:
+        with self._lock:
+            table = delta.open_table(self._uri)
+            if table is not None:
+                tidy(table)
+
     def rows(self) -> pa.Table:
         with self._lock:
             if self._handle is None:
@@ -239,6 +311,6 @@ class _Table:
                 self._uri,
                 self._schema,
                 description=self._description,
-                properties={"delta.checkpointInterval": _CHECKPOINT_INTERVAL},
+                properties={"delta.checkpointInterval": _CHECKPOINT_INTERVAL, **RETENTION},
             )
         return self._handle

@@ -114,10 +114,15 @@ class SourceSettings(Section):
 
 
 class LakeSettings(Section):
-    """Where the Delta tables lie: a path or object-store URL, or a catalog of the Spark session."""
+    """Where the Delta tables lie: a path or object-store URL, or a catalog of the Spark session.
+
+    Attributes:
+        retention: seconds that a cut stays readable after the next one took its place.
+    """
 
     path: str | None = None
     catalog: str | None = None
+    retention: Duration = 7 * 86400.0
 
     @model_validator(mode="after")
     def _one_of_both(self) -> LakeSettings:

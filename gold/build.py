@@ -247,6 +247,7 @@ class DocumentBuild:
             DEFINITION_PROPERTY: definition,
             "delta.enableChangeDataFeed": "true",
             "delta.enableDeletionVectors": "true",
+            "delta.enableExpiredLogCleanup": "false",
         }
         listed = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
         with settings(self._spark, mark(cut.commit_lsn, None if state is None else state.position)):

@@ -180,7 +180,9 @@ class Gold:
         if state is not None and last is not None and last.tables.get(build.document.name) == state.version:
             # A cycle that changed no document moved the position by its cut alone.
             position = max(position or last.commit_lsn, last.commit_lsn)
-        old = None if position is None else self._control.latest_cut("silver", at=position)
+        # Silver may have recorded that cut again since, with a table that was rebuilt.
+        seen = last.recorded_at if last is not None and last.commit_lsn == position else None
+        old = None if position is None else self._control.latest_cut("silver", at=position, known_by=seen)
         if old is not None and old.commit_lsn != position:
             old = None
         return build.run(tree, cut, Start(position, old), rebuild=rebuild)

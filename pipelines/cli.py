@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,6 +41,14 @@ UntilCaughtUp = Annotated[
     bool,
     typer.Option("--until-caught-up", help="End once all is carried that the server held at the start."),
 ]
+
+
+class RebuiltLayer(StrEnum):
+    """What `smelt rebuild` can derive again."""
+
+    silver = "silver"
+    gold = "gold"
+
 
 # Typer brings its own copy of click and names only this class of its hierarchy: BadParameter is a UsageError,
 # which is a ClickException.
@@ -194,6 +203,26 @@ def snapshot(
     from pipelines.snapshot import run_snapshot  # noqa: PLC0415
 
     run_snapshot(_load(file), tables or [], Output(), every=every, wait=wait, command="smelt snapshot")
+
+
+@app.command()
+def rebuild(
+    file: File,
+    layer: Annotated[RebuiltLayer, typer.Argument(help="silver from bronze, or gold from silver.")],
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One table or document.")] = None,
+) -> None:
+    """Derive silver again from bronze, or gold from silver; the server is not asked."""
+    from pipelines.rebuild import run_rebuild  # noqa: PLC0415
+
+    run_rebuild(_load(file), layer.value, name, Output())
+
+
+@app.command()
+def maintain(file: File, *, output: OutputFormat = Format.TEXT) -> None:
+    """Join, cluster and vacuum the files of silver and gold, within lake.retention."""
+    from pipelines.maintain import run_maintain  # noqa: PLC0415
+
+    run_maintain(_load(file), Output(output))
 
 
 @app.command()

@@ -4,6 +4,8 @@ A second start would write the same tables beside the first one: nothing would b
 later commit), but both would fail in turns. So each stage holds a file lock of the lake's folder. The kernel
 releases it whatever ends the process, so a crash never leaves a lake locked. The file tells who holds it.
 
+`writing` is the other lock: it is waited for, and held for one cycle or the upkeep of one table.
+
 An object store has no such locks, nor have some network file systems; there the slot, which has one reader,
 and Delta's commits keep order.
 """
@@ -80,6 +82,26 @@ def _locked(path: Path, lake: str, command: str) -> Iterator[None]:
             file,
         )
         file.flush()
+        yield
+
+
+@contextmanager
+def writing(lake: Lake, layer: str) -> Iterator[None]:
+    """Be the only one who writes a layer's tables while the block runs; waits for another who does.
+
+    A cycle holds it, and maintenance while it works on one table, so both may belong to different processes.
+    """
+    folder = locks_folder(lake)
+    if folder is None:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{layer}.writing").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
         yield
 
 

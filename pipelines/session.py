@@ -7,6 +7,9 @@ change afterwards is set on it. Elsewhere a local one is started. Settings and t
 * ``adaptive.enabled=false`` and one or two shuffle partitions: a window of some thousand rows is one task;
   planning again costs more.
 * ``merge.materializeSource=none``: the source of our MERGEs reads pinned versions and is deterministic.
+* ``vacuum.enforceTimeTravel…=false``: Delta refuses a version by the age of its commit. A table that nothing
+  happened to for a while still is at that version, and all of its files are there; what is past retention is
+  told by `control.cuts`.
 * ``session.timeZone=UTC`` and ANSI mode: values mean the same on every machine.
 
 The JVM prints by itself what no log4j file can catch (incubator modules, native library notices). Its
@@ -77,6 +80,7 @@ _DYNAMIC: Final = {
     "spark.sql.ui.explainMode": "simple",  # a description of the plan is made for each execution
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.merge.materializeSource": "none",
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
     "spark.databricks.delta.properties.defaults.enableDeletionVectors": "true",
     # Case-insensitive names are Spark's default; silver refuses columns that differ only in case.
     "spark.sql.caseSensitive": "false",

@@ -95,7 +95,8 @@ def choose_cut(control: ControlTables, *, with_gold: bool, at: Lsn | datetime | 
             f"nothing is recorded as of {at}: {begins}",
             code="no-cut",
             where=lake,
-            remedy="give a later --as-of; `SELECT * FROM control.cuts` lists what there is",
+            remedy="give a later --as-of; `SELECT * FROM control.cuts` lists what there is. How long moments "
+            "stay readable is lake.retention in the pipeline file",
         )
     if gold is not None and silver is not None and silver.commit_lsn != gold.commit_lsn:
         at_gold = control.latest_cut("silver", at=gold.commit_lsn)

@@ -3,6 +3,8 @@
 The loop is safe to end anywhere: each MERGE carries its position in its own commit, a cut is recorded after
 all tables of it, and the next start takes up from there. So stopping never waits for a long cycle to finish.
 
+A continuous run keeps the tables in order between two cycles, where it pays (`pipelines.maintenance`).
+
 New bronze commits are noticed by reading bronze's position (milliseconds); Spark is only asked when it moved.
 """
 
@@ -17,6 +19,8 @@ from bronze.errors import DefiniteError, TransientError
 from bronze.lsn import ZERO
 from bronze.position import read_position
 from bronze.relations import read_relations
+from pipelines.lock import writing
+from pipelines.output import bytes_text
 
 if TYPE_CHECKING:
     import threading
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from bronze.lake import Layer
     from bronze.lsn import Lsn
     from gold.documents import Document
+    from pipelines.maintenance import Maintenance, Upkeep
     from pipelines.settings import Pipeline
     from silver.catalog import SilverTable
 
@@ -53,6 +58,7 @@ class Stages:
         *,
         layers: Sequence[Layer] = ("silver", "gold"),
         observe: Callable[[Cut, list[Run]], None] | None = None,
+        maintain: bool = False,
     ) -> None:
         from gold.cycle import Gold  # noqa: PLC0415 - they load Spark
         from silver.cycle import Silver  # noqa: PLC0415
@@ -71,6 +77,7 @@ class Stages:
         self._gold = Gold(spark, self._lake, list(documents), self.catalog, self._control) if wanted else None
         self.silver_cut = self._control.latest_cut("silver")
         self.gold_cut = self._control.latest_cut("gold")
+        self._maintenance = maintenance(spark, pipeline, self._control, layers) if maintain else None
 
     def catalog(self) -> dict[TableName, SilverTable]:
         """Silver's tables as bronze's newest relations describe them."""
@@ -98,6 +105,9 @@ class Stages:
                 stop.wait(pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 continue
+            if self._maintenance is not None and not stop.is_set():
+                for done in self._maintenance.when_it_pays():
+                    _LOGGER.info("%s", upkeep_text(done))
             pause = 1.0
             if goal is not None and self.reached(goal):
                 return
@@ -110,7 +120,8 @@ class Stages:
         if self._silver is not None:
             position = read_position(self._lake)
             if position is not None and position.version != self._seen:
-                cut = self._silver.cycle()
+                with writing(self._lake, "silver"):
+                    cut = self._silver.cycle()
                 self._seen, self._folded = position.version, position.frontier
                 if cut is not None:
                     self.silver_cut, moved = cut, True
@@ -119,7 +130,8 @@ class Stages:
             if self._silver is None:
                 self.silver_cut = self._control.latest_cut("silver")
             if self.silver_cut is not None and self.silver_cut.commit_lsn > self._built:
-                cut = self._gold.cycle()
+                with writing(self._lake, "gold"):
+                    cut = self._gold.cycle()
                 self._built = self.silver_cut.commit_lsn
                 if cut is not None:
                     self.gold_cut, moved = cut, True
@@ -143,6 +155,31 @@ class Stages:
         if self._observe is not None:
             runs = self._control.runs(cut.layer, limit=max(len(cut.tables), 1) * 2)
             self._observe(cut, [run for run in runs if run.to_lsn == cut.commit_lsn])
+
+
+def maintenance(
+    spark: SparkSession, pipeline: Pipeline, control: ControlTables, layers: Sequence[Layer]
+) -> Maintenance:
+    """The upkeep of a pipeline's tables."""
+    from pipelines.maintenance import Maintenance  # noqa: PLC0415 - loads Spark
+
+    lake = pipeline.lake_address()
+    documents = bool(pipeline.gold.documents)
+    return Maintenance(
+        spark, lake, control, retention=pipeline.lake.retention, documents=documents, layers=layers
+    )
+
+
+def upkeep_text(done: Upkeep) -> str:
+    """What was done to a table, in one line."""
+    before, after = done.before, done.after
+    work = ", ".join(done.done) or "nothing to do"
+    return (
+        f"{done.layer}.{done.name}: {work}; files {before.count} → {after.count}, "
+        f"{bytes_text(before.size)} → {bytes_text(after.size)}, "
+        f"rows behind deletion vectors {before.holes:,} → {after.holes:,}; "
+        f"removed {done.removed_files} files, {done.removed_log_entries} log entries; {done.seconds:.1f} s"
+    )
 
 
 def stage_goal(pipeline: Pipeline, layer: Layer) -> Lsn:

@@ -144,7 +144,12 @@ class Supervisor:
                 warm_up(self.spark)
                 layers: list[Layer] = [layer for layer in self._layers if layer != "bronze"]
                 self.stages = Stages(
-                    self.spark, self._pipeline, self._documents, layers=layers, observe=self._observe
+                    self.spark,
+                    self._pipeline,
+                    self._documents,
+                    layers=layers,
+                    observe=self._observe,
+                    maintain=self._until is None,
                 )
                 self.stages.carry(self._goal, self._stop)
         except BaseException as error:  # noqa: BLE001 - raised again by `wait`, in the main thread

@@ -41,7 +41,9 @@ PROPERTIES: Final = {
     _FEED: "true",
     "delta.enableTypeWidening": "true",
     "delta.checkpointInterval": "50",
+    "delta.enableExpiredLogCleanup": "false",
 }
+"""The log is cut off by what cuts name (`pipelines.maintenance`); Delta goes by the age of entries alone."""
 
 _CLUSTERING_COLUMNS: Final = 4
 _INDEXED_COLUMNS: Final = 32

@@ -58,10 +58,11 @@ def own_session(spark: SparkSession) -> SparkSession:
 
 
 def tune(session: SparkSession, *, small: bool) -> None:
-    """Settings for a small or a large window.
+    """Settings for a statement that reads little or much.
 
     Each window has other literals, so its generated code is new and would be compiled for some thousand rows;
-    there interpreting is faster. A MERGE reads its source twice; only a large one is worth keeping.
+    there interpreting is faster. Over some hundred thousand rows of a target it costs twice what generated
+    code does. A MERGE reads its source twice; only a large one is worth keeping.
     """
     for name, (for_small, for_large) in _TUNED.items():
         session.conf.set(name, for_small if small else for_large)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from deltalake import DeltaTable
@@ -161,3 +162,72 @@ def test_processes_that_start_on_an_empty_lake_at_once_lose_no_row(lake_path: st
         first + number for first in (0, 100, 200, 300) for number in range(5)
     ]
     assert control.open_errors() == []
+
+
+def test_a_cut_expires_when_the_next_one_had_replaced_it_before_the_moment(lake_path: str) -> None:
+    control = ControlTables(Lake(lake_path))
+    assert control.expire_cuts(NOON, gold=True) == 0, "there is no cut"
+    for lsn in (10, 20, 30):
+        control.record_cut(replace(cut(lsn, a=lsn, b=1), recorded_at=NOON + timedelta(seconds=lsn)))
+    assert control.expire_cuts(NOON + timedelta(seconds=20), gold=False) == 0, "the first stood until then"
+    assert control.expire_cuts(NOON + timedelta(seconds=20, microseconds=1), gold=False) == 1
+    assert [each.tables for each in control.cuts("silver")] == [{"a": 20, "b": 1}, {"a": 30, "b": 1}]
+    assert control.expire_cuts(NOON + timedelta(days=9), gold=False) == 1
+    assert [each.commit_lsn for each in control.cuts("silver")] == [30], "the newest stays"
+
+
+def test_gold_keeps_the_cut_of_silver_that_it_stands_at(lake_path: str) -> None:
+    control = ControlTables(Lake(lake_path))
+    for lsn in (10, 20, 30):
+        control.record_cut(replace(cut(lsn, a=lsn), recorded_at=NOON + timedelta(seconds=lsn)))
+    control.record_cut(Cut("gold", Lsn(10), None, {"d": 1}, NOON))
+    later = NOON + timedelta(days=1)
+    assert control.expire_cuts(later, gold=True) == 1
+    assert [each.commit_lsn for each in control.cuts("silver")] == [10, 30]
+    assert control.oldest_version("silver", "a") == 10
+    assert control.expire_cuts(later, gold=False) == 1
+    assert [each.commit_lsn for each in control.cuts("silver")] == [30]
+    assert control.latest_cut("gold") is not None
+
+
+def test_the_oldest_version_of_a_table_is_that_of_any_record_also_of_one_replaced(lake_path: str) -> None:
+    control = ControlTables(Lake(lake_path))
+    control.record_cut(replace(cut(10, a=4, b=7), recorded_at=NOON))
+    control.record_cut(replace(cut(10, a=6, b=7), recorded_at=NOON + timedelta(seconds=1)))
+    assert [control.oldest_version("silver", name) for name in ("a", "b", "c")] == [4, 7, None]
+    assert control.oldest_version("gold", "a") is None
+    before = control.latest_cut("silver", known_by=NOON)
+    assert before is not None
+    assert before.tables == {"a": 4, "b": 7}
+    assert control.latest_cut("silver", known_by=NOON - timedelta(seconds=1)) is None
+
+
+def _record(lake: str, first: int, number: int) -> None:
+    control = ControlTables(Lake(lake))
+    for lsn in range(first, first + number):
+        control.record_cut(cut(lsn, a=lsn, b=lsn))
+
+
+def test_cuts_expire_beside_a_process_that_records_and_joins_them(lake_path: str) -> None:
+    """They expire when the writer is about to join their files: neither removes or brings back a row."""
+    lake, count = Lake(lake_path), 420
+    control, removed = ControlTables(lake), 0
+    control.record_cut(cut(1, a=1, b=1))
+    writer = multiprocessing.get_context("spawn").Process(target=_record, args=(lake_path, 2, count - 1))
+    writer.start()
+    while writer.is_alive():
+        if len(DeltaTable(lake.uri("control", "cuts")).file_uris()) > 195:
+            removed += control.expire_cuts(datetime.now(UTC), gold=False)
+    assert writer.exitcode == 0
+    found = control.cuts("silver")
+    assert [int(each.commit_lsn) for each in found] == list(range(count + 1 - len(found), count + 1))
+    assert removed == count - len(found) > 0
+    assert all(each.tables == {"a": each.commit_lsn, "b": each.commit_lsn} for each in found)
+
+
+def test_control_tables_are_tidied_without_losing_a_row(lake_path: str) -> None:
+    control = ControlTables(Lake(lake_path))
+    control.tidy()
+    _record(lake_path, 1, 5)
+    control.tidy()
+    assert [each.commit_lsn for each in ControlTables(Lake(lake_path)).cuts("silver")] == [1, 2, 3, 4, 5]

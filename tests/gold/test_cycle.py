@@ -453,8 +453,9 @@ def test_a_cut_that_is_no_longer_recorded_leads_to_a_full_build(world: World) ->
     class Forgetful(ControlTables):
         """As after a clean-up of old cuts."""
 
-        def latest_cut(self, layer: Any, *, at: Any = None) -> Cut | None:
-            return None if layer == "silver" and isinstance(at, Lsn) else super().latest_cut(layer, at=at)
+        def latest_cut(self, layer: Any, *, at: Any = None, known_by: Any = None) -> Cut | None:
+            forgotten = layer == "silver" and isinstance(at, Lsn)
+            return None if forgotten else super().latest_cut(layer, at=at, known_by=known_by)
 
     world.shop.put("customers", id=3, email="third@example.com")
     cut = world.shop.commit()
@@ -463,6 +464,19 @@ def test_a_cut_that_is_no_longer_recorded_leads_to_a_full_build(world: World) ->
     assert "is no longer recorded" in str(world.runs()["customer"].reason)
     world.check()
     world.gold = world.start_gold(world.documents)
+
+
+def test_a_table_of_silver_that_was_rebuilt_at_the_same_lsn_reaches_gold(world: World) -> None:
+    """Gold stood at that very cut, of which silver then recorded another version."""
+    world.shop.put("customers", id=2, email="healed@example.com")
+    world.shop.lsn -= 10
+    cut = world.shop.commit()
+    world.gold = world.start_gold(world.documents)
+    assert world.control.latest_cut("gold") is not None
+    world.cycle(cut)
+    assert world.runs()["customer"].mode == "incremental"
+    world.check()
+    assert world.gold.cycle() is None
 
 
 def test_a_full_rebuild_finds_nothing_to_change(world: World) -> None:

@@ -13,6 +13,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from bronze.control import Cut
+from bronze.control_tables import ControlTables
+from bronze.lake import Lake
+from bronze.lsn import Lsn
+from tests.silver.histories import INT, BronzeWriter, relation
+
 if TYPE_CHECKING:
     from subprocess import CompletedProcess
 
@@ -170,6 +176,22 @@ def test_an_unknown_document_is_refused_with_the_nearest_name(tmp_path: Path) ->
     (tmp_path / "d.yml").write_text("document: customer\nroot: public.t\nfields: [id]\n")
     said = one_message(smelt("preview", file, "custmer", "--key", "1", folder=tmp_path))
     assert "did you mean 'customer'" in said
+
+
+def test_what_cannot_be_rebuilt_or_maintained_is_told_before_spark_starts(tmp_path: Path) -> None:
+    file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
+    for command, more in (("rebuild", ["silver"]), ("rebuild", ["gold"]), ("maintain", [])):
+        said = one_message(smelt(command, file, *more, folder=tmp_path))
+        assert "smelt run pipeline.yml --until-caught-up" in said
+    done = smelt("rebuild", file, "bronze", folder=tmp_path)
+    assert done.returncode == 2
+    assert "silver" in done.stderr
+    lake = Lake(path=str(tmp_path / "lake"))
+    BronzeWriter(lake).relations([relation("orders", [("id", INT)], ["id"], relation_id=1)])
+    ControlTables(lake).record_cut(Cut("silver", Lsn(1), None, {"orders": 0}))
+    said = one_message(smelt("rebuild", file, "silver", "public.orderz", folder=tmp_path))
+    assert "silver has no table 'public.orderz'; did you mean 'public.orders'" in said
+    assert "there is no document 'x'" in one_message(smelt("rebuild", file, "gold", "x", folder=tmp_path))
 
 
 def test_a_missing_java_is_told_before_spark_is_started(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from bronze.errors import DefiniteError
 from bronze.lake import Lake
-from pipelines.lock import lake_lock
+from pipelines.lock import lake_lock, writing
 
 ROOT = Path(__file__).parents[2]
 HOLDER = """
@@ -40,7 +41,32 @@ def test_a_second_start_is_refused_with_who_holds_the_lake(lake_path: str) -> No
             pass  # however the holder ended, the lake is free
 
 
+def test_who_writes_a_layer_is_waited_for_also_in_another_process(lake_path: str) -> None:
+    holder = HOLDER.replace("lake_lock", "writing").replace(
+        '("bronze", "silver"), command="smelt run"', '"silver"'
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, lake_path], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        lake, entered = Lake(path=lake_path), threading.Event()
+
+        def write() -> None:
+            with writing(lake, "silver"):
+                entered.set()
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        with writing(lake, "gold"):
+            assert not entered.wait(0.5)
+        process.kill()
+        assert entered.wait(10), "however the holder ended, the layer is free"
+        thread.join()
+
+
 def test_an_object_store_is_not_locked_by_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with lake_lock(Lake(path="s3://bucket/lake"), ("bronze",), command="smelt run"):
+    store = Lake(path="s3://bucket/lake")
+    with lake_lock(store, ("bronze",), command="smelt run"), writing(store, "silver"):
         assert list(tmp_path.iterdir()) == []

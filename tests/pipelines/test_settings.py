@@ -24,6 +24,7 @@ def test_the_shortest_pipeline_file_has_the_documented_defaults(tmp_path: Path) 
     assert pipeline.bronze.flush_interval == 0.5
     assert pipeline.bronze.flush_bytes == 64_000_000
     assert pipeline.snapshot.mode == "initial"
+    assert pipeline.lake.retention == 7 * 86400
     assert pipeline.silver.deletes == "hard"
     assert pipeline.document_files() == []
     assert pipeline.path == tmp_path / "pipeline.yml"

@@ -14,5 +14,6 @@ TBLPROPERTIES (
   'delta.enableDeletionVectors' = 'true',
   'delta.enableChangeDataFeed' = 'true',
   'delta.enableTypeWidening' = 'true',
-  'delta.checkpointInterval' = '50'
+  'delta.checkpointInterval' = '50',
+  'delta.enableExpiredLogCleanup' = 'false'
 )

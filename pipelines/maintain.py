@@ -1,0 +1,34 @@
+"""`smelt maintain`: the upkeep of every table of silver and gold, now; one line for each.
+
+Beside a running pipeline it takes turns with the cycles, table by table. Bronze is kept in order by its
+reader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from bronze.control_tables import ControlTables
+from pipelines.queries import require_lake, spark_for
+from pipelines.stages import maintenance, upkeep_text
+
+if TYPE_CHECKING:
+    from pipelines.output import Output
+    from pipelines.settings import Pipeline
+
+
+def run_maintain(pipeline: Pipeline, output: Output) -> None:
+    """Maintain all tables and say what was done.
+
+    Raises:
+        SmeltError: there is no lake.
+    """
+    require_lake(pipeline)
+    control = ControlTables(pipeline.lake_address())
+    with spark_for(pipeline, output) as spark:
+        for done in maintenance(spark, pipeline, control, ("silver", "gold")).all_tables():
+            if output.json:
+                output.value(asdict(done))
+            else:
+                output.line(upkeep_text(done))

@@ -1,0 +1,248 @@
+"""A silver table derived again from bronze alone, as a new version of the same Delta table.
+
+The table's changes since its newest snapshot are folded, by the very steps of a cycle, into a table of their
+own in a folder beside the lake's layers; then one INSERT OVERWRITE makes its rows the table's. So:
+
+* nothing of what the table holds is read: whatever was wrong with it is gone;
+* readers of older versions, and of cuts, read on; the change is one commit;
+* killed before that commit, the table is as it was, and the next start removes the folder and begins again.
+  Killed after it, the table has the right rows, and the next cut names the new version.
+
+The commit carries the mark of the LSN that the rows stand at, unless the table has it already: Delta would
+take that for a window done twice and skip the write.
+
+**History and soft deletes.** What ended before the snapshot is not in the changes since. So those rows alone
+are taken from the table: versions that began before the snapshot, those of them that ended behind it as if
+they still held; rows deleted up to the snapshot. Everything else is derived. Where that cannot be done
+exactly, because the table's shape has changed since the snapshot or because it has columns from before it,
+nothing is done and the error says so.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from pyarrow.fs import FileType
+
+from bronze.delta import location, open_existing
+from bronze.errors import TableError
+from bronze.gaps import is_whole
+from bronze.lake import Lake
+from bronze.lsn import Lsn
+from bronze.parts import file_system
+from bronze.position import snapshot_of
+from bronze.tables import CHANGES
+from silver import ddl
+from silver.catalog import COMMIT_LSN, DELETED, VALID_FROM_LSN, VALID_TO, VALID_TO_LSN
+from silver.recreated import adopted
+from silver.segments import plan_versions
+from silver.sessions import own_session, tune
+from silver.sql import quote
+from silver.steps import StepRunner
+from silver.tables import SILVER_APP, SilverLog
+from silver.window import activity_of, activity_query, distinct_shapes, plan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from bronze.shapes import Relation
+    from silver.catalog import SilverTable
+    from silver.settings import SilverSettings
+    from silver.tables import Stored
+
+SCRATCH: Final = ".rebuild"
+"""Folder of the lake, beside its layers, in which tables are derived."""
+
+_APP_ID: Final = "spark.databricks.delta.write.txnAppId"
+_APP_VERSION: Final = "spark.databricks.delta.write.txnVersion"
+
+
+def rebuild(
+    spark: SparkSession,
+    lake: Lake,
+    settings: SilverSettings,
+    table: SilverTable,
+    *,
+    relations: Sequence[Relation],
+    end: Lsn,
+) -> int:
+    """Derive a table as of an LSN; returns its new Delta version.
+
+    Args:
+        spark: a session; a new one beside it is used.
+        lake: with a path. Nobody else may rebuild in it meanwhile.
+        settings: as of the cycles.
+        table: its newest shape; or its history.
+        relations: all known shapes.
+        end: the LSN; the table must not hold more, and bronze must hold it.
+
+    Raises:
+        TableError: bronze does not have all of the table, or what it lacks cannot be kept.
+    """
+    bronze = open_existing(location(lake, "bronze", CHANGES))
+    snapshot = snapshot_of(bronze, table.table)
+    if snapshot is None or snapshot > end or not is_whole(bronze, table.table, end):
+        raise _incomplete(table)
+    changes = f"{lake.sql('bronze', CHANGES)} VERSION AS OF {bronze.version()}"
+    relation_id, start = table.relation.relation_id, Lsn(snapshot - 1)
+    session = own_session(spark)
+    tune(session, small=False)
+    rows = session.sql(activity_query(changes, {relation_id: start}, end)).collect()
+    activity = activity_of(rows[0].asDict()) if rows else None
+    if activity is None or activity.snapshot != snapshot:
+        raise _incomplete(table)  # the snapshot is of a former table of this name
+    versions = [one for one in relations if one.relation_id == relation_id and one.from_lsn <= end]
+    remove_scratch(lake)
+    # A name of its own each time: Spark remembers what lay at a path.
+    scratch = Lake(path=f"{lake.path}/{SCRATCH}/{uuid.uuid4().hex}")
+    if table.versioned:
+        kept = _keep(session, lake, scratch, table, versions=versions, snapshot=snapshot)
+        steps = plan_versions(
+            changes,
+            versions,
+            activity,
+            start,
+            end,
+            settings=settings,
+            history=table.history,
+            fresh=not kept,
+        )
+    else:
+        steps = plan(changes, versions, activity, start, end, settings=settings)
+    runner = StepRunner(scratch, settings, SilverLog(session, scratch))
+    for step in steps:
+        runner.run(session, step, changes=activity.changes)
+    tune(session, small=False)
+    version = _replace(session, lake, scratch, settings, table, end=end)
+    remove_scratch(lake)
+    return version
+
+
+def remove_scratch(lake: Lake) -> None:
+    """Remove what a rebuild left, also one that was killed."""
+    system = file_system(str(lake.path))
+    if system.get_file_info(SCRATCH).type != FileType.NotFound:
+        system.delete_dir(SCRATCH)
+
+
+def _incomplete(table: SilverTable) -> TableError:
+    return TableError(
+        table.table,
+        "bronze does not have all rows and changes of it",
+        code="rebuild-incomplete",
+        remedy=f"take it again: smelt snapshot FILE {table.table}",
+    )
+
+
+def _keep(
+    session: SparkSession,
+    lake: Lake,
+    scratch: Lake,
+    table: SilverTable,
+    *,
+    versions: Sequence[Relation],
+    snapshot: Lsn,
+) -> bool:
+    """Put what ended before the snapshot into the scratch table; whether there was any.
+
+    Raises:
+        TableError: that cannot be done exactly.
+    """
+    stored = SilverLog(session, lake).read(table.name)
+    if stored is None:
+        return False
+    shapes = distinct_shapes(versions)
+    changed = [shape for shape in shapes if shape.from_lsn > snapshot]
+    derived = {column.attnum for shape in [*shapes[: len(shapes) - len(changed)][-1:], *changed]
+               for column in shape.columns}  # fmt: skip
+    own = table.own_columns
+    former = [one.name for one in stored.fields if one.name not in own and one.attnum not in derived]
+    source, where = (
+        f"{lake.sql('silver', table.name)} VERSION AS OF {stored.version}",
+        _ended(table, snapshot),
+    )
+    any_ended = bool(session.sql(f"SELECT 1 FROM {source} WHERE {where} LIMIT 1").collect())
+    if former or (any_ended and changed):
+        what = f"has the column {former[0]} from" if former else "has rows that ended, in another shape,"
+        raise TableError(
+            table.table,
+            f"silver.{table.name} {what} before the newest snapshot, which would be lost",
+            code="rebuild-incomplete",
+            remedy=f"if its current rows are wrong: smelt snapshot FILE {table.table}",
+        )
+    if not any_ended:
+        return False
+    target = scratch.sql("silver", table.name)
+    for statement in [ddl.create(target, table), *adopted(target, table, [], None)[0]]:
+        session.sql(statement)
+    names = [*(column.name for column in table.columns), *own]
+    values = [_as_of(name, snapshot) if table.history else quote(name) for name in names]
+    listed = ", ".join(quote(name) for name in names)
+    session.sql(f"INSERT INTO {target} ({listed})\nSELECT {', '.join(values)}\nFROM {source}\nWHERE {where}")
+    return True
+
+
+def _ended(table: SilverTable, snapshot: Lsn) -> str:
+    """The condition of rows that the changes since the snapshot do not give."""
+    if table.history:
+        return f"{VALID_FROM_LSN} < {int(snapshot)}"
+    return f"{DELETED} AND {COMMIT_LSN} <= {int(snapshot)}"
+
+
+def _as_of(name: str, snapshot: Lsn) -> str:
+    """A column of a version as it was right before the snapshot: what ended later still held."""
+    if name not in (VALID_TO_LSN, VALID_TO):
+        return quote(name)
+    return f"CASE WHEN {VALID_TO_LSN} < {int(snapshot)} THEN {name} END"
+
+
+def _replace(
+    session: SparkSession,
+    lake: Lake,
+    scratch: Lake,
+    settings: SilverSettings,
+    table: SilverTable,
+    *,
+    end: Lsn,
+) -> int:
+    """The scratch table's rows become the table's, in one commit."""
+    target, log = lake.sql("silver", table.name), SilverLog(session, lake)
+    made = _there(SilverLog(session, scratch), table.name)
+    stored = log.read(table.name)
+    if stored is None:
+        statements = [ddl.create(target, table), *adopted(target, table, [], None)[0]]
+    else:  # mostly none: a cycle has just been there
+        statements, fields = adopted(target, table, stored.fields, stored.relation)
+        statements += ddl.steps(target, table, fields, settings, emptied=False)
+    for statement in statements:
+        session.sql(statement)
+    stored = _there(log, table.name)
+    by_attnum = {field.attnum: field.name for field in made.fields if field.attnum is not None}
+    by_name = {field.name for field in made.fields if field.attnum is None}
+    values = {}
+    for field in stored.fields:
+        source = by_attnum.get(field.attnum) if field.attnum is not None else field.name
+        known = source is not None and (field.attnum is not None or source in by_name)
+        values[field.name] = quote(str(source)) if known else f"CAST(NULL AS {field.ddl})"
+    if stored.mark is None or stored.mark < end:
+        session.conf.set(_APP_ID, SILVER_APP)
+        session.conf.set(_APP_VERSION, str(int(end)))
+    try:
+        session.sql(
+            f"INSERT OVERWRITE {target} ({', '.join(quote(name) for name in values)})\n"
+            f"SELECT {', '.join(values.values())}\nFROM {scratch.sql('silver', table.name)}"
+        ).collect()
+    finally:
+        session.conf.unset(_APP_ID)
+        session.conf.unset(_APP_VERSION)
+    return _there(log, table.name).version
+
+
+def _there(log: SilverLog, name: str) -> Stored:
+    stored = log.read(name)
+    if stored is None:
+        raise RuntimeError(f"silver.{name} was written but is not there")
+    return stored
