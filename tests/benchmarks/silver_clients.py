@@ -83,7 +83,8 @@ class TemplateClient:
         self.spark.sql(f"CREATE TABLE delta.`{self._target}` ({TYPED}) USING DELTA")
 
     def fold(self, batch: str) -> None:
-        record = f"op STRING, before STRUCT<{TYPED}>, after STRUCT<{TYPED}>, ts BIGINT, lsn BIGINT"
+        source = "source STRUCT<ts_ms BIGINT, txId BIGINT, lsn BIGINT>"
+        record = f"before STRUCT<{TYPED}>, after STRUCT<{TYPED}>, {source}, op STRING, ts_ms BIGINT"
         self.spark.read.format("delta").load(batch).createOrReplaceTempView("batch")
         updates = ", ".join(f"t.{name} = s.after.{name}" for name in NAMES)
         values = ", ".join(f"s.after.{name}" for name in NAMES)
@@ -92,7 +93,7 @@ class TemplateClient:
             USING (
               SELECT * FROM (
                 SELECT *, row_number() OVER (PARTITION BY coalesce(after.id, before.id)
-                                             ORDER BY lsn DESC) AS newest
+                                             ORDER BY source.lsn DESC) AS newest
                 FROM (SELECT r.* FROM (SELECT from_json(value, '{record}') AS r FROM batch)))
               WHERE newest = 1
             ) AS s

@@ -1,7 +1,8 @@
 """The work that silver is measured by, without a server: as bronze has it, and as JSON change records.
 
 Rows are those of `bulk.sql`. The same change is written into `bronze.changes`, as the reader does, and as the
-JSON text that a connector sends (`op`, `before`, `after`, `ts`, `lsn`), which the template reads.
+JSON text that a connector sends (Debezium's envelope without schema: `before`, `after`, `source`, `op`,
+`ts_ms`), which the template reads.
 """
 
 from __future__ import annotations
@@ -126,12 +127,20 @@ class Changes:
         return pa.table(columns).select(CHANGES_SCHEMA.names).cast(CHANGES_SCHEMA)
 
     def json(self, lsn: int) -> pa.Table:
-        """One column of JSON text, a record for each change; `lsn` orders them."""
+        """One column of JSON text, a record for each change; `source.lsn` orders them."""
         count = len(self.ids)
         place = text(np.int64(lsn) * 10_000_000 + np.arange(count))
-        tail = words(',"ts":1795269600000,"lsn":', place, "}")
+        letter = {"insert": "c", "update": "u", "delete": "d"}[self.op]
+        tail = words(
+            ',"source":{"version":"3.0.0.Final","connector":"postgresql","name":"bench",'
+            '"ts_ms":1795269600000,"snapshot":"false","db":"bench","sequence":"[null,\\"',
+            place,
+            f'\\"]","schema":"public","table":"{self.shape.table.name}","txId":{lsn},"lsn":',
+            place,
+            f',"xmin":null}},"transaction":null,"op":"{letter}","ts_ms":1795269600123}}',
+        )
         if self.op == "delete":
-            records = words('{"op":"d","before":{"id":', text(self.ids), '},"after":null', tail)
+            records = words('{"before":{"id":', text(self.ids), '},"after":null', tail)
         else:
             row = dict(zip(NAMES, order_columns(self.ids, self.status, self.raised), strict=True))
             row["tags"] = words('["a","b', text(self.ids % 10), '"]')
@@ -141,8 +150,7 @@ class Changes:
                 moment = name == "placed_at"
                 cells = same("2026-11-21T14:00:00.123456Z", count) if moment else cells  # noqa: PLW2901
                 after += [f'{"," if after else ""}"{name}":', cells if plain else words('"', cells, '"')]
-            letter = {"insert": "c", "update": "u"}[self.op]
-            records = words(f'{{"op":"{letter}","before":null,"after":{{', *after, "}", tail)
+            records = words('{"before":null,"after":{', *after, "}", tail)
         return pa.table({"value": records})
 
 
