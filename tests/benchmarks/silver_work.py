@@ -18,7 +18,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from bronze.lake import Lake
 from bronze.rows import list_array
 from bronze.shapes import PgType
-from bronze.tables import CHANGES, CHANGES_SCHEMA, CONFIRM_APP, STREAM_APP, snapshot_app
+from bronze.tables import CHANGES, CHANGES_SCHEMA, CONFIRM_APP, STREAM_APP
 from tests.silver.histories import START, BronzeWriter, relation
 
 if TYPE_CHECKING:
@@ -184,10 +184,9 @@ class Work:
     def take(self, shape: Relation, ids: Any) -> None:
         """A complete snapshot of a table with these rows."""
         self._lsn += _WAL_OF_A_TRANSACTION
-        rows = Changes(shape, "snapshot", ids)
-        end = rows.bronze(self._lsn)
-        self._append(end, [*self._marks(), Transaction(snapshot_app(shape.table), self._lsn)])
+        self._append(Changes(shape, "snapshot", ids).bronze(self._lsn), [])
         bronze = BronzeWriter(self.lake)
+        bronze.snapshot(shape, self._lsn, [])  # its end, and the mark
         self._lsn += 1
         bronze.commit(self._lsn)
 
