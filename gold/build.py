@@ -33,11 +33,11 @@ from gold.affected import JSON_OPTIONS, affected_roots
 from gold.compile import SEVERAL, Compiled, compile_tree, count_several
 from gold.failures import SPARK_ERRORS, condition
 from gold.feed import FeedUnreadableError, images_query, made_again
-from gold.plans import GOLD_APP, HASH, INTERPRETED, LSN, SMALL_PLAN, mark, settings
+from gold.plans import GOLD_APP, HASH, INTERPRETED, LSN, SMALL_PLAN
 from gold.tree import ascii_word
-from silver.cycle import own_session
 from silver.living import keeps_deleted, living_rows
 from silver.merge import prunable
+from silver.sessions import mark, own_session, settings
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ class DocumentBuild:
             "delta.enableExpiredLogCleanup": "false",
         }
         listed = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
-        with settings(self._spark, mark(cut.commit_lsn, None if state is None else state.position)):
+        with settings(self._spark, mark(GOLD_APP, cut.commit_lsn, None if state is None else state.position)):
             self._spark.sql(
                 f"CREATE OR REPLACE TABLE {self._address} USING DELTA TBLPROPERTIES ({listed}) AS\n"
                 f"SELECT {columns}, {kept} AS {LSN}, d.{HASH} AS {HASH}\nFROM (\n{made}\n) AS d{join}"
@@ -364,7 +364,7 @@ class DocumentBuild:
             *(["WHEN NOT MATCHED BY SOURCE THEN DELETE"] if gone == "t" else []),
         ]
         statement = [f"MERGE INTO {self._address} AS t", "USING (", source, ") AS s", f"ON {on}", *clauses]
-        with settings(self._spark, mark(cut.commit_lsn, position)):
+        with settings(self._spark, mark(GOLD_APP, cut.commit_lsn, position)):
             result = self._spark.sql("\n".join(statement)).first()
         if result is not None:
             run.inserts, run.updates = int(result["num_inserted_rows"]), int(result["num_updated_rows"])

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from bronze.control import Cut
+    from gold.cycle import Gold
+    from gold.documents import Document
     from pipelines.output import Output
     from pipelines.quality.expectations import QualityResult
     from pipelines.settings import Pipeline
@@ -79,15 +82,7 @@ def run_preview(pipeline: Pipeline, document: str, key: Sequence[str], output: O
         SmeltError: no such document, or the key does not fit.
         Failure: no document has that key.
     """
-    documents = load_documents_of(pipeline)
-    names = [known.name for known in documents]
-    if document not in names:
-        raise ConfigurationError(
-            f"there is no document {document!r}{suggestion(document, names)}",
-            code="document-unknown",
-            where=str(pipeline.path),
-            remedy="gold.documents in the pipeline file says which files are read",
-        )
+    documents_named(pipeline, document)
     require_lake(pipeline)
     with spark_for(pipeline, output) as spark:
         output.document(preview_document(spark, pipeline, document, key))
@@ -95,18 +90,37 @@ def run_preview(pipeline: Pipeline, document: str, key: Sequence[str], output: O
 
 def preview_document(spark: SparkSession, pipeline: Pipeline, document: str, key: Sequence[str]) -> str:
     """One document as JSON text."""
+    return open_gold(spark, pipeline, ControlTables(pipeline.lake_address())).preview(document, list(key))
+
+
+def open_gold(spark: SparkSession, pipeline: Pipeline, control: ControlTables) -> Gold:
+    """The pipeline's documents, over silver as bronze's newest relations describe it."""
     from gold.cycle import Gold  # noqa: PLC0415 - loads Spark
     from silver.catalog import silver_catalog  # noqa: PLC0415
 
     lake = pipeline.lake_address()
-    gold = Gold(
-        spark,
-        lake,
-        load_documents_of(pipeline),
-        lambda: silver_catalog(read_relations(lake), pipeline.silver),
-        ControlTables(lake),
+    documents = load_documents_of(pipeline)
+    return Gold(
+        spark, lake, documents, lambda: silver_catalog(read_relations(lake), pipeline.silver), control
     )
-    return gold.preview(document, list(key))
+
+
+def documents_named(pipeline: Pipeline, name: str | None) -> list[Document]:
+    """The documents that are meant: one or all.
+
+    Raises:
+        ConfigurationError: there is none of that name, or a file is wrong.
+    """
+    documents = load_documents_of(pipeline)
+    names = [document.name for document in documents]
+    if name is not None and name not in names:
+        raise ConfigurationError(
+            f"there is no document {name!r}{suggestion(name, names)}",
+            code="document-unknown",
+            where=str(pipeline.path),
+            remedy="gold.documents in the pipeline file says which files are read",
+        )
+    return [document for document in documents if name in (None, document.name)]
 
 
 def run_quality_checks(pipeline: Pipeline, output: Output, *, report: Path | None = None) -> None:
@@ -153,17 +167,19 @@ def show_quality(result: QualityResult, output: Output) -> None:
         output.line(f"report: {result.report}")
 
 
-def require_lake(pipeline: Pipeline) -> None:
-    """Refuse at once, before Spark starts, where there is nothing to ask.
+def require_lake(pipeline: Pipeline) -> Cut:
+    """Silver's newest cut. Refuses at once, before Spark starts, where there is nothing to ask.
 
     Raises:
         DefiniteError: silver has no cut yet.
     """
     lake = pipeline.lake_address()
-    if ControlTables(lake).latest_cut("silver") is None:
+    cut = ControlTables(lake).latest_cut("silver")
+    if cut is None:
         raise DefiniteError(
             "the lake is empty: nothing has reached silver yet",
             code="layer-empty",
             where=lake.path or str(lake.catalog),
             remedy=f"run `smelt run {pipeline.path.name} --until-caught-up` first",
         )
+    return cut

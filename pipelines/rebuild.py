@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING
 
 from bronze.control import Run
 from bronze.control_tables import ControlTables
-from bronze.errors import ConfigurationError, DefiniteError, TableError
+from bronze.errors import ConfigurationError, TableError
 from bronze.relations import read_relations
 from gold.yaml_source import suggestion
 from pipelines.failures import TABLES_STOPPED, Failure, describe
 from pipelines.lock import lake_lock, writing
-from pipelines.queries import require_lake, spark_for
-from pipelines.run import load_documents_of
+from pipelines.queries import documents_named, open_gold, require_lake, spark_for
 from silver.catalog import histories, silver_catalog
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from bronze.control import Cut
     from bronze.identifiers import TableName
     from bronze.lake import Layer
+    from bronze.shapes import Relation
     from gold.documents import Document
     from pipelines.output import Output
     from pipelines.settings import Pipeline
@@ -55,7 +55,7 @@ def run_rebuild(pipeline: Pipeline, layer: str, name: str | None, output: Output
     if layer == "silver":
         tables = _tables_named(pipeline, name)
     else:
-        documents = _documents_named(pipeline, name)
+        documents = documents_named(pipeline, name)
     locks: tuple[Layer, ...] = ("silver", "gold") if layer == "silver" else ("gold",)
     with lake_lock(lake, locks, command=f"smelt rebuild {layer}"), spark_for(pipeline, output) as spark:
         if layer == "silver":
@@ -82,20 +82,15 @@ def rebuild_silver(
             silver.cycle()
         finally:
             silver.close()
-        cut = control.latest_cut("silver")
-        if cut is None:
-            raise DefiniteError(
-                "silver has no cut",
-                code="layer-empty",
-                where=str(pipeline.path),
-                remedy="run the pipeline first: smelt run FILE",
-            )
-        catalog = silver_catalog(read_relations(lake), settings)
+        cut, relations = require_lake(pipeline), read_relations(lake)
+        catalog = silver_catalog(relations, settings)
         for name in [name for name in tables if name in catalog]:
             whole = True
             for table in [catalog[name], *histories([catalog[name]], settings)]:
                 try:
-                    cut = _derive(spark, pipeline, control, table, cut=cut, output=output)
+                    cut = _derive(
+                        spark, pipeline, control, table, relations=relations, cut=cut, output=output
+                    )
                 except TableError as error:
                     output.say(describe(error))
                     failed.append(table.name)
@@ -112,6 +107,7 @@ def _derive(
     control: ControlTables,
     table: SilverTable,
     *,
+    relations: Sequence[Relation],
     cut: Cut,
     output: Output,
 ) -> Cut:
@@ -127,7 +123,7 @@ def _derive(
     started, clock = datetime.now(UTC), time.monotonic()
     end = cut.commit_lsn
     try:
-        version = rebuild(spark, lake, pipeline.silver, table, relations=read_relations(lake), end=end)
+        version = rebuild(spark, lake, pipeline.silver, table, relations=relations, end=end)
     except TableError:
         raise
     except Exception as error:
@@ -146,17 +142,9 @@ def _derive(
 
 def rebuild_gold(spark: SparkSession, pipeline: Pipeline, names: Sequence[str], output: Output) -> list[str]:
     """Build documents as a whole from silver's newest cut; returns those that have an error of their own."""
-    from gold.cycle import Gold  # noqa: PLC0415 - loads Spark
-
     lake = pipeline.lake_address()
     control = ControlTables(lake)
-    gold = Gold(
-        spark,
-        lake,
-        load_documents_of(pipeline),
-        lambda: silver_catalog(read_relations(lake), pipeline.silver),
-        control,
-    )
+    gold = open_gold(spark, pipeline, control)
     with writing(lake, "gold"):
         gold.cycle(rebuild=names)
     errors = {error.name: error for error in control.open_errors() if error.scope == "document"}
@@ -182,17 +170,3 @@ def _tables_named(pipeline: Pipeline, name: str | None) -> list[TableName]:
             remedy="name it as in silver (orders, sales__orders) or at the source (public.orders)",
         )
     return [known[name]]
-
-
-def _documents_named(pipeline: Pipeline, name: str | None) -> list[Document]:
-    """The documents that are meant: one or all."""
-    documents = load_documents_of(pipeline)
-    names = [document.name for document in documents]
-    if name is not None and name not in names:
-        raise ConfigurationError(
-            f"there is no document {name!r}{suggestion(name, names)}",
-            code="document-unknown",
-            where=str(pipeline.path),
-            remedy="gold.documents in the pipeline file says which files are read",
-        )
-    return [document for document in documents if name in (None, document.name)]

@@ -37,7 +37,8 @@ from silver import ddl
 from silver.catalog import COMMIT_LSN, DELETED, VALID_FROM_LSN, VALID_TO, VALID_TO_LSN
 from silver.recreated import adopted
 from silver.segments import plan_versions
-from silver.sessions import own_session, tune
+from silver.sessions import mark, own_session, tune
+from silver.sessions import settings as session_settings
 from silver.sql import quote
 from silver.steps import StepRunner
 from silver.tables import SILVER_APP, SilverLog
@@ -51,13 +52,9 @@ if TYPE_CHECKING:
     from bronze.shapes import Relation
     from silver.catalog import SilverTable
     from silver.settings import SilverSettings
-    from silver.tables import Stored
 
 SCRATCH: Final = ".rebuild"
 """Folder of the lake, beside its layers, in which tables are derived."""
-
-_APP_ID: Final = "spark.databricks.delta.write.txnAppId"
-_APP_VERSION: Final = "spark.databricks.delta.write.txnVersion"
 
 
 def rebuild(
@@ -210,7 +207,7 @@ def _replace(
 ) -> int:
     """The scratch table's rows become the table's, in one commit."""
     target, log = lake.sql("silver", table.name), SilverLog(session, lake)
-    made = _there(SilverLog(session, scratch), table.name)
+    made = SilverLog(session, scratch).written(table.name)
     stored = log.read(table.name)
     if stored is None:
         statements = [ddl.create(target, table), *adopted(target, table, [], None)[0]]
@@ -219,7 +216,7 @@ def _replace(
         statements += ddl.steps(target, table, fields, settings, emptied=False)
     for statement in statements:
         session.sql(statement)
-    stored = _there(log, table.name)
+    stored = log.written(table.name)
     by_attnum = {field.attnum: field.name for field in made.fields if field.attnum is not None}
     by_name = {field.name for field in made.fields if field.attnum is None}
     values = {}
@@ -227,22 +224,9 @@ def _replace(
         source = by_attnum.get(field.attnum) if field.attnum is not None else field.name
         known = source is not None and (field.attnum is not None or source in by_name)
         values[field.name] = quote(str(source)) if known else f"CAST(NULL AS {field.ddl})"
-    if stored.mark is None or stored.mark < end:
-        session.conf.set(_APP_ID, SILVER_APP)
-        session.conf.set(_APP_VERSION, str(int(end)))
-    try:
+    with session_settings(session, mark(SILVER_APP, end, stored.mark)):
         session.sql(
             f"INSERT OVERWRITE {target} ({', '.join(quote(name) for name in values)})\n"
             f"SELECT {', '.join(values.values())}\nFROM {scratch.sql('silver', table.name)}"
         ).collect()
-    finally:
-        session.conf.unset(_APP_ID)
-        session.conf.unset(_APP_VERSION)
-    return _there(log, table.name).version
-
-
-def _there(log: SilverLog, name: str) -> Stored:
-    stored = log.read(name)
-    if stored is None:
-        raise RuntimeError(f"silver.{name} was written but is not there")
-    return stored
+    return log.written(table.name).version

@@ -18,15 +18,14 @@ from typing import TYPE_CHECKING
 
 from bronze.lsn import Lsn
 from silver.catalog import history_of, silver_table
-from silver.changes import Window
 from silver.window import (
     Barrier,
     Step,
     check_identity,
     distinct_shapes,
-    fold_key,
     only_inserts,
     shapes_of,
+    window_of,
 )
 
 if TYPE_CHECKING:
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
     from bronze.shapes import Relation
     from silver.catalog import SilverTable
+    from silver.changes import Window
     from silver.settings import SilverSettings
     from silver.window import Activity
 
@@ -74,7 +74,7 @@ def plan_versions(
 
     if not activity.effective:
         newest = max(versions, key=lambda version: version.from_lsn)
-        window = Window(changes, newest.relation_id, start, end, fold_key(newest), (), activity.facts)
+        window = window_of(changes, newest, activity, start, end)
         return [Step(table_of(newest), window, "alter", folded=False)]
     low = start if healed is None or not start < healed <= end else Lsn(healed - 1)
     distinct = distinct_shapes(versions)
@@ -90,16 +90,8 @@ def plan_versions(
         table = table_of(version)
         check_identity(version, activity)
         announcing = place in announced and not (barrier is not None and barrier.seq is None)
-        window = Window(
-            changes=changes,
-            relation_id=version.relation_id,
-            start=place,
-            end=following,
-            fold_key=fold_key(version),
-            shapes=shapes_of(table, distinct[: at + 1] if announcing else [version]),
-            facts=activity.facts,
-            announcing=announcing,
-        )
+        shapes = shapes_of(table, distinct[: at + 1] if announcing else [version])
+        window = window_of(changes, version, activity, place, following, shapes=shapes, announcing=announcing)
         found = _steps(table, _emptied(window, barrier), activity, fresh=fresh and not steps)
         steps += [replace(step, optional=place < last_snapshot) for step in found]
     return steps

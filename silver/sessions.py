@@ -10,13 +10,18 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from silver import ddl
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from pyspark.sql import SparkSession
+
+    from bronze.lsn import Lsn
 
 _TUNED: Final = {
     "spark.databricks.delta.merge.materializeSource": ("none", "auto"),
@@ -50,11 +55,46 @@ class Sessions:
 def own_session(spark: SparkSession) -> SparkSession:
     """A session beside the given one, with its settings; a new session starts with the static ones alone."""
     session = spark.newSession()
-    settings: Any = spark.conf.getAll
-    for name, value in settings.items():
+    known: Any = spark.conf.getAll
+    for name, value in known.items():
         if name.startswith(("spark.sql.", "spark.databricks.")) and session.conf.isModifiable(name):
             session.conf.set(name, value)
     return session
+
+
+def mark(app: str, lsn: Lsn, position: Lsn | None = None) -> dict[str, str]:
+    """Settings by which a commit also sets an application transaction.
+
+    Delta writes the one that a session names into whatever the session commits next, and skips a write whose
+    mark is not above the table's; so a write at an LSN that the table already holds carries none.
+
+    Args:
+        app: whose mark.
+        lsn: what the table holds after the write.
+        position: the mark that the table has.
+    """
+    if position is not None and lsn <= position:
+        return {}
+    return {
+        "spark.databricks.delta.write.txnAppId": app,
+        "spark.databricks.delta.write.txnVersion": str(int(lsn)),
+    }
+
+
+@contextmanager
+def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Settings of a session for a while."""
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, former in before.items():
+            if former is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, former)
 
 
 def tune(session: SparkSession, *, small: bool) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from silver import ddl, merge, versions
 from silver.fold import commits, fold, key_ranges, moves, unfolded
 from silver.recreated import adopted
-from silver.sessions import generate_code, tune
+from silver.sessions import generate_code, mark, settings, tune
 from silver.tables import SILVER_APP
 
 if TYPE_CHECKING:
@@ -43,8 +43,6 @@ Without its literals a MERGE is the same text as the one before, so is the code 
 and the JVM has compiled that already.
 """
 
-_APP_ID: Final = "spark.databricks.delta.write.txnAppId"
-_APP_VERSION: Final = "spark.databricks.delta.write.txnVersion"
 _ORIGINS: Final = "smelt_origins"
 _FOLDED: Final = "smelt_folded"
 _VERSIONS: Final = "smelt_versions"
@@ -83,38 +81,33 @@ class StepRunner:
         before = f"{target} VERSION AS OF {stored.version}"
         if step.mode == "versions":
             statement = self._versions(session, step, target, stored, small=small)
-            self._read_target(session, table)
+            self._read_target(session, table, small=small)
             return self._commit(session, step, statement)
         if step.folded:
             folded = fold(table, window, target=before, origins=self._origins(session, step, before))
         else:
             folded = unfolded(table, window)
         if step.mode == "merge":
-            if changes <= SMALL:
+            if small:
                 session.sql(folded.query).localCheckpoint().createOrReplaceTempView(_FOLDED)
                 folded = replace(folded, query=f"SELECT * FROM {_FOLDED}")
             statement = merge.merge(target, table, folded, self._ranges(session, table, folded, stored.files))
-            self._read_target(session, table)
+            self._read_target(session, table, small=small)
         else:
             insert = merge.load if step.mode == "load" else merge.append
             statement = insert(target, table, folded, ddl.kept(table, stored.fields))
         return self._commit(session, step, statement)
 
-    def _read_target(self, session: SparkSession, table: SilverTable) -> None:
+    def _read_target(self, session: SparkSession, table: SilverTable, *, small: bool) -> None:
         """The statement to come reads the table: rows decide how it is best run, not the window's changes."""
-        if self._log.rows(table.name) > _SMALL_TARGET:
+        if small and self._log.rows(table.name) > _SMALL_TARGET:
             generate_code(session)
 
     def _commit(self, session: SparkSession, step: Step, statement: str) -> int:
         """Run the statement under the mark of its window; returns the table's version after it."""
-        session.conf.set(_APP_ID, SILVER_APP)
-        session.conf.set(_APP_VERSION, str(int(step.window.end)))
-        try:
+        with settings(session, mark(SILVER_APP, step.window.end)):  # an ALTER under it would be the window
             session.sql(statement).collect()
-        finally:  # an ALTER under the mark would count as the window
-            session.conf.unset(_APP_ID)
-            session.conf.unset(_APP_VERSION)
-        return self._there(step.table.name).version
+        return self._log.written(step.table.name).version
 
     def _versions(
         self, session: SparkSession, step: Step, target: str, stored: Stored, *, small: bool
@@ -148,13 +141,7 @@ class StepRunner:
                 return stored
         for statement in statements:
             session.sql(statement)
-        return self._there(step.table.name)
-
-    def _there(self, name: str) -> Stored:
-        stored = self._log.read(name)
-        if stored is None:
-            raise RuntimeError(f"silver.{name} was written but is not there")
-        return stored
+        return self._log.written(step.table.name)
 
     def _origins(self, session: SparkSession, step: Step, before: str) -> str | None:
         """A temporary view of the values that moved with their rows; None where none did."""

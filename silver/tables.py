@@ -72,6 +72,13 @@ class SilverLog:
             table.metadata().configuration.get(RELATION_PROPERTY),
         )
 
+    def written(self, name: str) -> Stored:
+        """The table, which was just written."""
+        stored = self.read(name)
+        if stored is None:
+            raise RuntimeError(f"silver.{name} was written but is not there")
+        return stored
+
     def rows(self, name: str) -> int:
         """About how many rows the table's files hold; 0 where there is no table."""
         table = self._open(name)

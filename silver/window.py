@@ -206,7 +206,7 @@ def plan(
     """
     if not activity.effective:
         version = max(versions, key=lambda version: version.from_lsn)
-        window = Window(changes, version.relation_id, start, end, fold_key(version), (), activity.facts)
+        window = window_of(changes, version, activity, start, end)
         return [Step(silver_table(version, settings), window, "alter", folded=False)]
     truncated = activity.truncated
     if truncated is not None and activity.snapshot is not None and truncated[0] <= activity.snapshot:
@@ -226,16 +226,8 @@ def plan(
         check_identity(version, activity)
         announces = at != first or (truncated is not None and truncated[0] == version.from_lsn)
         both = at > 0 and version.from_lsn > low and announces
-        window = Window(
-            changes=changes,
-            relation_id=version.relation_id,
-            start=low,
-            end=high,
-            fold_key=fold_key(version),
-            shapes=shapes_of(table, distinct[: at + 1] if both else [version]),
-            facts=activity.facts,
-            announcing=both,
-        )
+        shapes = shapes_of(table, distinct[: at + 1] if both else [version])
+        window = window_of(changes, version, activity, low, high, shapes=shapes, announcing=both)
         if not steps:
             window = replace(
                 window, snapshot=activity.snapshot if truncated is None else None, truncated=truncated
@@ -243,6 +235,29 @@ def plan(
         steps += _steps(table, window, activity)
         low = high
     return steps
+
+
+def window_of(
+    changes: str,
+    version: Relation,
+    activity: Activity,
+    start: Lsn,
+    end: Lsn,
+    *,
+    shapes: tuple[Shape, ...] = (),
+    announcing: bool = False,
+) -> Window:
+    """The changes of one relation in ``start < commit_lsn <= end``, told by one version's key."""
+    return Window(
+        changes=changes,
+        relation_id=version.relation_id,
+        start=start,
+        end=end,
+        fold_key=fold_key(version),
+        shapes=shapes,
+        facts=activity.facts,
+        announcing=announcing,
+    )
 
 
 def distinct_shapes(versions: Sequence[Relation]) -> list[Relation]:

@@ -21,7 +21,8 @@ from bronze.errors import SmeltError
 from bronze.lake import Lake
 from bronze.lsn import Lsn
 from gold.cycle import Gold
-from gold.plans import GOLD_APP, SMALL_PLAN, settings
+from gold.plans import GOLD_APP, SMALL_PLAN
+from silver.sessions import settings
 from tests.gold.reference import Reference
 from tests.gold.shop import SHAPES, Shop, catalog, fill, moment, money
 from tests.gold.shop_documents import COUNTRY, CUSTOMER, PARCEL_LINE, SNIPPETS, document

@@ -105,7 +105,7 @@ class Shop(Stage):
         for cut in cuts:
             for shape in self.shapes:
                 rows = self.then[cut.commit_lsn][shape.table.silver_name]
-                assert self.read(shape, "id, count", cut) == sorted(rows.items())
+                assert self.read(shape.table.silver_name, "id, count", cut) == sorted(rows.items())
         return len(cuts)
 
     def parquet(self) -> set[str]:
@@ -237,7 +237,7 @@ def test_the_log_is_cut_off_where_the_oldest_named_version_can_still_be_read(sho
 @pytest.mark.spark
 def test_a_rebuild_heals_a_damaged_table_wherever_it_ended_before(shop: Shop) -> None:
     cut = shop.step()
-    maintained = shop.read(shop.shapes[0], COLUMNS, cut)
+    maintained = shop.read(shop.shapes[0].table.silver_name, COLUMNS, cut)
     target = shop.lake.sql("silver", "left")
     shop.spark.sql(f"DELETE FROM {target} WHERE count > 1")
     shop.spark.sql(f"UPDATE {target} SET a = 'wrong'")
@@ -252,8 +252,10 @@ def test_a_rebuild_heals_a_damaged_table_wherever_it_ended_before(shop: Shop) ->
     assert after.commit_lsn == cut.commit_lsn
     assert after.tables["left"] > cut.tables["left"]
     assert after.tables["right"] == cut.tables["right"]
-    assert shop.read(shop.shapes[0], COLUMNS, after) == maintained
-    assert shop.read(shop.shapes[0], COLUMNS, cut) == maintained, "readers of the old version read on"
+    assert shop.read(shop.shapes[0].table.silver_name, COLUMNS, after) == maintained
+    assert shop.read(shop.shapes[0].table.silver_name, COLUMNS, cut) == maintained, (
+        "readers of the old version read on"
+    )
     assert not (shop.root / SCRATCH).exists()
     assert shop.control.runs("silver", "left", limit=1)[0].reason == "smelt rebuild"
     shop.step()

@@ -12,10 +12,12 @@ import os
 import signal
 import sys
 import threading
+from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+import pytest
 from pyspark.sql import SparkSession
 
 from bronze.control_tables import ControlTables
@@ -23,9 +25,12 @@ from bronze.lake import Lake
 from pipelines.session import spark_session
 from silver.cycle import Silver
 from silver.settings import SilverSettings
+from tests.silver.histories import BronzeWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from bronze.control import Cut
 
 
 class EndedError(BaseException):
@@ -70,6 +75,53 @@ def ending(point: str, stop: Callable[[], None]) -> Iterator[None]:
     )
     with patch.object(owner, name, wrapped(getattr(owner, name), always=kind in ("CUT", "RUNS"))):
         yield
+
+
+class KilledStage(ABC):
+    """A lake whose cycles end at points, and whose history goes on from one test to the next."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self.spark, self.lake = spark, Lake(path=path)
+        self.control, self.bronze = ControlTables(self.lake), BronzeWriter(self.lake)
+        self.lsn = 10
+
+    @abstractmethod
+    def write(self) -> None:
+        """More changes."""
+
+    @abstractmethod
+    def check(self, cut: Cut | None) -> None:
+        """The cut is what was written."""
+
+    @abstractmethod
+    def settings(self) -> SilverSettings:
+        """As of all cycles that name no others."""
+
+    def silver(self, settings: SilverSettings | None = None) -> Silver:
+        return Silver(self.spark, self.lake, settings or self.settings(), self.control)
+
+    def end_at(self, point: str, settings: SilverSettings | None = None) -> None:
+        silver = self.silver(settings)
+        with ending(point, end), pytest.raises(EndedError):
+            silver.cycle()
+        silver.close()  # as in a kill, nothing of it goes on beside the next one
+
+    def ends_at_and_goes_on(self, point: str) -> None:
+        """What was written before is carried by a cycle that ends there, and the one after it."""
+        before = self.control.latest_cut("silver")
+        self.end_at(point)
+        latest = self.control.latest_cut("silver")
+        if point == "after CUT 1":
+            self.check(latest)
+            assert self.silver().cycle() is None
+            return
+        assert latest == before
+        self.write()  # the next cycle begins with more than the last one saw
+        self.check(self.silver().cycle())
+
+    def read(self, name: str, columns: str, cut: Cut) -> list[tuple[Any, ...]]:
+        query = f"SELECT {columns} FROM {self.lake.sql('silver', name)} VERSION AS OF {cut.tables[name]}"
+        return sorted(tuple(row) for row in self.spark.sql(query).collect())
 
 
 def main(path: str, point: str) -> None:

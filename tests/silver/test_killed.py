@@ -11,19 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.control_tables import ControlTables
-from bronze.lake import Lake
 from bronze.lsn import Lsn
-from silver.cycle import Silver
 from silver.settings import SilverSettings
-from tests.silver.histories import INT, NUMERIC, TEXT, BronzeWriter, change, relation
-from tests.silver.killed import EndedError, end, ending
+from tests.silver.histories import INT, NUMERIC, TEXT, change, relation
+from tests.silver.killed import KilledStage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.control import Cut
-    from bronze.shapes import Relation
 
 FIRST = ["after CREATE 1", "before INSERT 1", "after INSERT 1"]
 LATER = ["before MERGE 1", "after MERGE 1", "before RUNS 1", "before CUT 1", "after CUT 1"]
@@ -34,22 +30,19 @@ COLUMNS = [("id", INT), ("count", INT), ("a", TEXT), ("b", TEXT)]
 HALF_CHANGED = [("id", INT), ("count", INT), ("b", TEXT), ("a", TEXT), ("more", TEXT)]
 
 
-class Stage:
-    """A lake with two tables whose history goes on from one test to the next.
+class Stage(KilledStage):
+    """Two tables.
 
     Every write counts all rows up by one, adds two and deletes one: one lost, or done twice, shows.
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        self.spark, self.path = spark, path
-        self.lake = Lake(path=path)
-        self.control = ControlTables(self.lake)
-        self.bronze = BronzeWriter(self.lake)
+        super().__init__(spark, path)
+        self.path = path
         self.shapes = [
             relation(name, COLUMNS, ["id"], relation_id=at) for at, name in ((1, "left"), (2, "right"))
         ]
         self.rows: dict[int, int] = {}
-        self.lsn = 10
         self.bronze.relations(self.shapes)
         for shape in self.shapes:
             self.bronze.snapshot(shape, 10, [])
@@ -74,25 +67,14 @@ class Stage:
         self.bronze.add(self.lsn, changes)
         self.bronze.commit(self.lsn)
 
-    def silver(self) -> Silver:
-        return Silver(self.spark, self.lake, SilverSettings(), self.control)
-
-    def end_at(self, point: str) -> None:
-        silver = self.silver()
-        with ending(point, end), pytest.raises(EndedError):
-            silver.cycle()
-        silver.close()  # as in a kill, nothing of it goes on beside the next one
+    def settings(self) -> SilverSettings:
+        return SilverSettings()
 
     def check(self, cut: Cut | None) -> None:
         assert cut is not None
         assert cut.commit_lsn == self.lsn
         for shape in self.shapes:
-            assert self.read(shape, "id, count", cut) == sorted(self.rows.items())
-
-    def read(self, shape: Relation, columns: str, cut: Cut) -> list[tuple[Any, ...]]:
-        name = shape.table.silver_name
-        query = f"SELECT {columns} FROM {self.lake.sql('silver', name)} VERSION AS OF {cut.tables[name]}"
-        return sorted(tuple(row) for row in self.spark.sql(query).collect())
+            assert self.read(shape.table.silver_name, "id, count", cut) == sorted(self.rows.items())
 
 
 @pytest.fixture(scope="module")
@@ -113,16 +95,7 @@ def test_the_first_load_may_end_anywhere(stage: Stage) -> None:
 @pytest.mark.parametrize("point", LATER)
 def test_a_cycle_may_end(point: str, stage: Stage) -> None:
     stage.write()
-    before = stage.control.latest_cut("silver")
-    stage.end_at(point)
-    latest = stage.control.latest_cut("silver")
-    if point == "after CUT 1":
-        stage.check(latest)
-        assert stage.silver().cycle() is None
-        return
-    assert latest == before
-    stage.write()  # the next cycle begins with more than the last one saw
-    stage.check(stage.silver().cycle())
+    stage.ends_at_and_goes_on(point)
 
 
 @pytest.mark.spark
@@ -138,7 +111,7 @@ def test_a_shape_may_be_half_changed(stage: Stage) -> None:
     cut = stage.silver().cycle()
     assert cut is not None
     rows = [(key, count, "a", "b", None) for key, count in stage.rows.items()]
-    found = stage.read(changed, "id, count, b, a, more", cut)
+    found = stage.read(changed.table.silver_name, "id, count, b, a, more", cut)
     assert found == sorted([*rows, (999, 0, "was a", "was b", "m")])
 
 
@@ -161,7 +134,7 @@ def test_a_default_may_be_half_given(stage: Stage) -> None:
     cut = stage.silver().cycle()
     assert cut is not None
     known = [(key, 5 if key == touched else count, None, 7, "NaN") for key, count in stage.rows.items()]
-    found = stage.read(changed, "id, count, n, v, _unrepresentable['n']", cut)
+    found = stage.read(changed.table.silver_name, "id, count, n, v, _unrepresentable['n']", cut)
     assert found == sorted([*known, (998, 0, None, None, None), (999, 0, Decimal("1.50"), 8, None)])
 
 
@@ -178,8 +151,8 @@ def test_a_default_is_given_where_nothing_else_happens(stage: Stage) -> None:
     cut = silver.cycle()
     assert cut is not None
     assert (cut.commit_lsn, set(cut.tables)) == (last.commit_lsn, set(last.tables))
-    assert {row[0] for row in stage.read(shape, "w", cut)} == {"it's"}
-    assert len(stage.read(shape, "id", cut)) == len(stage.rows) + 1
+    assert {row[0] for row in stage.read(shape.table.silver_name, "w", cut)} == {"it's"}
+    assert len(stage.read(shape.table.silver_name, "id", cut)) == len(stage.rows) + 1
     assert silver.cycle() is None, "once is enough"
 
 

@@ -11,8 +11,8 @@ from bronze.control_tables import ControlTables
 from bronze.lake import Lake
 from silver.cycle import Silver
 from silver.settings import SilverSettings
-from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
-from tests.silver.killed import EndedError, end, ending
+from tests.silver.histories import INT, TEXT, change, relation
+from tests.silver.killed import KilledStage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,13 +32,13 @@ SWITCHED_ON = ["after ALTER 1", "after UPDATE 1", "after ALTER 1"]
 SWITCHED_OFF = ["after DELETE 1"]
 
 
-class Stage:
+class Stage(KilledStage):
     """A table whose rows count up with every transaction; one goes and one comes."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        self.spark, self.lake = spark, Lake(path=path)
-        self.control, self.bronze = ControlTables(self.lake), BronzeWriter(self.lake)
-        self.lsn, self.rows, self.gone = 10, {}, {}  # type: tuple[int, dict[int, int], dict[int, int]]
+        super().__init__(spark, path)
+        self.rows: dict[int, int] = {}
+        self.gone: dict[int, int] = {}
         self.past: dict[int, dict[int, int]] = {}
         self.bronze.relations([SHAPE])
         self.bronze.snapshot(SHAPE, 10, [])
@@ -68,18 +68,8 @@ class Stage:
             self.past[self.lsn] = dict(self.rows)
         self.bronze.commit(self.lsn)
 
-    def silver(self, settings: SilverSettings = KEPT) -> Silver:
-        return Silver(self.spark, self.lake, settings, self.control)
-
-    def end_at(self, point: str, settings: SilverSettings = KEPT) -> None:
-        silver = self.silver(settings)
-        with ending(point, end), pytest.raises(EndedError):
-            silver.cycle()
-        silver.close()
-
-    def read(self, name: str, columns: str, cut: Cut) -> list[tuple[Any, ...]]:
-        query = f"SELECT {columns} FROM {self.lake.sql('silver', name)} VERSION AS OF {cut.tables[name]}"
-        return sorted(tuple(row) for row in self.spark.sql(query).collect())
+    def settings(self) -> SilverSettings:
+        return KEPT
 
     def check(self, cut: Cut | None) -> None:
         assert cut is not None
@@ -113,16 +103,7 @@ def test_the_first_cycle_may_end_anywhere(stage: Stage) -> None:
 def test_a_cycle_may_end(point: str, stage: Stage) -> None:
     """A TRUNCATE makes two statements of each window, so that one may end between them."""
     stage.write(truncated=True)
-    before = stage.control.latest_cut("silver")
-    stage.end_at(point)
-    latest = stage.control.latest_cut("silver")
-    if point == "after CUT 1":
-        stage.check(latest)
-        assert stage.silver().cycle() is None
-        return
-    assert latest == before
-    stage.write()  # the next cycle begins with more than the last one saw
-    stage.check(stage.silver().cycle())
+    stage.ends_at_and_goes_on(point)
 
 
 @pytest.mark.spark
