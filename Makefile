@@ -17,7 +17,7 @@ demo: java $(VENV)/.ready  ## A live shop through bronze, silver and gold, with 
 	@$(BIN)/smelt demo $(ARGS)
 
 test: java lint  ## Lint, then every test but the long fault scenarios, in two processes
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not torture" $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not torture" $(ARGS)
 
 lint: $(VENV)/.ready  ## ruff, mypy strict, import-linter
 	@$(BIN)/ruff check .

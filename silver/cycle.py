@@ -35,9 +35,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from bronze.control import Cut, OpenError, Run
 from bronze.delta import location, open_table
 from bronze.errors import TableError
@@ -51,7 +48,8 @@ from silver.catalog import check_names, histories, silver_catalog
 from silver.errors import CODES, table_error
 from silver.segments import plan_versions
 from silver.sessions import Sessions, own_session, tune, warm_up
-from silver.steps import StepRunner
+from silver.source import Source, is_little, rows_after
+from silver.steps import SMALL, StepRunner
 from silver.tables import SilverLog
 from silver.window import Activity, activity_of, activity_query, plan
 
@@ -70,8 +68,6 @@ if TYPE_CHECKING:
     from silver.settings import SilverSettings
 
 _THREADS: Final = min(4, max(2, os.cpu_count() or 2))
-_SMALL_WAL: Final = 8 * 2**20
-"""Bytes of WAL that hold no more than some ten thousand changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +75,14 @@ class _Work:
     """One table's part of a cycle.
 
     Attributes:
+        changes: what is read of bronze, as Spark SQL.
         fresh: the table holds nothing yet.
         healed: LSN of the snapshot that made good what bronze lacks of the table, if anything.
     """
 
     table: SilverTable
     versions: tuple[Relation, ...]
+    changes: str
     start: Lsn
     activity: Activity | None
     fresh: bool = False
@@ -105,6 +103,7 @@ class Silver:
         self._bronze: DeltaTable | None = None
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="silver")
         self._sessions = Sessions(spark)
+        self._source = Source(lake)
         self._runner = StepRunner(lake, settings, self._log)
         self._stopped: dict[TableName, Lsn | None] = {}
 
@@ -130,9 +129,9 @@ class Silver:
         relations = read_relations(self._lake)
         end = self._end(position, last, relations, until)
         known = [one for one in relations if one.from_lsn <= end]
-        work = self._work(known, last, bronze, position, end)
+        work = self._work(known, last, bronze, end)
         busy = [one for one in work if one.activity is not None]
-        runs = self._run_all(busy, position, end)
+        runs = self._run_all(busy, end)
         self._close_healed(work, relations)
         healthy = [one.table for one in work if one.table.table not in self._stopped]
         if last is not None and last.commit_lsn == end and not runs and _names(healthy) == set(last.tables):
@@ -145,8 +144,9 @@ class Silver:
         return cut
 
     def close(self) -> None:
-        """Wait for what runs and end the threads."""
+        """Wait for what runs, end the threads and forget what is kept."""
         self._pool.shutdown(wait=True)
+        self._source.close()
 
     def _open_bronze(self) -> DeltaTable | None:
         """`bronze.changes` at its newest version; its log is read on from where it was read before."""
@@ -174,16 +174,14 @@ class Silver:
         relations: Sequence[Relation],
         last: Cut | None,
         bronze: DeltaTable,
-        position: Position,
         end: Lsn,
     ) -> list[_Work]:
         """What each table that silver has, or begins with, must do."""
         tables = self._begun(relations, last, bronze, end)
         if not tables:
             return []
-        activities = self._activities(
-            bronze, position, {table.relation.relation_id: start for table, start in tables}, end
-        )
+        starts = {table.relation.relation_id: start for table, start in tables}
+        changes, activities = self._activities(bronze, starts, end)
         found = []
         for table, start in tables:
             relation_id = table.relation.relation_id
@@ -192,8 +190,10 @@ class Silver:
             if recreated := _made_again(table, relations, start, activity):
                 self._stop(recreated, end)
             else:
-                work = _Work(table, versions, start, activity, self._fresh(table), self._healed(table))
-                found += [work, *self._histories(work, last, bronze, position, end)]
+                work = _Work(
+                    table, versions, changes, start, activity, self._fresh(table), self._healed(table)
+                )
+                found += [work, *self._histories(work, last, bronze, end)]
         return found
 
     def _begun(
@@ -225,9 +225,7 @@ class Silver:
                 self._stop(renamed, end)
         return tables
 
-    def _histories(
-        self, work: _Work, last: Cut | None, bronze: DeltaTable, position: Position, end: Lsn
-    ) -> list[_Work]:
+    def _histories(self, work: _Work, last: Cut | None, bronze: DeltaTable, end: Lsn) -> list[_Work]:
         """What the history of a table must do, where it has one; mostly it stands where the table stands."""
         found = []
         for table in histories([work.table], self._settings):
@@ -235,12 +233,16 @@ class Silver:
             if start is None:
                 continue
             relation_id = table.relation.relation_id
-            activity = work.activity
+            changes, activity = work.changes, work.activity
             if start != work.start:
-                activities = self._activities(bronze, position, {relation_id: start}, end)
+                starts = {relation_id: start}
+                changes, activities = self._activities(bronze, starts, end, keep=False)
                 activity = activities.get(relation_id)
             activity = activity if activity and activity.effective else self._shape_alone(table)
-            found.append(replace(work, table=table, start=start, activity=activity, fresh=self._fresh(table)))
+            fresh = self._fresh(table)
+            found.append(
+                replace(work, table=table, changes=changes, start=start, activity=activity, fresh=fresh)
+            )
         return found
 
     def _fresh(self, table: SilverTable) -> bool:
@@ -260,17 +262,23 @@ class Silver:
         return Lsn(snapshot - 1) if snapshot is not None and snapshot <= end else None
 
     def _activities(
-        self, bronze: DeltaTable, position: Position, starts: dict[int, Lsn], end: Lsn
-    ) -> dict[int, Activity]:
-        """What the window holds of each relation; of those without changes, nothing."""
-        if not _holds_rows_after(bronze, min(starts.values())):
-            return {}
-        query = activity_query(self._changes(position), starts, end)
+        self, bronze: DeltaTable, starts: dict[int, Lsn], end: Lsn, *, keep: bool = True
+    ) -> tuple[str, dict[int, Activity]]:
+        """What is read of bronze, and what it holds of each relation; of those without changes, nothing."""
+        changes = self._source.whole(bronze)
+        low = min(starts.values())
+        rows, size = rows_after(bronze, low)
+        if not rows:
+            return changes, {}
         session = self._sessions.own()
-        tune(session, small=end - min(starts.values()) <= _SMALL_WAL)
-        rows = session.sql(query).collect()
-        found = {row["relation_id"]: activity_of(row.asDict()) for row in rows}
-        return {relation: activity for relation, activity in found.items() if activity.effective}
+        tune(session, small=rows <= SMALL)
+        if keep and is_little(rows, size):
+            changes = self._source.keep(session, bronze, starts, low, end, one=rows <= SMALL)
+        found = {
+            row["relation_id"]: activity_of(row.asDict())
+            for row in session.sql(activity_query(changes, starts, end)).collect()
+        }
+        return changes, {relation: activity for relation, activity in found.items() if activity.effective}
 
     def _shape_alone(self, table: SilverTable) -> Activity | None:
         """No change, but the shape alone: a column of which the table's rows have to get a value.
@@ -289,14 +297,11 @@ class Silver:
         unfilled = any(known.get(one.attnum) is not None for one in wanted)
         return Activity.none() if lacks or unfilled else None
 
-    def _changes(self, position: Position) -> str:
-        return f"{self._lake.sql('bronze', CHANGES)} VERSION AS OF {position.version}"
-
-    def _run_all(self, busy: Sequence[_Work], position: Position, end: Lsn) -> list[Run]:
+    def _run_all(self, busy: Sequence[_Work], end: Lsn) -> list[Run]:
         """Run all tables side by side; their own errors stop them, the first other failure is raised."""
         runs: list[Run] = []
         failures: list[Exception] = []
-        futures = [(one.table.table, self._pool.submit(self._run, one, position, end)) for one in busy]
+        futures = [(one.table.table, self._pool.submit(self._run, one, end)) for one in busy]
         for name, future in futures:
             try:
                 runs.append(future.result())
@@ -329,13 +334,13 @@ class Silver:
             if error.name in done:
                 self._control.close_errors("table", error.name, error.code)
 
-    def _run(self, work: _Work, position: Position, end: Lsn) -> Run:
+    def _run(self, work: _Work, end: Lsn) -> Run:
         """All steps of one table."""
         started, clock = datetime.now(UTC), time.monotonic()
         activity = work.activity
         if activity is None:
             raise ValueError(work.table.name)
-        changes, settings = self._changes(position), self._settings
+        changes, settings = work.changes, self._settings
         if work.table.versioned:
             steps = plan_versions(
                 changes,
@@ -376,15 +381,6 @@ class Silver:
         if left_out:
             run.details["changes before the snapshot that were left out"] = left_out
         return run
-
-
-def _holds_rows_after(bronze: DeltaTable, lsn: Lsn) -> bool:
-    """Whether any file may hold a later row; an idle stream moves its place without rows."""
-    files = pa.table(bronze.get_add_actions(flatten=True))
-    if "max.commit_lsn" not in files.column_names:
-        return bool(files.num_rows)
-    newest = files["max.commit_lsn"]
-    return bool(newest.null_count > 0 or (pc.max(newest).as_py() or 0) > lsn)
 
 
 def _former_name(table: SilverTable, relations: Sequence[Relation], last: Cut | None) -> TableError | None:

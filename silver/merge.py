@@ -6,6 +6,10 @@
 * `append`: nothing but inserts, of a key that the source itself enforces: INSERT, without a join.
 * `merge`: everything else. The target is pruned by literal key ranges of the window, because MERGE skips
   files by predicates on the target alone.
+
+A window that only changes rows which are there needs no WHEN NOT MATCHED. Without it Delta joins inner joins,
+so that a small fold is sent to where the target's rows are; with it, Delta joins from the fold outwards, for
+which Spark shuffles and sorts the target's rows.
 """
 
 from __future__ import annotations
@@ -82,7 +86,14 @@ FROM (
 )"""
 
 
-def merge(target: str, table: SilverTable, fold: Fold, ranges: Mapping[int, tuple[str, str]]) -> str:
+def merge(
+    target: str,
+    table: SilverTable,
+    fold: Fold,
+    ranges: Mapping[int, tuple[str, str]],
+    *,
+    known: bool = False,
+) -> str:
     """Apply the fold's actions to the table.
 
     Args:
@@ -90,6 +101,7 @@ def merge(target: str, table: SilverTable, fold: Fold, ranges: Mapping[int, tupl
         table: its shape.
         fold: the actions.
         ranges: smallest and largest value of key columns in the window, as text, by position.
+        known: every row that is acted on is in the table, and there are few.
     """
     conditions = [
         f"t.{quote(table.columns[position].name)} = s.{name}" for position, name in fold.keys.items()
@@ -108,15 +120,22 @@ def merge(target: str, table: SilverTable, fold: Fold, ranges: Mapping[int, tupl
     own = {COMMIT_LSN: "s.commit_lsn", COMMIT_TS: "s.commit_ts"}
     updates |= {**own, UNREPRESENTABLE: _kept_texts(table, fold)}
     inserts |= {**own, UNREPRESENTABLE: "s.lost"}
-    return f"""\
+    source = fold.query
+    if known:
+        source = f"SELECT /*+ BROADCAST(f) */ *\nFROM (\n  {block(source, 2)}\n) AS f"
+    matched = f"""\
 MERGE INTO {target} AS t
 USING (
-  {block(fold.query, 2)}
+  {block(source, 2)}
 ) AS s
 ON {(chr(10) + "  AND ").join(conditions)}
 WHEN MATCHED AND s.action = 'delete' THEN DELETE
 WHEN MATCHED THEN UPDATE SET
-  {comma((f"t.{quote(name)} = {value}" for name, value in updates.items()), 2)}
+  {comma((f"t.{quote(name)} = {value}" for name, value in updates.items()), 2)}"""
+    if known:
+        return matched
+    return f"""\
+{matched}
 WHEN NOT MATCHED AND s.action = 'upsert' THEN INSERT
   ({", ".join(quote(name) for name in inserts)})
   VALUES ({", ".join(inserts.values())})"""

@@ -31,6 +31,16 @@ _TUNED: Final = {
 
 _CODE: Final = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
 
+ONE_TASK: Final = {"spark.sql.shuffle.partitions": "1", "spark.sql.files.minPartitionNum": "1"}
+"""For a statement that reads and writes little: a task more is a file more."""
+
+REWRITTEN: Final = {"spark.databricks.delta.merge.deletionVectors.persistent": "false"}
+"""For a MERGE into a table of one small file: it is written again, and there is no deletion vector to write.
+
+That is a third job less, for this MERGE and for all that follow it: the table stays one file without a
+vector.
+"""
+
 _WARM_PROPERTIES: Final = ", ".join(
     f"{literal(name)} = {literal(value)}" for name, value in ddl.PROPERTIES.items()
 )

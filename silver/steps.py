@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Final
 from silver import ddl, merge, versions
 from silver.fold import commits, fold, key_ranges, moves, unfolded
 from silver.recreated import adopted
-from silver.sessions import generate_code, mark, settings, tune
+from silver.sessions import ONE_TASK, REWRITTEN, generate_code, mark, settings, tune
 from silver.tables import SILVER_APP
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
     from bronze.lake import Lake
@@ -33,7 +35,12 @@ if TYPE_CHECKING:
 SMALL: Final = 20_000
 """Changes up to which a window is small: see `silver.sessions.tune`."""
 _SMALL_TARGET: Final = 50_000
-"""Rows of a table up to which a small window's MERGE into it is interpreted too."""
+"""Rows of a table up to which a small window's MERGE into it is interpreted too, and one task."""
+_TINY_TARGET: Final = 128 * 2**10
+"""Bytes of a table up to which it is written again as a whole.
+
+Time would allow for ten times as many; but what a cycle writes is kept as long as its cut is.
+"""
 _RANGES_ABOVE: Final = 4
 """Data files from which looking for the window's key ranges pays."""
 _RANGE_HOLDS: Final = 0.75
@@ -70,8 +77,15 @@ class StepRunner:
         """
         table, window = step.table, step.window
         ends_all = step.mode == "versions" and window.from_empty  # every row that the table holds is touched
-        small = changes + (self._log.rows(table.name) if ends_all else 0) <= SMALL
+        rows, size = self._log.size(table.name)
+        small = changes + (rows if ends_all else 0) <= SMALL
         tune(session, small=small)
+        with settings(session, ONE_TASK if small and rows <= _SMALL_TARGET else {}):
+            return self._run(session, step, small=small, rows=rows, size=size)
+
+    def _run(self, session: SparkSession, step: Step, *, small: bool, rows: int, size: int) -> int:
+        """Run a step; the target has so many rows and bytes."""
+        table, window = step.table, step.window
         target = self._lake.sql("silver", table.name)
         stored = self._shaped(session, step, target)
         if step.mode == "alter":
@@ -81,7 +95,7 @@ class StepRunner:
         before = f"{target} VERSION AS OF {stored.version}"
         if step.mode == "versions":
             statement = self._versions(session, step, target, stored, small=small)
-            self._read_target(session, table, small=small)
+            self._read_target(session, small=small, rows=rows)
             return self._commit(session, step, statement)
         if step.folded:
             folded = fold(table, window, target=before, origins=self._origins(session, step, before))
@@ -91,21 +105,39 @@ class StepRunner:
             if small:
                 session.sql(folded.query).localCheckpoint().createOrReplaceTempView(_FOLDED)
                 folded = replace(folded, query=f"SELECT * FROM {_FOLDED}")
-            statement = merge.merge(target, table, folded, self._ranges(session, table, folded, stored.files))
-            self._read_target(session, table, small=small)
-        else:
-            insert = merge.load if step.mode == "load" else merge.append
-            statement = insert(target, table, folded, ddl.kept(table, stored.fields))
+            ranges = self._ranges(session, table, folded, stored.files)
+            known = small and not window.facts.inserts and not window.facts.old_tuples
+            self._read_target(session, small=small, rows=rows)
+            plan = REWRITTEN if small and size <= _TINY_TARGET else {}
+            statement = merge.merge(target, table, folded, ranges, known=known)
+            version = self._commit(session, step, statement, plan)
+            if known and self._lacks_rows(table, version):
+                session.sql(merge.merge(target, table, folded, ranges)).collect()
+                version = self._log.written(table.name).version
+            return version
+        insert = merge.load if step.mode == "load" else merge.append
+        statement = insert(target, table, folded, ddl.kept(table, stored.fields))
         return self._commit(session, step, statement)
 
-    def _read_target(self, session: SparkSession, table: SilverTable, *, small: bool) -> None:
+    def _lacks_rows(self, table: SilverTable, version: int) -> bool:
+        """Whether a MERGE of known rows did not find all of them: somebody took them away.
+
+        The whole MERGE puts them back, or stops the table where it cannot. It changes nothing else.
+        """
+        counts = self._log.counts(table.name, version)
+        return bool(counts) and counts["updates"] + counts["deletes"] < counts["source"]
+
+    def _read_target(self, session: SparkSession, *, small: bool, rows: int) -> None:
         """The statement to come reads the table: rows decide how it is best run, not the window's changes."""
-        if small and self._log.rows(table.name) > _SMALL_TARGET:
+        if small and rows > _SMALL_TARGET:
             generate_code(session)
 
-    def _commit(self, session: SparkSession, step: Step, statement: str) -> int:
+    def _commit(
+        self, session: SparkSession, step: Step, statement: str, plan: Mapping[str, str] | None = None
+    ) -> int:
         """Run the statement under the mark of its window; returns the table's version after it."""
-        with settings(session, mark(SILVER_APP, step.window.end)):  # an ALTER under it would be the window
+        # An ALTER under the mark would be the window.
+        with settings(session, {**mark(SILVER_APP, step.window.end), **(plan or {})}):
             session.sql(statement).collect()
         return self._log.written(step.table.name).version
 

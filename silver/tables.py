@@ -79,10 +79,13 @@ class SilverLog:
             raise RuntimeError(f"silver.{name} was written but is not there")
         return stored
 
-    def rows(self, name: str) -> int:
-        """About how many rows the table's files hold; 0 where there is no table."""
+    def size(self, name: str) -> tuple[int, int]:
+        """About how many rows the table's files hold, and their bytes; 0 where there is no table."""
         table = self._open(name)
-        return 0 if table is None else pc.sum(pa.table(table.get_add_actions())["num_records"]).as_py() or 0
+        if table is None:
+            return 0, 0
+        files = pa.table(table.get_add_actions())
+        return pc.sum(files["num_records"]).as_py() or 0, pc.sum(files["size_bytes"]).as_py() or 0
 
     def share(self, name: str, column: str, low: str, high: str) -> float:
         """Share of the table's rows in files that may hold values of this range; 0 where that is not known.
@@ -112,7 +115,10 @@ class SilverLog:
         return float(within / max(pc.sum(rows).as_py() or 0, 1))
 
     def counts(self, name: str, version: int) -> dict[str, int]:
-        """Rows inserted, updated and deleted by the newest commit, if it is this version."""
+        """Rows inserted, updated and deleted by the newest commit, if it is this version.
+
+        Of a MERGE also how many rows its source has: ``source``.
+        """
         table = self._open(name)
         entries = [] if table is None else table.history(1)
         if not entries or entries[0].get("version", version) != version:
@@ -153,4 +159,5 @@ _MERGE_METRICS: Final = {
     "inserts": "numTargetRowsInserted",
     "updates": "numTargetRowsUpdated",
     "deletes": "numTargetRowsDeleted",
+    "source": "numSourceRows",
 }

@@ -145,6 +145,7 @@ def activity_of(row: Mapping[str, Any]) -> Activity:
     """A row of `activity_query`."""
     truncated = row["truncated"]
     facts = Facts(
+        inserts=row["inserts"] > 0 or row["snapshots"] > 0,
         updates=row["updates"] > 0,
         deletes=row["deletes"] > 0,
         old_tuples=row["old_tuples"],

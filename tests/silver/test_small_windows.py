@@ -1,0 +1,154 @@
+"""Little windows: bronze is read once, known rows are matched alone, small files are written again."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import pytest
+from deltalake import DeltaTable
+
+from bronze.control_tables import ControlTables
+from bronze.delta import location, open_existing
+from bronze.lake import Lake
+from bronze.lsn import Lsn
+from bronze.tables import CHANGES
+from silver.cycle import Silver
+from silver.settings import SilverSettings
+from silver.source import Source, is_little, rows_after
+from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from bronze.shapes import Relation
+
+COLUMNS = (("id", INT), ("note", TEXT), ("big", TEXT))
+robbed = relation("robbed", COLUMNS, ["id"], relation_id=1)
+beyond_repair = relation("beyond_repair", COLUMNS, ["id"], relation_id=2)
+grows = relation("grows", COLUMNS, ["id"], relation_id=3)
+
+
+class Stage:
+    """A lake of three tables with fifty rows each; every window is a cycle."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self.spark, self.lake = spark, Lake(path=path)
+        self.bronze = BronzeWriter(self.lake)
+        self.bronze.relations([robbed, beyond_repair, grows])
+        for shape in (robbed, beyond_repair, grows):
+            self.bronze.snapshot(shape, 10, [[str(key), "first", "b" * 10] for key in range(1, 51)])
+        self.bronze.commit(10)
+        self.control = ControlTables(self.lake)
+        self.silver = Silver(spark, self.lake, SilverSettings(), self.control)
+        self.silver.cycle()
+
+    def window(self, lsn: int, *changes: dict[str, Any]) -> None:
+        self.bronze.add(lsn, changes)
+        self.bronze.commit(lsn)
+        self.silver.cycle()
+
+    def rows(self, shape: Relation) -> dict[int, tuple[str, str]]:
+        table = self.lake.sql("silver", shape.table.silver_name)
+        found = self.spark.sql(f"SELECT id, note, big FROM {table}").collect()
+        assert len({row["id"] for row in found}) == len(found)
+        return {row["id"]: (row["note"], row["big"]) for row in found}
+
+    def take_away(self, shape: Relation, key: int) -> None:
+        table = self.lake.sql("silver", shape.table.silver_name)
+        self.spark.sql(f"DELETE FROM {table} WHERE id = {key}")
+
+    def table(self, shape: Relation) -> DeltaTable:
+        return DeltaTable(self.lake.uri("silver", shape.table.silver_name))
+
+
+def update(shape: Relation, key: int, note: str, **cells: Any) -> dict[str, Any]:
+    return change(shape, "update", new=[str(key), note, "c"], **cells)
+
+
+@pytest.fixture(scope="module")
+def stage(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    found = Stage(spark, str(tmp_path_factory.mktemp("small") / "lake"))
+    yield found
+    found.silver.close()
+
+
+def test_a_row_that_somebody_took_away_is_put_back_by_its_next_update(stage: Stage) -> None:
+    stage.take_away(robbed, 7)
+    stage.take_away(beyond_repair, 7)
+    left_out = change(beyond_repair, "update", new=["7", "second", None], unchanged=["big"])
+    stage.window(20, update(robbed, 7, "second"), update(robbed, 8, "second"), left_out)
+    expected = dict.fromkeys(range(1, 51), ("first", "b" * 10)) | dict.fromkeys((7, 8), ("second", "c"))
+    assert stage.rows(robbed) == expected
+    errors = {error.name: error.code for error in stage.control.open_errors()}
+    assert errors == {"public.beyond_repair": "value-missing"}, "its value is nowhere"
+    cut = stage.control.latest_cut("silver")
+    assert cut is not None
+    assert "beyond_repair" not in cut.tables
+    assert cut.tables["robbed"] == stage.table(robbed).version()
+
+
+def test_known_rows_are_matched_alone_and_new_ones_are_not(stage: Stage) -> None:
+    stage.window(30, update(robbed, 9, "third"))
+    newest = stage.table(robbed).history(1)[0]
+    assert json.loads(newest["operationParameters"]["notMatchedPredicates"]) == []
+    assert newest["operationMetrics"]["numSourceRows"] == "1"
+    stage.window(31, update(robbed, 10, "third"), change(robbed, "insert", new=["51", "new", "n"]))
+    newest = stage.table(robbed).history(1)[0]
+    assert len(json.loads(newest["operationParameters"]["notMatchedPredicates"])) == 1
+    moved = change(robbed, "update", new=["52", "moved", "m"], old=["51", None, None], old_is_key=True)
+    stage.window(32, moved, change(robbed, "delete", old=["1", None, None], old_is_key=True))
+    rows = stage.rows(robbed)
+    assert set(rows) == {*range(2, 51), 52}
+    assert rows[9] == rows[10] == ("third", "c")
+    assert rows[52] == ("moved", "m")
+
+
+def test_a_small_file_is_written_again_without_a_deletion_vector(stage: Stage) -> None:
+    for number, key in enumerate((1, 2, 3), 40):
+        stage.window(number, update(grows, key, f"at {number}"))
+        newest = stage.table(grows).history(1)[0]["operationMetrics"]
+        assert newest["numTargetDeletionVectorsAdded"] == "0"
+        assert newest["numTargetRowsCopied"] == "49"
+        assert len(stage.table(grows).file_uris()) == 1
+    assert stage.rows(grows)[2] == ("at 41", "c")
+
+
+def test_a_window_that_is_much_is_read_where_it_lies(stage: Stage) -> None:
+    with patch("silver.source._ROWS", 1):
+        stage.window(60, update(grows, 4, "direct"), update(grows, 5, "direct"))
+    assert stage.rows(grows)[4] == stage.rows(grows)[5] == ("direct", "c")
+
+
+@pytest.mark.parametrize("files", [0, 32], ids=["by Delta", "from the files"])
+def test_what_is_kept_stays_as_it_was_while_bronze_goes_on(
+    spark: SparkSession, tmp_path: object, files: int
+) -> None:
+    lake = Lake(path=f"{tmp_path}/lake")
+    writer = BronzeWriter(lake)
+    for lsn in (20, 30):
+        writer.add(lsn, [update(robbed, lsn, "kept"), update(grows, lsn, "of another table")])
+        writer.commit(lsn)
+    bronze = open_existing(location(lake, "bronze", CHANGES))
+    assert [rows_after(bronze, Lsn(lsn))[0] for lsn in (0, 20, 30)] == [4, 2, 0]
+    assert rows_after(bronze, Lsn(30)) == (0, 0)
+    source = Source(lake)
+    with patch("silver.source._FILES", files):
+        kept = source.keep(spark, bronze, [robbed.relation_id], Lsn(10), Lsn(30), one=True)
+    writer.add(25, [update(robbed, 25, "later")])
+    writer.commit(40)
+    beside = spark.newSession()
+    for session in (spark, beside, beside):
+        found = session.sql(f"SELECT new[0] AS id, new[1] AS note FROM {kept} ORDER BY commit_lsn").collect()
+        assert [tuple(row) for row in found] == [("20", "kept"), ("30", "kept")]
+    source.close()
+    assert not spark.catalog.tableExists(kept)
+
+
+def test_how_much_is_little() -> None:
+    assert is_little(100_000, 2**20)
+    assert not is_little(100_001, 2**20)
+    assert not is_little(1, 2**30)
