@@ -10,6 +10,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 from deltalake import DeltaTable
@@ -31,6 +32,8 @@ from tests.silver.killed import EndedError, end, ending
 from tests.silver.test_killed import Stage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
     from bronze.control import Cut
@@ -116,10 +119,12 @@ class Shop(Stage):
 
 
 @pytest.fixture(scope="module")
-def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Shop:
-    shop = Shop(spark, str(tmp_path_factory.mktemp("shop")))
-    shop.step()
-    return shop
+def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """Its tables are written to as large ones are: what MERGE does not touch stays, and is marked."""
+    with patch("silver.steps._TINY_TARGET", 0):
+        shop = Shop(spark, str(tmp_path_factory.mktemp("shop")))
+        shop.step()
+        yield shop
 
 
 @pytest.mark.spark
