@@ -47,8 +47,8 @@ from silver import ddl
 from silver.catalog import check_names, histories, silver_catalog
 from silver.errors import CODES, table_error
 from silver.segments import plan_versions
-from silver.sessions import Sessions, own_session, tune, warm_up
-from silver.source import Source, is_little, rows_after
+from silver.sessions import Sessions, tune, warm_up
+from silver.source import Source, files_after, whole
 from silver.steps import SMALL, StepRunner
 from silver.tables import SilverLog
 from silver.window import Activity, activity_of, activity_query, plan
@@ -265,15 +265,15 @@ class Silver:
         self, bronze: DeltaTable, starts: dict[int, Lsn], end: Lsn, *, keep: bool = True
     ) -> tuple[str, dict[int, Activity]]:
         """What is read of bronze, and what it holds of each relation; of those without changes, nothing."""
-        changes = self._source.whole(bronze)
+        changes = whole(self._lake, bronze)
         low = min(starts.values())
-        rows, size = rows_after(bronze, low)
-        if not rows:
+        later = files_after(bronze, low)
+        if not later.rows:
             return changes, {}
-        session = self._sessions.own()
-        tune(session, small=rows <= SMALL)
-        if keep and is_little(rows, size):
-            changes = self._source.keep(session, bronze, starts, low, end, one=rows <= SMALL)
+        session, small = self._sessions.own(), later.rows <= SMALL
+        tune(session, small=small)
+        if keep and later.little:
+            changes = self._source.keep(session, bronze, later, relations=starts, low=low, end=end, one=small)
         found = {
             row["relation_id"]: activity_of(row.asDict())
             for row in session.sql(activity_query(changes, starts, end)).collect()
@@ -418,4 +418,4 @@ def _names(tables: Sequence[SilverTable]) -> set[str]:
     return {table.name for table in tables}
 
 
-__all__ = ["Silver", "own_session", "warm_up"]
+__all__ = ["Silver", "warm_up"]

@@ -39,6 +39,7 @@ from silver.recreated import adopted
 from silver.segments import plan_versions
 from silver.sessions import mark, own_session, tune
 from silver.sessions import settings as session_settings
+from silver.source import whole
 from silver.sql import quote
 from silver.steps import StepRunner
 from silver.tables import SILVER_APP, SilverLog
@@ -83,7 +84,7 @@ def rebuild(
     snapshot = snapshot_of(bronze, table.table)
     if snapshot is None or snapshot > end or not is_whole(bronze, table.table, end):
         raise _incomplete(table)
-    changes = f"{lake.sql('bronze', CHANGES)} VERSION AS OF {bronze.version()}"
+    changes = whole(lake, bronze)
     relation_id, start = table.relation.relation_id, Lsn(snapshot - 1)
     session = own_session(spark)
     tune(session, small=False)

@@ -21,8 +21,6 @@ from silver.sessions import ONE_TASK, REWRITTEN, generate_code, mark, settings, 
 from silver.tables import SILVER_APP
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql import SparkSession
 
     from bronze.lake import Lake
@@ -80,11 +78,14 @@ class StepRunner:
         rows, size = self._log.size(table.name)
         small = changes + (rows if ends_all else 0) <= SMALL
         tune(session, small=small)
-        with settings(session, ONE_TASK if small and rows <= _SMALL_TARGET else {}):
-            return self._run(session, step, small=small, rows=rows, size=size)
+        plan = ONE_TASK if small and rows <= _SMALL_TARGET else {}
+        if small and step.mode == "merge" and size <= _TINY_TARGET:
+            plan = plan | REWRITTEN
+        with settings(session, plan):
+            return self._run(session, step, small=small, rows=rows)
 
-    def _run(self, session: SparkSession, step: Step, *, small: bool, rows: int, size: int) -> int:
-        """Run a step; the target has so many rows and bytes."""
+    def _run(self, session: SparkSession, step: Step, *, small: bool, rows: int) -> int:
+        """Run a step; the target has so many rows."""
         table, window = step.table, step.window
         target = self._lake.sql("silver", table.name)
         stored = self._shaped(session, step, target)
@@ -108,9 +109,7 @@ class StepRunner:
             ranges = self._ranges(session, table, folded, stored.files)
             known = small and not window.facts.inserts and not window.facts.old_tuples
             self._read_target(session, small=small, rows=rows)
-            plan = REWRITTEN if small and size <= _TINY_TARGET else {}
-            statement = merge.merge(target, table, folded, ranges, known=known)
-            version = self._commit(session, step, statement, plan)
+            version = self._commit(session, step, merge.merge(target, table, folded, ranges, known=known))
             if known and self._lacks_rows(table, version):
                 session.sql(merge.merge(target, table, folded, ranges)).collect()
                 version = self._log.written(table.name).version
@@ -132,12 +131,9 @@ class StepRunner:
         if small and rows > _SMALL_TARGET:
             generate_code(session)
 
-    def _commit(
-        self, session: SparkSession, step: Step, statement: str, plan: Mapping[str, str] | None = None
-    ) -> int:
+    def _commit(self, session: SparkSession, step: Step, statement: str) -> int:
         """Run the statement under the mark of its window; returns the table's version after it."""
-        # An ALTER under the mark would be the window.
-        with settings(session, {**mark(SILVER_APP, step.window.end), **(plan or {})}):
+        with settings(session, mark(SILVER_APP, step.window.end)):  # an ALTER under it would be the window
             session.sql(statement).collect()
         return self._log.written(step.table.name).version
 

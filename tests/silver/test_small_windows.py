@@ -16,7 +16,7 @@ from bronze.lsn import Lsn
 from bronze.tables import CHANGES
 from silver.cycle import Silver
 from silver.settings import SilverSettings
-from silver.source import Source, is_little, rows_after
+from silver.source import Later, Source, files_after
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
 
 if TYPE_CHECKING:
@@ -133,11 +133,14 @@ def test_what_is_kept_stays_as_it_was_while_bronze_goes_on(
         writer.add(lsn, [update(robbed, lsn, "kept"), update(grows, lsn, "of another table")])
         writer.commit(lsn)
     bronze = open_existing(location(lake, "bronze", CHANGES))
-    assert [rows_after(bronze, Lsn(lsn))[0] for lsn in (0, 20, 30)] == [4, 2, 0]
-    assert rows_after(bronze, Lsn(30)) == (0, 0)
+    assert [files_after(bronze, Lsn(lsn)).rows for lsn in (0, 20, 30)] == [4, 2, 0]
+    assert files_after(bronze, Lsn(30)) == Later((), 0, 0)
     source = Source(lake)
     with patch("silver.source._FILES", files):
-        kept = source.keep(spark, bronze, [robbed.relation_id], Lsn(10), Lsn(30), one=True)
+        later = files_after(bronze, Lsn(10))
+        kept = source.keep(
+            spark, bronze, later, relations=[robbed.relation_id], low=Lsn(10), end=Lsn(30), one=True
+        )
     writer.add(25, [update(robbed, 25, "later")])
     writer.commit(40)
     beside = spark.newSession()
@@ -149,6 +152,6 @@ def test_what_is_kept_stays_as_it_was_while_bronze_goes_on(
 
 
 def test_how_much_is_little() -> None:
-    assert is_little(100_000, 2**20)
-    assert not is_little(100_001, 2**20)
-    assert not is_little(1, 2**30)
+    assert Later((), 100_000, 2**20).little
+    assert not Later((), 100_001, 2**20).little
+    assert not Later((), 1, 2**30).little
