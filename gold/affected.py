@@ -68,17 +68,15 @@ def affected_roots(
         keys = _changed_values(tree.root, [tree.root.where], images(tree.root.table.table), tree.key)
         branches.append(f"-- {tree.root.table.table}\n{keys}")
     for node in tree.nodes():
-        comment = f"-- {node.scope.label}: {{}}\n"
-        if node.scope.table.table in tables:
-            columns = [far for _, far in node.link.to] if node.link else [this for this, _ in node.on]
-            values = _changed_values(node.scope, _filters(node), images(node.scope.table.table), columns)
-            branches.append(comment.format(node.scope.table.table) + walk.up_from_rows(node, values))
-        if node.link is not None and node.link.scope.table.table in tables:
-            scope = node.link.scope
-            values = _changed_values(
-                scope, [scope.where], images(scope.table.table), [this for this, _ in node.link.on]
-            )
-            branches.append(comment.format(scope.table.table) + walk.up_from_parents(node, values))
+        for place, scope in reversed(list(enumerate(node.scopes))):
+            table = scope.table.table
+            if table not in tables:
+                continue
+            at_end = place == len(node.links)
+            on = node.on if at_end else node.links[place].on
+            filters = _filters(node) if at_end else [scope.where]
+            values = _changed_values(scope, filters, images(table), [this for this, _ in on])
+            branches.append(f"-- {node.scope.label}: {table}\n" + walk.up(node, place, values))
     if not branches:
         return None
     names = [f"v{i}" for i in range(len(tree.key))]
@@ -102,13 +100,20 @@ class _Walk:
         self._current = current
         self._above = {id(child.scope): child for child in tree.nodes()}
 
-    def up_from_rows(self, node: Node, values: str) -> str:
-        """`values` are what the node's rows are found by: by the parent, or by the link."""
-        if node.link is None:
+    def up(self, node: Node, place: int, values: str) -> str:
+        """From what finds the rows of a node, or of a link before it.
+
+        Args:
+            node: where.
+            place: which of the node's `scopes`.
+            values: of the columns by which that scope's rows are found from the scope before.
+        """
+        if place == 0:
             return self.up_from_parents(node, values)
-        matched = [this for this, _ in node.link.to]
-        wanted = [this for this, _ in node.link.on]
-        return self.up_from_parents(node, self._match(node.link.scope, matched, wanted, values))
+        on = node.on if place == len(node.links) else node.links[place].on
+        before = node.links[place - 1]
+        matched, wanted = [theirs for _, theirs in on], [this for this, _ in before.on]
+        return self.up(node, place - 1, self._match(before.scope, matched, wanted, values))
 
     def up_from_parents(self, node: Node, values: str) -> str:
         """`values` are those of the parent's columns that find the node's rows."""
@@ -121,8 +126,8 @@ class _Walk:
                 return values if same else f"SELECT {selected} FROM (\n{textwrap.indent(values, '  ')}\n)"
             return self._match(parent, matched, tree.key, values)
         above = self._above[id(parent)]
-        wanted = [far for _, far in above.link.to] if above.link else [this for this, _ in above.on]
-        return self.up_from_rows(above, self._match(parent, matched, wanted, values))
+        wanted = [this for this, _ in above.on]
+        return self.up(above, len(above.links), self._match(parent, matched, wanted, values))
 
     def _match(self, scope: Scope, matched: Sequence[str], wanted: Sequence[str], values: str) -> str:
         """Current rows of a scope whose columns `matched` have one of the values; their columns `wanted`."""

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from gold import types
 from gold.documents import OrderedColumn
 from gold.expressions import column
-from gold.tree import Child, Nested, Value, ascii_word
+from gold.tree import Child, Lifted, Nested, Value, ascii_word
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def count_several(tree: Tree, relation: Relation) -> str | None:
 
 def _without_the_rest(nodes: Sequence[Node]) -> tuple[Node, ...]:
     return tuple(
-        replace(node, fields=(), link=node.link and replace(node.link, fields=()),
+        replace(node, fields=(), links=tuple(replace(link, fields=()) for link in node.links),
                 children=list(_without_the_rest(node.children)))
         for node in nodes
         if can_match_several(node)
@@ -190,27 +190,28 @@ class _Compiler:
 
     def _node(self, node: Node, parent_source: str) -> None:
         """Add the steps of a node: its children first, then itself."""
-        far, link = self._relation(node.scope.table.table), ""
-        if node.link is None:
+        source, before = parent_source, ""
+        rows = ""
+        for scope, on, alias in _way(node):
+            place = self._relation(scope.table.table)
             if self._roots is not None:
-                far = self._belonging(node.scope, parent_source, node.on)
-            rows = f"{far} AS t"
-            keys = [quote("t", this) for this, _ in node.on]
-        else:
-            link = self._relation(node.link.scope.table.table)
-            if self._roots is not None:
-                link = self._belonging(node.link.scope, parent_source, node.link.on)
-                far = self._belonging(node.scope, link, tuple((to, this) for this, to in node.link.to))
-            rows = f"{link} AS l\nJOIN {far} AS t ON {_on(node.link.to, 'l', 't')}"
-            keys = [quote("l", this) for this, _ in node.link.on]
+                place = self._belonging(scope, source, on)
+            met = tuple((theirs, this) for this, theirs in on)
+            rows += (
+                f"\nJOIN {place} AS {alias} ON {_on(met, before, alias)}" if rows else f"{place} AS {alias}"
+            )
+            source, before = place, alias
+        far = source
+        _, on, first = _way(node)[0]
+        keys = [quote(first, this) for this, _ in on]
         for child in node.children:
             self._node(child, far)
         where = _not_null(node)
-        if node.link is not None and node.link.scope.where is not None:
-            where.append(node.link.scope.where.sql("l"))
-        if node.scope.where is not None:
-            where.append(node.scope.where.sql("t"))
-        build = {"one": self._one, "many": self._many, "collect": self._many, "aggregate": self._aggregate}
+        where += [scope.where.sql(alias) for scope, _, alias in _way(node) if scope.where is not None]
+        build = {
+            "one": self._one, "many": self._many, "collect": self._many, "first": self._first,
+            "aggregate": self._aggregate,
+        }  # fmt: skip
         comment = f"{node.scope.label}: {node.scope.table.table}"
         self._nodes.append(Step(node.name, comment, build[node.kind](node, rows, keys, where)))
 
@@ -247,22 +248,29 @@ class _Compiler:
         names = [f"k{i}" for i in range(len(keys))]
         return _select(", ".join([*names, "item", "several"]), _subquery(inner), [], ["n = 1"])
 
+    def _first(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
+        output = [*_numbered(keys), f"{self._row_number(node, keys)} AS n", f"{self._item(node)} AS item"]
+        inner = _select(",\n".join(output), rows, [], where)
+        names = [f"k{i}" for i in range(len(keys))]
+        return _select(", ".join([*names, "item"]), _subquery(inner), [], ["n = 1"])
+
     def _many(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
         below = _several(node.children)
         if node.kind == "collect":
             assert isinstance(node.fields[0], Value)  # noqa: S101 - so made by gold.tree
             where = [*where, f"{node.fields[0].expression.sql('t')} IS NOT NULL"]
         output = [*_numbered(keys), f"{self._row_number(node, keys)} AS n", f"{self._item(node)} AS item"]
+        only = [] if node.limit is None else [f"n <= {node.limit}"]
+        if node.map_by is not None:
+            name = quote("t", node.map_by)
+            where = [*where, f"{name} IS NOT NULL"]
+            output += [f"{name} AS name", f"{self._row_number(node, [*keys, name])} AS same"]
+            only = ["same = 1"]
         output += [f"{below} AS several"] if below else []
         inner = _select(",\n".join(output), rows, self._joins(node.children, "t"), where)
         names = ", ".join(f"k{i}" for i in range(len(keys)))
-        ordered = "array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n)"
-        collected = [
-            f"transform({ordered}, e -> e.item) AS item",
-            *(["bool_or(several) AS several"] if below else []),
-        ]
-        limit = [] if node.limit is None else [f"n <= {node.limit}"]
-        return _select(",\n".join([names, *collected]), _subquery(inner), [], limit) + f"\nGROUP BY {names}"
+        collected = [f"{_collected(node)} AS item", *(["bool_or(several) AS several"] if below else [])]
+        return _select(",\n".join([names, *collected]), _subquery(inner), [], only) + f"\nGROUP BY {names}"
 
     def _aggregate(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
         wheres = {measure.where for measure in node.measures}
@@ -287,8 +295,8 @@ class _Compiler:
         if not node.fields:
             return "true"  # only counted
         pairs = [(field.name, self._field(field, "t")) for field in node.fields]
-        if node.link is not None:
-            pairs += [(field.name, self._field(field, "l")) for field in node.link.fields]
+        for link, (_, _, alias) in zip(node.links, _way(node), strict=False):
+            pairs += [(field.name, self._field(field, alias)) for field in link.fields]
         return struct(pairs)
 
     def _field(self, field: TreeField, alias: str) -> str:
@@ -296,7 +304,10 @@ class _Compiler:
             return field.expression.sql(alias)
         if isinstance(field, Nested):
             return struct((inner.name, self._field(inner, alias)) for inner in field.fields)
-        return _child(field)
+        if isinstance(field, Lifted):
+            return _or_nothing(field, quote(field.node.name, "item", field.field.name))
+        found = f"m{field.measure}" if field.node.kind == "aggregate" else "item"
+        return _or_nothing(field, f"{field.node.name}.{found}")
 
     def _joins(self, children: Sequence[Node], alias: str) -> list[str]:
         joins = []
@@ -308,19 +319,51 @@ class _Compiler:
         return joins
 
     def _row_number(self, node: Node, keys: Sequence[str]) -> str:
-        order = [_ordered(wanted, "t") for wanted in node.order]
-        if node.link is not None:
-            order += [_ordered(OrderedColumn(name), "l") for name in node.link.scope.table.key]
-        return f"row_number() OVER (PARTITION BY {', '.join(keys)} ORDER BY {', '.join(order)})"
+        order = [(wanted, "t") for wanted in node.order]
+        for scope, _, alias in reversed(_way(node)[:-1]):
+            order += [(OrderedColumn(name), alias) for name in scope.table.key]
+        listed = [_ordered(_reversed(one) if node.backwards else one, alias) for one, alias in order]
+        return f"row_number() OVER (PARTITION BY {', '.join(keys)} ORDER BY {', '.join(listed)})"
 
 
-def _child(field: Child) -> str:
+def _collected(node: Node) -> str:
+    """The elements of a group: an array in their order, a map, or the first of them with their number."""
+    element = "named_struct('n', n, 'item', item)"
+    if node.map_by is not None:
+        element = "named_struct('n', n, 'name', name, 'item', item)"
+    only = "" if node.cap is None else f" FILTER (WHERE n <= {node.cap})"
+    ordered = f"array_sort(collect_list({element}){only}, (a, b) -> a.n - b.n)"
+    if node.map_by is not None:
+        return f"map_from_entries(transform({ordered}, e -> struct(e.name, e.item)))"
+    items = f"transform({ordered}, e -> e.item)"
+    if node.cap is None:
+        return items
+    pairs = [("items", items), ("count", "count(*)"), ("truncated", f"count(*) > {node.cap}")]
+    return struct(pairs)
+
+
+def _or_nothing(field: TreeField, found: str) -> str:
+    """A field's value, or what it is where no row was found."""
+    if isinstance(field, Lifted):
+        return _or_nothing(field.field, found)
+    if not isinstance(field, Child):
+        return found
     node = field.node
     if node.kind == "aggregate":
-        found = f"{node.name}.m{field.measure}"
         counts = node.measures[field.measure].function in {"count", "count_distinct"}
         return f"coalesce({found}, 0L)" if counts else found
-    return f"{node.name}.item" if node.kind == "one" else f"coalesce({node.name}.item, array())"
+    if node.kind in {"one", "first"}:
+        return found
+    nothing = "array()"
+    if node.map_by is not None:
+        nothing = "map()"
+    elif node.cap is not None:
+        nothing = struct([("items", "array()"), ("count", "0L"), ("truncated", "false")])
+    return f"coalesce({found}, {nothing})"
+
+
+def _reversed(wanted: OrderedColumn) -> OrderedColumn:
+    return OrderedColumn(wanted.column, not wanted.descending, not wanted.nulls_first)
 
 
 def _measure(function: str, value: str, only: str, ddl: str) -> str:
@@ -353,10 +396,15 @@ def can_match_several(node: Node) -> bool:
 
 def _not_null(node: Node) -> list[str]:
     """A NULL join key joins nothing: such rows would only be grouped in vain."""
-    if node.link is not None:
-        key = node.link.scope.table.key
-        return [f"{quote('l', this)} IS NOT NULL" for this, _ in node.link.on if this not in key]
-    return [f"{quote('t', this)} IS NOT NULL" for this, _ in node.on if this not in node.scope.table.key]
+    scope, on, alias = _way(node)[0]
+    return [f"{quote(alias, this)} IS NOT NULL" for this, _ in on if this not in scope.table.key]
+
+
+def _way(node: Node) -> list[tuple[Scope, Pairs, str]]:
+    """From the parent to the node's rows: each table with its conditions and its alias; the last is ``t``."""
+    names = ["l", *(f"l{place}" for place in range(2, len(node.links) + 1))]
+    links = [(link.scope, link.on, name) for link, name in zip(node.links, names, strict=False)]
+    return [*links, (node.scope, node.on, "t")]
 
 
 def _numbered(keys: Sequence[str]) -> list[str]:

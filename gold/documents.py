@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-AGGREGATES: Final = ("count", "sum", "avg", "min", "max", "count_distinct", "collect")
+AGGREGATES: Final = ("count", "sum", "avg", "min", "max", "count_distinct", "collect", "first", "last")
 VERBS: Final = ("column", "sql", "object", "one", "many", *AGGREGATES)
 
 _ORDERING: Final = re.compile(
@@ -75,6 +75,7 @@ TableText: TypeAlias = Annotated[str, AfterValidator(_table)]
 Conditions: TypeAlias = Annotated[dict[Name, Name], Field(min_length=1)]
 Ordering: TypeAlias = Annotated[str, AfterValidator(_ordering)]
 Orderings: TypeAlias = Annotated[list[Ordering], Field(min_length=1)]
+Elements: TypeAlias = Annotated[int, Field(ge=1, le=1_000_000)]
 Snippet: TypeAlias = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 
 
@@ -153,52 +154,92 @@ class ObjectField(Section):
 
 
 class Through(Section):
-    """A link table: `on` pairs its columns with the parent's, `to` with the far table's."""
+    """A table on the way: `on` pairs its columns with those of the table before, `to` with the far table's.
+
+    `to` stands in the last of several.
+    """
 
     table: TableText
     on: Conditions
-    to: Conditions
+    to: Conditions | None = None
     where: Snippet | None = None
     fields: Entries | None = None
 
 
 class OneField(Section):
-    """At most one row of another table, as an object."""
+    """At most one row of another table, as an object; or its fields in the object around it, with `flatten`.
+
+    Attributes:
+        flatten: true, or what to put before each of the fields' names.
+    """
 
     one: TableText
     on: Conditions
     fields: Entries
     where: Snippet | None = None
     order_by: Orderings | None = None
+    flatten: bool | Annotated[str, AfterValidator(_field_name)] = False
+
+    @property
+    def prefix(self) -> str:
+        """What stands before the names of flattened fields."""
+        return self.flatten if isinstance(self.flatten, str) else ""
+
+
+def _through_tag(value: Any) -> str:
+    return "<list>" if isinstance(value, list) else "<step>"
+
+
+Way: TypeAlias = Annotated[
+    Annotated[Through, Tag("<step>")]
+    | Annotated[Annotated[list[Through], Field(min_length=1)], Tag("<list>")],
+    Discriminator(_through_tag),
+]
 
 
 class _Joined(Section):
     on: Conditions | None = None
-    through: Through | None = None
+    through: Way | None = None
     where: Snippet | None = None
     order_by: Orderings | None = None
-    limit: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    limit: Elements | None = None
+    cap: Elements | None = None
 
     @model_validator(mode="after")
     def _on_or_through(self) -> _Joined:
         if (self.on is None) == (self.through is None):
             raise ValueError("give either 'on' or 'through'")
+        for step in self.way[:-1]:
+            if step.to is not None:
+                raise ValueError("'to' leads to the far table: it stands in the last step of 'through'")
+        if self.way and self.way[-1].to is None:
+            raise ValueError("'to' is missing in 'through': the columns that lead to the far table")
+        if self.limit is not None and self.cap is not None:
+            raise ValueError("give either 'limit' or 'cap'")
         return self
+
+    @property
+    def way(self) -> list[Through]:
+        """Tables on the way to the far one, from the parent's side."""
+        return self.through if isinstance(self.through, list) else [self.through] if self.through else []
 
 
 class ManyField(_Joined):
-    """Rows of another table, as an array of objects, or of plain values."""
+    """Rows of another table, as an array of objects, or of plain values; as a map with `key_by`."""
 
     many: TableText
     fields: Entries | None = None
     values: Name | None = None
+    key_by: Name | None = None
 
     @model_validator(mode="after")
     def _fields_or_values(self) -> ManyField:
         if (self.fields is None) == (self.values is None):
             raise ValueError("give either 'fields' or 'values'")
-        if self.values is not None and self.through is not None and self.through.fields is not None:
+        if self.values is not None and any(step.fields is not None for step in self.way):
             raise ValueError("'through.fields' has no place among plain 'values'; use 'fields'")
+        if self.key_by is not None and (self.limit is not None or self.cap is not None):
+            raise ValueError("a map takes all rows: 'limit' and 'cap' mean nothing to 'key_by'")
         return self
 
 
@@ -212,6 +253,8 @@ class AggregateField(_Joined):
     max: str | None = None
     count_distinct: str | None = None
     collect: str | None = None
+    first: str | None = None
+    last: str | None = None
 
     @property
     def function(self) -> str:
@@ -229,9 +272,11 @@ class AggregateField(_Joined):
         _, column = self.target
         if column is None and function != "count":
             raise ValueError(f"{function} wants a column (expected schema.table.column)")
-        if function != "collect" and (self.order_by is not None or self.limit is not None):
-            raise ValueError(f"'order_by' and 'limit' mean nothing to {function}")
-        if self.through is not None and self.through.fields is not None:
+        if function not in {"collect", "first", "last"} and self.order_by is not None:
+            raise ValueError(f"'order_by' means nothing to {function}")
+        if function != "collect" and (self.limit is not None or self.cap is not None):
+            raise ValueError(f"'limit' and 'cap' mean nothing to {function}")
+        if any(step.fields is not None for step in self.way):
             raise ValueError("'through.fields' means nothing to an aggregate")
         return self
 
@@ -365,14 +410,22 @@ def entry_name(entry: str | dict[str, Any]) -> str:
     return entry if isinstance(entry, str) else next(iter(entry))
 
 
+def output_names(entry: str | dict[str, Any]) -> list[str]:
+    """Names that an entry puts into the object: its own, or those of a flattened row."""
+    spec = None if isinstance(entry, str) else entry[entry_name(entry)]
+    if not (isinstance(spec, OneField) and spec.flatten):
+        return [entry_name(entry)]
+    return [spec.prefix + name for inner in spec.fields for name in output_names(inner)]
+
+
 def _name_clashes(document: Document) -> Iterator[Problem]:
     """Names that stand twice in one object, also by case alone, which Spark does not see."""
     definition, file = document.definition, document.file
     for index, entry in enumerate(definition.fields):
-        name = entry_name(entry).lower()
-        if name in Definition.OWN or name.startswith(Definition.OWN_PREFIX):
-            said = f"{entry_name(entry)!r} is a name of our own in every gold table; choose another"
-            yield Problem(file.line(("fields", index)), said)
+        for name in output_names(entry):
+            if name.lower() in Definition.OWN or name.lower().startswith(Definition.OWN_PREFIX):
+                said = f"{name!r} is a name of our own in every gold table; choose another"
+                yield Problem(file.line(("fields", index)), said)
     yield from _clashes(definition.fields, ("fields",), file, {})
 
 
@@ -381,12 +434,13 @@ def _clashes(
 ) -> Iterator[Problem]:
     for index, entry in enumerate(entries):
         place = (*path, index)
-        name = entry_name(entry)
         line = file.line(place)
-        if name.lower() in taken:
-            first = taken[name.lower()]
-            yield Problem(line, f"field {name!r} stands twice in one object (first at line {first})")
-        taken.setdefault(name.lower(), line)
+        for output in output_names(entry):
+            if output.lower() in taken:
+                first = taken[output.lower()]
+                yield Problem(line, f"field {output!r} stands twice in one object (first at line {first})")
+            taken.setdefault(output.lower(), line)
+        name = entry_name(entry)
         if isinstance(entry, dict):
             yield from _inner_clashes(entry[name], (*place, name), file)
         elif not _FIELD_NAME.fullmatch(name):
@@ -399,5 +453,12 @@ def _inner_clashes(spec: Any, path: tuple[str | int, ...], file: YamlFile) -> It
     elif isinstance(spec, OneField | ManyField) and spec.fields is not None:
         taken: dict[str, int] = {}
         yield from _clashes(spec.fields, (*path, "fields"), file, taken)
-        if isinstance(spec, ManyField) and spec.through is not None and spec.through.fields is not None:
-            yield from _clashes(spec.through.fields, (*path, "through", "fields"), file, taken)
+        for place, step in through_paths(spec) if isinstance(spec, ManyField) else ():
+            yield from _clashes(step.fields or [], (*path, *place, "fields"), file, taken)
+
+
+def through_paths(spec: ManyField | AggregateField) -> list[tuple[tuple[str | int, ...], Through]]:
+    """Tables on the way, each with where it stands below the field in the file."""
+    if isinstance(spec.through, list):
+        return [(("through", index), step) for index, step in enumerate(spec.through)]
+    return [(("through",), step) for step in spec.way]

@@ -32,6 +32,7 @@ from gold.documents import (
     Through,
     entry_name,
     parse_ordering,
+    through_paths,
 )
 from gold.expressions import Expression, column, parse_expression
 from gold.yaml_source import Problem, suggestion
@@ -94,22 +95,29 @@ class Child:
     measure: int = 0
 
 
-TreeField: TypeAlias = Value | Nested | Child
+@dataclass(frozen=True, slots=True)
+class Lifted:
+    """A field of a `one`'s row that stands in the object around it."""
+
+    name: str
+    node: Node
+    field: TreeField
+
+
+TreeField: TypeAlias = Value | Nested | Child | Lifted
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The link table of a many-to-many.
+    """A table on the way from the parent to a node's rows.
 
     Attributes:
-        on: (link's column, parent's column).
-        to: (link's column, far table's column).
+        on: (its column, column of the link before, or of the parent).
         fields: flat in each element, after the far table's.
     """
 
     scope: Scope
     on: Pairs
-    to: Pairs
     fields: tuple[TreeField, ...]
 
 
@@ -127,12 +135,17 @@ class Node:
     """Rows of another table that belong to a row of `parent`.
 
     Attributes:
-        kind: ``one``, ``many``, ``collect`` or ``aggregate``.
+        kind: ``one``, ``many``, ``collect``, ``first`` or ``aggregate``.
         id: number in the document, from 1, in the order of the file.
-        on: (this table's column, parent's column); empty with a link.
+        on: (this table's column, column of the last link, or of the parent).
+        links: tables on the way, from the parent's side.
         fields: of ``one`` and ``many``.
         plain: elements are the one field's value, not an object.
         order: complete: what `order_by` says, then what breaks ties.
+        backwards: rows are taken from the end of the order.
+        limit: elements at most.
+        cap: elements at most, with the number of all.
+        map_by: the column whose value each element is found by; elements are then a map.
         unique: at most one row can match, by the table's key.
     """
 
@@ -141,11 +154,14 @@ class Node:
     parent: Scope
     scope: Scope
     on: Pairs
-    link: Link | None = None
+    links: tuple[Link, ...] = ()
     fields: tuple[TreeField, ...] = ()
     plain: bool = False
     order: tuple[OrderedColumn, ...] = ()
+    backwards: bool = False
     limit: int | None = None
+    cap: int | None = None
+    map_by: str | None = None
     unique: bool = False
     measures: list[Measure] = field(default_factory=list)
     children: list[Node] = field(default_factory=list)
@@ -158,7 +174,12 @@ class Node:
     @property
     def parent_columns(self) -> tuple[str, ...]:
         """The parent's columns that its rows are found by."""
-        return tuple(parent for _, parent in (self.link.on if self.link else self.on))
+        return tuple(parent for _, parent in (self.links[0].on if self.links else self.on))
+
+    @property
+    def scopes(self) -> list[Scope]:
+        """The links' and its own."""
+        return [*(link.scope for link in self.links), self.scope]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,16 +211,12 @@ class Tree:
 
     def tables(self) -> dict[TableName, SilverTable]:
         """Every silver table that the document reads."""
-        scopes = [self.root]
-        for node in self.nodes():
-            scopes += [node.scope] if node.link is None else [node.scope, node.link.scope]
+        scopes = [self.root, *(scope for node in self.nodes() for scope in node.scopes)]
         return {scope.table.table: scope.table for scope in scopes}
 
     def reads(self, table: TableName) -> set[str]:
         """Columns of a table that some scope of the document takes."""
-        scopes = [self.root]
-        for node in self.nodes():
-            scopes += [node.scope] if node.link is None else [node.scope, node.link.scope]
+        scopes = [self.root, *(scope for node in self.nodes() for scope in node.scopes)]
         return set().union(*(scope.reads for scope in scopes if scope.table.table == table))
 
 
@@ -295,8 +312,11 @@ class _Resolver:
                 if self._column(scope, name, place) is not None:
                     fields.append(Value(name, column(name)))
                 continue
-            found = self._field(name, entry[name], (*place, name), scope, children, within=within)
-            if found is not None:
+            spec = entry[name]
+            found = self._field(name, spec, (*place, name), scope, children, within=within)
+            if isinstance(spec, OneField) and spec.flatten and isinstance(found, Child):
+                fields += [Lifted(spec.prefix + one.name, found.node, one) for one in found.node.fields]
+            elif found is not None:
                 fields.append(found)
         return tuple(fields)
 
@@ -350,7 +370,12 @@ class _Resolver:
         elif spec.fields is not None:
             node.fields = self._fields(spec.fields, (*path, "fields"), scope, node.children)
         if isinstance(spec, ManyField):
-            node.limit = spec.limit
+            node.limit, node.cap, node.map_by = spec.limit, spec.cap, spec.key_by
+            ddl = None if spec.key_by is None else self._column(scope, spec.key_by, (*path, "key_by"))
+            if ddl is not None and not types.orderable(ddl):
+                self._problem(
+                    (*path, "key_by"), f"{spec.key_by!r} is {ddl}, which cannot be the key of a map"
+                )
         node.unique = kind == "one" and set(scope.table.key) <= {this for this, _ in node.on}
         self._order(node, spec.order_by, path)
         return node
@@ -367,7 +392,7 @@ class _Resolver:
     ) -> Child | None:
         table, of = spec.target
         function = spec.function
-        kind = "collect" if function == "collect" else "aggregate"
+        kind = {"collect": "collect", "first": "first", "last": "first"}.get(function, "aggregate")
         node = self._node(kind, table, spec, path, parent, label=label)
         if node is None:
             return None
@@ -378,17 +403,17 @@ class _Resolver:
             wanted = None if ddl is None else types.unfit(function, ddl)
             if wanted is not None:
                 self._problem((*path, function), f"{function} of {table}.{of}, which is {ddl}: {wanted}")
-        if kind == "collect":
-            scope.where, node.limit, node.plain = where, spec.limit, True
+        if kind != "aggregate":
+            scope.where, node.plain = where, True
+            node.limit, node.cap, node.backwards = spec.limit, spec.cap, function == "last"
             node.fields = (Value(name, column(of or "")),)
             self._order(node, spec.order_by, path)
         else:
             same = next((other for other in children if _same_rows(other, node)), None)
             if same is not None:
                 self._nodes -= 1
-                same.scope.reads |= scope.reads
-                if same.link is not None and node.link is not None:
-                    same.link.scope.reads |= node.link.scope.reads
+                for kept, other in zip(same.scopes, node.scopes, strict=True):
+                    kept.reads |= other.reads
                 node = same
             node.measures.append(Measure(function, of, where))
             if same is not None:
@@ -405,26 +430,33 @@ class _Resolver:
         node_id = self._nodes
         if table is None:
             return None
-        scope = Scope(label, table)
-        if getattr(spec, "through", None) is None:
-            on = self._pairs(spec.on, (*path, "on"), scope, parent)
-            return Node(kind, node_id, parent, scope, on)
-        link = self._link(spec.through, (*path, "through"), scope, parent)
-        return None if link is None else Node(kind, node_id, parent, scope, (), link)
+        scope, before = Scope(label, table), parent
+        links = []
+        steps = through_paths(spec) if isinstance(spec, ManyField | AggregateField) else []
+        for place, step in steps:
+            link = self._link(step, (*path, *place), scope, before)
+            if link is None:
+                return None
+            links.append(link)
+            before = link.scope
+        if not steps:
+            return Node(kind, node_id, parent, scope, self._pairs(spec.on, (*path, "on"), scope, parent))
+        place, last = steps[-1]
+        to = self._pairs(last.to or {}, (*path, *place, "to"), before, scope)
+        return Node(kind, node_id, parent, scope, tuple((far, this) for this, far in to), tuple(links))
 
-    def _link(self, through: Through, path: YamlPath, far: Scope, parent: Scope) -> Link | None:
+    def _link(self, through: Through, path: YamlPath, far: Scope, before: Scope) -> Link | None:
         table = self._table(TableName.parse(through.table), (*path, "table"))
         if table is None:
             return None
         scope = Scope(far.label, table)
-        on = self._pairs(through.on, (*path, "on"), scope, parent)
-        to = self._pairs(through.to, (*path, "to"), scope, far)
+        on = self._pairs(through.on, (*path, "on"), scope, before)
         scope.where = self._expression(through.where, scope, (*path, "where"))
         nowhere: list[Node] = []
         fields = self._fields(through.fields or (), (*path, "fields"), scope, nowhere)
         if nowhere:
             self._problem((*path, "fields"), "fields of a link are its own columns, objects and sql only")
-        return Link(scope, on, to, fields)
+        return Link(scope, on, fields)
 
     def _pairs(self, conditions: Mapping[str, str], path: YamlPath, this: Scope, other: Scope) -> Pairs:
         for mine, theirs in conditions.items():
@@ -457,12 +489,8 @@ def _same_rows(one: Node, other: Node) -> bool:
     """Whether two aggregates speak of the same rows, their own `where` apart."""
     if one.kind != "aggregate" or one.scope.table.table != other.scope.table.table or one.on != other.on:
         return False
-    if one.link is None or other.link is None:
-        return one.link is other.link
-    left, right = one.link, other.link
-    return (left.scope.table.table, left.on, left.to, left.scope.where) == (
-        right.scope.table.table, right.on, right.to, right.scope.where,
-    )  # fmt: skip
+    left = [(link.scope.table.table, link.on, link.scope.where) for link in one.links]
+    return left == [(link.scope.table.table, link.on, link.scope.where) for link in other.links]
 
 
 def _key_fields(key: Sequence[str], fields: Sequence[TreeField]) -> tuple[str, ...]:

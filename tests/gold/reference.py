@@ -11,14 +11,13 @@ from gold.documents import (
     Definition,
     ManyField,
     ObjectField,
+    OneField,
     SqlField,
     parse_ordering,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from gold.documents import OneField
 
 Row = dict[str, Any]
 
@@ -60,12 +59,17 @@ class Reference:
         for entry in entries:
             if isinstance(entry, str):
                 result[entry] = row[entry]
+                continue
+            ((name, spec),) = entry.items()
+            if isinstance(spec, OneField) and spec.flatten:
+                found = self._one(spec, row)
+                found = nothing_of(spec.fields) if found is None else found
+                result.update({spec.prefix + inner: value for inner, value in found.items()})
             else:
-                ((name, spec),) = entry.items()
                 result[name] = self._value(spec, row)
         return result
 
-    def _value(self, spec: Any, row: Row) -> Any:  # noqa: PLR0911 - one per kind
+    def _value(self, spec: Any, row: Row) -> Any:
         if isinstance(spec, ColumnField):
             return spec.default if row[spec.column] is None else row[spec.column]
         if isinstance(spec, SqlField):
@@ -75,15 +79,25 @@ class Reference:
         if isinstance(spec, AggregateField):
             return self._aggregate(spec, row)
         if isinstance(spec, ManyField):
-            pairs = self._matches(spec, spec.many, row)[: spec.limit]
-            if spec.values is not None:
-                return [far[spec.values] for far, _ in pairs]
-            link_fields = spec.through.fields or [] if spec.through is not None else []
-            return [
-                {**self._object(spec.fields or [], far), **self._object(link_fields, link)}
-                for far, link in pairs
-            ]
+            return self._many(spec, row)
         return self._one(spec, row)
+
+    def _many(self, spec: ManyField, row: Row) -> Any:
+        pairs = self._matches(spec, spec.many, row)[: spec.limit]
+        found: list[Any] = []
+        for far, way in pairs:
+            if spec.values is not None:
+                found.append(far[spec.values])
+                continue
+            element = self._object(spec.fields or [], far)
+            for step, link in zip(spec.way, way, strict=True):
+                element |= self._object(step.fields or [], link)
+            found.append(element)
+        if spec.key_by is not None:
+            names = [far[spec.key_by] for far, _ in pairs]
+            firsts = reversed(list(zip(names, found, strict=True)))
+            return {name: element for name, element in firsts if name is not None}
+        return capped(found, spec.cap)
 
     def _one(self, spec: OneField, row: Row) -> Row | None:
         pairs = self._matches(spec, spec.one, row)
@@ -91,28 +105,31 @@ class Reference:
             self.several.add(self._root)
         return self._object(spec.fields, pairs[0][0]) if pairs else None
 
-    def _matches(self, spec: Any, table: str, row: Row) -> list[tuple[Row, Row]]:
-        """(far row, link row) in the wanted order; the link row is empty without a link."""
-        through = getattr(spec, "through", None)
-        pairs: list[tuple[Row, Row]]
-        if through is None:
-            pairs = [(far, {}) for far in self._joined(table, spec.on, row)]
-        else:
+    def _matches(self, spec: Any, table: str, row: Row) -> list[tuple[Row, list[Row]]]:
+        """(far row, rows on the way to it) in the wanted order."""
+        pairs: list[tuple[Row, list[Row]]] = [(row, [])]
+        on, steps = getattr(spec, "on", None), getattr(spec, "way", [])
+        for step in steps:
             pairs = [
-                (far, link)
-                for link in self._joined(through.table, through.on, row)
-                if self._passes(through.where, link)
-                for far in self._joined(table, {far: mine for mine, far in through.to.items()}, link)
+                (link, [*way, link])
+                for before, way in pairs
+                for link in self._joined(step.table, step.on, before)
+                if self._passes(step.where, link)
             ]
+            on = None if step.to is None else {far: mine for mine, far in step.to.items()}
+        pairs = [(far, way) for before, way in pairs for far in self._joined(table, on or {}, before)]
         pairs = [pair for pair in pairs if self._passes(spec.where, pair[0])]
-        for column in reversed(self._keys[through.table] if through is not None else ()):
-            pairs.sort(key=lambda pair, column=column: pair[1][column])  # type: ignore[misc]
+        for place, step in enumerate(steps):
+            for column in reversed(self._keys[step.table]):
+                pairs.sort(key=lambda pair, column=column, place=place: pair[1][place][column])  # type: ignore[misc]
         for column in reversed(self._keys[table]):
             pairs.sort(key=lambda pair, column=column: pair[0][column])  # type: ignore[misc]
         for text in reversed(getattr(spec, "order_by", None) or ()):
             wanted = parse_ordering(text)
 
-            def compare(one: tuple[Row, Row], other: tuple[Row, Row], wanted: Any = wanted) -> int:
+            def compare(
+                one: tuple[Row, list[Row]], other: tuple[Row, list[Row]], wanted: Any = wanted
+            ) -> int:
                 left, right = one[0][wanted.column], other[0][wanted.column]
                 if left is None or right is None:
                     before = int(left is None) - int(right is None)
@@ -135,10 +152,12 @@ class Reference:
         rows = [far for far, _ in self._matches(spec, str(table), row)]
         if column is None:
             return len(rows)
+        if spec.function in {"first", "last"}:
+            return rows[0 if spec.function == "first" else -1][column] if rows else None
         values = [far[column] for far in rows if far[column] is not None]
         function = spec.function
         if function == "collect":
-            return values[: spec.limit]
+            return capped(values[: spec.limit], spec.cap)
         if function == "count":
             return len(values)
         if function == "count_distinct":
@@ -150,3 +169,28 @@ class Reference:
         return {"sum": lambda: sum(sorted(values)), "min": lambda: min(values), "max": lambda: max(values)}[
             function
         ]()
+
+
+def capped(found: list[Any], cap: int | None) -> Any:
+    """The first elements with the number of all, where a cap is wanted."""
+    if cap is None:
+        return found
+    return {"items": found[:cap], "count": len(found), "truncated": len(found) > cap}
+
+
+def nothing_of(entries: Sequence[Any]) -> Row:
+    """Flattened fields of a row that is not there."""
+    result: Row = {}
+    for entry in entries:
+        name, spec = (entry, None) if isinstance(entry, str) else next(iter(entry.items()))
+        if isinstance(spec, OneField) and spec.flatten:
+            result.update({spec.prefix + inner: value for inner, value in nothing_of(spec.fields).items()})
+        elif isinstance(spec, ManyField):
+            result[name] = {} if spec.key_by is not None else capped([], spec.cap)
+        elif isinstance(spec, AggregateField) and spec.function in {"count", "count_distinct"}:
+            result[name] = 0
+        elif isinstance(spec, AggregateField) and spec.function == "collect":
+            result[name] = capped([], spec.cap)
+        else:
+            result[name] = None
+    return result

@@ -92,11 +92,68 @@ fields:
       {bought: {many: public.orders, on: {customer_id: id}, where: "status = 'paid'", values: total}}]}
 """
 
+PROFILE: Final = """\
+document: profile
+root: public.customers
+fields:
+  - id
+  - home:
+      one: public.addresses
+      on: {id: billing_id}
+      flatten: billing_
+      fields:
+        - city
+        - land: {one: public.countries, on: {id: country_id}, flatten: true, fields: [code,
+            {land: {column: name}}]}
+        - place: {object: [id, {label: {sql: "lower(trim(city))"}}]}
+  - referrer:
+      one: public.customers
+      on: {id: referred_by}
+      flatten: "by_"
+      fields:
+        - email
+        - orders: {many: public.orders, on: {customer_id: id}, cap: 1, values: id}
+        - by_status: {many: public.orders, on: {customer_id: id}, key_by: status, values: total}
+        - order_count: {count: public.orders, on: {customer_id: id}}
+        - stamps: {collect: public.orders.placed_at, on: {customer_id: id}}
+  - orders: {many: public.orders, on: {customer_id: id}, order_by: [placed_at desc], cap: 2, fields: [id,
+      status,
+      {by_line: {many: public.order_items, on: {order_id: id}, key_by: line, fields: [sku, qty]}}]}
+  - by_status: {many: public.orders, on: {customer_id: id}, key_by: status, order_by: [total desc],
+               fields: [id, total]}
+  - names: {many: public.tags, key_by: id, values: name,
+            through: {table: public.customer_tags, on: {customer_id: id}, to: {tag_id: id}}}
+  - first_status: {first: public.orders.status, on: {customer_id: id}, order_by: [placed_at]}
+  - last_status: {last: public.orders.status, on: {customer_id: id}, order_by: [placed_at]}
+  - last_paid: {last: public.orders.total, on: {customer_id: id}, where: "status = 'paid'"}
+  - last_tag: {last: public.tags.name, order_by: [name desc],
+               through: {table: public.customer_tags, on: {customer_id: id}, to: {tag_id: id}, where: active}}
+  - stamps: {collect: public.orders.placed_at, on: {customer_id: id}, order_by: [placed_at], cap: 1}
+  - pieces: {sum: public.order_items.qty,
+             through: {table: public.orders, on: {customer_id: id}, where: "status = 'paid'",
+                       to: {id: order_id}}}
+  - carriers:
+      collect: logistics.parcels.carrier
+      through:
+        - {table: public.orders, on: {customer_id: id}}
+        - {table: public.order_items, on: {order_id: id}, to: {order_id: order_id, line: line}}
+  - bought:
+      many: public.products
+      through:
+        - {table: public.orders, on: {customer_id: id}, where: "status = 'paid'", fields: [placed_at]}
+        - {table: public.order_items, on: {order_id: id}, to: {product_id: id}, fields: [qty]}
+      order_by: [name]
+      fields: [id, name, {last_price: {column: price}}]
+  - heaviest: {max: logistics.parcels.weight, through: [{table: public.orders, on: {customer_id: id}},
+               {table: public.order_items, on: {order_id: id}, to: {order_id: order_id, line: line}}]}
+"""
+
 SNIPPETS: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
     "deleted_at is null": lambda row: row["deleted_at"] is None,
     "lower(trim(email))": lambda row: None if row["email"] is None else row["email"].strip().lower(),
     "status <> 'cancelled'": lambda row: row["status"] is not None and row["status"] != "cancelled",
     "status = 'paid'": lambda row: row["status"] == "paid",
+    "lower(trim(city))": lambda row: None if row["city"] is None else row["city"].strip().lower(),
     "active": lambda row: row["active"],
     "name <> 'old'": lambda row: row["name"] is not None and row["name"] != "old",
     "code <> 'IT'": lambda row: row["code"] is not None and row["code"] != "IT",

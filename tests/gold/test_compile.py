@@ -16,10 +16,10 @@ from gold.affected import affected_roots
 from gold.compile import compile_tree, count_several
 from gold.tree import Tree, resolve
 from tests.gold.shop import SHAPES, catalog
-from tests.gold.shop_documents import COUNTRY, CUSTOMER, PARCEL_LINE, document
+from tests.gold.shop_documents import COUNTRY, CUSTOMER, PARCEL_LINE, PROFILE, document
 
 GOLDEN = Path(__file__).parent / "golden"
-TEXTS = {"customer": CUSTOMER, "parcel_line": PARCEL_LINE, "country": COUNTRY}
+TEXTS = {"customer": CUSTOMER, "parcel_line": PARCEL_LINE, "country": COUNTRY, "profile": PROFILE}
 
 
 def tree(text: str) -> Tree:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import random
-from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,112 +16,26 @@ from deltalake import DeltaTable
 
 from bronze.control_tables import ControlTables
 from bronze.errors import SmeltError
-from bronze.lake import Lake
 from bronze.lsn import Lsn
 from gold.cycle import Gold
-from gold.plans import GOLD_APP, SMALL_PLAN
-from silver.sessions import settings
-from tests.gold.reference import Reference
-from tests.gold.shop import SHAPES, Shop, catalog, fill, moment, money
-from tests.gold.shop_documents import COUNTRY, CUSTOMER, PARCEL_LINE, SNIPPETS, document
+from gold.plans import GOLD_APP
+from tests.gold.shop import Shop, catalog, moment, money
+from tests.gold.shop_documents import COUNTRY, CUSTOMER, PARCEL_LINE, document
+from tests.gold.world import World, mutate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from pyspark.sql import SparkSession
 
     from bronze.control import Cut, Run
-    from gold.documents import Document
 
 pytestmark = pytest.mark.spark
 
 TEXTS = {"customer": CUSTOMER, "parcel_line": PARCEL_LINE, "country": COUNTRY}
-KEYS = {name: key for name, (_, key) in SHAPES.items()}
-OWN = {"_commit_lsn", "_content_hash", "_key"}
-
-Documents = dict[tuple[Any, ...], dict[str, Any]]
-
-
-def plain(value: Any) -> Any:
-    """Spark's values as the reference has them."""
-    if isinstance(value, dict):
-        return {name: plain(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [plain(inner) for inner in value]
-    if isinstance(value, datetime):
-        return value.astimezone(UTC)
-    if isinstance(value, Decimal):
-        return value.normalize()
-    return value
-
-
-class World:
-    """The shop, its lake, and gold."""
-
-    def __init__(self, spark: SparkSession, path: str) -> None:
-        self.lake = Lake(path=path)
-        self.spark = spark
-        self.control = ControlTables(self.lake)
-        self.shop = Shop(self.lake, self.control)
-        fill(self.shop)
-        self.documents = [document(text) for text in TEXTS.values()]
-        self.gold = self.start_gold(self.documents)
-
-    def start_gold(self, documents: Sequence[Document]) -> Gold:
-        """Gold as a new process would start it."""
-        return Gold(self.spark, self.lake, documents, catalog, self.control)
-
-    def table(self, name: str) -> Documents:
-        """Rows of a gold table by key."""
-        with settings(self.spark, SMALL_PLAN):
-            rows = self.spark.sql(f"SELECT * FROM {self.lake.sql('gold', name)}").collect()
-        found: Documents = {}
-        for row in (row.asDict(recursive=True) for row in rows):
-            if name == "customer":
-                key: tuple[Any, ...] = (row["id"],)
-            else:
-                key = (row["_key"]["id"],) if name == "country" else (row["order_id"], row["number"])
-            assert key not in found, "a document stands twice"
-            found[key] = row
-        return found
-
-    def runs(self) -> dict[str, Run]:
-        """The newest run of each document."""
-        found: dict[str, Run] = {}
-        for run in self.control.runs("gold"):
-            found.setdefault(run.name, run)
-        return found
-
-    def check(self) -> None:
-        """Every gold table against the reference."""
-        for doc in self.documents:
-            reference = Reference(doc.definition, self.shop.rows, KEYS, SNIPPETS)
-            actual = {
-                key: {name: value for name, value in row.items() if name not in OWN}
-                for key, row in self.table(doc.name).items()
-            }
-            assert plain(actual) == plain(reference.documents()), doc.name
-
-    def step(self, change: Callable[[Shop], Any]) -> dict[str, Run]:
-        """Change the shop, commit, run gold, check; returns the runs."""
-        change(self.shop)
-        cut = self.shop.commit()
-        self.cycle(cut)
-        self.check()
-        return self.runs()
-
-    def cycle(self, cut: Cut) -> None:
-        """Run gold and see that it reached the cut."""
-        gold_cut = self.gold.cycle()
-        assert self.control.open_errors() == []
-        assert gold_cut is not None
-        assert gold_cut.commit_lsn == cut.commit_lsn
-        assert set(gold_cut.tables) == {doc.name for doc in self.documents}
 
 
 @pytest.fixture(scope="module")
 def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
-    world = World(spark, str(tmp_path_factory.mktemp("gold") / "lake"))
+    world = World(spark, str(tmp_path_factory.mktemp("gold") / "lake"), TEXTS.values())
     world.step(lambda _: None)
     return world
 
@@ -301,45 +213,6 @@ def test_a_random_history(world: World, seed: int) -> None:
             mutate(shop, source)
 
     world.step(change)
-
-
-def mutate(shop: Shop, source: random.Random) -> None:
-    """One random insert, update, delete or key change."""
-    name = source.choice(list(SHAPES))
-    rows, (columns, key) = shop.rows[name], SHAPES[name]
-    kind = source.choice(["insert", "update", "update", "delete", "rekey"])
-    if not rows or kind == "insert":
-        fresh: dict[str, Any] = {column: value(column, columns[column], source) for column in columns}
-        fresh.update({column: value(column, columns[column], source, keep=True) for column in key})
-        shop.put(name, **fresh)
-        return
-    identity = source.choice(list(rows))
-    if kind == "delete":
-        shop.remove(name, *identity)
-    elif kind == "rekey":
-        moved = {**rows[identity], key[0]: value(key[0], columns[key[0]], source, keep=True)}
-        shop.remove(name, *identity)
-        shop.put(name, **moved)
-    else:
-        column = source.choice([column for column in columns if column not in key])
-        shop.put(name, **{**rows[identity], column: value(column, columns[column], source)})
-
-
-def value(column: str, kind: str, source: random.Random, *, keep: bool = False) -> Any:  # noqa: PLR0911 - one per kind
-    if not keep and source.random() < 0.15:
-        return None
-    if kind in {"int2", "int4", "int8"}:
-        return source.randint(1, 12)
-    if kind == "text":
-        return source.choice(["paid", "cancelled", "placed", "old", "vip", "IT", "DE"])
-    if kind == "numeric":
-        return money(f"{source.randint(0, 9)}.25")
-    if kind == "float8":
-        return source.choice([0.1, 0.2, 0.7, 1e15])
-    if kind == "bool":
-        return source.random() < 0.5
-    found = moment(source.randint(0, 5))
-    return found.date() if kind == "date" else found
 
 
 def test_preview_is_the_document_as_json_with_every_digit(world: World) -> None:

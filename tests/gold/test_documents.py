@@ -45,7 +45,35 @@ def test_a_document_with_everything_is_read() -> None:
         ("x: {one: public.a, fields: [id]}", "'on' is missing"),
         ("x: {sum: public.a, on: {id: id}}", "sum wants a column (expected schema.table.column)"),
         ("x: {sum: public.a.b.c, on: {id: id}}", "names no table or column"),
-        ("x: {sum: public.a.b, on: {id: id}, limit: 3}", "'order_by' and 'limit' mean nothing to sum"),
+        ("x: {sum: public.a.b, on: {id: id}, limit: 3}", "'limit' and 'cap' mean nothing to sum"),
+        ("x: {last: public.a, on: {id: id}}", "last wants a column"),
+        (
+            "x: {many: public.a, on: {id: id}, fields: [id], limit: 3, cap: 3}",
+            "give either 'limit' or 'cap'",
+        ),
+        ("x: {many: public.a, on: {id: id}, fields: [id], key_by: id, cap: 3}", "a map takes all rows"),
+        (
+            "x: {one: public.a, on: {id: id}, fields: [id], flatten: true}",
+            "field 'id' stands twice in one object",
+        ),
+        (
+            "x: {one: public.a, on: {id: id}, fields: [commit_lsn], flatten: _}",
+            "'_commit_lsn' is a name of our own",
+        ),
+        (
+            "x: {one: public.a, on: {id: id}, fields: [name], flatten: 'a b'}",
+            "'a b' cannot name a field",
+        ),
+        (
+            "x: {many: public.a, through: {table: public.l, on: {a: id}}, fields: [n]}",
+            "'to' is missing in 'through'",
+        ),
+        (
+            f"x: {{many: public.a, through: [{{{LINK}}}, {{{LINK}}}], fields: [n]}}",
+            "'to' leads to the far table: it stands in the last step",
+        ),
+        ("x: {many: public.a, through: [], fields: [n]}", "at least 1 item"),
+        ("x: {many: public.a, through: [{tabel: public.l}], fields: [n]}", "did you mean 'table'?"),
         ("x: {column: a, defualt: 1}", "unknown key 'defualt'; did you mean 'default'?"),
         ("x: {column: [a]}", "expected text, found a list"),
         ("x: a", "expected a mapping with one of column, sql"),

@@ -15,7 +15,8 @@ from deltalake import DeltaTable
 
 from gold.plans import GOLD_APP
 from tests.gold.shop_documents import COUNTRY, PARCEL_LINE, document
-from tests.gold.test_cycle import World
+from tests.gold.test_cycle import TEXTS
+from tests.gold.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +56,7 @@ def test_a_killed_cycle_leaves_whole_documents_and_the_next_one_brings_all_to_on
     spark: SparkSession, tmp_path: Path
 ) -> None:
     lake = str(tmp_path / "lake")
-    world = World(spark, lake)
+    world = World(spark, lake, TEXTS.values())
     world.documents = [document(PARCEL_LINE), document(COUNTRY)]
     world.gold = world.start_gold(world.documents)
     world.step(lambda _: None)
