@@ -19,6 +19,7 @@ there already, or deletes nothing. It never lacks one.
 from __future__ import annotations
 
 import textwrap
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from silver.sql import quote
@@ -29,16 +30,33 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
     from gold.compile import Relation
     from gold.expressions import Expression
-    from gold.tree import Node, Scope, Tree
+    from gold.tree import Node, Recursion, Scope, Tree
 
 SIDE: Final = "_deltasmelt_side"
 """Column of a view of images: ``old`` or ``new``."""
+
+PLACES: Final = "places"
+"""Column of affected roots: the places from which a root was reached."""
 
 JSON_OPTIONS: Final = (
     "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", "
     "'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\", 'ignoreNullFields', 'false')"
 )
 """Spark writes timestamps to the millisecond unless told otherwise, which would hide changes below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """A query for the roots that changes may have affected.
+
+    Attributes:
+        query: gives the keys of the roots, ``k0, k1 …``, each once, and `PLACES`: an array of the numbers of
+            the places from which it was reached.
+        places: for each number: path of the place in the document (empty for the root) and its table.
+    """
+
+    query: str
+    places: tuple[tuple[str, TableName], ...]
 
 
 def affected_roots(
@@ -48,8 +66,8 @@ def affected_roots(
     current: Relation,
     *,
     few: bool = False,
-) -> str | None:
-    """A query for the keys (``k0, k1 …``) of all roots whose documents the changed rows may have changed.
+) -> Affected | None:
+    """All roots whose documents the changed rows may have changed.
 
     Args:
         tree: the resolved document.
@@ -59,36 +77,43 @@ def affected_roots(
         few: the images fit one task easily; Spark cannot know and would shuffle whole tables to meet them.
 
     Returns:
-        the query; None where no changed table stands in the document.
+        None where no changed table stands in the document.
     """
     tables = set(changed)
     walk = _Walk(tree, current, few=few)
     branches: list[str] = []
+    places: list[tuple[str, TableName]] = []
     if tree.root.table.table in tables:
         keys = _changed_values(tree.root, [tree.root.where], images(tree.root.table.table), tree.key)
         branches.append(f"-- {tree.root.table.table}\n{keys}")
+        places.append(("", tree.root.table.table))
     for node in tree.nodes():
         for place, scope in reversed(list(enumerate(node.scopes))):
             table = scope.table.table
             if table not in tables:
                 continue
             at_end = place == len(node.links)
-            on = node.on if at_end else node.links[place].on
             filters = _filters(node) if at_end else [scope.where]
-            values = _changed_values(scope, filters, images(table), [this for this, _ in on])
+            values = _changed_values(scope, filters, images(table), finding(node, place))
             branches.append(f"-- {node.scope.label}: {table}\n" + walk.up(node, place, values))
+            places.append((node.scope.label, table))
     if not branches:
         return None
-    names = [f"v{i}" for i in range(len(tree.key))]
     typed = [
-        f"try_cast({name} AS {tree.root.table.column(column).spark_type}) AS k{i}"
-        for i, (name, column) in enumerate(zip(names, tree.key, strict=True))
+        f"try_cast(v{i} AS {tree.root.table.column(column).spark_type}) AS k{i}"
+        for i, column in enumerate(tree.key)
     ]
     union = "\nUNION ALL\n".join(
-        f"SELECT {', '.join(typed)} FROM (\n{textwrap.indent(b, '  ')}\n)" for b in branches
+        f"SELECT {', '.join(typed)}, {number} AS place FROM (\n{textwrap.indent(branch, '  ')}\n)"
+        for number, branch in enumerate(branches)
     )
+    keys = ", ".join(f"k{i}" for i in range(len(tree.key)))
     known = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(tree.key)))
-    return f"SELECT DISTINCT * FROM (\n{textwrap.indent(union, '  ')}\n)\nWHERE {known}"
+    query = (
+        f"SELECT {keys}, collect_set(place) AS {PLACES} FROM (\n{textwrap.indent(union, '  ')}\n)\n"
+        f"WHERE {known}\nGROUP BY {keys}"
+    )
+    return Affected(query, tuple(places))
 
 
 class _Walk:
@@ -106,8 +131,10 @@ class _Walk:
         Args:
             node: where.
             place: which of the node's `scopes`.
-            values: of the columns by which that scope's rows are found from the scope before.
+            values: of the columns by which that scope's rows are found (`finding`).
         """
+        if node.recursion is not None:
+            return self.up_from_parents(node, self._levels(node, node.recursion, values))
         if place == 0:
             return self.up_from_parents(node, values)
         on = node.on if place == len(node.links) else node.links[place].on
@@ -126,8 +153,24 @@ class _Walk:
                 return values if same else f"SELECT {selected} FROM (\n{textwrap.indent(values, '  ')}\n)"
             return self._match(parent, matched, tree.key, values)
         above = self._above[id(parent)]
-        wanted = [this for this, _ in above.on]
+        wanted = finding(above, len(above.links))
         return self.up(above, len(above.links), self._match(parent, matched, wanted, values))
+
+    def _levels(self, node: Node, recursion: Recursion, values: str) -> str:
+        """From rows at any level of a recursion to what finds those of its first level.
+
+        Cycles need no care: the tree without its circles is a part of the one that is walked here.
+        """
+        wanted = finding(node, 0)
+        matched = [theirs for _, theirs in recursion.on]
+        below = [f"v{wanted.index(this)}" for this, _ in recursion.on]
+        found = values
+        for _ in range(recursion.depth - 1):
+            selected = ", ".join(f"{name} AS v{i}" for i, name in enumerate(below))
+            inner = f"SELECT {selected} FROM (\n{textwrap.indent(found, '  ')}\n)"
+            found = f"{values}\nUNION ALL\n{self._match(node.scope, matched, wanted, inner)}"
+        first = ", ".join(f"v{wanted.index(this)} AS v{i}" for i, (this, _) in enumerate(node.on))
+        return f"SELECT DISTINCT {first} FROM (\n{textwrap.indent(found, '  ')}\n)"
 
     def _match(self, scope: Scope, matched: Sequence[str], wanted: Sequence[str], values: str) -> str:
         """Current rows of a scope whose columns `matched` have one of the values; their columns `wanted`."""
@@ -141,6 +184,17 @@ class _Walk:
         if scope.where is not None:
             lines.append(f"WHERE {scope.where.sql('t')}")
         return "\n".join(lines)
+
+
+def finding(node: Node, place: int) -> list[str]:
+    """Columns by which rows of one of a node's scopes are found from the scope, or the level, before."""
+    on = node.on if place == len(node.links) else node.links[place].on
+    names = [this for this, _ in on]
+    return (
+        names
+        if node.recursion is None
+        else list(dict.fromkeys(names + [this for this, _ in node.recursion.on]))
+    )
 
 
 def _filters(node: Node) -> list[Expression | None]:

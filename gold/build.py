@@ -29,19 +29,19 @@ from bronze import delta
 from bronze.control import Cut, Run
 from bronze.errors import DefiniteError
 from bronze.lsn import Lsn
-from gold.affected import JSON_OPTIONS, affected_roots
-from gold.compile import SEVERAL, Compiled, compile_tree, count_several
+from gold.affected import JSON_OPTIONS, PLACES, Affected, affected_roots
+from gold.compile import FLAGS, Compiled, compile_tree, count_flagged, counting, flag_column
 from gold.failures import SPARK_ERRORS, condition
 from gold.feed import FeedUnreadableError, images_query, made_again
-from gold.plans import GOLD_APP, HASH, INTERPRETED, LSN, SMALL_PLAN
-from gold.tree import ascii_word
-from silver.living import keeps_deleted, living_rows
+from gold.pins import PinnedTables
+from gold.plans import GOLD_APP, HASH, INTERPRETED, LSN, SMALL_PLAN, content_hash
+from silver.living import keeps_deleted
 from silver.merge import prunable
 from silver.sessions import mark, own_session, settings
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
@@ -107,7 +107,7 @@ class DocumentBuild:
         self._uri = delta.location(lake, "gold", document.name)
         self._digests: dict[str, str] = {}
         self._views: list[str] = []
-        self._pins: dict[str, int] = {}
+        self._pins = PinnedTables(self._spark, lake)
 
     def state(self) -> TableState | None:
         """The gold table as it is now; None where there is none."""
@@ -118,6 +118,11 @@ class DocumentBuild:
         columns = tuple(field.name for field in table.schema().fields)
         definition = table.metadata().configuration.get(DEFINITION_PROPERTY)
         return TableState(table.version(), None if position is None else Lsn(position), definition, columns)
+
+    def is_built_by(self, tree: Tree, cut: Cut) -> bool:
+        """Whether the table was built by this definition, over tables of these shapes."""
+        state = self.state()
+        return state is not None and state.definition == self._definition(tree, cut)
 
     def run(self, tree: Tree, cut: Cut, start: Start, *, rebuild: bool = False) -> Run:
         """Bring the document's table to a silver cut.
@@ -180,7 +185,7 @@ class DocumentBuild:
                 code="document-key", where=self.document.name,
             )  # fmt: skip
         roots = f"(SELECT {', '.join(f'{value} AS k{i}' for i, value in enumerate(typed))})"
-        compiled = compile_tree(tree, self._pinned(tree, cut), roots=roots)
+        compiled = compile_tree(tree, self._pins.at(tree, cut), roots=roots)
         options = JSON_OPTIONS.replace("map(", "map('pretty', 'true', ")
         fields = ", ".join(quote(name) for name in compiled.fields)
         with settings(self._spark, SMALL_PLAN):
@@ -199,22 +204,9 @@ class DocumentBuild:
         )
         known = "\n".join([_COMPILER, self.document.digest, *tree.key, *behind])
         if known not in self._digests:
-            schema = self._spark.sql(compile_tree(tree, self._pinned(tree, cut)).sql).schema
+            schema = self._spark.sql(compile_tree(tree, self._pins.at(tree, cut)).sql).schema
             self._digests[known] = hashlib.sha256(f"{known}\n{schema.simpleString()}".encode()).hexdigest()
         return self._digests[known]
-
-    def _pinned(self, tree: Tree, cut: Cut) -> Callable[[TableName], str]:
-        """Views of silver's tables at a cut. They stay between cycles: resolving a version lists the log."""
-        names: dict[TableName, str] = {}
-        for name, table in tree.tables().items():
-            view = f"silver_{ascii_word(str(name))}_{hashlib.sha256(str(name).encode()).hexdigest()[:6]}"
-            version = cut.tables[table.name]
-            if self._pins.get(view) != version:
-                pinned = f"SELECT * FROM {self._lake.sql('silver', table.name)} VERSION AS OF {version}"
-                living_rows(self._spark.sql(pinned)).createOrReplaceTempView(view)
-                self._pins[view] = version
-            names[name] = view
-        return names.__getitem__
 
     def _is_small(self, tree: Tree) -> bool:
         size = 0
@@ -225,11 +217,10 @@ class DocumentBuild:
         return size <= _SMALL_BYTES
 
     def _full(self, tree: Tree, cut: Cut, state: TableState | None, definition: str, run: Run) -> None:
-        compiled = compile_tree(tree, self._pinned(tree, cut))
-        counted = count_several(tree, self._pinned(tree, cut))
-        if counted is not None:
-            self._count_several(counted, run)
-        made = f"SELECT {_columns(compiled.columns)}, {_hash(compiled)} AS {HASH} FROM (\n{compiled.sql}\n)"
+        compiled = compile_tree(tree, self._pins.at(tree, cut))
+        self._count_flagged(*count_flagged(tree, self._pins.at(tree, cut)), run)
+        content = f"{content_hash(compiled.columns)} AS {HASH}"
+        made = f"SELECT {_columns(compiled.columns)}, {content} FROM (\n{compiled.sql}\n)"
         if state is not None and state.definition == definition:
             with settings(self._spark, {"spark.databricks.delta.merge.materializeSource": "auto"}):
                 self._merge(compiled, made, cut, state.position, run, gone="t")
@@ -275,33 +266,33 @@ class DocumentBuild:
                 rows[str(name)], views[name] = count, f"images_{index}"
         run.details["changed_rows"] = rows
         few = sum(rows.values()) <= _FEW
-        query = affected_roots(tree, views, views.__getitem__, self._pinned(tree, cut), few=few)
-        if query is None:
+        affected = affected_roots(tree, views, views.__getitem__, self._pins.at(tree, cut), few=few)
+        if affected is None:
             run.mode = "none"
             return
         with settings(self._spark, INTERPRETED if few else {}):
-            self._keep(query, "affected")
-            run.changes = self._count("affected")
+            self._keep(affected.query, "affected")
+            self._count_affected(affected, run)
         if run.changes == 0:
             run.mode = "none"
             return
         few = run.changes <= _FEW
-        compiled = compile_tree(tree, self._pinned(tree, cut), roots="affected", few=few)
+        compiled = compile_tree(tree, self._pins.at(tree, cut), roots="affected", few=few)
         with settings(self._spark, INTERPRETED if few else {}):
             for step in compiled.shared:
                 self._keep(step.sql, step.name)
-        several = [SEVERAL] if compiled.several else []
+        flags = [flag_column(flag) for flag in compiled.flags]
         on = " AND ".join(f"a.k{i} = d.{key}" for i, key in enumerate(compiled.key))
         keys = ", ".join(f"a.k{i} AS {_ROOT}{i}" for i in range(len(compiled.key)))
-        columns = ", ".join(f"d.{quote(name)}" for name in [*compiled.columns, *several, HASH])
+        columns = ", ".join(f"d.{quote(name)}" for name in [*compiled.columns, *flags, HASH])
+        content = f"{content_hash(compiled.columns)} AS {HASH}"
         made = (
             f"SELECT {keys}, {columns}\nFROM affected AS a\nLEFT JOIN (\n"
-            f"SELECT *, {_hash(compiled)} AS {HASH} FROM (\n{compiled.assembly}\n)) AS d ON {on}"
+            f"SELECT *, {content} FROM (\n{compiled.assembly}\n)) AS d ON {on}"
         )
         with settings(self._spark, SMALL_PLAN if few else {}):
             self._keep(made, "made")
-        if compiled.several:
-            self._count_several(f"SELECT count(*) AS roots FROM made WHERE {SEVERAL}", run)
+        self._count_flagged(compiled.flags, counting(compiled.flags, "made"), run)
         state = self.state()
         position = None if state is None else state.position
         with settings(self._spark, INTERPRETED if few else {}):
@@ -398,6 +389,16 @@ class DocumentBuild:
         self._spark.sql(query).localCheckpoint().createOrReplaceTempView(view)
         self._views.append(view)
 
+    def _count_affected(self, affected: Affected, run: Run) -> None:
+        """How many roots there are, and how many each place of the document reached."""
+        of_place = (f"count_if(array_contains({PLACES}, {n})) AS n{n}" for n in range(len(affected.places)))
+        row = self._spark.sql(f"SELECT count(*) AS roots, {', '.join(of_place)} FROM affected").collect()[0]
+        run.changes = int(row["roots"])
+        run.details["affected_roots"] = [
+            {"path": path, "table": str(table), "roots": int(row[f"n{n}"])}
+            for n, (path, table) in enumerate(affected.places)
+        ]
+
     def _count(self, view: str) -> int:
         return self._spark.table(view).count()
 
@@ -406,9 +407,10 @@ class DocumentBuild:
             self._spark.catalog.dropTempView(view)
         self._views.clear()
 
-    def _count_several(self, query: str, run: Run) -> None:
-        row = self._spark.sql(query).first()
-        run.details["roots_where_one_matched_several"] = 0 if row is None else int(row["roots"])
+    def _count_flagged(self, flags: Sequence[str], query: str, run: Run) -> None:
+        if flags:
+            row = self._spark.sql(query).first()
+            run.details |= {FLAGS[flag]: 0 if row is None else int(row[flag]) for flag in flags}
 
     def _rows_written(self) -> int:
         table = delta.open_table(self._uri)
@@ -435,11 +437,6 @@ def _full_reason(state: TableState | None, definition: str, start: Start, tree: 
 
 def _columns(names: Sequence[str]) -> str:
     return ", ".join(quote(name) for name in names)
-
-
-def _hash(compiled: Compiled) -> str:
-    fields = ", ".join(quote(name) for name in compiled.columns)
-    return f"sha2(to_json(struct({fields}), {JSON_OPTIONS}), 256)"
 
 
 def _key_columns(compiled: Compiled, state: TableState) -> tuple[str, ...] | None:

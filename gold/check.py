@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.errors import ConfigurationError
 from gold.tree import resolve
+from gold.yaml_source import problems_error
 
 if TYPE_CHECKING:
     from gold.documents import Document
@@ -35,3 +36,15 @@ def checked_tree(document: Document, catalog: Catalog) -> tuple[Tree | None, lis
         )
         for problem in ordered
     ]
+
+
+def resolved(document: Document, catalog: Catalog) -> Tree:
+    """The resolved document.
+
+    Raises:
+        ConfigurationError: everything that is wrong with it.
+    """
+    tree, problems = resolve(document, catalog)
+    if tree is None:
+        raise problems_error(document.file.path, problems, code="document-invalid", remedy=REMEDY)
+    return tree

@@ -25,43 +25,48 @@ order.
 from __future__ import annotations
 
 import re
-import textwrap
+from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gold import types
+from gold.clauses import (
+    Step,
+    either,
+    equal,
+    filtered,
+    numbered,
+    ordered,
+    row_number,
+    select,
+    struct,
+    subquery,
+    with_steps,
+)
 from gold.documents import OrderedColumn
 from gold.expressions import column
+from gold.levels import Levels
 from gold.tree import Child, Lifted, Nested, Value, ascii_word
-from silver.sql import literal, quote
+from silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from bronze.identifiers import TableName
-    from gold.tree import Node, Pairs, Scope, Tree, TreeField
+    from gold.tree import Node, Pairs, Recursion, Scope, Tree, TreeField
 
 Relation: TypeAlias = "Callable[[TableName], str]"
 """Gives the SQL relation of a silver table, e.g. ``delta.`/lake/silver/orders` VERSION AS OF 7``."""
 
-SEVERAL = "_deltasmelt_several"
-"""Column of the compiled query (where a `one` is not found by a key): whether one matched several rows."""
+FLAGS: Final = {"several": "roots_where_one_matched_several", "cut": "roots_where_a_cycle_was_cut"}
+"""What may happen in a document and is counted, and under which name in a run's details: a `one` that is not
+found by a key matched several rows; a row that recurs below itself was left out."""
+
+_WORD: Final = re.compile(r"\b\w+\b")
 
 KEY = "_key"
 """Column of gold tables whose documents do not hold their root's key."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A named SELECT of a query.
-
-    Attributes:
-        comment: what it gives, for people.
-    """
-
-    name: str
-    comment: str
-    sql: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +77,13 @@ class Compiled:
         rows: with `roots`: the rows of each table that belong to them, each step by the steps before it. They
             can be computed one by one under their names before `assembly`, or stand in one query with it.
         nodes: the document's nodes, over silver's tables or over `rows`.
-        final: the SELECT over `nodes`: the fields, then `KEY` where needed, then `SEVERAL` where it can
-            happen.
+        final: the SELECT over `nodes`: the fields, then `KEY` where needed, then a column (`flag_column`) for
+            each of `flags`.
         columns: names of the columns that the gold table takes from it.
         fields: names of the document's own fields among them.
         key: the root's key as expressions over these columns.
         key_types: their types.
-        several: whether `SEVERAL` is there.
+        flags: those of `FLAGS` that can happen.
     """
 
     rows: tuple[Step, ...]
@@ -88,25 +93,29 @@ class Compiled:
     fields: tuple[str, ...]
     key: tuple[str, ...]
     key_types: tuple[str, ...]
-    several: bool
+    flags: tuple[str, ...]
 
     @property
     def sql(self) -> str:
         """The whole document as one SELECT."""
-        return _with((*self.rows, *self.nodes), self.final)
+        return with_steps((*self.rows, *self.nodes), self.final)
 
     @property
     def shared(self) -> tuple[Step, ...]:
-        """Those of `rows` that are read more than once: worth computing first, under their names."""
+        """Those of `rows` that are worth computing first: read more than once, or by another such."""
         texts = [step.sql for step in (*self.rows, *self.nodes)] + [self.final]
-        words = [word for text in texts for word in re.findall(r"\b\w+\b", text)]
-        return tuple(step for step in self.rows if words.count(step.name) > 1)
+        times = Counter(word for text in texts for word in _WORD.findall(text))
+        taken: set[str] = set()
+        for step in reversed(self.rows):  # each reads only those before it
+            if times[step.name] > 1 or step.name in taken:
+                taken.update([step.name, *_WORD.findall(step.sql)])
+        return tuple(step for step in self.rows if step.name in taken)
 
     @property
     def assembly(self) -> str:
         """The document as one SELECT over views named as `shared`."""
         shared = self.shared
-        return _with((*(step for step in self.rows if step not in shared), *self.nodes), self.final)
+        return with_steps((*(step for step in self.rows if step not in shared), *self.nodes), self.final)
 
 
 def compile_tree(tree: Tree, relation: Relation, *, roots: str | None = None, few: bool = False) -> Compiled:
@@ -122,26 +131,27 @@ def compile_tree(tree: Tree, relation: Relation, *, roots: str | None = None, fe
     return _Compiler(tree, relation, roots, few=few).document()
 
 
-def struct(pairs: Iterable[tuple[str, str]]) -> str:
-    """A struct from names and expressions, one to a line where they are many."""
-    parts = [f"{literal(name)}, {expression}" for name, expression in pairs]
-    flat = ", ".join(parts)
-    if len(flat) <= 80 and "\n" not in flat:
-        return f"named_struct({flat})"
-    return "named_struct(\n" + textwrap.indent(",\n".join(parts), "  ") + "\n)"
+def flag_column(flag: str) -> str:
+    """Column of the compiled query that says of each root whether one of `FLAGS` happened."""
+    return f"_deltasmelt_{flag}"
 
 
-def count_several(tree: Tree, relation: Relation) -> str | None:
-    """A query for the number of roots (``roots``) where a `one` matched several rows; None where none can.
+def counting(flags: Iterable[str], source: str) -> str:
+    """A query for the number of documents of `source` where each of `flags` happened."""
+    counts = ", ".join(f"count_if({flag_column(flag)}) AS {flag}" for flag in flags)
+    return f"SELECT {counts} FROM {source}"
+
+
+def count_flagged(tree: Tree, relation: Relation) -> tuple[tuple[str, ...], str]:
+    """Those of `FLAGS` that can happen, and the query that counts their roots, empty where none can.
 
     It is made of nothing else, so that it costs a part of the document and not all of it again.
     """
     bare = _without_the_rest(tree.children)
-    if not bare:
-        return None
     fields = tuple(Value(name, column(name)) for name in tree.key)
     compiled = _Compiler(replace(tree, fields=fields, children=bare), relation, None, few=False).document()
-    return f"SELECT count(*) AS roots FROM (\n{textwrap.indent(compiled.sql, '  ')}\n)\nWHERE {SEVERAL}"
+    flags = compiled.flags
+    return flags, counting(flags, subquery(compiled.sql)) if flags else ""
 
 
 def _without_the_rest(nodes: Sequence[Node]) -> tuple[Node, ...]:
@@ -149,7 +159,7 @@ def _without_the_rest(nodes: Sequence[Node]) -> tuple[Node, ...]:
         replace(node, fields=(), links=tuple(replace(link, fields=()) for link in node.links),
                 children=list(_without_the_rest(node.children)))
         for node in nodes
-        if can_match_several(node)
+        if _raised((node,))
     )  # fmt: skip
 
 
@@ -178,18 +188,20 @@ class _Compiler:
             output.append((KEY, struct((name, quote("t", name)) for name in tree.key)))
             key = tuple(quote(KEY, name) for name in tree.key)
         columns = tuple(name for name, _ in output)
-        several = _several(tree.children)
-        if several:
-            output.append((SEVERAL, several))
-        selected = ",\n".join(f"{expression} AS {quote(name)}" for name, expression in output)
+        flags = _raised(tree.children)
+        output += [(flag_column(flag), _flagged(tree.children, flag)) for flag in flags]
+        selected = [f"{expression} AS {quote(name)}" for name, expression in output]
         where = [] if root.where is None else [root.where.sql("t")]
-        final = _select(selected, f"{source} AS t", self._joins(tree.children, "t"), where)
+        final = select(selected, f"{source} AS t", self._joins(tree.children, "t"), where)
         rows = tuple(self._rows.values())
         types_of_key = tuple(root.table.column(name).spark_type for name in tree.key)
-        return Compiled(rows, tuple(self._nodes), final, columns, fields, key, types_of_key, bool(several))
+        return Compiled(rows, tuple(self._nodes), final, columns, fields, key, types_of_key, flags)
 
     def _node(self, node: Node, parent_source: str) -> None:
         """Add the steps of a node: its children first, then itself."""
+        if node.recursion is not None:
+            self._recursive(node, node.recursion, parent_source)
+            return
         source, before = parent_source, ""
         rows = ""
         for scope, on, alias in _way(node):
@@ -198,7 +210,7 @@ class _Compiler:
                 place = self._belonging(scope, source, on)
             met = tuple((theirs, this) for this, theirs in on)
             rows += (
-                f"\nJOIN {place} AS {alias} ON {_on(met, before, alias)}" if rows else f"{place} AS {alias}"
+                f"\nJOIN {place} AS {alias} ON {equal(met, before, alias)}" if rows else f"{place} AS {alias}"
             )
             source, before = place, alias
         far = source
@@ -215,6 +227,41 @@ class _Compiler:
         comment = f"{node.scope.label}: {node.scope.table.table}"
         self._nodes.append(Step(node.name, comment, build[node.kind](node, rows, keys, where)))
 
+    def _recursive(self, node: Node, recursion: Recursion, parent_source: str) -> None:
+        """Add the steps of a node whose rows lead to more rows of their table (`gold.levels`)."""
+        scope = node.scope
+        source = self._relation(scope.table.table)
+        if self._roots is not None:
+            source = self._belonging(scope, parent_source, node.on)
+            levels = [source]
+            for _ in range(recursion.depth - 1):
+                levels.append(self._belonging(scope, levels[-1], recursion.on))
+            source = self._each_once(scope, levels)
+        for child in node.children:
+            self._node(child, source)
+        self._nodes += Levels(
+            node,
+            recursion,
+            rows=source,
+            parent=parent_source,
+            fields=[(field.name, self._field(field, "t")) for field in node.fields],
+            joins=self._joins(node.children, "t"),
+            below={flag: _flagged(node.children, flag) for flag in _raised(node.children)},
+            collected=partial(_collected, node),
+        ).steps()
+
+    def _each_once(self, scope: Scope, levels: Sequence[str]) -> str:
+        """The rows of several levels, those that are in more than one of them once; as a step."""
+        key = [quote(name) for name in scope.table.key]
+        wanted = self._tree.reads(scope.table.table) - set(scope.table.key)
+        rest = [quote(column.name) for column in scope.table.columns if column.name in wanted]
+        every = "\nUNION ALL\n".join(f"SELECT * FROM {level}" for level in levels)
+        columns = [*key, *(f"any_value({name}) AS {name}" for name in rest)]
+        sql = select(columns, subquery(every)) + f"\nGROUP BY {', '.join(key)}"
+        name = f"r{len(self._rows)}_{ascii_word(scope.table.name)}"
+        self._rows[scope.table.table, name, ()] = Step(name, f"rows of {', '.join(levels)}", sql)
+        return name
+
     def _belonging(self, scope: Scope, parent: str, on: Pairs) -> str:
         """Rows of a table that belong to rows of `parent`, as a step; places that want the same share it."""
         table = scope.table
@@ -225,7 +272,7 @@ class _Compiler:
             hint = "/*+ BROADCAST(r), REPARTITION(1) */ " if self._few else ""
             sql = (
                 f"SELECT {hint}{columns}\nFROM {self._relation(table.table)} AS t\n"
-                f"LEFT SEMI JOIN {parent} AS r ON {_on(on, 't', 'r')}"
+                f"LEFT SEMI JOIN {parent} AS r ON {equal(on, 't', 'r')}"
             )
             name = f"r{len(self._rows)}_{ascii_word(table.name)}"
             self._rows[place] = Step(name, f"rows of {table.table} that belong to {parent}", sql)
@@ -233,51 +280,56 @@ class _Compiler:
 
     def _one(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
         item = self._item(node)
-        below = _several(node.children)
+        below = {flag: _flagged(node.children, flag) for flag in _raised(node.children)}
         if node.unique:
-            output = [*_numbered(keys), f"{item} AS item", *([f"{below} AS several"] if below else [])]
-            return _select(",\n".join(output), rows, self._joins(node.children, "t"), where)
-        several = f"count(*) OVER (PARTITION BY {', '.join(keys)}) > 1" + (f" OR {below}" if below else "")
+            output = [
+                *numbered(keys),
+                f"{item} AS item",
+                *(f"{said} AS {flag}" for flag, said in below.items()),
+            ]
+            return select(output, rows, self._joins(node.children, "t"), where)
+        several = f"count(*) OVER (PARTITION BY {', '.join(keys)}) > 1"
+        below["several"] = either(several, below.get("several", ""))
         output = [
-            *_numbered(keys),
+            *numbered(keys),
             f"{self._row_number(node, keys)} AS n",
             f"{item} AS item",
-            f"{several} AS several",
+            *(f"{said} AS {flag}" for flag, said in below.items()),
         ]
-        inner = _select(",\n".join(output), rows, self._joins(node.children, "t"), where)
+        inner = select(output, rows, self._joins(node.children, "t"), where)
         names = [f"k{i}" for i in range(len(keys))]
-        return _select(", ".join([*names, "item", "several"]), _subquery(inner), [], ["n = 1"])
+        return select([", ".join([*names, "item", *below])], subquery(inner), [], ["n = 1"])
 
     def _first(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
-        output = [*_numbered(keys), f"{self._row_number(node, keys)} AS n", f"{self._item(node)} AS item"]
-        inner = _select(",\n".join(output), rows, [], where)
+        output = [*numbered(keys), f"{self._row_number(node, keys)} AS n", f"{self._item(node)} AS item"]
+        inner = select(output, rows, [], where)
         names = [f"k{i}" for i in range(len(keys))]
-        return _select(", ".join([*names, "item"]), _subquery(inner), [], ["n = 1"])
+        return select([", ".join([*names, "item"])], subquery(inner), [], ["n = 1"])
 
     def _many(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
-        below = _several(node.children)
+        below = _raised(node.children)
         if node.kind == "collect":
             assert isinstance(node.fields[0], Value)  # noqa: S101 - so made by gold.tree
             where = [*where, f"{node.fields[0].expression.sql('t')} IS NOT NULL"]
-        output = [*_numbered(keys), f"{self._row_number(node, keys)} AS n", f"{self._item(node)} AS item"]
+        output = [*numbered(keys), f"{self._row_number(node, keys)} AS n", f"{self._item(node)} AS item"]
         only = [] if node.limit is None else [f"n <= {node.limit}"]
         if node.map_by is not None:
             name = quote("t", node.map_by)
             where = [*where, f"{name} IS NOT NULL"]
             output += [f"{name} AS name", f"{self._row_number(node, [*keys, name])} AS same"]
             only = ["same = 1"]
-        output += [f"{below} AS several"] if below else []
-        inner = _select(",\n".join(output), rows, self._joins(node.children, "t"), where)
+        output += [f"{_flagged(node.children, flag)} AS {flag}" for flag in below]
+        inner = select(output, rows, self._joins(node.children, "t"), where)
         names = ", ".join(f"k{i}" for i in range(len(keys)))
-        collected = [f"{_collected(node)} AS item", *(["bool_or(several) AS several"] if below else [])]
-        return _select(",\n".join([names, *collected]), _subquery(inner), [], only) + f"\nGROUP BY {names}"
+        collected = [f"{_collected(node)} AS item", *(f"bool_or({flag}) AS {flag}" for flag in below)]
+        return select([names, *collected], subquery(inner), [], only) + f"\nGROUP BY {names}"
 
     def _aggregate(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
         wheres = {measure.where for measure in node.measures}
         common = wheres.pop() if len(wheres) == 1 else None
         if common is not None:
             where = [*where, common.sql("t")]
-        output = list(_numbered(keys))
+        output = list(numbered(keys))
         for index, measure in enumerate(node.measures):
             ddl = "" if measure.column is None else node.scope.table.column(measure.column).spark_type
             only = (
@@ -287,7 +339,7 @@ class _Compiler:
             )
             value = "*" if measure.column is None else quote("t", measure.column)
             output.append(f"{_measure(measure.function, value, only, ddl)} AS m{index}")
-        return _select(",\n".join(output), rows, [], where) + f"\nGROUP BY {', '.join(keys)}"
+        return select(output, rows, [], where) + f"\nGROUP BY {', '.join(keys)}"
 
     def _item(self, node: Node) -> str:
         if node.plain and node.fields:
@@ -312,9 +364,7 @@ class _Compiler:
     def _joins(self, children: Sequence[Node], alias: str) -> list[str]:
         joins = []
         for child in children:
-            matched = (
-                f"{child.name}.k{i} = {quote(alias, name)}" for i, name in enumerate(child.parent_columns)
-            )
+            matched = (f"{child.name}.k{i} = {quote(alias, name)}" for i, name in enumerate(child.found_by))
             joins.append(f"LEFT JOIN {child.name} ON {' AND '.join(matched)}")
         return joins
 
@@ -322,24 +372,29 @@ class _Compiler:
         order = [(wanted, "t") for wanted in node.order]
         for scope, _, alias in reversed(_way(node)[:-1]):
             order += [(OrderedColumn(name), alias) for name in scope.table.key]
-        listed = [_ordered(_reversed(one) if node.backwards else one, alias) for one, alias in order]
-        return f"row_number() OVER (PARTITION BY {', '.join(keys)} ORDER BY {', '.join(listed)})"
+        terms = ((_reversed(one) if node.backwards else one, alias) for one, alias in order)
+        return row_number(keys, [ordered(one, quote(alias, one.column)) for one, alias in terms])
 
 
-def _collected(node: Node) -> str:
-    """The elements of a group: an array in their order, a map, or the first of them with their number."""
+def _collected(node: Node, only: Sequence[str] = ()) -> str:
+    """The elements of a group: an array in their order, a map, or the first of them with their number.
+
+    Args:
+        node: whose elements.
+        only: conditions of the rows to take; the others of the group are not elements.
+    """
     element = "named_struct('n', n, 'item', item)"
     if node.map_by is not None:
         element = "named_struct('n', n, 'name', name, 'item', item)"
-    only = "" if node.cap is None else f" FILTER (WHERE n <= {node.cap})"
-    ordered = f"array_sort(collect_list({element}){only}, (a, b) -> a.n - b.n)"
+    taken = [*only, *([] if node.cap is None else [f"n <= {node.cap}"])]
+    ordered = f"array_sort(collect_list({element}){filtered(taken)}, (a, b) -> a.n - b.n)"
     if node.map_by is not None:
         return f"map_from_entries(transform({ordered}, e -> struct(e.name, e.item)))"
     items = f"transform({ordered}, e -> e.item)"
     if node.cap is None:
         return items
-    pairs = [("items", items), ("count", "count(*)"), ("truncated", f"count(*) > {node.cap}")]
-    return struct(pairs)
+    count = f"count(*){filtered(only)}"
+    return struct([("items", items), ("count", count), ("truncated", f"{count} > {node.cap}")])
 
 
 def _or_nothing(field: TreeField, found: str) -> str:
@@ -381,16 +436,22 @@ def _measure(function: str, value: str, only: str, ddl: str) -> str:
     return f"{function}({value}){only}"
 
 
-def _several(children: Sequence[Node]) -> str:
-    """Whether a `one` below matched several rows, over the joined children; empty where none can."""
-    exposing = [child for child in children if can_match_several(child)]
-    return " OR ".join(f"coalesce({child.name}.several, false)" for child in exposing)
+def _raised(nodes: Sequence[Node]) -> tuple[str, ...]:
+    """Those of `FLAGS` that can happen at or below nodes."""
+    found: set[str] = set()
+    for node in nodes:
+        found.update(_raised(node.children))
+        if node.kind == "one" and not node.unique:
+            found.add("several")
+        if node.recursion is not None:
+            found.add("cut")
+    return tuple(flag for flag in FLAGS if flag in found)
 
 
-def can_match_several(node: Node) -> bool:
-    """Whether a `one` at or below a node is found by columns that are not a key."""
-    return (node.kind == "one" and not node.unique) or any(
-        can_match_several(child) for child in node.children
+def _flagged(children: Sequence[Node], flag: str) -> str:
+    """Whether it happened at or below the joined children; empty where it cannot."""
+    return " OR ".join(
+        f"coalesce({child.name}.{flag}, false)" for child in children if flag in _raised((child,))
     )
 
 
@@ -405,35 +466,3 @@ def _way(node: Node) -> list[tuple[Scope, Pairs, str]]:
     names = ["l", *(f"l{place}" for place in range(2, len(node.links) + 1))]
     links = [(link.scope, link.on, name) for link, name in zip(node.links, names, strict=False)]
     return [*links, (node.scope, node.on, "t")]
-
-
-def _numbered(keys: Sequence[str]) -> list[str]:
-    return [f"{key} AS k{index}" for index, key in enumerate(keys)]
-
-
-def _on(pairs: Sequence[tuple[str, str]], this: str, other: str) -> str:
-    return " AND ".join(f"{quote(this, left)} = {quote(other, right)}" for left, right in pairs)
-
-
-def _ordered(wanted: OrderedColumn, alias: str) -> str:
-    direction = "DESC" if wanted.descending else "ASC"
-    return f"{quote(alias, wanted.column)} {direction} NULLS {'FIRST' if wanted.nulls_first else 'LAST'}"
-
-
-def _select(columns: str, source: str, joins: Sequence[str], where: Sequence[str]) -> str:
-    lines = ["SELECT", textwrap.indent(columns, "  "), f"FROM {source}", *joins]
-    if where:
-        conditions = [f"({condition})" for condition in where] if len(where) > 1 else list(where)
-        lines.append("WHERE " + "\n  AND ".join(conditions))
-    return "\n".join(lines)
-
-
-def _with(steps: Sequence[Step], final: str) -> str:
-    if not steps:
-        return final
-    listed = [f"-- {step.comment}\n{step.name} AS (\n{textwrap.indent(step.sql, '  ')}\n)" for step in steps]
-    return "WITH\n" + ",\n".join(listed) + "\n" + final
-
-
-def _subquery(select: str) -> str:
-    return f"(\n{textwrap.indent(select, '  ')}\n) AS s"

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from bronze.control import Cut, OpenError, Run
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError
-from gold.check import REMEDY
-from gold.tree import Tree, resolve
-from gold.yaml_source import problems_error, suggestion
+from gold.check import resolved
+from gold.yaml_source import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from bronze.lsn import Lsn
     from gold.build import DocumentBuild
     from gold.documents import Document
+    from gold.tree import Tree
+    from gold.verify import Built
     from silver.catalog import SilverTable
 
 CatalogProvider: TypeAlias = Callable[[], "Mapping[TableName, SilverTable]"]
@@ -114,11 +115,7 @@ class Gold:
         Raises:
             SmeltError: there is no such document, the key does not fit, or the definition is wrong.
         """
-        build = self._builds.get(name)
-        if build is None:
-            raise ConfigurationError(
-                f"unknown document {name!r}{suggestion(name, self._builds)}", code="document-unknown"
-            )
+        build = self._named(name)
         cut = self._control.latest_cut("silver")
         if cut is None:
             raise DefiniteError(
@@ -138,6 +135,48 @@ class Gold:
                 remedy=f"the row is not in {tree.root.table.table}, or fails the document's where",
             )
         return found
+
+    def built(self, name: str) -> Built:
+        """What the newest gold cut says a document's table was built from.
+
+        Raises:
+            SmeltError: there is no such document, it is in no gold cut, or its file says something else now.
+        """
+        from gold.verify import Built  # noqa: PLC0415 - loads Spark
+
+        build = self._named(name)
+        last = self._control.latest_cut("gold")
+        if last is None or name not in last.tables:
+            raise DefiniteError(
+                "no gold cut holds it yet",
+                code="document-not-built",
+                where=name,
+                remedy="run `smelt gold FILE --until-caught-up`; `smelt status` says if an error stops it",
+            )
+        cut = self._control.latest_cut("silver", at=last.commit_lsn, known_by=last.recorded_at)
+        outdated = DefiniteError(
+            "its file, or the shape of a table that it reads, changed after it was built",
+            code="document-not-built",
+            where=name,
+            remedy="run `smelt gold FILE --until-caught-up`: the next build follows the change",
+        )
+        if cut is None or cut.commit_lsn != last.commit_lsn:
+            raise outdated
+        try:
+            tree = self._tree(build, cut, self._catalog())
+        except _AheadOfCutError:
+            raise outdated from None
+        if not build.is_built_by(tree, cut):
+            raise outdated
+        return Built(tree, cut, last.tables[name])
+
+    def _named(self, name: str) -> DocumentBuild:
+        build = self._builds.get(name)
+        if build is None:
+            raise ConfigurationError(
+                f"unknown document {name!r}{suggestion(name, self._builds)}", code="document-unknown"
+            )
+        return build
 
     def _one(
         self,
@@ -188,13 +227,9 @@ class Gold:
         return build.run(tree, cut, Start(position, old), rebuild=rebuild)
 
     def _tree(self, build: DocumentBuild, cut: Cut, catalog: Mapping[TableName, SilverTable]) -> Tree:
-        tree, problems = resolve(build.document, catalog)
-        if tree is not None and any(
-            table.relation.from_lsn > cut.commit_lsn for table in tree.tables().values()
-        ):
+        tree = resolved(build.document, catalog)
+        if any(table.relation.from_lsn > cut.commit_lsn for table in tree.tables().values()):
             raise _AheadOfCutError
-        if tree is None:
-            raise problems_error(build.document.file.path, problems, code="document-invalid", remedy=REMEDY)
         missing = sorted(table.name for table in tree.tables().values() if table.name not in cut.tables)
         if missing:
             raise DefiniteError(

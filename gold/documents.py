@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeAlias
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    ConfigDict,
     Discriminator,
     Field,
     StringConstraints,
     Tag,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -70,12 +72,19 @@ def _field_name(text: str) -> str:
 
 
 Name: TypeAlias = Annotated[str, StringConstraints(min_length=1)]
-FieldName: TypeAlias = Annotated[str, AfterValidator(_field_name)]
-TableText: TypeAlias = Annotated[str, AfterValidator(_table)]
+FieldName: TypeAlias = Annotated[
+    str,
+    AfterValidator(_field_name),
+    WithJsonSchema({"type": "string", "pattern": f"^{_FIELD_NAME.pattern}$"}),
+]
+TableText: TypeAlias = Annotated[
+    str, AfterValidator(_table), WithJsonSchema({"type": "string", "pattern": r"^.+\..+$"})
+]
 Conditions: TypeAlias = Annotated[dict[Name, Name], Field(min_length=1)]
 Ordering: TypeAlias = Annotated[str, AfterValidator(_ordering)]
 Orderings: TypeAlias = Annotated[list[Ordering], Field(min_length=1)]
 Elements: TypeAlias = Annotated[int, Field(ge=1, le=1_000_000)]
+Levels: TypeAlias = Annotated[int, Field(ge=2, le=32)]
 Snippet: TypeAlias = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 
 
@@ -134,29 +143,55 @@ def _entry_tag(value: Any) -> str:
     return "<name>" if isinstance(value, str) else "<field>"
 
 
+def _exactly_one(*names: str) -> dict[str, Any]:
+    """What a validator says in Python, for the JSON Schema: one of these keys, and no other, is there."""
+    return {"oneOf": [{"required": [name]} for name in names]}
+
+
+_NOT_BOTH: Final[dict[str, Any]] = {"not": {"required": ["limit", "cap"]}}
+
+
 class ColumnField(Section):
-    """A column under another name, or with a default for NULL."""
+    """A column under another name, or with a default for NULL.
+
+    Attributes:
+        column: the column.
+        default: stands in place of NULL.
+    """
 
     column: Name
     default: str | bool | int | float | None = None
 
 
 class SqlField(Section):
-    """A scalar Spark SQL expression over the row's own columns."""
+    """A scalar Spark SQL expression over the row's own columns.
+
+    Attributes:
+        sql: the expression; deterministic functions of one row only.
+    """
 
     sql: Snippet
 
 
 class ObjectField(Section):
-    """Values of the same row, nested."""
+    """Values of the same row, nested.
+
+    Attributes:
+        object: the fields.
+    """
 
     object: Entries
 
 
 class Through(Section):
-    """A table on the way: `on` pairs its columns with those of the table before, `to` with the far table's.
+    """A table on the way to the far one.
 
-    `to` stands in the last of several.
+    Attributes:
+        table: the table, as schema.table.
+        on: its columns: the columns of the table before, which is the parent for the first.
+        to: its columns: the far table's columns; stands in the last of several.
+        where: an SQL condition over its rows.
+        fields: of its row, flat in each element.
     """
 
     table: TableText
@@ -166,11 +201,29 @@ class Through(Section):
     fields: Entries | None = None
 
 
+class Recursion(Section):
+    """Rows of the same table below each row, level by level, in a field of the same name.
+
+    Attributes:
+        on: this table's columns: the columns of the row above.
+        max_depth: how many levels; the rows that the field itself finds are the first.
+    """
+
+    on: Conditions
+    max_depth: Levels
+
+
 class OneField(Section):
     """At most one row of another table, as an object; or its fields in the object around it, with `flatten`.
 
     Attributes:
+        one: the table, as schema.table.
+        on: its columns: the parent's columns.
+        fields: of the row.
+        where: an SQL condition over the table's rows.
+        order_by: which row counts where several match; then the table's key.
         flatten: true, or what to put before each of the fields' names.
+        recurse: more rows of the table behind the row, level by level.
     """
 
     one: TableText
@@ -179,6 +232,13 @@ class OneField(Section):
     where: Snippet | None = None
     order_by: Orderings | None = None
     flatten: bool | Annotated[str, AfterValidator(_field_name)] = False
+    recurse: Recursion | None = None
+
+    @model_validator(mode="after")
+    def _nested_or_flat(self) -> OneField:
+        if self.recurse is not None and self.flatten:
+            raise ValueError("'recurse' nests a row in the row below it: it cannot be flattened")
+        return self
 
     @property
     def prefix(self) -> str:
@@ -225,17 +285,40 @@ class _Joined(Section):
 
 
 class ManyField(_Joined):
-    """Rows of another table, as an array of objects, or of plain values; as a map with `key_by`."""
+    """Rows of another table, as an array of objects, or of plain values; as a map with `key_by`.
+
+    Attributes:
+        many: the table, as schema.table.
+        on: its columns: the parent's columns.
+        through: a link table, or several in a list, on the way to the table.
+        fields: of each element, which is an object.
+        values: the column whose values are the elements.
+        where: an SQL condition over the table's rows.
+        order_by: the order of elements, each as: column [asc|desc] [nulls first|last]; then the table's key.
+        limit: so many elements at most.
+        cap: as limit, and the field is an object with items, count and truncated.
+        key_by: the column by whose value each element is found; the field is a map.
+        recurse: more rows of the table below each row, level by level.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"allOf": [
+        _exactly_one("on", "through"), _exactly_one("fields", "values"), _NOT_BOTH,
+    ]})  # fmt: skip
 
     many: TableText
     fields: Entries | None = None
     values: Name | None = None
     key_by: Name | None = None
+    recurse: Recursion | None = None
 
     @model_validator(mode="after")
     def _fields_or_values(self) -> ManyField:
         if (self.fields is None) == (self.values is None):
             raise ValueError("give either 'fields' or 'values'")
+        if self.recurse is not None and self.through is not None:
+            raise ValueError("'recurse' joins the table to itself: it goes with 'on', not with 'through'")
+        if self.recurse is not None and self.values is not None:
+            raise ValueError("'recurse' nests rows in the objects above them: give 'fields', not 'values'")
         if self.values is not None and any(step.fields is not None for step in self.way):
             raise ValueError("'through.fields' has no place among plain 'values'; use 'fields'")
         if self.key_by is not None and (self.limit is not None or self.cap is not None):
@@ -244,7 +327,29 @@ class ManyField(_Joined):
 
 
 class AggregateField(_Joined):
-    """One value over rows of another table. `count` names a table or a column, the others a column."""
+    """One value over rows of another table.
+
+    Attributes:
+        count: number of rows of schema.table, or of values of schema.table.column that are not NULL.
+        sum: of schema.table.column.
+        avg: of schema.table.column.
+        min: of schema.table.column.
+        max: of schema.table.column.
+        count_distinct: of schema.table.column.
+        collect: the values of schema.table.column that are not NULL, as an array.
+        first: the value of schema.table.column in the first row by order_by.
+        last: the value of schema.table.column in the last row by order_by.
+        on: the table's columns: the parent's columns.
+        through: a link table, or several in a list, on the way to the table.
+        where: an SQL condition over the table's rows.
+        order_by: of collect, first and last: column [asc|desc] [nulls first|last]; then the table's key.
+        limit: of collect: so many values at most.
+        cap: of collect: as limit, and the field is an object with items, count and truncated.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"allOf": [
+        _exactly_one(*AGGREGATES), _exactly_one("on", "through"), _NOT_BOTH,
+    ]})  # fmt: skip
 
     count: str | None = None
     sum: str | None = None
@@ -317,7 +422,12 @@ FieldSpec: TypeAlias = Annotated[
 ]
 Entry: TypeAlias = Annotated[
     Annotated[
-        Annotated[Name, Tag("<name>")] | Annotated[dict[FieldName, FieldSpec], Tag("<field>")],
+        Annotated[Name, Tag("<name>")]
+        | Annotated[
+            dict[FieldName, FieldSpec],
+            Field(json_schema_extra={"minProperties": 1, "maxProperties": 1, "additionalProperties": False}),
+            Tag("<field>"),
+        ],
         Discriminator(_entry_tag),
     ],
     BeforeValidator(_one_name),
@@ -329,7 +439,14 @@ for _model in (ObjectField, Through, OneField, ManyField, AggregateField):
 
 
 class Definition(Section):
-    """A whole document file."""
+    """A whole document file.
+
+    Attributes:
+        document: the name; the table is gold.<name>.
+        root: the table whose rows have documents, as schema.table.
+        where: an SQL condition over the root's rows; a row that fails it has no document.
+        fields: of the document.
+    """
 
     OWN: ClassVar = frozenset({"_commit_lsn", "_content_hash", "_key"})
     OWN_PREFIX: ClassVar = "_deltasmelt_"
@@ -452,6 +569,8 @@ def _inner_clashes(spec: Any, path: tuple[str | int, ...], file: YamlFile) -> It
         yield from _clashes(spec.object, (*path, "object"), file, {})
     elif isinstance(spec, OneField | ManyField) and spec.fields is not None:
         taken: dict[str, int] = {}
+        if spec.recurse is not None:
+            taken[str(path[-1]).lower()] = file.line((*path, "recurse"), key=True)
         yield from _clashes(spec.fields, (*path, "fields"), file, taken)
         for place, step in through_paths(spec) if isinstance(spec, ManyField) else ():
             yield from _clashes(step.fields or [], (*path, *place, "fields"), file, taken)

@@ -111,6 +111,10 @@ class Expression:
         """Columns that it reads."""
         return frozenset(part.name for part in self.parts if isinstance(part, ColumnReference))
 
+    def __str__(self) -> str:
+        """The expression as the document file has it, but for white space and the case of column names."""
+        return "".join(part if isinstance(part, str) else part.name for part in self.parts)
+
     def sql(self, alias: str) -> str:
         """The expression with every column taken from `alias`."""
         return "".join(part if isinstance(part, str) else quote(alias, part.name) for part in self.parts)

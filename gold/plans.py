@@ -6,7 +6,13 @@ REPLACE TABLE alike.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from gold.affected import JSON_OPTIONS
+from silver.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 GOLD_APP: Final = "deltasmelt.gold"
 """Application transaction on every gold table: it holds the state of the silver cut of this LSN."""
@@ -30,3 +36,9 @@ SMALL_PLAN: Final = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.shuffle.partitions": "1",
 }
+
+
+def content_hash(columns: Sequence[str]) -> str:
+    """SHA-256 of a document's columns, as an expression over them."""
+    fields = ", ".join(quote(name) for name in columns)
+    return f"sha2(to_json(struct({fields}), {JSON_OPTIONS}), 256)"

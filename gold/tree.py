@@ -122,9 +122,25 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """One aggregate of a node. `column` is None for a count of rows."""
+class Recursion:
+    """How the rows of a node lead to more rows of their table.
 
+    Attributes:
+        name: the field in which a row holds those below it.
+        on: (column of the row below, column of the row above).
+        depth: levels at most, the node's own rows being the first.
+    """
+
+    name: str
+    on: Pairs
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One aggregate of a node, at the path `label`. `column` is None for a count of rows."""
+
+    label: str
     function: str
     column: str | None
     where: Expression | None
@@ -147,6 +163,7 @@ class Node:
         cap: elements at most, with the number of all.
         map_by: the column whose value each element is found by; elements are then a map.
         unique: at most one row can match, by the table's key.
+        recursion: what follows below each row, level by level.
     """
 
     kind: str
@@ -163,6 +180,7 @@ class Node:
     cap: int | None = None
     map_by: str | None = None
     unique: bool = False
+    recursion: Recursion | None = None
     measures: list[Measure] = field(default_factory=list)
     children: list[Node] = field(default_factory=list)
 
@@ -175,6 +193,19 @@ class Node:
     def parent_columns(self) -> tuple[str, ...]:
         """The parent's columns that its rows are found by."""
         return tuple(parent for _, parent in (self.links[0].on if self.links else self.on))
+
+    @property
+    def from_own_table(self) -> bool:
+        """Whether a recursion begins at a row of its own table, which may not recur below itself either."""
+        return self.recursion is not None and self.parent.table.table == self.scope.table.table
+
+    @property
+    def found_by(self) -> tuple[str, ...]:
+        """The parent's columns that its finished rows are joined by.
+
+        Where they depend on the parent's own identity (`from_own_table`), that is the parent's key.
+        """
+        return self.parent.table.key if self.from_own_table else self.parent_columns
 
     @property
     def scopes(self) -> list[Scope]:
@@ -378,6 +409,10 @@ class _Resolver:
                 )
         node.unique = kind == "one" and set(scope.table.key) <= {this for this, _ in node.on}
         self._order(node, spec.order_by, path)
+        if spec.recurse is not None:
+            on = self._pairs(spec.recurse.on, (*path, "recurse", "on"), scope, scope)
+            node.recursion = Recursion(label.rpartition(".")[2], on, spec.recurse.max_depth)
+            node.unique = node.unique and set(scope.table.key) <= {this for this, _ in on}
         return node
 
     def _aggregate(
@@ -415,7 +450,7 @@ class _Resolver:
                 for kept, other in zip(same.scopes, node.scopes, strict=True):
                     kept.reads |= other.reads
                 node = same
-            node.measures.append(Measure(function, of, where))
+            node.measures.append(Measure(label, function, of, where))
             if same is not None:
                 return Child(name, node, len(node.measures) - 1)
         children.append(node)

@@ -54,6 +54,8 @@ class RebuiltLayer(StrEnum):
 # which is a ClickException.
 _CommandLineError: Any = typer.BadParameter.__mro__[2]
 
+_LIBPQ = ("PGHOST", "PGHOSTADDR", "PGDATABASE", "PGUSER", "PGSERVICE")
+
 _log: Path | None = None
 
 
@@ -89,6 +91,29 @@ def demo(
 
     _start("demo")
     run_demo(Output(), folder=folder, seconds=seconds, rate=rate, dsn=dsn)
+
+
+@app.command()
+def init(
+    *,
+    dsn: Annotated[
+        str | None,
+        typer.Option(help="The source. Without it libpq's variables: PGHOST, PGDATABASE, PGSERVICE …"),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The pipeline file; documents/ lies beside it.")] = Path(
+        "pipeline.yml"
+    ),
+    schema: Annotated[
+        list[str] | None, typer.Option(metavar="SCHEMA", help="Only its tables; several times for several.")
+    ] = None,
+) -> None:
+    """Write a pipeline file, and drafts of documents from the source's foreign keys."""
+    from pipelines.init.command import run_init  # noqa: PLC0415
+
+    if dsn is None and not any(name in os.environ for name in _LIBPQ):
+        raise typer.BadParameter("say which database: --dsn postgresql://user@host:5432/database")
+    _start("init")
+    run_init(Output(), dsn=dsn, out=out, schemas=schema or [])
 
 
 @app.command()
@@ -162,6 +187,30 @@ def sql(
 
 
 @app.command()
+def explain(
+    file: File,
+    document: Annotated[str | None, typer.Argument(help="Name of the document.")] = None,
+    *,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Its JSON Schema; without a document, that of document files.")
+    ] = False,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Show how changes reach a document: its places, the columns read there, the ways to the roots."""
+    from pipelines.explain import show_document_schema, show_explanation, show_file_schema  # noqa: PLC0415
+
+    pipeline = _load(file)
+    if document is None:
+        if not schema:
+            raise typer.BadParameter("name a document, or ask for the --schema of document files")
+        show_file_schema(Output(output))
+    elif schema:
+        show_document_schema(pipeline, document, Output(output))
+    else:
+        show_explanation(pipeline, document, Output(output))
+
+
+@app.command()
 def preview(
     file: File,
     document: Annotated[str, typer.Argument(help="Name of the document.")],
@@ -171,6 +220,22 @@ def preview(
     from pipelines.queries import run_preview  # noqa: PLC0415
 
     run_preview(_load(file), document, key, Output())
+
+
+@app.command()
+def verify(
+    file: File,
+    *,
+    document: Annotated[str | None, typer.Option(help="Only this document.")] = None,
+    sample: Annotated[
+        float | None, typer.Option(min=0.000001, max=1.0, help="Compare this fraction of the keys.")
+    ] = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Compare gold with a full rebuild at its recorded cut; print the first differences."""
+    from pipelines.verify import run_verify  # noqa: PLC0415
+
+    run_verify(_load(file), Output(output), document=document, sample=sample)
 
 
 @app.command()

@@ -135,7 +135,7 @@ def load_pipeline(path: Path | str) -> Pipeline:
             "is a folder, not a pipeline file" if file.is_dir() else "no such pipeline file",
             code="file-missing",
             where=str(path),
-            remedy="give the path of a pipeline file; `smelt demo` writes one to look at",
+            remedy="give the path of a pipeline file; `smelt init --dsn …` writes one",
         )
     yaml = read_yaml(file, expand_env=True)
     pipeline = validate(Pipeline, yaml)

@@ -44,6 +44,10 @@ _STATEMENTS: Final = (
      "FROM bronze.changes WHERE table_name = 'customers' AND op = 'update' "
      "ORDER BY commit_lsn DESC, seq DESC LIMIT 10")),
 )  # fmt: skip
+_COMMANDS: Final = (
+    ("how changes reach a document", "explain {file} customer"),
+    ("whether the documents are what a full rebuild would make", "verify {file}"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +159,15 @@ def print_summary(summary: Summary, pipeline: Pipeline, output: Output, *, secon
     )
     output.line(f"The lake lies in {pipeline.lake_address().path}")
     output.line("PostgreSQL has stopped; the lake needs it no more. Try next:", style="bold")
+    file = shlex.quote(_short(pipeline.path))
     for what, statement in _STATEMENTS:
         output.line()
         output.line(f"# {what}", style="dim")
-        output.line(f"{_program()} sql {shlex.quote(_short(pipeline.path))} {_quoted(statement)}")
+        output.line(f"{_program()} sql {file} {_quoted(statement)}")
+    for what, words in _COMMANDS:
+        output.line()
+        output.line(f"# {what}", style="dim")
+        output.line(f"{_program()} {words.format(file=file)}")
 
 
 def _program() -> str:

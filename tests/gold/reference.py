@@ -17,7 +17,7 @@ from gold.documents import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 Row = dict[str, Any]
 
@@ -39,7 +39,9 @@ class Reference:
         self._rows = rows
         self._keys = keys
         self._snippets = snippets
+        self._tables = {id(row): table for table, found in rows.items() for row in found.values()}
         self.several: set[tuple[Any, ...]] = set()
+        self.cut: set[tuple[Any, ...]] = set()
         self._root: tuple[Any, ...] = ()
 
     def documents(self) -> dict[tuple[Any, ...], Row]:
@@ -83,6 +85,8 @@ class Reference:
         return self._one(spec, row)
 
     def _many(self, spec: ManyField, row: Row) -> Any:
+        if spec.recurse is not None:
+            return self._level(spec, spec.many, row, self._matches(spec, spec.many, row), 1)
         pairs = self._matches(spec, spec.many, row)[: spec.limit]
         found: list[Any] = []
         for far, way in pairs:
@@ -93,22 +97,57 @@ class Reference:
             for step, link in zip(spec.way, way, strict=True):
                 element |= self._object(step.fields or [], link)
             found.append(element)
+        return self._gathered(spec, [far for far, _ in pairs], found)
+
+    def _gathered(self, spec: ManyField, rows: Sequence[Row], found: list[Any]) -> Any:
         if spec.key_by is not None:
-            names = [far[spec.key_by] for far, _ in pairs]
+            names = [far[spec.key_by] for far in rows]
             firsts = reversed(list(zip(names, found, strict=True)))
             return {name: element for name, element in firsts if name is not None}
         return capped(found, spec.cap)
 
     def _one(self, spec: OneField, row: Row) -> Row | None:
         pairs = self._matches(spec, spec.one, row)
+        if spec.recurse is not None:
+            return self._level(spec, spec.one, row, pairs, 1)  # type: ignore[no-any-return]
         if len(pairs) > 1:
             self.several.add(self._root)
         return self._object(spec.fields, pairs[0][0]) if pairs else None
 
-    def _matches(self, spec: Any, table: str, row: Row) -> list[tuple[Row, list[Row]]]:
+    def _level(self, spec: Any, table: str, above: Row, pairs: list[Any], depth: int, *way: Any) -> Any:
+        """Rows of one level of a recursion with what is below them; none that is on the way already."""
+        name = self._name_of(spec)
+        if not way and self._tables[id(above)] == table:
+            way = (self._key(table, above),)
+        rows = [far for far, _ in pairs if self._key(table, far) not in way]
+        if len(rows) < len(pairs):
+            self.cut.add(self._root)
+        found = []
+        for far in rows[:1] if isinstance(spec, OneField) else rows[: spec.limit]:
+            element = self._object(spec.fields, far)
+            if depth < spec.recurse.max_depth:
+                again = self._matches(spec, table, far, spec.recurse.on)
+                element[name] = self._level(spec, table, far, again, depth + 1, *way, self._key(table, far))
+            found.append(element)
+        if isinstance(spec, OneField):
+            if len(rows) > 1:
+                self.several.add(self._root)
+            return found[0] if found else None
+        return self._gathered(spec, rows, found)
+
+    def _name_of(self, spec: Any) -> str:
+        """The field's own name, under which a recursion goes on."""
+        return next(name for name, other in _specs(self._definition.fields) if other is spec)
+
+    def _key(self, table: str, row: Row) -> tuple[Any, ...]:
+        return tuple(row[column] for column in self._keys[table])
+
+    def _matches(
+        self, spec: Any, table: str, row: Row, on: Mapping[str, str] | None = None
+    ) -> list[tuple[Row, list[Row]]]:
         """(far row, rows on the way to it) in the wanted order."""
         pairs: list[tuple[Row, list[Row]]] = [(row, [])]
-        on, steps = getattr(spec, "on", None), getattr(spec, "way", [])
+        on, steps = on or getattr(spec, "on", None), getattr(spec, "way", [])
         for step in steps:
             pairs = [
                 (link, [*way, link])
@@ -194,3 +233,13 @@ def nothing_of(entries: Sequence[Any]) -> Row:
         else:
             result[name] = None
     return result
+
+
+def _specs(entries: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """Every field of a definition, also below others."""
+    for entry in entries:
+        if isinstance(entry, str):
+            continue
+        ((name, spec),) = entry.items()
+        yield name, spec
+        yield from _specs(getattr(spec, "fields", None) or getattr(spec, "object", None) or [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -18,13 +18,15 @@ from silver.catalog import SilverTable, silver_table
 from silver.settings import SilverSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from bronze.control_tables import ControlTables
     from bronze.lake import Lake
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
+Shapes: TypeAlias = "Mapping[str, tuple[dict[str, str], tuple[str, ...]]]"
+"""For each table: PostgreSQL types of its columns, and its key."""
 
 _ARROW: Final[dict[str, pa.DataType]] = {
     "int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64(), "text": pa.string(), "bool": pa.bool_(),
@@ -32,7 +34,7 @@ _ARROW: Final[dict[str, pa.DataType]] = {
     "date": pa.date32(), "hstore": pa.map_(pa.string(), pa.string()),
 }  # fmt: skip
 
-SHAPES: Final[dict[str, tuple[dict[str, str], tuple[str, ...]]]] = {
+SHAPES: Final[Shapes] = {
     "public.countries": ({"id": "int2", "code": "text", "name": "text"}, ("id",)),
     "public.customers": (
         {
@@ -67,6 +69,10 @@ SHAPES: Final[dict[str, tuple[dict[str, str], tuple[str, ...]]]] = {
 }  # fmt: skip
 
 
+SOFT: Final = frozenset(("public.customers", "public.order_items", "public.customer_tags", "public.products"))
+"""Tables whose deleted rows stay in silver, marked."""
+
+
 def relation(name: str, columns: Mapping[str, str], key: tuple[str, ...]) -> Relation:
     """A shape as the reader records it."""
     typmods = {"numeric": (12 << 16 | 2) + 4}
@@ -89,9 +95,7 @@ def relation(name: str, columns: Mapping[str, str], key: tuple[str, ...]) -> Rel
     )
 
 
-def catalog(
-    shapes: Mapping[str, tuple[dict[str, str], tuple[str, ...]]] = SHAPES,
-) -> dict[TableName, SilverTable]:
+def catalog(shapes: Shapes = SHAPES) -> dict[TableName, SilverTable]:
     """Silver's catalog of the shop."""
     tables = (silver_table(relation(name, *shape), SilverSettings()) for name, shape in shapes.items())
     return {table.table: table for table in tables}
@@ -106,27 +110,27 @@ def money(text: str) -> Decimal:
     return Decimal(text)
 
 
-SOFT: Final = frozenset(("public.customers", "public.order_items", "public.customer_tags", "public.products"))
-"""Tables whose deleted rows stay in silver, marked."""
-
-
 class Shop:
     """Rows of all tables, and silver tables of them. `commit` writes what changed and records a cut."""
 
-    def __init__(self, lake: Lake, control: ControlTables) -> None:
+    def __init__(
+        self, lake: Lake, control: ControlTables, shapes: Shapes = SHAPES, soft: Collection[str] = SOFT
+    ) -> None:
         self._lake = lake
         self._control = control
+        self._soft = soft
+        self.shapes = shapes
         self.lsn = 1000
-        self.rows: dict[str, dict[Key, Row]] = {name: {} for name in SHAPES}
-        self._written: dict[str, dict[Key, Row]] = {name: {} for name in SHAPES}
+        self.rows: dict[str, dict[Key, Row]] = {name: {} for name in shapes}
+        self._written: dict[str, dict[Key, Row]] = {name: {} for name in shapes}
         self.versions: dict[str, int] = {}
-        for name, (columns, _) in SHAPES.items():
+        for name, (columns, _) in shapes.items():
             silver_name = TableName.parse(name).silver_name
             DeltaTable.create(
                 lake.uri("silver", silver_name),
                 schema=pa.schema([pa.field(column, _ARROW[kind]) for column, kind in columns.items()]
                                  + [pa.field("_commit_lsn", pa.int64())]
-                                 + ([pa.field("_deleted", pa.bool_())] if name in SOFT else [])),
+                                 + ([pa.field("_deleted", pa.bool_())] if name in soft else [])),
                 configuration={"delta.enableChangeDataFeed": "true"},
             )  # fmt: skip
             self.versions[silver_name] = 0
@@ -134,7 +138,7 @@ class Shop:
     def put(self, table: str, **values: Any) -> None:
         """Insert a row, or change the row of that key."""
         name = table if "." in table else f"public.{table}"
-        columns, key = SHAPES[name]
+        columns, key = self.shapes[name]
         identity = tuple(values[column] for column in key)
         known = self.rows[name].get(identity, dict.fromkeys(columns))
         assert values.keys() <= columns.keys(), values.keys() - columns.keys()
@@ -171,7 +175,7 @@ class Shop:
         return cut
 
     def _write(self, name: str, gone: list[Row], came: list[Row]) -> None:
-        columns, key = SHAPES[name]
+        columns, key = self.shapes[name]
         silver_name = TableName.parse(name).silver_name
         schema = pa.schema(
             [pa.field(column, _ARROW[kind]) for column, kind in columns.items()]
@@ -181,7 +185,7 @@ class Shop:
         rows += [{**row, "_commit_lsn": self.lsn, "_gone": True} for row in gone]
         table = DeltaTable(self._lake.uri("silver", silver_name))
         values = {f"`{column}`": f"s.`{column}`" for column in (*columns, "_commit_lsn")}
-        soft = name in SOFT
+        soft = name in self._soft
         marked = {"`_deleted`": "s._gone"} if soft else {}
         merge = (
             table.merge(

@@ -148,6 +148,62 @@ fields:
                {table: public.order_items, on: {order_id: id}, to: {order_id: order_id, line: line}}]}
 """
 
+FAMILY: Final = """\
+document: family
+root: public.customers
+fields:
+  - id
+  - referrer:
+      one: public.customers
+      on: {id: referred_by}
+      recurse: {on: {id: referred_by}, max_depth: 3}
+      fields:
+        - id
+        - mail: {sql: "lower(trim(email))"}
+        - country: {one: public.countries, on: {id: country_id}, fields: [code]}
+  - referred:
+      many: public.customers
+      on: {referred_by: id}
+      where: "deleted_at is null"
+      order_by: [balance desc]
+      limit: 3
+      recurse: {on: {referred_by: id}, max_depth: 4}
+      fields: [id, {order_count: {count: public.orders, on: {customer_id: id}}}, created_at]
+  - heir:
+      one: public.customers
+      on: {referred_by: id}
+      order_by: [email]
+      recurse: {on: {referred_by: id}, max_depth: 2}
+      fields: [id, {first_order: {one: public.orders, on: {customer_id: id}, fields: [id]}}]
+  - by_tier:
+      many: public.customers
+      on: {referred_by: id}
+      key_by: tier
+      recurse: {on: {referred_by: id}, max_depth: 2}
+      fields: [id]
+"""
+
+LAND: Final = """\
+document: land
+root: public.countries
+fields:
+  - id
+  - people:
+      many: public.customers
+      on: {country_id: id}
+      cap: 2
+      recurse: {on: {country_id: country_id, referred_by: id}, max_depth: 3}
+      fields: [id, {tags: {many: public.tags, values: name,
+        through: {table: public.customer_tags, on: {customer_id: id}, to: {tag_id: id}}}}]
+  - neighbours:
+      many: public.addresses
+      on: {country_id: id}
+      recurse: {on: {country_id: country_id}, max_depth: 2}
+      fields: [city, {someone: {one: public.customers, on: {billing_id: id}, fields: [id, {referrer:
+        {one: public.customers, on: {id: referred_by}, fields: [id],
+         recurse: {on: {id: referred_by}, max_depth: 2}}}]}}]
+"""
+
 SNIPPETS: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
     "deleted_at is null": lambda row: row["deleted_at"] is None,
     "lower(trim(email))": lambda row: None if row["email"] is None else row["email"].strip().lower(),

@@ -13,13 +13,14 @@ import pytest
 
 from bronze.identifiers import TableName
 from gold.affected import affected_roots
-from gold.compile import compile_tree, count_several
+from gold.compile import compile_tree, count_flagged
 from gold.tree import Tree, resolve
 from tests.gold.shop import SHAPES, catalog
-from tests.gold.shop_documents import COUNTRY, CUSTOMER, PARCEL_LINE, PROFILE, document
+from tests.gold.shop_documents import COUNTRY, CUSTOMER, FAMILY, LAND, PARCEL_LINE, PROFILE, document
 
 GOLDEN = Path(__file__).parent / "golden"
-TEXTS = {"customer": CUSTOMER, "parcel_line": PARCEL_LINE, "country": COUNTRY, "profile": PROFILE}
+TEXTS = {"customer": CUSTOMER, "parcel_line": PARCEL_LINE, "country": COUNTRY, "profile": PROFILE,
+         "family": FAMILY, "land": LAND}  # fmt: skip
 
 
 def tree(text: str) -> Tree:
@@ -50,8 +51,9 @@ def test_a_document_for_some_roots(name: str) -> None:
 @pytest.mark.parametrize("name", TEXTS)
 def test_roots_affected_by_changes_of_every_table(name: str) -> None:
     root = tree(TEXTS[name])
-    sql = affected_roots(root, root.tables(), lambda table: f"images_of_{table.name}", str, few=True)
-    same_as_file(f"{name}.affected.sql", sql or "")
+    found = affected_roots(root, root.tables(), lambda table: f"images_of_{table.name}", str, few=True)
+    assert found is not None
+    same_as_file(f"{name}.affected.sql", found.query)
 
 
 def test_a_table_that_the_document_does_not_read_affects_nothing() -> None:
@@ -59,19 +61,23 @@ def test_a_table_that_the_document_does_not_read_affects_nothing() -> None:
 
 
 def test_a_root_that_is_affected_twice_is_named_once() -> None:
-    sql = affected_roots(tree(COUNTRY), [TableName("public", "customers")], str, str) or ""
-    assert "UNION" not in sql
-    assert sql.startswith("SELECT DISTINCT")
+    found = affected_roots(tree(COUNTRY), [TableName("public", "customers")], str, str)
+    assert found is not None
+    assert "UNION" not in found.query
+    assert found.query.endswith("GROUP BY k0")
 
 
 def test_a_link_to_the_root_by_its_key_needs_no_look_at_the_root() -> None:
-    sql = affected_roots(tree(PARCEL_LINE), [TableName("logistics", "parcels")], str, str) or ""
-    assert "order_items" not in sql
+    found = affected_roots(tree(PARCEL_LINE), [TableName("logistics", "parcels")], str, str)
+    assert found is not None
+    assert "order_items" not in found.query
+    assert found.places == (("weight", TableName("logistics", "parcels")),)
 
 
 def test_only_documents_whose_one_is_found_by_something_else_than_a_key_count_it() -> None:
-    assert count_several(tree(PARCEL_LINE), str) is None
-    counted = count_several(tree(CUSTOMER), str) or ""
+    assert count_flagged(tree(PARCEL_LINE), str) == ((), "")
+    flags, counted = count_flagged(tree(CUSTOMER), str)
+    assert flags == ("several",)
     assert "n13_first_order" in counted
     assert "items" not in counted
 

@@ -53,6 +53,26 @@ def test_a_document_with_everything_is_read() -> None:
         ),
         ("x: {many: public.a, on: {id: id}, fields: [id], key_by: id, cap: 3}", "a map takes all rows"),
         (
+            "x: {many: public.a, on: {id: id}, fields: [id], recurse: {on: {up: id}}}",
+            "'max_depth' is missing",
+        ),
+        (
+            "x: {many: public.a, on: {id: id}, fields: [id], recurse: {on: {up: id}, max_depth: 1}}",
+            "greater than or equal to 2",
+        ),
+        (
+            "x: {many: public.a, on: {id: id}, values: id, recurse: {on: {up: id}, max_depth: 2}}",
+            "give 'fields', not 'values'",
+        ),
+        (
+            "x: {one: public.a, on: {id: id}, fields: [i], flatten: a, recurse: {on: {a: b}, max_depth: 2}}",
+            "it cannot be flattened",
+        ),
+        (
+            "x: {many: public.a, on: {id: id}, fields: [id, X], recurse: {on: {up: id}, max_depth: 2}}",
+            "field 'X' stands twice in one object",
+        ),
+        (
             "x: {one: public.a, on: {id: id}, fields: [id], flatten: true}",
             "field 'id' stands twice in one object",
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -13,19 +14,21 @@ from gold.plans import SMALL_PLAN
 from gold.tree import resolve
 from silver.sessions import settings
 from tests.gold.reference import Reference
-from tests.gold.shop import SHAPES, Shop, catalog, fill, moment, money
+from tests.gold.shop import SHAPES, SOFT, Shop, catalog, fill, moment, money
 from tests.gold.shop_documents import SNIPPETS, document
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
     from bronze.control import Cut, Run
+    from bronze.identifiers import TableName
     from gold.documents import Document
+    from silver.catalog import SilverTable
+    from tests.gold.shop import Shapes
 
-KEYS = {name: key for name, (_, key) in SHAPES.items()}
 OWN = {"_commit_lsn", "_content_hash", "_key"}
 
 Documents = dict[tuple[Any, ...], dict[str, Any]]
@@ -44,21 +47,37 @@ def plain(value: Any) -> Any:
     return value
 
 
+@dataclass(frozen=True)
+class Model:
+    """Tables, those that keep deleted rows, and what SQL texts of the documents mean."""
+
+    shapes: Shapes
+    soft: Collection[str]
+    snippets: Mapping[str, Callable[[dict[str, Any]], Any]]
+
+
 class World:
     """The shop, its lake, and gold."""
 
-    def __init__(self, spark: SparkSession, path: str, texts: Iterable[str]) -> None:
+    def __init__(
+        self, spark: SparkSession, path: str, texts: Iterable[str], model: Model | None = None
+    ) -> None:
         self.lake = Lake(path=path)
         self.spark = spark
         self.control = ControlTables(self.lake)
-        self.shop = Shop(self.lake, self.control)
-        fill(self.shop)
+        self.model = model or Model(SHAPES, SOFT, SNIPPETS)
+        self.shop = Shop(self.lake, self.control, self.model.shapes, self.model.soft)
+        if model is None:
+            fill(self.shop)
         self.documents = [document(text) for text in texts]
         self.gold = self.start_gold(self.documents)
 
-    def start_gold(self, documents: Sequence[Document]) -> Gold:
+    def catalog(self) -> dict[TableName, SilverTable]:
+        return catalog(self.model.shapes)
+
+    def start_gold(self, documents: Sequence[Document], control: ControlTables | None = None) -> Gold:
         """Gold as a new process would start it."""
-        return Gold(self.spark, self.lake, documents, catalog, self.control)
+        return Gold(self.spark, self.lake, documents, self.catalog, control or self.control)
 
     def table(self, name: str) -> Documents:
         """Rows of a gold table by key."""
@@ -66,7 +85,7 @@ class World:
             rows = self.spark.sql(f"SELECT * FROM {self.lake.sql('gold', name)}").collect()
         found: Documents = {}
         (doc,) = (doc for doc in self.documents if doc.name == name)
-        tree, _ = resolve(doc, catalog())
+        tree, _ = resolve(doc, self.catalog())
         assert tree is not None
         for row in (row.asDict(recursive=True) for row in rows):
             held = row if tree.key_fields else row["_key"]
@@ -74,6 +93,11 @@ class World:
             assert key not in found, "a document stands twice"
             found[key] = row
         return found
+
+    def reference(self, doc: Document) -> Reference:
+        """The documents in plain Python."""
+        keys = {name: key for name, (_, key) in self.model.shapes.items()}
+        return Reference(doc.definition, self.shop.rows, keys, self.model.snippets)
 
     def runs(self) -> dict[str, Run]:
         """The newest run of each document."""
@@ -85,7 +109,7 @@ class World:
     def check(self) -> None:
         """Every gold table against the reference."""
         for doc in self.documents:
-            reference = Reference(doc.definition, self.shop.rows, KEYS, SNIPPETS)
+            reference = self.reference(doc)
             actual = {
                 key: {name: value for name, value in row.items() if name not in OWN}
                 for key, row in self.table(doc.name).items()
@@ -103,39 +127,43 @@ class World:
     def cycle(self, cut: Cut) -> None:
         """Run gold and see that it reached the cut."""
         gold_cut = self.gold.cycle()
-        assert self.control.open_errors() == []
+        errors = [(error.name, error.message) for error in self.control.open_errors()]
+        assert errors == [], errors
         assert gold_cut is not None
         assert gold_cut.commit_lsn == cut.commit_lsn
         assert set(gold_cut.tables) == {doc.name for doc in self.documents}
 
 
-def mutate(shop: Shop, source: random.Random) -> None:
-    """One random insert, update, delete or key change."""
-    name = source.choice(list(SHAPES))
-    rows, (columns, key) = shop.rows[name], SHAPES[name]
+def mutate(shop: Shop, source: random.Random, *, most: int = 12) -> None:
+    """One random insert, update, delete or key change. Whole numbers go up to `most`."""
+    name = source.choice(list(shop.shapes))
+    rows, (columns, key) = shop.rows[name], shop.shapes[name]
+
+    def fresh(column: str) -> Any:
+        return value(columns[column], source, most=most, keep=column in key)
+
     kind = source.choice(["insert", "update", "update", "delete", "rekey"])
     if not rows or kind == "insert":
-        fresh: dict[str, Any] = {column: value(column, columns[column], source) for column in columns}
-        fresh.update({column: value(column, columns[column], source, keep=True) for column in key})
-        shop.put(name, **fresh)
+        shop.put(name, **{column: fresh(column) for column in columns})
         return
     identity = source.choice(list(rows))
     if kind == "delete":
         shop.remove(name, *identity)
     elif kind == "rekey":
-        moved = {**rows[identity], key[0]: value(key[0], columns[key[0]], source, keep=True)}
+        moved = {**rows[identity], key[0]: fresh(key[0])}
         shop.remove(name, *identity)
         shop.put(name, **moved)
     else:
         column = source.choice([column for column in columns if column not in key])
-        shop.put(name, **{**rows[identity], column: value(column, columns[column], source)})
+        shop.put(name, **{**rows[identity], column: fresh(column)})
 
 
-def value(column: str, kind: str, source: random.Random, *, keep: bool = False) -> Any:  # noqa: PLR0911 - one per kind
+def value(kind: str, source: random.Random, *, most: int, keep: bool) -> Any:  # noqa: PLR0911 - one per kind
+    """A random value of a type; NULL at times, unless `keep`."""
     if not keep and source.random() < 0.15:
         return None
     if kind in {"int2", "int4", "int8"}:
-        return source.randint(1, 12)
+        return source.randint(1, most)
     if kind == "text":
         return source.choice(["paid", "cancelled", "placed", "old", "vip", "IT", "DE"])
     if kind == "numeric":

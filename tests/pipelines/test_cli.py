@@ -59,6 +59,7 @@ def test_help_and_version_start_without_spark_great_expectations_or_the_driver(t
     shown = smelt("--help", folder=tmp_path)
     commands = [
         "demo",
+        "init",
         "check",
         "run",
         "bronze",
@@ -66,7 +67,9 @@ def test_help_and_version_start_without_spark_great_expectations_or_the_driver(t
         "gold",
         "status",
         "sql",
+        "explain",
         "preview",
+        "verify",
         "quality",
         "snapshot",
         "drop",
@@ -174,8 +177,19 @@ def test_a_time_that_is_none_is_refused_before_spark_starts(tmp_path: Path) -> N
 def test_an_unknown_document_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1", more="gold: {documents: [d.yml]}\n")
     (tmp_path / "d.yml").write_text("document: customer\nroot: public.t\nfields: [id]\n")
-    said = one_message(smelt("preview", file, "custmer", "--key", "1", folder=tmp_path))
-    assert "did you mean 'customer'" in said
+    for command, *more in (
+        ["preview", "custmer", "--key", "1"],
+        ["verify", "--document", "custmer"],
+        ["explain", "custmer"],
+    ):
+        assert "did you mean 'customer'" in one_message(smelt(command, file, *more, folder=tmp_path))
+
+
+def test_the_schema_of_document_files_needs_no_lake(tmp_path: Path) -> None:
+    file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
+    shown = smelt("explain", file, "--schema", folder=tmp_path)
+    assert json.loads(shown.stdout)["required"] == ["document", "root", "fields"]
+    assert smelt("explain", file, folder=tmp_path).returncode == 2
 
 
 def test_what_cannot_be_rebuilt_or_maintained_is_told_before_spark_starts(tmp_path: Path) -> None:

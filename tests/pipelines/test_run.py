@@ -6,8 +6,10 @@ import json
 import os
 import signal
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import jsonschema
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
@@ -16,11 +18,14 @@ from bronze.control_tables import ControlTables
 from bronze.errors import DefiniteError
 from bronze.lsn import Lsn
 from bronze.position import read_position
+from pipelines.explain import show_document_schema, show_explanation
+from pipelines.failures import Failure
 from pipelines.output import Format, Output
 from pipelines.queries import preview_document
 from pipelines.settings import load_pipeline
 from pipelines.sql import LakeSql, print_rows
 from pipelines.status import read_status
+from pipelines.verify import run_verify
 from tests.fix_postgres import drop_database, make_database
 from tests.pipelines.processes import Command, until
 from tests.pipelines.test_cli import smelt
@@ -223,6 +228,55 @@ def test_preview_builds_one_document_now(shop: Shop, spark: SparkSession) -> Non
     }  # fmt: skip
     with pytest.raises(DefiniteError, match="no customer with the key 50"):
         preview_document(spark, shop.pipeline, "customer", ["50"])
+
+
+@pytest.mark.postgres
+@pytest.mark.spark
+def test_verify_compares_gold_with_a_rebuild_and_says_where_it_differs(
+    shop: Shop, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_verify(shop.pipeline, Output(), document="customer")
+    assert "gold.customer: equal to a full rebuild as of" in capsys.readouterr().out
+    lake = shop.pipeline.lake_address()
+    control, table = ControlTables(lake), lake.sql("gold", "customer")
+    cut = control.latest_cut("gold")
+    assert cut is not None
+    spark.sql(f"UPDATE {table} SET name = 'old' WHERE id = 51")
+    control.record_cut(replace(cut, tables={"customer": cut.tables["customer"] + 1}, recorded_at=None))
+    with pytest.raises(Failure, match=r"not equal to a full rebuild: gold\.customer"):
+        run_verify(shop.pipeline, Output())
+    said = capsys.readouterr().out
+    assert '{"id":51} differs at name\n    in gold:  "old"\n    rebuilt:  "new"\n' in said
+    with pytest.raises(Failure):
+        run_verify(shop.pipeline, Output(Format.JSON))
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["equal"], found["counts"], found["first"][0]["difference"]["path"]) == (
+        False, {"differs": 1}, "name",
+    )  # fmt: skip
+    spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF {cut.tables['customer']}")
+    control.record_cut(replace(cut, tables={"customer": cut.tables["customer"] + 2}, recorded_at=None))
+
+
+@pytest.mark.postgres
+@pytest.mark.spark
+def test_explain_tells_how_changes_reach_a_document_and_what_the_last_run_marked(
+    shop: Shop, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert spark is not None
+    show_explanation(shop.pipeline, "customer", Output())
+    said = capsys.readouterr().out
+    assert said.startswith("gold.customer: one document per row of public.customers, found by id\nlast run  ")
+    assert (
+        "orders: many public.orders\n  reads     id, customer_id, total\n  order     id\n"
+        "  marks     public.orders.customer_id = public.customers.id\n" in said
+    )
+    show_explanation(shop.pipeline, "customer", Output(Format.JSON))
+    assert [place["path"] for place in json.loads(capsys.readouterr().out)["places"]] == ["", "orders"]
+    show_document_schema(shop.pipeline, "customer", Output())
+    schema = json.loads(capsys.readouterr().out)
+    jsonschema.validate(json.loads(preview_document(spark, shop.pipeline, "customer", ["51"])), schema)
+    assert schema["properties"]["id"] == {"type": "integer"}
+    assert schema["properties"]["orders"]["type"] == "array"
 
 
 @pytest.mark.postgres

@@ -1,5 +1,5 @@
-SELECT DISTINCT * FROM (
-  SELECT try_cast(v0 AS SMALLINT) AS k0 FROM (
+SELECT k0, collect_set(place) AS places FROM (
+  SELECT try_cast(v0 AS SMALLINT) AS k0, 0 AS place FROM (
     -- public.countries
     SELECT any_value(`t`.`id`) AS v0
     FROM images_of_countries AS t
@@ -8,7 +8,7 @@ SELECT DISTINCT * FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS SMALLINT) AS k0 FROM (
+  SELECT try_cast(v0 AS SMALLINT) AS k0, 1 AS place FROM (
     -- people: public.customers
     SELECT any_value(`t`.`country_id`) AS v0
     FROM images_of_customers AS t
@@ -16,7 +16,7 @@ SELECT DISTINCT * FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS SMALLINT) AS k0 FROM (
+  SELECT try_cast(v0 AS SMALLINT) AS k0, 2 AS place FROM (
     -- people.bought: public.orders
     SELECT /*+ BROADCAST(c) */ `t`.`country_id` AS v0
     FROM public.customers AS t
@@ -30,3 +30,4 @@ SELECT DISTINCT * FROM (
   )
 )
 WHERE k0 IS NOT NULL
+GROUP BY k0

@@ -1,5 +1,5 @@
-SELECT DISTINCT * FROM (
-  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+SELECT k0, collect_set(place) AS places FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 0 AS place FROM (
     -- public.customers
     SELECT any_value(`t`.`id`) AS v0
     FROM images_of_customers AS t
@@ -8,7 +8,7 @@ SELECT DISTINCT * FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 1 AS place FROM (
     -- account.home: public.addresses
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM public.customers AS t
@@ -21,7 +21,7 @@ SELECT DISTINCT * FROM (
     WHERE `t`.`deleted_at` is null
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 2 AS place FROM (
     -- country: public.countries
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM public.customers AS t
@@ -34,7 +34,7 @@ SELECT DISTINCT * FROM (
     WHERE `t`.`deleted_at` is null
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 3 AS place FROM (
     -- billing: public.addresses
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM public.customers AS t
@@ -47,7 +47,7 @@ SELECT DISTINCT * FROM (
     WHERE `t`.`deleted_at` is null
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 4 AS place FROM (
     -- billing.country: public.countries
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM public.customers AS t
@@ -64,7 +64,7 @@ SELECT DISTINCT * FROM (
     WHERE `t`.`deleted_at` is null
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 5 AS place FROM (
     -- shipping: public.addresses
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM public.customers AS t
@@ -77,7 +77,7 @@ SELECT DISTINCT * FROM (
     WHERE `t`.`deleted_at` is null
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 6 AS place FROM (
     -- referrer: public.customers
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM public.customers AS t
@@ -90,7 +90,7 @@ SELECT DISTINCT * FROM (
     WHERE `t`.`deleted_at` is null
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 7 AS place FROM (
     -- referred: public.customers
     SELECT any_value(`t`.`referred_by`) AS v0
     FROM images_of_customers AS t
@@ -99,7 +99,7 @@ SELECT DISTINCT * FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 8 AS place FROM (
     -- orders: public.orders
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_orders AS t
@@ -108,7 +108,7 @@ SELECT DISTINCT * FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 9 AS place FROM (
     -- orders.items: public.order_items
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.orders AS t
@@ -121,7 +121,7 @@ SELECT DISTINCT * FROM (
     WHERE `t`.`status` <> 'cancelled'
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 10 AS place FROM (
     -- orders.items.product: public.products
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.orders AS t
@@ -138,7 +138,7 @@ SELECT DISTINCT * FROM (
     WHERE `t`.`status` <> 'cancelled'
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 11 AS place FROM (
     -- orders.items.parcels: logistics.parcels
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.orders AS t
@@ -155,7 +155,7 @@ SELECT DISTINCT * FROM (
     WHERE `t`.`status` <> 'cancelled'
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 12 AS place FROM (
     -- orders.pieces: public.order_items
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.orders AS t
@@ -168,7 +168,7 @@ SELECT DISTINCT * FROM (
     WHERE `t`.`status` <> 'cancelled'
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 13 AS place FROM (
     -- first_order: public.orders
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_orders AS t
@@ -176,7 +176,7 @@ SELECT DISTINCT * FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 14 AS place FROM (
     -- tags: public.tags
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.customer_tags AS t
@@ -190,7 +190,7 @@ SELECT DISTINCT * FROM (
     WHERE `t`.`active`
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 15 AS place FROM (
     -- tags: public.customer_tags
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_customer_tags AS t
@@ -199,7 +199,7 @@ SELECT DISTINCT * FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 16 AS place FROM (
     -- tag_names: public.tags
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.customer_tags AS t
@@ -211,7 +211,7 @@ SELECT DISTINCT * FROM (
     ) AS c ON `t`.`tag_id` = c.v0
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 17 AS place FROM (
     -- tag_names: public.customer_tags
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_customer_tags AS t
@@ -219,7 +219,7 @@ SELECT DISTINCT * FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 18 AS place FROM (
     -- order_count: public.orders
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_orders AS t
@@ -227,7 +227,7 @@ SELECT DISTINCT * FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 19 AS place FROM (
     -- placements: public.orders
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_orders AS t
@@ -235,7 +235,7 @@ SELECT DISTINCT * FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 20 AS place FROM (
     -- tag_count: public.tags
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.customer_tags AS t
@@ -247,7 +247,7 @@ SELECT DISTINCT * FROM (
     ) AS c ON `t`.`tag_id` = c.v0
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 21 AS place FROM (
     -- tag_count: public.customer_tags
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_customer_tags AS t
@@ -256,3 +256,4 @@ SELECT DISTINCT * FROM (
   )
 )
 WHERE k0 IS NOT NULL
+GROUP BY k0

@@ -1,5 +1,5 @@
-SELECT DISTINCT * FROM (
-  SELECT try_cast(v0 AS BIGINT) AS k0, try_cast(v1 AS SMALLINT) AS k1 FROM (
+SELECT k0, k1, collect_set(place) AS places FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, try_cast(v1 AS SMALLINT) AS k1, 0 AS place FROM (
     -- public.order_items
     SELECT any_value(`t`.`order_id`) AS v0, any_value(`t`.`line`) AS v1
     FROM images_of_order_items AS t
@@ -7,7 +7,7 @@ SELECT DISTINCT * FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, try_cast(v1 AS SMALLINT) AS k1 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, try_cast(v1 AS SMALLINT) AS k1, 1 AS place FROM (
     -- weight: logistics.parcels
     SELECT any_value(`t`.`order_id`) AS v0, any_value(`t`.`line`) AS v1
     FROM images_of_parcels AS t
@@ -15,7 +15,7 @@ SELECT DISTINCT * FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, try_cast(v1 AS SMALLINT) AS k1 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, try_cast(v1 AS SMALLINT) AS k1, 2 AS place FROM (
     -- order: public.orders
     SELECT /*+ BROADCAST(c) */ `t`.`order_id` AS v0, `t`.`line` AS v1
     FROM public.order_items AS t
@@ -27,7 +27,7 @@ SELECT DISTINCT * FROM (
     ) AS c ON `t`.`order_id` = c.v0
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, try_cast(v1 AS SMALLINT) AS k1 FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, try_cast(v1 AS SMALLINT) AS k1, 3 AS place FROM (
     -- order.customer: public.customers
     SELECT /*+ BROADCAST(c) */ `t`.`order_id` AS v0, `t`.`line` AS v1
     FROM public.order_items AS t
@@ -44,3 +44,4 @@ SELECT DISTINCT * FROM (
   )
 )
 WHERE k0 IS NOT NULL AND k1 IS NOT NULL
+GROUP BY k0, k1

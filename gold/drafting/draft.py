@@ -1,0 +1,116 @@
+"""Drafted documents as values: fields, joins, what was left out. `gold.drafting.files` writes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from bronze.identifiers import TableName
+
+Pairs: TypeAlias = tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class Field:
+    """A field of a draft: a column, or a join.
+
+    Attributes:
+        note: a comment, or empty.
+    """
+
+    name: str
+    column: str = ""
+    join: Join | None = None
+    note: str = ""
+
+
+@dataclass(slots=True)
+class Join:
+    """Rows of another table.
+
+    Attributes:
+        verb: ``one`` or ``many``.
+        on: (its column, the parent's), or of a way through a link (the link's column, the parent's).
+        through: the link.
+        to: (the link's column, its column).
+        omitted: columns that are left out for their type.
+    """
+
+    verb: str
+    table: TableName
+    on: Pairs
+    through: TableName | None = None
+    to: Pairs = ()
+    fields: list[Field] = field(default_factory=list)
+    through_fields: list[Field] = field(default_factory=list)
+    omitted: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Draft:
+    """A document to be written.
+
+    Attributes:
+        omitted: columns of the root that are left out for their type.
+        not_followed: joins that were one too many, as text.
+        deleted_at: the column that looks like a mark of deletion.
+    """
+
+    name: str
+    root: TableName
+    fields: list[Field]
+    omitted: list[str] = field(default_factory=list)
+    not_followed: list[str] = field(default_factory=list)
+    deleted_at: str | None = None
+
+    @property
+    def joins(self) -> list[Field]:
+        """The fields that come from other tables."""
+        return [each for each in self.fields if each.join is not None]
+
+    @property
+    def depth(self) -> int:
+        """Joins on the longest way down."""
+        return _depth(self.fields)
+
+    @property
+    def tables(self) -> set[TableName]:
+        """Every table it reads."""
+        return {self.root, *_tables(self.fields)}
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A table without a document of its own.
+
+    Attributes:
+        inside: documents that read it all the same.
+    """
+
+    table: TableName
+    reason: str
+    inside: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What was drafted, best first, and the tables that have no document of their own."""
+
+    drafts: tuple[Draft, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def _depth(fields: Iterable[Field]) -> int:
+    return max((1 + _depth(each.join.fields) for each in fields if each.join is not None), default=0)
+
+
+def _tables(fields: Iterable[Field]) -> Iterator[TableName]:
+    for each in fields:
+        if each.join is not None:
+            yield each.join.table
+            if each.join.through is not None:
+                yield each.join.through
+            yield from _tables(each.join.fields)

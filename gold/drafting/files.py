@@ -1,0 +1,154 @@
+"""A drafted document as the YAML that a person would have written, with comments where a choice was made.
+
+Any name of PostgreSQL passes: what is not a plain word in every version of YAML is quoted, and what may not
+stand in a comment is replaced there.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from bronze.identifiers import TableName
+    from gold.drafting.draft import Draft, Field, Join, Pairs
+
+WIDTH: Final = 100
+
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
+_WORDS_OF_YAML: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+_PLAIN_PART: Final = re.compile(r'[^".\s]+')
+_ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+def scalar(text: str) -> str:
+    """A text in YAML, in quotes where a reader of any version could take it for something else."""
+    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS_OF_YAML:
+        return text
+    if '"' in text and "'" not in text and text.isprintable():
+        return f"'{text}'"
+    return '"' + "".join(map(_character, text)) + '"'
+
+
+def table_text(table: TableName) -> str:
+    """A table as document files name it, in YAML."""
+    parts = (
+        part if _PLAIN_PART.fullmatch(part) else '"' + part.replace('"', '""') + '"'
+        for part in (table.schema, table.name)
+    )
+    return scalar(".".join(parts))
+
+
+def comment(text: str) -> str:
+    """A text that may stand behind ``#``: one line, nothing that YAML refuses."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def draft_text(draft: Draft, schema: str | None = None) -> str:
+    """The whole document file; `schema` names the file by which editors check it."""
+    lines = [
+        *([] if schema is None else [f"# yaml-language-server: $schema={schema}"]),
+        f"# {_headline(draft)}",
+        "# Drafted by `smelt init` from foreign keys: remove and add as you like, see docs/gold.md.",
+        f"document: {scalar(draft.name)}",
+        f"root: {table_text(draft.root)}",
+    ]
+    if draft.deleted_at is not None:
+        lines.append(
+            f'# where: "{draft.deleted_at} is null"    # then rows marked as deleted have no document'
+        )
+    lines += ["fields:", *_entries(draft.fields, draft.omitted, "  ")]
+    if draft.not_followed:
+        lines.append("# Left out, to keep the document readable; foreign keys lead there, too:")
+        lines += [f"#   {comment(each)}" for each in draft.not_followed]
+    return "\n".join(lines) + "\n"
+
+
+def _headline(draft: Draft) -> str:
+    names = [each.name for each in draft.joins]
+    shown = names if len(names) <= 6 else [*names[:5], f"{len(names) - 5} more"]
+    what = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+    return comment(f"One document per row of {draft.root}" + (f", with its {what}." if what else "."))
+
+
+def _entries(fields: Sequence[Field], omitted: Iterable[str], indent: str) -> Iterator[str]:
+    """Fields one below the other; columns first, then what is left out of them, then joins."""
+    for each in fields:
+        if each.join is None:
+            yield f"{indent}- {_column(each)}"
+    for name in omitted:
+        yield f"{indent}# - {comment(name)}    # bytea, left out"
+    for each in fields:
+        if each.join is not None:
+            yield from _join(each, each.join, indent)
+
+
+def _column(each: Field) -> str:
+    if each.name == each.column:
+        return scalar(each.name)
+    return f"{scalar(each.name)}: {{column: {scalar(each.column)}}}"
+
+
+def _join(each: Field, join: Join, indent: str) -> Iterator[str]:
+    head = f"{indent}- {scalar(each.name)}:"
+    flat = _flat(join.fields, join.omitted)
+    if join.verb == "one" and flat is not None and not each.note:
+        line = f"{head} {{one: {table_text(join.table)}, on: {_pairs(join.on)}, fields: {flat}}}"
+        if len(line) <= WIDTH:
+            yield line
+            return
+    yield head + (f"    # {comment(each.note)}" if each.note else "")
+    inner = indent + "    "
+    yield f"{inner}{join.verb}: {table_text(join.table)}"
+    yield from _through(join, inner) if join.through is not None else [f"{inner}on: {_pairs(join.on)}"]
+    yield from _list("fields", join.fields, join.omitted, inner)
+
+
+def _through(join: Join, indent: str) -> Iterator[str]:
+    assert join.through is not None  # noqa: S101 - the caller's condition
+    ends = f"table: {table_text(join.through)}, on: {_pairs(join.on)}, to: {_pairs(join.to)}"
+    flat = _flat(join.through_fields, ())
+    fields = f", fields: {flat}" if join.through_fields else ""
+    line = f"{indent}through: {{{ends}{fields}}}"
+    if len(line) <= WIDTH and flat is not None:
+        yield line
+        return
+    yield f"{indent}through:"
+    inner = indent + "  "
+    yield f"{inner}table: {table_text(join.through)}"
+    yield f"{inner}on: {_pairs(join.on)}"
+    yield f"{inner}to: {_pairs(join.to)}"
+    if join.through_fields:
+        yield from _list("fields", join.through_fields, (), inner)
+
+
+def _list(key: str, fields: Sequence[Field], omitted: Sequence[str], indent: str) -> Iterator[str]:
+    flat = _flat(fields, omitted)
+    line = f"{indent}{key}: {flat}"
+    if flat is not None and len(line) <= WIDTH:
+        yield line
+        return
+    yield f"{indent}{key}:"
+    yield from _entries(fields, omitted, indent + "  ")
+
+
+def _flat(fields: Sequence[Field], omitted: Sequence[str]) -> str | None:
+    """Fields on one line; None where that would hide something."""
+    if omitted or any(each.join is not None or each.name != each.column for each in fields):
+        return None
+    return "[" + ", ".join(scalar(each.name) for each in fields) + "]"
+
+
+def _pairs(pairs: Pairs) -> str:
+    return "{" + ", ".join(f"{scalar(mine)}: {scalar(theirs)}" for mine, theirs in pairs) + "}"
+
+
+def _character(character: str) -> str:
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

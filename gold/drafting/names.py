@@ -1,0 +1,165 @@
+"""Names of drafted fields and documents: English plurals, what foreign keys are called after, clashes.
+
+The rules of plurals are those that schemas follow in practice and need not be right: a name that comes out
+odd is still a legal one, and the user's to change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final
+
+from gold.documents import Definition
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Sequence
+
+    from bronze.identifiers import TableName
+    from gold.drafting.foreign_keys import Described, ForeignKey
+
+_IRREGULAR: Final = {
+    "people": "person", "children": "child", "men": "man", "women": "woman",
+    "staff": "staff", "series": "series", "news": "news", "data": "data", "media": "media",
+}  # fmt: skip
+_REFUSED: Final = re.compile(r"[\s,;{}()=.`\x00-\x1f\x7f-\x9f]+")
+_SUFFIX: Final = re.compile(r"_(?:[iI][dD]|fk|uuid|guid|key|code|FK|UUID|GUID|KEY|CODE)$|(?<=[a-z0-9])I[dD]$")
+_PREFIX: Final = re.compile(r"^(?:id|fk)_", re.IGNORECASE)
+MAX_DOCUMENT_NAME: Final = 60
+
+
+def singular(name: str) -> str:
+    """What one row of a table of that name is called: ``order_items`` gives ``order_item``."""
+    head, word = _last_word(name)
+    low = word.lower()
+    if low in _IRREGULAR:
+        return head + _like(word, _IRREGULAR[low])
+    if low.endswith("ies") and len(low) > 4:
+        return head + word[:-3] + "y"
+    if low.endswith(("sses", "shes", "ches", "xes")) or (
+        low.endswith("uses") and not low.endswith(("ouses", "auses")) and len(low) > 4
+    ):
+        return head + word[:-2]
+    if low.endswith("s") and not low.endswith(("ss", "us", "is")) and len(low) > 2:
+        return head + word[:-1]
+    return name
+
+
+def plural(name: str) -> str:
+    """What several are called; a name that looks like a plural stays."""
+    head, word = _last_word(name)
+    low = word.lower()
+    if not low[-1:].isalpha() or low in _IRREGULAR or singular(name) != name:
+        return name
+    irregular = next((many for many, one in _IRREGULAR.items() if one == low), None)
+    if irregular is not None:
+        return head + _like(word, irregular)
+    if low.endswith("y") and low[-2:-1] not in "aeiou":
+        return head + word[:-1] + "ies"
+    if low.endswith(("s", "x", "z", "ch", "sh")):
+        return head + word + "es"
+    return head + word + "s"
+
+
+def stem(column: str) -> str:
+    """What a foreign key's column points at: ``billing_address_id`` gives ``billing_address``."""
+    return _PREFIX.sub("", _SUFFIX.sub("", column)) or column
+
+
+def within(name: str, parent: str) -> str:
+    """The name of a child below its parent: ``order_items`` of ``orders`` are ``items``."""
+    for prefix in (f"{singular(parent)}_", f"{parent}_"):
+        if name.lower().startswith(prefix.lower()) and len(name) > len(prefix):
+            return name[len(prefix) :]
+    return name
+
+
+def names_of_one(key: ForeignKey, keys: Sequence[ForeignKey]) -> list[str]:
+    """Names for the row that a foreign key points at, best first: ``billing_id`` gives billing.
+
+    A composite one is named after the column that is its own among all of the table's `keys`.
+    """
+    one = singular(key.target.name)
+    times = Counter(column for other in keys for column in other.columns)
+    own = [column for column in key.columns if times[column] == 1] if len(key.columns) > 1 else [*key.columns]
+    if not own:
+        return [one, f"{one}_details"]
+    short = _joint_stem(own)
+    if len(own) > 1 and (not short or one.lower().startswith(short.lower())):
+        return [one, f"{one}_by_{'_and_'.join(map(stem, own))}"]
+    return [short, f"{short}_details" if short.lower() == one.lower() else f"{short}_{one}"]
+
+
+def _joint_stem(columns: Sequence[str]) -> str:
+    """What a foreign key's columns are called after: ``boss`` of ``boss_tenant, boss_id``; or nothing."""
+    if len(columns) == 1:
+        return stem(columns[0])
+    words = zip(*(column.split("_") for column in columns), strict=False)
+    return "_".join(each[0] for each in takewhile(lambda each: len(set(each)) == 1, words))
+
+
+def names_of_children(
+    child: Described, key: ForeignKey, parent: TableName, *, alone: bool, several: bool
+) -> list[str]:
+    """Names for the rows that point at a parent, best first: ``orders``, or ``orders_by_billing_address``.
+
+    Args:
+        child: the table that points.
+        key: by this foreign key.
+        parent: what it points at.
+        alone: one row at most does.
+        several: the child has more foreign keys to the parent.
+    """
+    name = child.name.name
+    many = singular(within(name, parent.name)) if alone else plural(within(name, parent.name))
+    whole = singular(name) if alone else plural(name)
+    by = _joint_stem(key.columns) or "_and_".join(map(stem, key.columns))
+    qualified = f"{whole}_{by}" if by.lower().endswith("_by") else f"{whole}_by_{by}"
+    if child.name == parent:
+        words = by.lower().split("_")
+        return ["children", qualified] if "parent" in words and not alone else [qualified]
+    if several and by.lower() not in {singular(parent.name).lower(), parent.name.lower()}:
+        return [qualified]
+    return [many, whole, qualified]
+
+
+def field_name(text: str, *, top: bool = False) -> str:
+    """The nearest name that a field may have. `top`: beside the columns that every gold table has."""
+    name = text
+    if _REFUSED.search(text):
+        name = re.sub(r"\W+", "_", text).strip("_") or "column"
+    if top and (name.lower() in Definition.OWN or name.lower().startswith(Definition.OWN_PREFIX)):
+        name = f"source{name}"
+    return name
+
+
+def document_name(table: str) -> str:
+    """The name of a table's document: ``customers`` gives ``customer``."""
+    name = re.sub(r"[^A-Za-z0-9_]+", "_", singular(table)).strip("_")
+    if not name[:1].isalpha():
+        name = f"document_{name}".rstrip("_")
+    return name[:MAX_DOCUMENT_NAME]
+
+
+def unique(candidates: list[str], taken: Container[str]) -> str:
+    """The first that is not taken, by its lower case; the last one with a number where all are."""
+    for name in candidates:
+        if name.lower() not in taken:
+            return name
+    number = 2
+    while f"{candidates[-1]}_{number}".lower() in taken:
+        number += 1
+    return f"{candidates[-1]}_{number}"
+
+
+def _last_word(name: str) -> tuple[str, str]:
+    """The name before its last word, and that: ``order_items``, ``OrderItems``."""
+    start = max(
+        name.rfind("_") + 1, max((m.start() for m in re.finditer("(?<=[a-z])[A-Z]", name)), default=0)
+    )
+    return name[:start], name[start:]
+
+
+def _like(model: str, word: str) -> str:
+    return word.capitalize() if model[:1].isupper() else word

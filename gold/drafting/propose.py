@@ -1,0 +1,314 @@
+"""Documents that a source's foreign keys suggest: which tables deserve one, and what belongs into it. Pure.
+
+A foreign key has a direction, and the direction gives the verb. Seen from the child, the row it points at is
+a `one`; seen from the parent, the rows that point here are a `many`, or a `one` where the key is unique among
+them. A *link* table, which is nothing but two foreign keys and little more, is walked through.
+
+A value that a join makes equal on both sides is shown once, on the side nearer the root: an order has
+`customer_id` and a `customer` without `id`; a customer has `orders` without `customer_id`. Nothing is lost
+by that, also where a key was declared NOT VALID and points nowhere.
+
+What keeps a draft finite and readable: no table stands twice on one way down (but a table joined to itself,
+which goes no further), no `many` below a `one` (a country's customers are no part of an order), depths and a
+number of joins at most. Joins are taken breadth first, so that what lies near the root goes first where the
+number is reached; what was left out is said in the draft.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from gold import types
+from gold.drafting.draft import Draft, Field, Join, LeftOut, Proposal
+from gold.drafting.foreign_keys import Schema, shown
+from gold.drafting.names import (
+    document_name,
+    field_name,
+    names_of_children,
+    names_of_one,
+    plural,
+    singular,
+    stem,
+    unique,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from bronze.identifiers import TableName
+    from gold.drafting.foreign_keys import Described, ForeignKey
+    from silver.catalog import SilverTable
+
+MAX_DOCUMENTS: Final = 5
+MAX_DEPTH: Final = 3
+MAX_ONES: Final = 2
+MAX_MANYS: Final = 2
+MAX_JOINS: Final = 24
+CAP_FROM: Final = 1000
+"""Rows for one parent, on average, from which on a cap is suggested."""
+
+_DELETED: Final = frozenset({"deleted_at", "deleted_on"})
+
+
+def propose(tables: Iterable[Described], *, most: int = MAX_DOCUMENTS) -> Proposal:
+    """Documents for the tables that deserve one.
+
+    Args:
+        tables: all that the pipeline carries.
+        most: documents at most.
+    """
+    schema = Schema(tables)
+    ranked = schema.roots()
+    names: dict[TableName, str] = {}
+    for root in sorted(ranked[:most], key=lambda each: each.name.schema != "public"):
+        table = root.name
+        candidates = [document_name(table.name), document_name(f"{table.schema}_{table.name}")]
+        names[table] = unique(candidates, {name.lower() for name in names.values()})
+    drafts = [_Drafter(schema, root, names[root.name]).draft() for root in ranked[:most]]
+    drafts = [draft for draft in drafts if draft.fields]  # none where all columns are bytes
+    chosen = {draft.root for draft in drafts}
+    left_out = (
+        LeftOut(table, _why_not(schema, table, ranked), tuple(d.name for d in drafts if table in d.tables))
+        for table in sorted(schema.tables)
+        if table not in chosen
+    )
+    return Proposal(tuple(drafts), tuple(left_out))
+
+
+def _why_not(schema: Schema, name: TableName, ranked: Sequence[Described]) -> str:
+    """Why a table has no document of its own."""
+    table = schema.tables[name]
+    if name in schema.links:
+        first, second = schema.keys[name]
+        return f"a link between {first.target} and {second.target}"
+    if table in ranked:
+        return "less hangs on it than on those that were drafted"
+    if schema.children(table):
+        return "small and only pointed at, like a list of countries"
+    if any(child is not table for child, _ in schema.incoming[name]):
+        return "others use it, but nothing hangs on it"
+    return "nothing hangs on it" if schema.keys[name] else "no foreign key leads to it or from it"
+
+
+@dataclass(slots=True)
+class _Place:
+    """One occurrence of a table in a draft, whose fields are to be found."""
+
+    table: Described
+    fields: list[Field]
+    omitted: list[str]
+    path: tuple[TableName, ...]
+    label: str = ""
+    hidden: frozenset[str] = frozenset()
+    ones: int = 0
+    manys: int = 0
+    leaf: bool = False
+    link: Described | None = None
+    link_fields: list[Field] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """A join that a place could have."""
+
+    join: Join
+    names: list[str]
+    note: str
+    next: _Place
+
+
+class _Drafter:
+    """Drafts one document, breadth first."""
+
+    def __init__(self, schema: Schema, root: Described, name: str) -> None:
+        self._schema = schema
+        self._draft = Draft(name, root.name, [], deleted_at=_deleted_at(root.table))
+        self._waiting = deque([_Place(root, self._draft.fields, self._draft.omitted, (root.name,))])
+        self._joins = 0
+
+    def draft(self) -> Draft:
+        while self._waiting:
+            self._expand(self._waiting.popleft())
+        self._draft.fields[:] = _filled(self._draft.fields)
+        return self._draft
+
+    def _expand(self, place: _Place) -> None:
+        top = not place.label
+        taken: set[str] = set()
+        columns = [column for column in place.table.table.columns if column.name not in place.hidden]
+        place.omitted += [column.name for column in columns if not shown(column)]
+        _add_columns(place.fields, [column.name for column in columns if shown(column)], taken, top=top)
+        if place.link is not None:
+            _add_columns(
+                place.link_fields,
+                [column.name for column in self._schema.link_columns(place.link)],
+                taken,
+                beside=singular(place.link.name.name),
+            )
+        for candidate in [] if place.leaf else list(self._candidates(place)):
+            names = [field_name(each, top=top) for each in candidate.names]
+            name = unique(list(dict.fromkeys(names)), taken)
+            label = f"{place.label}.{name}" if place.label else name
+            if self._joins >= MAX_JOINS:
+                self._draft.not_followed.append(f"{label} ({candidate.join.table})")
+                continue
+            self._joins += 1
+            taken.add(name.lower())
+            place.fields.append(Field(name, join=candidate.join, note=candidate.note))
+            candidate.next.label = label
+            self._waiting.append(candidate.next)
+
+    def _candidates(self, place: _Place) -> Iterator[_Candidate]:
+        if len(place.path) > MAX_DEPTH:
+            return
+        if place.ones < MAX_ONES:
+            yield from self._pointed_at(place)
+            yield from self._pointing(place, alone=True)
+        if not place.ones and place.manys < MAX_MANYS and place.link is None:
+            yield from self._pointing(place, alone=False)
+            yield from self._linked(place)
+
+    def _pointed_at(self, place: _Place) -> Iterator[_Candidate]:
+        """The rows that this table's foreign keys point at."""
+        keys = self._schema.keys[place.table.name]
+        times = Counter(key.target for key in keys)
+        for key in keys:
+            if not _free(place, key.target):
+                continue
+            if key.target == place.table.name and place.label and not _is_hierarchy(key):
+                continue
+            target = self._schema.tables[key.target]
+            join = Join("one", key.target, tuple(zip(key.referenced, key.columns, strict=True)))
+            note = _several(times[key.target], f"by {', '.join(key.columns)}")
+            yield _Candidate(
+                join, names_of_one(key, keys), note, _below(place, join, target, hidden=key.referenced)
+            )
+
+    def _pointing(self, place: _Place, *, alone: bool) -> Iterator[_Candidate]:
+        """The rows that point at this table: one where the foreign key is unique among them, or many."""
+        incoming = self._schema.incoming[place.table.name]
+        times = Counter(child.name for child, _ in incoming)
+        for child, key in incoming:
+            unique_key = any(set(columns) <= set(key.columns) for columns in child.unique)
+            if child.name in self._schema.links or unique_key != alone or not _free(place, child.name):
+                continue
+            if child.name == place.table.name and place.label:
+                continue
+            join = Join(
+                "one" if alone else "many", child.name, tuple(zip(key.columns, key.referenced, strict=True))
+            )
+            note = _several(times[child.name], f"by {', '.join(key.columns)}")
+            if not alone:
+                note = "; ".join(filter(None, [note, _cap(child.rows, place.table.rows)]))
+            names = names_of_children(
+                child, key, place.table.name, alone=alone, several=times[child.name] > 1
+            )
+            yield _Candidate(join, names, note, _below(place, join, child, hidden=key.columns))
+
+    def _linked(self, place: _Place) -> Iterator[_Candidate]:
+        """The rows behind link tables."""
+        incoming = [
+            (link, near)
+            for link, near in self._schema.incoming[place.table.name]
+            if link.name in self._schema.links
+        ]
+        for link, near in incoming:
+            first, second = self._schema.keys[link.name]
+            far = second if near is first else first
+            if not _free(place, far.target):
+                continue
+            if place.label and near is not self._schema.leading(link):
+                continue  # a customer's orders have products, but not these products other orders
+            target = self._schema.tables[far.target]
+            join = Join(
+                "many",
+                far.target,
+                tuple(zip(near.columns, near.referenced, strict=True)),
+                through=link.name,
+                to=tuple(zip(far.columns, far.referenced, strict=True)),
+            )
+            note = "; ".join(filter(None, [f"through {link.name.name}", _cap(link.rows, place.table.rows)]))
+            by_column = plural(stem(far.columns[-1]))
+            names = [
+                plural(far.target.name),
+                by_column,
+                f"{plural(far.target.name)}_through_{link.name.name}",
+            ]
+            if far.target == place.table.name:
+                names = names[1:]
+            yield _Candidate(join, names, note, _below(place, join, target, hidden=(), link=link))
+
+
+def _below(
+    place: _Place, join: Join, table: Described, *, hidden: Iterable[str], link: Described | None = None
+) -> _Place:
+    one = join.verb == "one"
+    return _Place(
+        table,
+        join.fields,
+        join.omitted,
+        (*place.path, table.name),
+        hidden=frozenset(hidden),
+        ones=place.ones + one,
+        manys=place.manys + (not one),
+        leaf=table.name == place.table.name,
+        link=link,
+        link_fields=join.through_fields,
+    )
+
+
+def _free(place: _Place, target: TableName) -> bool:
+    return target == place.table.name or target not in place.path
+
+
+def _is_hierarchy(key: ForeignKey) -> bool:
+    """Whether a table joined to itself is a tree, by its column's name: ``parent_id``."""
+    return "parent" in "_".join(key.columns).lower()
+
+
+def _add_columns(
+    fields: list[Field], columns: Sequence[str], taken: set[str], *, top: bool = False, beside: str = ""
+) -> None:
+    """Columns under their own names; where a name cannot be, under the nearest. Own names go first."""
+    plain = [name for name in columns if field_name(name, top=top) == name]
+    kept = {}
+    for name in plain:
+        if name.lower() not in taken:
+            kept[name] = name
+            taken.add(name.lower())
+    for name in columns:
+        if name not in kept:
+            clean = field_name(name, top=top)
+            kept[name] = unique([clean, field_name(f"{beside}_{clean}")] if beside else [clean], taken)
+            taken.add(kept[name].lower())
+    fields += [Field(kept[name], column=name) for name in columns]
+
+
+def _filled(fields: list[Field]) -> list[Field]:
+    """Without joins that show nothing: a child that consists of the columns it is joined by."""
+    for each in fields:
+        if each.join is not None:
+            each.join.fields[:] = _filled(each.join.fields)
+    return [each for each in fields if each.join is None or each.join.fields]
+
+
+def _deleted_at(table: SilverTable) -> str | None:
+    """A column that says when a row was deleted, as frameworks name it."""
+    for column in table.columns:
+        moment = types.base(column.spark_type) in {"TIMESTAMP", "TIMESTAMP_NTZ", "DATE"}
+        if column.name.lower() in _DELETED and moment and not column.not_null:
+            return column.name
+    return None
+
+
+def _several(number: int, which: str) -> str:
+    return f"{which}; {number} foreign keys lead there" if number > 1 else ""
+
+
+def _cap(rows: int, parents: int) -> str:
+    """A suggestion where the statistics say that a parent has very many rows."""
+    if not parents or rows // parents < CAP_FROM:
+        return ""
+    return f"about {rows // parents:,} each: `cap: 100` would keep the documents small"

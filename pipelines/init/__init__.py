@@ -1,0 +1,1 @@
+"""`smelt init`: a pipeline file and drafts of documents from the source's catalog."""

@@ -1,0 +1,209 @@
+"""What `smelt init` asks of the source: its tables, what keeps one from being carried, its foreign keys.
+
+The tables come as a pipeline would see them (`bronze.catalog`), so that what is written here is what runs:
+the same keys, the same problems, partitions as their root. All facts are of one state of the catalog.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.catalog import one_snapshot, select_tables
+from bronze.catalog_facts import relation_rows
+from bronze.errors import ConfigurationError, DefiniteError
+from bronze.identifiers import TableName
+from bronze.server import describe
+from gold.drafting.foreign_keys import Described, ForeignKey
+from gold.yaml_source import suggestion
+from pipelines.init.file import pattern_of
+from pipelines.quality.constraints import read_constraints
+from silver.catalog import silver_table
+from silver.settings import SilverSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import psycopg
+
+    from bronze.catalog import SourceTable
+    from bronze.errors import TableError
+    from bronze.settings import SourceSettings
+
+_CURED_BY_OWNERS: Final = frozenset(
+    {
+        "table-without-key", "replica-identity-nothing", "replica-identity-missing", "key-not-in-identity",
+        "columns-differ-only-in-case", "column-name-reserved", "partition-not-logged", "silver-name-clash",
+    }
+)  # fmt: skip
+"""Problems that only a change of the table itself cures. Privileges, which are granted, keep no table out."""
+
+_EXCLUDE: Final = re.compile(r";? *\bor (?:take|leave) the table (?:off|out)[^;]*source\.exclude$")
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """A table that cannot be carried as it is, with what would cure it."""
+
+    table: TableName
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCatalog:
+    """What the database holds.
+
+    Attributes:
+        schemas: with tables, in name order.
+        tables: that a pipeline can carry.
+        excluded: that it cannot.
+        described: `tables` with their foreign keys.
+        names_taken: names of slots and publications that exist.
+    """
+
+    database: str
+    schemas: tuple[str, ...]
+    tables: tuple[SourceTable, ...]
+    excluded: tuple[Excluded, ...]
+    described: tuple[Described, ...]
+    names_taken: frozenset[str]
+
+
+def read_catalog(
+    connection: psycopg.Connection[Any], source: SourceSettings, schemas: Sequence[str] = ()
+) -> SourceCatalog:
+    """Ask the source.
+
+    Args:
+        connection: idle, in autocommit mode.
+        source: whose server and publication.
+        schemas: the only ones to take; all where none is named.
+
+    Raises:
+        ConfigurationError: a schema of that name has no tables; or there are no tables at all.
+        DefiniteError: there are tables, but none that can be carried.
+        psycopg.Error: the server failed.
+    """
+    with one_snapshot(connection):
+        found = _schemas(connection)
+        if not found:
+            raise _no_tables(connection, source)
+        for wanted in schemas:
+            if wanted not in found:
+                raise ConfigurationError(
+                    f"schema {wanted!r} has no tables{suggestion(wanted, found)}",
+                    code="no-tables",
+                    where=describe(source),
+                    remedy="name another --schema, or none for all of them",
+                )
+        taken = [schema for schema in found if not schemas or schema in schemas]
+        patterns = [pattern_of(schema) for schema in taken]
+        tables = select_tables(connection, source.model_copy(update={"tables": patterns}), sizes=False)
+        tables = [table for table in tables if table.table.schema in taken]
+        good, excluded = _carried(tables)
+        if not good:
+            raise _none_carried(source, excluded)
+        return SourceCatalog(
+            database=connection.info.dbname,
+            schemas=tuple(taken),
+            tables=tuple(good),
+            excluded=tuple(excluded),
+            described=tuple(_described(connection, good)),
+            names_taken=frozenset(
+                name
+                for (name,) in connection.execute(
+                    "SELECT slot_name::text FROM pg_replication_slots "
+                    "UNION SELECT pubname::text FROM pg_publication"
+                )
+            ),
+        )
+
+
+def _schemas(connection: psycopg.Connection[Any]) -> list[str]:
+    """Schemas with at least one table whose changes are logged."""
+    rows = relation_rows(connection)
+    return sorted({row.schema for row in rows if row.kind in "rp" and row.persistence == "p"})
+
+
+def _carried(tables: Sequence[SourceTable]) -> tuple[list[SourceTable], list[Excluded]]:
+    """Tables that can be carried, and the others. Of those that want one silver table the first can."""
+    good: list[SourceTable] = []
+    excluded = []
+    silver_names: set[str] = set()
+    for table in tables:
+        silver_name = table.table.silver_name.lower()
+        problems = [problem for problem in table.problems if problem.code in _CURED_BY_OWNERS]
+        own = [problem for problem in problems if problem.code != "silver-name-clash"]
+        if own or silver_name in silver_names:
+            excluded.append(_excluded(table.table, (own or problems)[0]))
+        else:
+            silver_names.add(silver_name)
+            good.append(table)
+    return good, excluded
+
+
+def _excluded(table: TableName, problem: TableError) -> Excluded:
+    """Without the remedy to exclude it, which is what happens."""
+    return Excluded(table, problem.message, _EXCLUDE.sub("", problem.remedy or ""))
+
+
+def _described(connection: psycopg.Connection[Any], tables: Sequence[SourceTable]) -> list[Described]:
+    owning = {
+        (TableName(schema, table), constraint)
+        for schema, table, constraint in connection.execute(
+            """
+            SELECT n.nspname::text, c.relname::text, con.conname::text
+            FROM pg_constraint con
+            JOIN pg_class c ON c.oid = con.conrelid
+            JOIN pg_namespace n ON n.oid = c.relnamespace
+            WHERE con.contype = 'f' AND con.confdeltype = 'c' AND con.conparentid = 0
+            """
+        )
+    }
+    keys: dict[TableName, list[ForeignKey]] = defaultdict(list)
+    for key in read_constraints(connection).foreign_keys:
+        if key.weak is None or "PERIOD" not in key.weak:
+            keys[key.child].append(
+                ForeignKey(key.columns, key.parent, key.referenced, (key.child, key.name) in owning)
+            )
+    return [
+        Described(
+            silver_table(table.relation, SilverSettings()),
+            tuple(keys[table.table]),
+            tuple(index.columns for index in table.indexes if index.plain),
+            table.rows_estimate,
+        )
+        for table in tables
+    ]
+
+
+def _no_tables(connection: psycopg.Connection[Any], source: SourceSettings) -> ConfigurationError:
+    others = [
+        name
+        for (name,) in connection.execute(
+            "SELECT datname::text FROM pg_database WHERE datallowconn AND NOT datistemplate "
+            "AND datname <> current_database() ORDER BY datname"
+        )
+    ]
+    listed = f" (others of this server: {', '.join(others[:20])})" if others else ""
+    return ConfigurationError(
+        "the database has no tables",
+        code="no-tables",
+        where=describe(source),
+        remedy=f"give the database that holds your tables{listed}, or make them first",
+    )
+
+
+def _none_carried(source: SourceSettings, excluded: Sequence[Excluded]) -> DefiniteError:
+    reasons = "\n".join(f"{each.table}: {each.reason}" for each in excluded[:_SHOWN])
+    more = f"\nand {len(excluded) - _SHOWN} more" if len(excluded) > _SHOWN else ""
+    return DefiniteError(
+        f"none of the tables can be carried\n{reasons}{more}",
+        code="no-tables",
+        where=describe(source),
+        remedy=excluded[0].remedy,
+    )

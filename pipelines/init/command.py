@@ -1,0 +1,140 @@
+"""`smelt init`: a pipeline file and drafts of documents, from what the source's catalog says.
+
+Only reads the source, and writes files alone: no slot, no publication. What is written is what `smelt check`
+accepts: the tables that cannot be carried are excluded with their reason, the documents name what silver
+will have.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import SecretStr
+
+from bronze.server import connect, describe, translated
+from bronze.settings import SourceSettings
+from gold.drafting.files import draft_text
+from gold.drafting.propose import propose
+from gold.schemas import file_schema
+from pipelines.init.catalog import read_catalog
+from pipelines.init.dsn import without_password
+from pipelines.init.file import by_reason, left_out_text, pipeline_text, slot_name
+from pipelines.init.new_files import refuse_existing, write_new
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import psycopg
+
+    from gold.drafting.draft import Draft, Proposal
+    from pipelines.init.catalog import SourceCatalog
+    from pipelines.output import Output
+
+_DOCUMENTS: Final = "documents"
+SCHEMA_FILE: Final = "document.schema.json"
+"""By it editors complete and check document files; it lies beside them."""
+_LISTED: Final = 20
+
+
+def run_init(output: Output, *, dsn: str | None, out: Path, schemas: Sequence[str] = ()) -> None:
+    """Write the files and say what they hold.
+
+    Args:
+        output: where to print.
+        dsn: of the source; libpq's environment where it is None.
+        out: the pipeline file.
+        schemas: the only ones to take; all where none is named.
+
+    Raises:
+        SmeltError: the source cannot be read, has no tables, or a file exists already.
+    """
+    refuse_existing({out: ""})
+    source = SourceSettings(dsn=None if dsn is None else SecretStr(dsn), slot="smelt", publication="smelt")
+    with connect(source, application_name="deltasmelt init") as connection, translated(source):
+        catalog = read_catalog(connection, source, schemas)
+        place, secrets = _connection(connection, dsn)
+    proposal = propose(catalog.described)
+    slot = slot_name(catalog.database, catalog.names_taken)
+    documents = {out.parent / _DOCUMENTS / f"{draft.name}.yml": draft for draft in proposal.drafts}
+    pipeline = pipeline_text(
+        catalog,
+        proposal,
+        connection=place,
+        secrets=list(secrets.items()),
+        slot=slot,
+        documents=_patterns(out.parent, documents),
+    )
+    files = {path: draft_text(draft, SCHEMA_FILE) for path, draft in documents.items()}
+    schema = out.parent / _DOCUMENTS / SCHEMA_FILE
+    if files and not schema.exists():  # nobody's own: another pipeline of this folder wrote it
+        files[schema] = json.dumps(file_schema(), indent=1) + "\n"
+    write_new({**files, out: pipeline})
+    _say_written(output, out, catalog, describe(source), slot)
+    _say_documents(output, proposal, documents)
+    _say_next(output, out, proposal, secrets)
+
+
+def _connection(
+    connection: psycopg.Connection[Any], dsn: str | None
+) -> tuple[list[tuple[str, str]], Mapping[str, str]]:
+    """Keys of `source` that lead to this server again; and those of its secrets, with their variables."""
+    if dsn is not None:
+        written = without_password(dsn)
+        return [("dsn", written.text)], written.secrets
+    info = connection.info
+    keys = {"host": info.host, "port": str(info.port), "database": info.dbname, "user": info.user}
+    return [(key, value) for key, value in keys.items() if value], {}
+
+
+def _patterns(folder: Path, documents: Mapping[Path, Draft]) -> list[str]:
+    """What selects the documents: all of the folder, or, where others lie there, each by its name."""
+    others = [path for path in (folder / _DOCUMENTS).glob("*.yml") if path not in documents]
+    if others:
+        return [f"{_DOCUMENTS}/{path.name}" for path in documents]
+    return [f"{_DOCUMENTS}/*.yml"]
+
+
+def _say_written(output: Output, out: Path, catalog: SourceCatalog, where: str, slot: str) -> None:
+    tables = f"{_count(len(catalog.tables), 'table')} of {', '.join(catalog.schemas)}"
+    output.line(f"wrote {out}: {tables} at {where}; slot and publication {slot}")
+    for reason, alike in by_reason(catalog.excluded).items():
+        names = ", ".join(str(each.table) for each in alike[:_LISTED]) + (" …" if alike[_LISTED:] else "")
+        output.line(f"excluded {names}: {reason}", style="yellow")
+        output.line(f"  remedy: {alike[0].remedy}")
+
+
+def _say_documents(output: Output, proposal: Proposal, documents: Mapping[Path, Draft]) -> None:
+    for path, draft in documents.items():
+        joined = [each.name for each in draft.joins]
+        output.line(
+            f"wrote {path}: one document per row of {draft.root}, {_count(len(draft.fields), 'field')}, "
+            f"joins {_count(draft.depth, 'level')} deep: {', '.join(joined)}"
+        )
+    if not documents:
+        output.line(
+            "no documents: no foreign key joins two of the tables; docs/gold.md shows how to write one"
+        )
+        return
+    if proposal.left_out:
+        output.line("without a document of their own:")
+    for each in proposal.left_out[:_LISTED]:
+        output.line(f"  {left_out_text(each)}", style="dim")
+    if len(proposal.left_out) > _LISTED:
+        output.line(f"  … and {len(proposal.left_out) - _LISTED} more", style="dim")
+
+
+def _say_next(output: Output, out: Path, proposal: Proposal, secrets: Mapping[str, str]) -> None:
+    file = shlex.quote(str(out))
+    output.line("next:")
+    for key, variable in secrets.items():
+        output.line(f"  export {variable}=…    # the {key} is in no file; the pipeline takes it from there")
+    what = "the documents, and " if proposal.drafts else ""
+    output.line(f"  smelt check {file}    # {what}what the server still needs")
+    output.line(f"  smelt run {file}")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,178 @@
+"""The pipeline file that `smelt init` writes, as text. Pure."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from gold.drafting.files import comment, scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from bronze.shapes import PgType
+    from gold.drafting.draft import LeftOut, Proposal
+    from pipelines.init.catalog import Excluded, SourceCatalog
+
+WIDTH: Final = 110
+_LISTED: Final = 40
+_UNQUOTED: Final = re.compile(r"[A-Za-z_](?:[\w ./:@?&=%+*-]*[\w/*])?", re.ASCII)
+_WORD: Final = re.compile(r"\w*", re.ASCII)
+
+
+def pipeline_name(database: str) -> str:
+    """The nearest name that a pipeline may have."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", database).lstrip("_.-")[:63] or "pipeline"
+
+
+def slot_name(database: str, taken: Collection[str]) -> str:
+    """A name for slot and publication that nothing has yet."""
+    base = "smelt_" + (re.sub(r"[^a-z0-9_]", "_", database.lower()).strip("_") or "pipeline")
+    name, number = base[:63], 2
+    while name in taken:
+        suffix = f"_{number}"
+        name, number = base[: 63 - len(suffix)] + suffix, number + 1
+    return name
+
+
+def pattern_of(schema: str, name: str | None = None) -> str:
+    """The pattern of the pipeline file that selects this table, or all of the schema.
+
+    Signs of patterns stand for themselves in brackets. A point in a schema's name would end it, so any sign
+    is matched there.
+    """
+    return f"{_literally(schema).replace('.', '?')}.{'*' if name is None else _literally(name)}"
+
+
+def _literally(text: str) -> str:
+    return "".join(f"[{sign}]" if sign in '*?["' else sign for sign in text)
+
+
+def pipeline_text(
+    catalog: SourceCatalog,
+    proposal: Proposal,
+    *,
+    connection: Sequence[tuple[str, str]],
+    secrets: Sequence[tuple[str, str]],
+    slot: str,
+    documents: Sequence[str],
+) -> str:
+    """The whole pipeline file.
+
+    Args:
+        catalog: what the database holds.
+        proposal: the documents that are written beside it.
+        connection: keys of `source` that say which server.
+        secrets: keys of `source` with the environment variables that hold them.
+        slot: name of slot and publication.
+        documents: patterns that select the documents' files.
+    """
+    schemas = [item_text(pattern_of(schema)) for schema in catalog.schemas]
+    lines = [
+        "# Written by `smelt init`; docs/pipeline-file.md lists everything that can be said here.",
+        f"pipeline: {value_text(pipeline_name(catalog.database))}",
+        "source:",
+        *(f"  {key}: {value_text(value)}" for key, value in connection),
+        *(f"  {key}: ${{{variable}}}    # stays in the environment" for key, variable in secrets),
+        f"  slot: {slot}    # the first start makes slot and publication",
+        f"  publication: {slot}",
+        f"  tables: [{', '.join(schemas)}]    # all tables, those to come as well",
+        *_exclude(catalog),
+        "lake: {path: ./lake}    # a folder, or the URL of an object store",
+        *_types(catalog),
+        *_gold(proposal, documents),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def left_out_text(each: LeftOut) -> str:
+    """Why a table has no document of its own, and where its rows are to be seen."""
+    inside = f"; stands in {', '.join(each.inside)}" if each.inside else ""
+    return f"{each.table}: {each.reason}{inside}"
+
+
+def by_reason(excluded: Iterable[Excluded]) -> dict[str, list[Excluded]]:
+    """Tables that cannot be carried, those with one reason together."""
+    alike: dict[str, list[Excluded]] = defaultdict(list)
+    for each in excluded:
+        alike[each.reason].append(each)
+    return alike
+
+
+def _exclude(catalog: SourceCatalog) -> Iterator[str]:
+    if catalog.excluded:
+        yield "  exclude:"
+    for reason, alike in by_reason(catalog.excluded).items():
+        yield from _wrapped(f"{reason}:", "    # ")
+        for each in alike:
+            yield f"    - {value_text(pattern_of(each.table.schema, each.table.name))}"
+            yield from _wrapped(f"remedy: {each.remedy}", "      # ")
+
+
+def _types(catalog: SourceCatalog) -> Iterator[str]:
+    """Numeric columns that would be text, with the section that makes them numbers, commented out."""
+    columns = [
+        f"{table.table}.{column.name}"
+        for table in catalog.tables
+        for column in table.relation.columns
+        if _unbounded(column.type)
+    ]
+    if not columns:
+        return
+    yield "# numeric without a precision is text in silver. To have numbers, with as many digits as you need:"
+    yield "# silver:"
+    yield "#   types:"
+    for column in columns[:_LISTED]:
+        yield f"#     {scalar(column)}: decimal(38,9)"
+    if len(columns) > _LISTED:
+        yield f"#     … and {len(columns) - _LISTED} more"
+
+
+def _unbounded(tree: PgType) -> bool:
+    if tree.kind == "domain" and tree.element is not None:
+        return _unbounded(tree.element)
+    return tree.kind == "base" and tree.name == "numeric" and tree.typmod < 0
+
+
+def _gold(proposal: Proposal, documents: Sequence[str]) -> Iterator[str]:
+    yield "gold:"
+    if not proposal.drafts:
+        yield "  # No foreign key joins two of the tables, so no document was drafted; see docs/gold.md."
+    patterns = ", ".join(item_text(pattern) for pattern in documents)
+    if len(patterns) < WIDTH - 20:
+        yield f"  documents: [{patterns}]"
+    else:
+        yield "  documents:"
+        yield from (f"    - {value_text(pattern)}" for pattern in documents)
+    if not proposal.drafts or not proposal.left_out:
+        return
+    yield "  # Without a document of their own; a file in documents/ with `root` and `fields` makes one:"
+    for each in proposal.left_out[:_LISTED]:
+        yield f"  #   {comment(left_out_text(each))}"
+    if len(proposal.left_out) > _LISTED:
+        yield f"  #   … and {len(proposal.left_out) - _LISTED} more"
+
+
+def value_text(text: str) -> str:
+    """A value on a line of its own, in quotes where it needs them; ``${`` names no variable."""
+    escaped = _escaped(text)
+    plain = _UNQUOTED.fullmatch(escaped) and ": " not in escaped and not _WORD.fullmatch(escaped)
+    return escaped if plain else scalar(escaped)
+
+
+def item_text(text: str) -> str:
+    """As `value_text`, inside brackets."""
+    return scalar(_escaped(text)) if ":" in text else value_text(text)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("${", "$${")
+
+
+def _wrapped(text: str, prefix: str) -> list[str]:
+    return [
+        prefix + comment(line)
+        for line in textwrap.wrap(text, WIDTH - len(prefix), break_long_words=False, break_on_hyphens=False)
+    ]

@@ -1,0 +1,80 @@
+"""Files that did not exist before: all of them are written, or none, and none is written over.
+
+Each text is first written to a file beside its place. Then each name is taken, which fails where somebody has
+it, and the text put there by a rename; what was taken is given back if anything fails on the way. The last
+file is the one that names the others, so that whoever sees it sees all of them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from bronze.errors import ConfigurationError, DefiniteError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_NO_FOLDER: Final = (FileExistsError, NotADirectoryError)
+_REMEDY: Final = "name another file or folder with --out, or move what is there"
+
+
+def refuse_existing(files: Mapping[Path, object]) -> None:
+    """Make sure that nothing stands where files are to be written.
+
+    Raises:
+        ConfigurationError: ``file-exists``.
+    """
+    existing = [path for path in files if path.exists() or path.is_symlink()]
+    if existing:
+        raise _exists(existing)
+
+
+def write_new(files: Mapping[Path, str]) -> None:
+    """Write all files, in this order, or none. Folders are made.
+
+    Raises:
+        ConfigurationError: ``file-exists``.
+        DefiniteError: ``file-unwritable``.
+    """
+    refuse_existing(files)
+    drafts = {path: path.with_name(f".{path.name}.{uuid.uuid4().hex}.new") for path in files}
+    taken: list[Path] = []
+    try:
+        for path, text in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            drafts[path].write_text(text, encoding="utf-8")
+        for path, draft in drafts.items():
+            path.touch(exist_ok=False)
+            taken.append(path)
+            draft.replace(path)
+    except BaseException as error:
+        for path in taken:
+            path.unlink(missing_ok=True)
+        if isinstance(error, FileExistsError) and str(error.filename) in map(str, files):
+            raise _exists([next(path for path in files if str(path) == str(error.filename))]) from None
+        if isinstance(error, OSError):
+            reason = "a folder is needed there" if isinstance(error, _NO_FOLDER) else error.strerror
+            raise DefiniteError(
+                f"cannot be written: {reason}; nothing was written",
+                code="file-unwritable",
+                where=str(error.filename or next(iter(files)).parent),
+                remedy="choose a folder that you may write to, with --out",
+            ) from None
+        raise
+    finally:
+        for draft in drafts.values():
+            with suppress(OSError):  # its folder was never made, or cannot be entered
+                draft.unlink(missing_ok=True)
+
+
+def _exists(paths: list[Path]) -> ConfigurationError:
+    others = f" (and {', '.join(str(path) for path in paths[1:])})" if paths[1:] else ""
+    return ConfigurationError(
+        f"exists already{others}; nothing was written",
+        code="file-exists",
+        where=str(paths[0]),
+        remedy=_REMEDY,
+    )

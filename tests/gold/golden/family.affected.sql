@@ -1,0 +1,282 @@
+SELECT k0, collect_set(place) AS places FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 0 AS place FROM (
+    -- public.customers
+    SELECT any_value(`t`.`id`) AS v0
+    FROM images_of_customers AS t
+    GROUP BY `t`.`id`, to_json(struct(`t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+    HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+  )
+  UNION ALL
+  SELECT try_cast(v0 AS BIGINT) AS k0, 1 AS place FROM (
+    -- referrer: public.customers
+    SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
+    FROM public.customers AS t
+    LEFT SEMI JOIN (
+      SELECT DISTINCT v0 AS v0 FROM (
+        SELECT any_value(`t`.`id`) AS v0
+        FROM images_of_customers AS t
+        GROUP BY `t`.`id`, to_json(struct(`t`.`country_id`, `t`.`email`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+        HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+        UNION ALL
+        SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
+        FROM public.customers AS t
+        LEFT SEMI JOIN (
+          SELECT v0 AS v0 FROM (
+            SELECT any_value(`t`.`id`) AS v0
+            FROM images_of_customers AS t
+            GROUP BY `t`.`id`, to_json(struct(`t`.`country_id`, `t`.`email`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+            HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+            UNION ALL
+            SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
+            FROM public.customers AS t
+            LEFT SEMI JOIN (
+              SELECT v0 AS v0 FROM (
+                SELECT any_value(`t`.`id`) AS v0
+                FROM images_of_customers AS t
+                GROUP BY `t`.`id`, to_json(struct(`t`.`country_id`, `t`.`email`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+                HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+              )
+            ) AS c ON `t`.`referred_by` = c.v0
+          )
+        ) AS c ON `t`.`referred_by` = c.v0
+      )
+    ) AS c ON `t`.`referred_by` = c.v0
+  )
+  UNION ALL
+  SELECT try_cast(v0 AS BIGINT) AS k0, 2 AS place FROM (
+    -- referrer.country: public.countries
+    SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
+    FROM public.customers AS t
+    LEFT SEMI JOIN (
+      SELECT DISTINCT v0 AS v0 FROM (
+        SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
+        FROM public.customers AS t
+        LEFT SEMI JOIN (
+          SELECT any_value(`t`.`id`) AS v0
+          FROM images_of_countries AS t
+          GROUP BY `t`.`id`, to_json(struct(`t`.`code`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+          HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+        ) AS c ON `t`.`country_id` = c.v0
+        UNION ALL
+        SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
+        FROM public.customers AS t
+        LEFT SEMI JOIN (
+          SELECT v0 AS v0 FROM (
+            SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
+            FROM public.customers AS t
+            LEFT SEMI JOIN (
+              SELECT any_value(`t`.`id`) AS v0
+              FROM images_of_countries AS t
+              GROUP BY `t`.`id`, to_json(struct(`t`.`code`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+              HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+            ) AS c ON `t`.`country_id` = c.v0
+            UNION ALL
+            SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
+            FROM public.customers AS t
+            LEFT SEMI JOIN (
+              SELECT v0 AS v0 FROM (
+                SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
+                FROM public.customers AS t
+                LEFT SEMI JOIN (
+                  SELECT any_value(`t`.`id`) AS v0
+                  FROM images_of_countries AS t
+                  GROUP BY `t`.`id`, to_json(struct(`t`.`code`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+                  HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+                ) AS c ON `t`.`country_id` = c.v0
+              )
+            ) AS c ON `t`.`referred_by` = c.v0
+          )
+        ) AS c ON `t`.`referred_by` = c.v0
+      )
+    ) AS c ON `t`.`referred_by` = c.v0
+  )
+  UNION ALL
+  SELECT try_cast(v0 AS BIGINT) AS k0, 3 AS place FROM (
+    -- referred: public.customers
+    SELECT DISTINCT v0 AS v0 FROM (
+      SELECT any_value(`t`.`referred_by`) AS v0
+      FROM images_of_customers AS t
+      WHERE (`t`.`deleted_at` is null)
+      GROUP BY `t`.`id`, to_json(struct(`t`.`balance`, `t`.`created_at`, `t`.`deleted_at`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+      HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+      UNION ALL
+      SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
+      FROM public.customers AS t
+      LEFT SEMI JOIN (
+        SELECT v0 AS v0 FROM (
+          SELECT any_value(`t`.`referred_by`) AS v0
+          FROM images_of_customers AS t
+          WHERE (`t`.`deleted_at` is null)
+          GROUP BY `t`.`id`, to_json(struct(`t`.`balance`, `t`.`created_at`, `t`.`deleted_at`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+          HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+          UNION ALL
+          SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
+          FROM public.customers AS t
+          LEFT SEMI JOIN (
+            SELECT v0 AS v0 FROM (
+              SELECT any_value(`t`.`referred_by`) AS v0
+              FROM images_of_customers AS t
+              WHERE (`t`.`deleted_at` is null)
+              GROUP BY `t`.`id`, to_json(struct(`t`.`balance`, `t`.`created_at`, `t`.`deleted_at`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+              HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+              UNION ALL
+              SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
+              FROM public.customers AS t
+              LEFT SEMI JOIN (
+                SELECT v0 AS v0 FROM (
+                  SELECT any_value(`t`.`referred_by`) AS v0
+                  FROM images_of_customers AS t
+                  WHERE (`t`.`deleted_at` is null)
+                  GROUP BY `t`.`id`, to_json(struct(`t`.`balance`, `t`.`created_at`, `t`.`deleted_at`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+                  HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+                )
+              ) AS c ON `t`.`id` = c.v0
+              WHERE `t`.`deleted_at` is null
+            )
+          ) AS c ON `t`.`id` = c.v0
+          WHERE `t`.`deleted_at` is null
+        )
+      ) AS c ON `t`.`id` = c.v0
+      WHERE `t`.`deleted_at` is null
+    )
+  )
+  UNION ALL
+  SELECT try_cast(v0 AS BIGINT) AS k0, 4 AS place FROM (
+    -- referred.order_count: public.orders
+    SELECT DISTINCT v0 AS v0 FROM (
+      SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
+      FROM public.customers AS t
+      LEFT SEMI JOIN (
+        SELECT any_value(`t`.`customer_id`) AS v0
+        FROM images_of_orders AS t
+        GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+        HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+      ) AS c ON `t`.`id` = c.v0
+      WHERE `t`.`deleted_at` is null
+      UNION ALL
+      SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
+      FROM public.customers AS t
+      LEFT SEMI JOIN (
+        SELECT v0 AS v0 FROM (
+          SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
+          FROM public.customers AS t
+          LEFT SEMI JOIN (
+            SELECT any_value(`t`.`customer_id`) AS v0
+            FROM images_of_orders AS t
+            GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+            HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+          ) AS c ON `t`.`id` = c.v0
+          WHERE `t`.`deleted_at` is null
+          UNION ALL
+          SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
+          FROM public.customers AS t
+          LEFT SEMI JOIN (
+            SELECT v0 AS v0 FROM (
+              SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
+              FROM public.customers AS t
+              LEFT SEMI JOIN (
+                SELECT any_value(`t`.`customer_id`) AS v0
+                FROM images_of_orders AS t
+                GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+                HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+              ) AS c ON `t`.`id` = c.v0
+              WHERE `t`.`deleted_at` is null
+              UNION ALL
+              SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
+              FROM public.customers AS t
+              LEFT SEMI JOIN (
+                SELECT v0 AS v0 FROM (
+                  SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
+                  FROM public.customers AS t
+                  LEFT SEMI JOIN (
+                    SELECT any_value(`t`.`customer_id`) AS v0
+                    FROM images_of_orders AS t
+                    GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+                    HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+                  ) AS c ON `t`.`id` = c.v0
+                  WHERE `t`.`deleted_at` is null
+                )
+              ) AS c ON `t`.`id` = c.v0
+              WHERE `t`.`deleted_at` is null
+            )
+          ) AS c ON `t`.`id` = c.v0
+          WHERE `t`.`deleted_at` is null
+        )
+      ) AS c ON `t`.`id` = c.v0
+      WHERE `t`.`deleted_at` is null
+    )
+  )
+  UNION ALL
+  SELECT try_cast(v0 AS BIGINT) AS k0, 5 AS place FROM (
+    -- heir: public.customers
+    SELECT DISTINCT v0 AS v0 FROM (
+      SELECT any_value(`t`.`referred_by`) AS v0
+      FROM images_of_customers AS t
+      GROUP BY `t`.`id`, to_json(struct(`t`.`email`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+      HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+      UNION ALL
+      SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
+      FROM public.customers AS t
+      LEFT SEMI JOIN (
+        SELECT v0 AS v0 FROM (
+          SELECT any_value(`t`.`referred_by`) AS v0
+          FROM images_of_customers AS t
+          GROUP BY `t`.`id`, to_json(struct(`t`.`email`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+          HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+        )
+      ) AS c ON `t`.`id` = c.v0
+    )
+  )
+  UNION ALL
+  SELECT try_cast(v0 AS BIGINT) AS k0, 6 AS place FROM (
+    -- heir.first_order: public.orders
+    SELECT DISTINCT v0 AS v0 FROM (
+      SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
+      FROM public.customers AS t
+      LEFT SEMI JOIN (
+        SELECT any_value(`t`.`customer_id`) AS v0
+        FROM images_of_orders AS t
+        GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+        HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+      ) AS c ON `t`.`id` = c.v0
+      UNION ALL
+      SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
+      FROM public.customers AS t
+      LEFT SEMI JOIN (
+        SELECT v0 AS v0 FROM (
+          SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
+          FROM public.customers AS t
+          LEFT SEMI JOIN (
+            SELECT any_value(`t`.`customer_id`) AS v0
+            FROM images_of_orders AS t
+            GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+            HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+          ) AS c ON `t`.`id` = c.v0
+        )
+      ) AS c ON `t`.`id` = c.v0
+    )
+  )
+  UNION ALL
+  SELECT try_cast(v0 AS BIGINT) AS k0, 7 AS place FROM (
+    -- by_tier: public.customers
+    SELECT DISTINCT v0 AS v0 FROM (
+      SELECT any_value(`t`.`referred_by`) AS v0
+      FROM images_of_customers AS t
+      GROUP BY `t`.`id`, to_json(struct(`t`.`referred_by`, `t`.`tier`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+      HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+      UNION ALL
+      SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
+      FROM public.customers AS t
+      LEFT SEMI JOIN (
+        SELECT v0 AS v0 FROM (
+          SELECT any_value(`t`.`referred_by`) AS v0
+          FROM images_of_customers AS t
+          GROUP BY `t`.`id`, to_json(struct(`t`.`referred_by`, `t`.`tier`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+          HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+        )
+      ) AS c ON `t`.`id` = c.v0
+    )
+  )
+)
+WHERE k0 IS NOT NULL
+GROUP BY k0

@@ -1,0 +1,183 @@
+"""Random tables and documents over them: every verb and option, joins by any columns that can be equal.
+
+Joins are not only by keys: values lie so close together that most columns match several rows, some none, and
+self joins run in circles.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from tests.gold.shop import Shapes
+
+INTEGERS: Final = ("int2", "int4", "int8")
+_OTHERS: Final = ("text", "text", "numeric", "float8", "timestamptz", "bool", "date")
+
+
+def random_shapes(source: random.Random, tables: int = 4) -> Shapes:
+    """Tables with one or two key columns, two or three columns to join by, and some of other types."""
+    shapes: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {}
+    for number in range(tables):
+        key = ("id",) if source.random() < 0.7 else ("a", "b")
+        columns = {name: source.choice(INTEGERS) for name in key}
+        columns |= {f"j{i}": source.choice(INTEGERS) for i in range(source.randint(2, 3))}
+        columns |= {f"v{i}": source.choice(_OTHERS) for i in range(3)}
+        schema = "public" if source.random() < 0.7 else "other"
+        shapes[f"{schema}.t{number}"] = (columns, key)
+    return shapes
+
+
+class Writer:
+    """Writes one document; collects what its conditions mean in Python."""
+
+    def __init__(self, source: random.Random, shapes: Shapes, snippets: dict[str, Any]) -> None:
+        self._source = source
+        self._shapes = shapes
+        self._snippets = snippets
+        self._names = 0
+
+    def document(self, name: str) -> str:
+        """The text of a document file. (JSON is YAML.)"""
+        root = self._source.choice(list(self._shapes))
+        definition: dict[str, Any] = {
+            "document": name,
+            "root": root,
+            "fields": self._fields(root, 3, top=True),
+        }
+        if self._source.random() < 0.4:
+            definition["where"] = self._where(root)
+        return json.dumps(definition)
+
+    def _name(self) -> str:
+        self._names += 1
+        return f"f{self._names}"
+
+    def _of(self, table: str, *kinds: str) -> list[str]:
+        columns = self._shapes[table][0]
+        return [name for name, kind in columns.items() if not kinds or kind in kinds]
+
+    def _fields(self, table: str, depth: int, *, top: bool = False) -> list[Any]:
+        columns = self._source.sample(self._of(table), self._source.randint(1, 3))
+        fields: list[Any] = [{self._name(): {"column": name}} for name in columns]
+        if self._source.random() < 0.3:
+            fields.append({self._name(): {"object": self._fields(table, 0)}})
+        wanted = (self._source.randint(1, 3) if top else self._source.randint(0, 2)) if depth else 0
+        return fields + [{self._name(): self._join(table, depth - 1)} for _ in range(wanted)]
+
+    def _on(self, table: str, other: str) -> dict[str, str]:
+        """Columns of a table, each with a column of the other; mostly one pair, the other's key at times."""
+        wanted = 2 if self._source.random() < 0.2 else 1
+        mine = self._source.sample(self._of(table, *INTEGERS), wanted)
+        key = [name for name in self._shapes[other][1] if self._source.random() < 0.6]
+        theirs = key + self._source.sample(self._of(other, *INTEGERS), wanted)
+        return dict(zip(mine, theirs, strict=False))
+
+    def _where(self, table: str) -> str:
+        name, kind = self._source.choice(list(self._shapes[table][0].items()))
+        meaning: Callable[[dict[str, Any]], Any]
+        if kind in INTEGERS:
+            limit = self._source.randint(1, 5)
+            text, meaning = f"{name} > {limit}", lambda row: row[name] is not None and row[name] > limit
+        elif kind == "text":
+            text, meaning = f"{name} <> 'paid'", lambda row: row[name] is not None and row[name] != "paid"
+        else:
+            text, meaning = f"{name} is not null", lambda row: row[name] is not None
+        # Columns of several tables have one name and other types, so the text says which is meant.
+        text = f"{text} or false and '{table}' = ''"
+        self._snippets[text] = meaning
+        return text
+
+    def _join(self, parent: str, depth: int) -> dict[str, Any]:
+        table = parent if self._source.random() < 0.25 else self._source.choice(list(self._shapes))
+        verb = self._source.choice(["one", "one", "many", "many", "many", "aggregate"])
+        options: dict[str, Any] = {}
+        if self._source.random() < 0.3:
+            options["where"] = self._where(table)
+        if verb == "aggregate":
+            return self._aggregate(table, parent, options)
+        if self._source.random() < 0.5:
+            options["order_by"] = self._order(table)
+        if verb == "one":
+            options |= {"one": table, "on": self._on(table, parent), "fields": self._fields(table, depth)}
+            if self._source.random() < 0.3:
+                options["flatten"] = f"{self._name()}_"
+            elif self._source.random() < 0.2:
+                options["recurse"] = {"on": self._on(table, table), "max_depth": 2}
+            return options
+        return self._many(table, parent, depth, options)
+
+    def _many(self, table: str, parent: str, depth: int, options: dict[str, Any]) -> dict[str, Any]:
+        options["many"] = table
+        values = self._source.random() < 0.3
+        if self._source.random() < 0.3:
+            options["through"] = self._through(table, parent, fields=not values)
+        else:
+            options["on"] = self._on(table, parent)
+            if not values and self._source.random() < 0.25:
+                options["recurse"] = {"on": self._on(table, table), "max_depth": self._source.randint(2, 3)}
+        options |= (
+            {"values": self._source.choice(self._of(table))}
+            if values
+            else {"fields": self._fields(table, depth)}
+        )
+        kind = self._source.choice(["", "", "limit", "cap", "key_by"])
+        if kind in {"limit", "cap"}:
+            options[kind] = self._source.randint(1, 3)
+        elif kind == "key_by":
+            options["key_by"] = self._source.choice(self._of(table, *INTEGERS, "text"))
+        return options
+
+    def _through(self, table: str, parent: str, *, fields: bool) -> Any:
+        steps: list[dict[str, Any]] = []
+        before = parent
+        for _ in range(1 if self._source.random() < 0.7 else 2):
+            link = self._source.choice(list(self._shapes))
+            step: dict[str, Any] = {"table": link, "on": self._on(link, before)}
+            if self._source.random() < 0.3:
+                step["where"] = self._where(link)
+            if fields and self._source.random() < 0.5:
+                step["fields"] = self._fields(link, 0)
+            steps.append(step)
+            before = link
+        steps[-1]["to"] = self._on(before, table)
+        return steps if len(steps) > 1 or self._source.random() < 0.5 else steps[0]
+
+    def _order(self, table: str) -> list[str]:
+        """By up to two columns that have an order."""
+        columns = self._source.sample(self._of(table), self._source.randint(1, 2))
+        ends = ["", " desc", " asc", " nulls first", " desc nulls last"]
+        return [name + self._source.choice(ends) for name in columns]
+
+    def _aggregate(self, table: str, parent: str, options: dict[str, Any]) -> dict[str, Any]:
+        function = self._source.choice(
+            [
+                "count",
+                "count",
+                "sum",
+                "sum",
+                "avg",
+                "min",
+                "max",
+                "count_distinct",
+                "collect",
+                "first",
+                "last",
+            ]
+        )
+        numbers = {"sum": (*INTEGERS, "float8", "numeric"), "avg": (*INTEGERS, "float8")}
+        of = self._source.choice(self._of(table, *numbers.get(function, ())))
+        options[function] = table if function == "count" and self._source.random() < 0.5 else f"{table}.{of}"
+        if self._source.random() < 0.3:
+            options["through"] = self._through(table, parent, fields=False)
+        else:
+            options["on"] = self._on(table, parent)
+        if function in {"collect", "first", "last"} and self._source.random() < 0.5:
+            options["order_by"] = self._order(table)
+        if function == "collect" and self._source.random() < 0.5:
+            options[self._source.choice(["limit", "cap"])] = 2
+        return options

@@ -1,0 +1,522 @@
+"""Documents drafted from foreign keys: what they hold, how they read, and that every one of them is valid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bronze.identifiers import TableName
+from bronze.lsn import Lsn
+from bronze.shapes import Column, PgType, Relation
+from gold.compile import compile_tree
+from gold.documents import parse_document
+from gold.drafting.files import draft_text, scalar, table_text
+from gold.drafting.foreign_keys import Described, ForeignKey
+from gold.drafting.names import plural, singular, stem
+from gold.drafting.propose import MAX_DEPTH, MAX_JOINS, propose
+from gold.expressions import column
+from gold.tree import Value, resolve
+from gold.yaml_source import parse_yaml
+from silver.catalog import silver_table
+from silver.settings import SilverSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gold.drafting.draft import Draft, Proposal
+    from gold.tree import Tree
+
+MONEY = (12 << 16 | 2) + 4
+
+
+def described(
+    name: TableName | str,
+    columns: str | dict[str, str],
+    key: Sequence[str] = ("id",),
+    *keys: ForeignKey,
+    unique: Sequence[tuple[str, ...]] = (),
+    rows: int = 0,
+) -> Described:
+    """A table; columns as ``id int4!, name text``, with ! for NOT NULL."""
+    if isinstance(columns, str):
+        columns = dict(word.split() for word in columns.split(", "))
+    relation = Relation(
+        relation_id=abs(hash(str(name))) % 2**31,
+        table=name if isinstance(name, TableName) else TableName("public", name),
+        columns=tuple(
+            Column(
+                each,
+                place,
+                PgType("base", kind.rstrip("!"), typmod=MONEY if kind.startswith("numeric") else -1),
+                kind.rstrip("!"),
+                not_null=kind.endswith("!") or each in key,
+            )
+            for place, (each, kind) in enumerate(columns.items(), 1)
+        ),
+        key=tuple(key),
+        replica_identity="d",
+        from_lsn=Lsn(0),
+    )
+    return Described(silver_table(relation, SilverSettings()), keys, (tuple(key), *unique), rows)
+
+
+def points(columns: str, target: str, referenced: str = "id", *, owning: bool = False) -> ForeignKey:
+    return ForeignKey(
+        tuple(columns.split(", ")), TableName("public", target), tuple(referenced.split(", ")), owning
+    )
+
+
+CUSTOMERS = described(
+    "customers", "id int8, email text!, country_id int2, photo bytea, deleted_at timestamptz", ("id",),
+    points("country_id", "countries"), rows=2000,
+)  # fmt: skip
+COUNTRIES = described("countries", "id int2, code text!, name text!, vat numeric!", rows=12)
+ORDERS = described(
+    "orders",
+    "id int8, customer_id int8!, total numeric",
+    ("id",),
+    points("customer_id", "customers"),
+    rows=4000,
+)
+ITEMS = described(
+    "order_items", "order_id int8, line int2, product_id int4!, qty int4", ("order_id", "line"),
+    points("order_id", "orders", owning=True), points("product_id", "products"), rows=8000,
+)  # fmt: skip
+PRODUCTS = described("products", "id int4, sku text, name text, price numeric, weight float8", rows=250)
+TAGS = described("tags", "id int4, name text", rows=9)
+CUSTOMER_TAGS = described(
+    "customer_tags", "customer_id int8, tag_id int4, added_at timestamptz, name text",
+    ("customer_id", "tag_id"), points("customer_id", "customers"), points("tag_id", "tags"), rows=5000,
+)  # fmt: skip
+SHOP = (CUSTOMERS, COUNTRIES, ORDERS, ITEMS, PRODUCTS, TAGS, CUSTOMER_TAGS)
+
+
+def texts(*tables: Described) -> dict[str, str]:
+    """Drafted files by their document's name, after making sure that each one is valid."""
+    found = {}
+    for draft in propose(tables).drafts:
+        tree_of(draft, tables)
+        found[draft.name] = draft_text(draft)
+    return found
+
+
+def tree_of(draft: Draft, tables: Iterable[Described]) -> Tree:
+    """The draft as gold resolves its file."""
+    document = parse_document(parse_yaml(draft_text(draft), Path("draft.yml")))
+    tree, problems = resolve(document, {each.name: each.table for each in tables})
+    assert problems == []
+    assert tree is not None
+    compile_tree(tree, str)
+    return tree
+
+
+def why(proposal: Proposal, name: str) -> str:
+    return next(each.reason for each in proposal.left_out if each.table.name == name)
+
+
+def test_a_shop_as_a_person_would_have_written_it() -> None:
+    drafted = texts(*SHOP)
+    assert list(drafted) == ["customer", "order"]
+    assert (
+        drafted["customer"]
+        == """\
+# One document per row of public.customers, with its country, orders and tags.
+# Drafted by `smelt init` from foreign keys: remove and add as you like, see docs/gold.md.
+document: customer
+root: public.customers
+# where: "deleted_at is null"    # then rows marked as deleted have no document
+fields:
+  - id
+  - email
+  - country_id
+  - deleted_at
+  # - photo    # bytea, left out
+  - country: {one: public.countries, on: {id: country_id}, fields: [code, name, vat]}
+  - orders:
+      many: public.orders
+      on: {customer_id: id}
+      fields:
+        - id
+        - total
+        - items:
+            many: public.order_items
+            on: {order_id: id}
+            fields:
+              - line
+              - product_id
+              - qty
+              - product:
+                  one: public.products
+                  on: {id: product_id}
+                  fields: [sku, name, price, weight]
+  - tags:    # through customer_tags
+      many: public.tags
+      through:
+        table: public.customer_tags
+        on: {customer_id: id}
+        to: {tag_id: id}
+        fields:
+          - added_at
+          - customer_tag_name: {column: name}
+      fields: [id, name]
+"""
+    )
+    assert "customer: {one: public.customers" not in drafted["order"]
+    assert "  - customer:\n      one: public.customers\n" in drafted["order"]
+
+
+def test_every_table_without_a_document_is_named_with_the_reason_and_where_it_stands() -> None:
+    proposal = propose(SHOP)
+    assert {each.table.name: each.inside for each in proposal.left_out} == {
+        "countries": ("customer", "order"),
+        "customer_tags": ("customer",),
+        "order_items": ("customer", "order"),
+        "products": ("customer", "order"),
+        "tags": ("customer",),
+    }
+    assert why(proposal, "countries").startswith("small and only pointed at")
+    assert why(proposal, "products").startswith("small and only pointed at")
+    assert why(proposal, "customer_tags") == "a link between public.customers and public.tags"
+    assert why(proposal, "order_items") == "nothing hangs on it"
+
+
+def test_where_all_look_like_lookups_the_one_with_children_is_drafted_all_the_same() -> None:
+    customers = described("customers", "id int4, email text")
+    orders = described("orders", "id int4, customer_id int4", ("id",), points("customer_id", "customers"))
+    assert list(texts(customers, orders)) == ["customer"]
+
+
+def test_where_nothing_hangs_on_any_table_the_one_that_is_used_is_drafted() -> None:
+    addresses = described("addresses", "id int4, city text")
+    orders = described("orders", "id int4, from_id int4, to_id int4", ("id",),
+                       points("from_id", "addresses"), points("to_id", "addresses"))  # fmt: skip
+    assert list(texts(addresses, orders)) == ["address"]
+
+
+def test_tables_without_foreign_keys_give_no_documents() -> None:
+    proposal = propose([TAGS, described("notes", "id int4, text text")])
+    assert proposal.drafts == ()
+    assert why(proposal, "notes") == "no foreign key leads to it or from it"
+
+
+def test_no_more_than_a_handful_is_drafted_the_richest_first() -> None:
+    tables = []
+    for number in range(8):
+        tables.append(described(f"t{number}", "id int4, a text, b text, c text, d text"))
+        tables += [
+            described(f"c{number}_{each}", "id int4, p int4", ("id",), points("p", f"t{number}"))
+            for each in range(number + 1)
+        ]
+    proposal = propose(tables)
+    assert [draft.root.name for draft in proposal.drafts] == ["t7", "t6", "t5", "t4", "t3"]
+    assert why(proposal, "t2") == "less hangs on it than on those that were drafted"
+
+
+def test_two_foreign_keys_to_one_table_are_two_fields_after_their_columns() -> None:
+    addresses = described("addresses", "id int4, city text")
+    orders = described(
+        "orders", "id int4, billing_address_id int4, shipping_address_id int4", ("id",),
+        points("billing_address_id", "addresses"), points("shipping_address_id", "addresses"),
+    )  # fmt: skip
+    items = described("items", "id int4, order_id int4", ("id",), points("order_id", "orders"))
+    proposal = propose([addresses, orders, items])
+    (order,) = proposal.drafts
+    assert [each.name for each in order.joins] == ["billing_address", "shipping_address", "items"]
+    assert "billing_address:    # by billing_address_id; 2 foreign keys lead there" in draft_text(order)
+    assert why(proposal, "addresses") == "others use it, but nothing hangs on it"
+
+
+def test_seen_from_the_parent_they_are_named_after_their_columns_too() -> None:
+    users = described("users", "id int4, a text, b text, c text, d text")
+    posts = described("posts", "id int4, user_id int4", ("id",), points("user_id", "users"))
+    messages = described(
+        "messages", "id int4, sender_id int4, created_by int4, user_id int4", ("id",),
+        points("sender_id", "users"), points("created_by", "users"), points("user_id", "users"),
+    )  # fmt: skip
+    (user,) = propose([users, posts, messages]).drafts
+    assert sorted(each.name for each in user.joins) == [
+        "messages", "messages_by_sender", "messages_created_by", "posts",
+    ]  # fmt: skip
+
+
+def test_a_tree_goes_one_up_and_one_down() -> None:
+    categories = described(
+        "categories", "id int4, parent_id int4, name text, code text, a text", ("id",),
+        points("parent_id", "categories"),
+    )  # fmt: skip
+    products = described(
+        "products", "id int4, category_id int4", ("id",), points("category_id", "categories")
+    )
+    drafted = texts(categories, products)
+    assert list(drafted) == ["category"]
+    assert (
+        drafted["category"].partition("  - a\n")[2]
+        == """\
+  - parent: {one: public.categories, on: {id: parent_id}, fields: [parent_id, name, code, a]}
+  - children:
+      many: public.categories
+      on: {parent_id: id}
+      fields: [id, name, code, a]
+  - products:
+      many: public.products
+      on: {category_id: id}
+      fields: [id]
+"""
+    )
+
+
+def test_a_foreign_key_that_is_unique_is_one_from_both_sides() -> None:
+    users = described("users", "id int4, a text, b text, c text, d text")
+    profiles = described("user_profiles", "user_id int4, bio text", ("user_id",), points("user_id", "users"))
+    badges = described(
+        "badges", "id int4, user_id int4, color text", ("id",), points("user_id", "users"),
+        unique=[("user_id",)],
+    )  # fmt: skip
+    drafted = texts(users, profiles, badges)
+    assert "- profile: {one: public.user_profiles, on: {user_id: id}, fields: [bio]}" in drafted["user"]
+    assert "- badge: {one: public.badges, on: {user_id: id}, fields: [id, color]}" in drafted["user"]
+
+
+def test_composite_keys_join_by_all_their_columns_and_are_named_after_what_is_their_own() -> None:
+    shared = "tenant_id int4, id int4, a text, b text, c text, d text"
+    users = described("users", shared, ("tenant_id", "id"))
+    tasks = described(
+        "tasks", "tenant_id int4, id int4, owner_id int4, reviewer_id int4", ("tenant_id", "id"),
+        points("tenant_id, owner_id", "users", "tenant_id, id"),
+        points("tenant_id, reviewer_id", "users", "tenant_id, id"),
+    )  # fmt: skip
+    steps = described(
+        "steps", "tenant_id int4, task_id int4, step int4", ("tenant_id", "task_id", "step"),
+        points("tenant_id, task_id", "tasks", "tenant_id, id"),
+    )  # fmt: skip
+    drafted = texts(users, tasks, steps)
+    assert "on: {tenant_id: tenant_id, id: owner_id}" in drafted["task"]
+    assert "- owner:" in drafted["task"]
+    assert "- reviewer:" in drafted["task"]
+    assert "on: {tenant_id: tenant_id, task_id: id}\n      fields: [step]" in drafted["task"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "key", "unique"),
+    [
+        ("a_id int4, b_id int4, note text", ("a_id", "b_id"), ()),
+        ("id int4, a_id int4, b_id int4, note text", ("id",), [("a_id", "b_id")]),
+        ("a_id int4!, b_id int4!, note text", (), ()),
+    ],
+    ids=["its key", "a unique index beside a key of its own", "its columns without NULL"],
+)
+def test_what_makes_a_link(columns: str, key: tuple[str, ...], unique: Sequence[tuple[str, ...]]) -> None:
+    wide = "id int4, p text, q text, r text, s text"
+    first, second = described("a", wide), described("b", wide)
+    link = described("a_b", columns, key, points("a_id", "a"), points("b_id", "b"), unique=unique)
+    drafted = texts(first, second, link)
+    way = "through: {table: public.a_b, on: {a_id: id}, to: {b_id: id}, fields: [note]}"
+    assert way in drafted["a"]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    ["id int4, a_id int4!, b_id int4!", "a_id int4, b_id int4, c text, d text, e text, f text, g text"],
+    ids=["a row of its own", "much to say for itself"],
+)
+def test_what_makes_no_link(columns: str) -> None:
+    wide = "id int4, p text, q text, r text, s text"
+    key = ("id",) if columns.startswith("id") else ("a_id", "b_id")
+    table = described("a_b", columns, key, points("a_id", "a"), points("b_id", "b"))
+    drafted = texts(described("a", wide), described("b", wide), table)
+    assert "through" not in drafted["a"]
+    assert "      many: public.a_b\n      on: {a_id: id}\n" in drafted["a"]
+
+
+def test_a_link_belongs_to_the_side_that_its_key_names_first() -> None:
+    products = described("products", "id int4, a text, b text, c text, d text")
+    orders = described("orders", "id int4, a text, b text, c text, d text")
+    suppliers = described("suppliers", "id int4, a text, b text, c text, d text")
+    supplied = described("supplies", "id int4, supplier_id int4, product_id int4!", ("id",),
+                         points("supplier_id", "suppliers"), points("product_id", "products"))  # fmt: skip
+    lines = described(
+        "order_lines", "product_id int4, order_id int4, qty int4", ("order_id", "product_id"),
+        points("product_id", "products"), points("order_id", "orders"),
+    )  # fmt: skip
+    proposal = propose([products, orders, lines])
+    assert [draft.name for draft in proposal.drafts] == ["order"]
+    assert why(proposal, "products") == "others use it, but nothing hangs on it"
+    drafted = texts(products, orders, lines, suppliers, supplied)
+    assert (
+        "through: {table: public.order_lines, on: {product_id: id}, to: {order_id: id}" in drafted["product"]
+    )
+    assert "order_lines" not in drafted["supplier"]
+
+
+def test_a_link_of_a_table_with_itself_gives_both_ways() -> None:
+    people = described("people", "id int4, a text, b text, c text, d text")
+    friends = described(
+        "friendships", "person_id int4, friend_id int4", ("person_id", "friend_id"),
+        points("person_id", "people"), points("friend_id", "people"),
+    )  # fmt: skip
+    cars = described("cars", "id int4, person_id int4", ("id",), points("person_id", "people"))
+    (person,) = propose([people, friends, cars]).drafts
+    assert [each.name for each in person.joins] == ["cars", "friends", "people"]
+
+
+def test_a_foreign_key_column_without_a_suffix_keeps_its_name_and_the_row_gets_another() -> None:
+    countries = described("countries", "code text, name text", ("code",))
+    staff = described(
+        "staff", "id int4, country text, manager int4", ("id",),
+        points("country", "countries", "code"), points("manager", "staff"),
+    )  # fmt: skip
+    pets = described("pets", "id int4, staff_id int4", ("id",), points("staff_id", "staff"))
+    (drafted,) = propose([countries, staff, pets]).drafts
+    assert [each.name for each in drafted.joins] == [
+        "country_details", "manager_staff", "pets", "staff_by_manager",
+    ]  # fmt: skip
+
+
+def test_very_many_children_suggest_a_cap() -> None:
+    devices = described("devices", "id int4, a text, b text, c text, d text", rows=2000)
+    readings = described(
+        "readings", "id int8, device_id int4", ("id",), points("device_id", "devices"), rows=9_000_000
+    )
+    assert "- readings:    # about 4,500 each: `cap: 100` would keep" in texts(devices, readings)["device"]
+
+
+def test_a_hub_of_many_tables_is_followed_so_far_and_says_so() -> None:
+    users = described("users", "id int4, name text")
+    tables = [
+        described(f"t{number:02}", "id int4, x text, user_id int4", ("id",), points("user_id", "users"))
+        for number in range(40)
+    ]
+    drafted = texts(users, *tables)["user"]
+    assert drafted.count("many: ") == MAX_JOINS
+    assert "#   t39 (public.t39)\n" in drafted
+
+
+def test_foreign_keys_that_silver_cannot_join_are_left_alone() -> None:
+    parents = described("parents", "id text, x bytea, a text, b text", ("id",))
+    children = described(
+        "kids", "id int4, parent_id int4, gone_id int4", ("id",),
+        points("parent_id", "parents"), points("gone_id", "not_carried"),
+    )  # fmt: skip
+    assert propose([parents, children]).drafts == ()
+
+
+def test_documents_of_tables_with_one_name_are_told_apart_by_schema() -> None:
+    tables: list[Described] = []
+    for schema in ("public", "Sales"):
+        root = TableName(schema, "orders")
+        tables.append(described(root, "id int4, a text, b text, c text, d text"))
+        key = ForeignKey(("order_id",), root, ("id",))
+        tables.append(described(TableName(schema, "items"), "id int4, order_id int4", ("id",), key))
+    assert sorted(texts(*tables)) == ["Sales_order", "order"]
+
+
+@pytest.mark.parametrize(
+    ("one", "many"),
+    [
+        ("customer", "customers"), ("address", "addresses"), ("category", "categories"), ("box", "boxes"),
+        ("status", "statuses"), ("person", "people"), ("order_item", "order_items"), ("day", "days"),
+        ("warehouse", "warehouses"), ("OrderItem", "OrderItems"), ("house", "houses"), ("branch", "branches"),
+    ],
+)  # fmt: skip
+def test_plurals(one: str, many: str) -> None:
+    assert (singular(many), plural(one), plural(many), singular(one)) == (one, many, many, one)
+
+
+def test_stems() -> None:
+    columns = ["country_id", "countryId", "id_cliente", "referred_by", "id", "country_code", "paid"]
+    assert [stem(each) for each in columns] == [
+        "country", "country", "cliente", "referred_by", "id", "country", "paid",
+    ]  # fmt: skip
+
+
+ODD = [
+    "on", "no", "null", "true", "123", "1e3", "a b", "a.b", "a,b", "a;b", "{x}", "(y)", "`t`", '"q"', "'s'",
+    "#hash", "x: y", "- z", "*", "&a", "!t", "%p", "@at", "~", "", "Straße", "名前", "a\nb", "a\tb", "\u2028",
+    "\x85", "\x7f", "🙂", "_key", "_content_hash", "_deltasmelt_x", "=", "a_b", "A", "${HOME}", "\\", "$",
+]  # fmt: skip
+names = st.one_of(
+    st.sampled_from([name for name in ODD if name]),
+    st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=6),
+    st.sampled_from(["id", "a_id", "b_id", "name", "parent_id", "created_by"]),
+)
+
+
+@given(names)
+def test_any_name_comes_back_from_yaml(name: str) -> None:
+    file = parse_yaml(f"# {name.isprintable()}\n{scalar(name)}: [{scalar(name)}]", Path("x.yml"))
+    assert file.data == {name: [name]}
+    table = TableName(name, name[::-1])
+    assert TableName.parse(parse_yaml(table_text(table), Path("x.yml")).data) == table
+
+
+@st.composite
+def schemas(draw: st.DrawFn) -> list[Described]:
+    """Tables with foreign keys of all kinds: to itself, in circles, composite, several between two tables."""
+    table_names = draw(
+        st.lists(
+            st.builds(TableName, st.sampled_from(["public", "a b", "on"]), names),
+            min_size=1, max_size=6, unique=True,
+        )
+    )  # fmt: skip
+    kinds = st.sampled_from(["int4", "int4", "int4!", "int4!", "int8", "text", "bytea", "numeric", "hstore"])
+    shapes = [
+        draw(st.dictionaries(names, kinds, min_size=1, max_size=6).filter(_told_apart)) for _ in table_names
+    ]
+    tables = []
+    for name, columns in zip(table_names, shapes, strict=True):
+        key = draw(st.lists(st.sampled_from(sorted(columns)), min_size=1, max_size=2, unique=True))
+        keys = []
+        for _ in range(draw(st.integers(0, 3))):
+            place = draw(st.integers(0, len(table_names) - 1))
+            size = draw(st.integers(1, min(2, len(columns), len(shapes[place]))))
+            mine, theirs = (
+                draw(st.lists(st.sampled_from(sorted(each)), min_size=size, max_size=size, unique=True))
+                for each in (columns, shapes[place])
+            )
+            keys.append(ForeignKey(tuple(mine), table_names[place], tuple(theirs), draw(st.booleans())))
+        alone = draw(st.booleans())
+        unique = [key.columns for key in keys[:1] if alone]
+        rows = draw(st.sampled_from([0, 1, 500, 5000, 10_000_000]))
+        tables.append(described(name, columns, key, *keys, unique=unique, rows=rows))
+    return tables
+
+
+def _told_apart(columns: Iterable[str]) -> bool:
+    lower = [name.lower() for name in columns]
+    return len(set(lower)) == len(lower)
+
+
+@settings(max_examples=150, deadline=None)
+@given(schemas())
+def test_every_draft_of_any_schema_is_a_valid_document_that_holds_its_roots_columns(
+    tables: list[Described],
+) -> None:
+    proposal = propose(tables)
+    by_name = {each.name: each for each in tables}
+    drafted = [draft.root for draft in proposal.drafts]
+    assert sorted([*drafted, *(each.table for each in proposal.left_out)]) == sorted(by_name)
+    assert len({draft.name.lower() for draft in proposal.drafts}) == len(proposal.drafts)
+    for draft in proposal.drafts:
+        tree = tree_of(draft, tables)
+        held = {each.expression for each in tree.fields if isinstance(each, Value)}
+        wanted = {
+            column(each.name) for each in by_name[draft.root].table.columns if each.spark_type != "BINARY"
+        }
+        assert held == wanted
+        assert draft.depth <= MAX_DEPTH
+        assert len(tree.nodes()) <= MAX_JOINS
+        _assert_no_way_meets_a_table_twice(draft.fields, [draft.root])
+
+
+def _assert_no_way_meets_a_table_twice(fields: Iterable[Any], way: list[TableName]) -> None:
+    for each in fields:
+        if each.join is not None:
+            again = each.join.table in way
+            assert not again or each.join.table == way[-1]
+            inner = each.join.fields
+            assert not again or all(one.join is None for one in inner)
+            _assert_no_way_meets_a_table_twice(inner, [*way, each.join.table])

@@ -1,0 +1,50 @@
+"""The documents that the pages show are documents: each fits the demo's tables."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import psycopg
+import pytest
+from pydantic import SecretStr
+
+from bronze.server import connect
+from bronze.settings import SourceSettings
+from gold.check import check_document
+from gold.documents import parse_document
+from gold.yaml_source import parse_yaml
+from pipelines.conf_files import conf_folder
+from pipelines.init.catalog import read_catalog
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: str) -> list[str]:
+    return [str(block) for block in BLOCK.findall((DOCS / page).read_text())]
+
+
+def documents() -> dict[str, str]:
+    """Whole documents of each page; the guide's steps are one."""
+    found = {
+        f"{page}, {number}": block
+        for page in ("gold.md", "gold-compared.md")
+        for number, block in enumerate(blocks(page))
+        if re.search("^document:", block, re.MULTILINE)
+    }
+    return {**found, "gold-guide.md": "".join(blocks("gold-guide.md"))}
+
+
+@pytest.mark.postgres
+def test_every_document_of_the_pages_fits_the_demos_tables(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute((conf_folder() / "demo" / "shop.sql").read_bytes())
+    source = SourceSettings(dsn=SecretStr(database), slot="smelt", publication="smelt")
+    with connect(source, application_name="test") as server:
+        catalog = {each.name: each.table for each in read_catalog(server, source).described}
+    texts = documents()
+    assert len(texts) == 3
+    for name, text in texts.items():
+        document = parse_document(parse_yaml(text, Path(name)))
+        assert check_document(document, catalog) == [], name

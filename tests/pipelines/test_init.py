@@ -1,0 +1,376 @@
+"""`smelt init` on real servers: what it writes is what `smelt check` accepts, and nothing is written over."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from typing import TYPE_CHECKING
+
+import jsonschema
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pydantic import SecretStr
+
+from bronze.catalog import select_tables
+from bronze.errors import ConfigurationError, SmeltError
+from bronze.identifiers import TableName
+from bronze.server import connect
+from gold.documents import load_documents
+from gold.yaml_source import parse_yaml, read_yaml
+from pipelines.check import run_check
+from pipelines.conf_files import conf_folder
+from pipelines.init.command import run_init
+from pipelines.init.dsn import without_password
+from pipelines.init.file import item_text, pattern_of, pipeline_name, slot_name, value_text
+from pipelines.init.new_files import write_new
+from pipelines.output import Output
+from pipelines.settings import Pipeline, load_pipeline
+from tests.pipelines.test_cli import one_message, smelt
+
+if TYPE_CHECKING:
+    from bronze.findings import Finding
+
+ODD = """
+    CREATE SCHEMA "Back Office";
+    CREATE SCHEMA empty;
+    CREATE TABLE "Back Office"."Staff.Members" (
+        "on" int, "no" int, "first name" text, "a`b" text, "${HOME}" text, "x: y" text, "_key" text,
+        photo bytea, "${amount}" numeric, "select" text, boss_on int, boss_no int,
+        PRIMARY KEY ("on", "no"),
+        FOREIGN KEY (boss_on, boss_no) REFERENCES "Back Office"."Staff.Members"
+    );
+    CREATE TABLE "order" (
+        id bigint PRIMARY KEY, "on" int, "no" int, placed_at timestamptz NOT NULL DEFAULT now(),
+        total numeric,
+        FOREIGN KEY ("on", "no") REFERENCES "Back Office"."Staff.Members" ON DELETE CASCADE
+    );
+    CREATE TABLE lines (
+        order_id bigint REFERENCES "order", year int, line int, PRIMARY KEY (order_id, year, line)
+    ) PARTITION BY LIST (year);
+    CREATE TABLE lines_2025 PARTITION OF lines FOR VALUES IN (2025);
+    CREATE TABLE lines_2026 PARTITION OF lines FOR VALUES IN (2026);
+    CREATE TABLE label (id int PRIMARY KEY, "null" text);
+    CREATE TABLE order_label (
+        order_id bigint REFERENCES "order", label_id int REFERENCES label, PRIMARY KEY (order_id, label_id)
+    );
+    CREATE TABLE bare (a int, order_id bigint REFERENCES "order");
+    CREATE TABLE silent (id int PRIMARY KEY);
+    ALTER TABLE silent REPLICA IDENTITY NOTHING;
+    CREATE TABLE "Silent" (id int PRIMARY KEY, "A" int, a int);
+    CREATE TABLE "odd*[name]?" (x int);
+    CREATE TABLE "odd*[name]!" (x int PRIMARY KEY);
+    CREATE UNLOGGED TABLE scratch (id int PRIMARY KEY);
+    CREATE VIEW seen AS SELECT 1 AS id;
+"""
+
+
+def run(dsn: str, sql: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(sql.encode())
+
+
+@pytest.fixture
+def shop(database: str) -> str:
+    run(database, (conf_folder() / "demo" / "shop.sql").read_text())
+    return database
+
+
+def init(folder: Path, dsn: str | None, *schemas: str, out: str = "pipeline.yml") -> Path:
+    run_init(Output(), dsn=dsn, out=folder / out, schemas=schemas)
+    return folder / out
+
+
+def wrong(pipeline: Pipeline) -> list[Finding]:
+    """What check finds with the server and without it, leaving out what is good to know."""
+    found = [*run_check(pipeline), *run_check(pipeline, offline=True)]
+    return [each for each in found if each.level == "error" or each.code == "pattern-matches-nothing"]
+
+
+def selected(pipeline: Pipeline) -> set[str]:
+    with connect(pipeline.source) as connection:
+        return {str(table.table) for table in select_tables(connection, pipeline.source)}
+
+
+def test_the_shop_gives_documents_that_check_accepts(
+    tmp_path: Path, shop: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline = load_pipeline(init(tmp_path, shop))
+    said = capsys.readouterr().out
+    assert wrong(pipeline) == []
+    assert [document.name for document in load_documents(pipeline.document_files())] == ["customer", "order"]
+    customer = (tmp_path / "documents" / "customer.yml").read_text()
+    schema = json.loads((tmp_path / "documents" / "document.schema.json").read_text())
+    assert customer.startswith("# yaml-language-server: $schema=document.schema.json\n")
+    jsonschema.validate(read_yaml(tmp_path / "documents" / "customer.yml").data, schema)
+    assert "  - tags:    # through customer_tags\n      many: public.tags\n" in customer
+    assert "              - product:\n                  one: public.products\n" in customer
+    assert (
+        f"wrote {tmp_path / 'documents' / 'customer.yml'}: one document per row of public.customers" in said
+    )
+    assert "public.countries: small and only pointed at" in said
+    assert f"smelt check {tmp_path / 'pipeline.yml'}" in said
+
+
+def test_a_newer_server_gives_the_same_documents(tmp_path: Path, shop: str, database18: str) -> None:
+    run(database18, (conf_folder() / "demo" / "shop.sql").read_text())
+    init(tmp_path / "16", shop)
+    assert wrong(load_pipeline(init(tmp_path / "18", database18))) == []
+    for name in ("customer.yml", "order.yml"):
+        older, newer = (tmp_path / version / "documents" / name for version in ("16", "18"))
+        assert older.read_text() == newer.read_text()
+
+
+def test_odd_names_partitions_links_and_tables_without_a_key(
+    tmp_path: Path, database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(database, ODD)
+    pipeline = load_pipeline(init(tmp_path, database))
+    said = capsys.readouterr().out
+    assert wrong(pipeline) == []
+    assert selected(pipeline) == {
+        "Back Office.Staff.Members", "public.order", "public.lines", "public.label", "public.order_label",
+        "public.odd*[name]!",
+    }  # fmt: skip
+    text = (tmp_path / "pipeline.yml").read_text()
+    assert "REPLICA IDENTITY" in text
+    assert "    - public.bare\n" in text
+    assert "#     Back Office" not in text
+    assert '#     "Back Office.Staff.Members.${amount}": decimal(38,9)' in text
+    assert "excluded public.bare, public.odd*[name]?: the table has no primary key" in said
+    assert "excluded public.silent: the table has REPLICA IDENTITY NOTHING" in said
+    assert "excluded public.Silent: columns A, a differ only in case" in said
+    assert "source.exclude" not in said + text
+    documents = load_documents(pipeline.document_files())
+    assert [document.name for document in documents] == ["Staff_Member", "order"]
+    members = (tmp_path / "documents" / "Staff_Member.yml").read_text()
+    for line in (
+        '  - "on"\n', '  - first_name: {column: "first name"}\n', "  - source_key: {column: _key}\n",
+        "  # - photo    # bytea, left out\n", 'on: {"on": "on", "no": "no"}\n',
+        "  - boss:\n", '  - HOME: {column: "${HOME}"}\n',
+        "labels:    # through order_label\n", "many: public.lines\n",
+    ):  # fmt: skip
+        assert line in members
+    assert "lines_2025" not in members
+    lines = [line.removeprefix("# ") if line.startswith(("# silver", "#  ")) else line
+             for line in text.splitlines()]  # fmt: skip
+    (tmp_path / "numbers.yml").write_text("\n".join(lines))
+    numbers = load_pipeline(tmp_path / "numbers.yml")
+    assert len(numbers.silver.types) == 2
+    assert [each for each in run_check(numbers) if each.code.startswith("type-override")] == []
+
+
+def test_schemas_that_are_named_are_the_only_ones(tmp_path: Path, database: str) -> None:
+    run(database, ODD)
+    pipeline = load_pipeline(init(tmp_path, database, "Back Office"))
+    assert pipeline.source.tables == ["Back Office.*"]
+    assert pipeline.source.exclude == []
+    assert wrong(pipeline) == []
+
+
+def test_tables_that_no_foreign_key_joins_give_a_pipeline_without_documents(
+    tmp_path: Path, database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(database, "CREATE TABLE t (id int PRIMARY KEY)")
+    pipeline = load_pipeline(init(tmp_path, database))
+    assert wrong(pipeline) == []
+    assert not (tmp_path / "documents").exists()
+    assert "no foreign key joins two of the tables" in capsys.readouterr().out
+
+
+def test_the_password_is_in_no_file_and_the_pipeline_takes_it_from_the_environment(
+    tmp_path: Path, shop: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = conninfo_to_dict(shop)
+    dsn = f"postgresql://{values['user']}:s3%40cr%2Ft@{values['host']}:{values['port']}/{values['dbname']}"
+    file = init(tmp_path, dsn)
+    said = capsys.readouterr().out
+    for text in [said, *(path.read_text() for path in tmp_path.rglob("*.yml"))]:
+        assert "s3" not in text
+        assert "cr%2Ft" not in text
+    assert "export PGPASSWORD=…" in said
+    with pytest.raises(SmeltError, match="PGPASSWORD is not set"):
+        load_pipeline(file)
+    monkeypatch.setenv("PGPASSWORD", "s3@cr/t")
+    pipeline = load_pipeline(file)
+    assert pipeline.source.password == SecretStr("s3@cr/t")
+    assert wrong(pipeline) == []
+
+
+def test_without_a_dsn_the_environment_of_libpq_says_where(
+    tmp_path: Path, shop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = conninfo_to_dict(shop)
+    for variable, key in {
+        "PGHOST": "host",
+        "PGPORT": "port",
+        "PGUSER": "user",
+        "PGDATABASE": "dbname",
+    }.items():
+        monkeypatch.setenv(variable, str(values[key]))
+    file = init(tmp_path, None)
+    for variable in ("PGHOST", "PGPORT", "PGUSER", "PGDATABASE"):
+        monkeypatch.delenv(variable)
+    assert wrong(load_pipeline(file)) == []
+
+
+def test_without_any_word_of_a_server_the_command_line_is_wrong(tmp_path: Path) -> None:
+    done = smelt("init", folder=tmp_path)
+    assert done.returncode == 2
+    assert "--dsn" in done.stderr
+
+
+@pytest.mark.parametrize("existing", ["pipeline.yml", "documents/order.yml"])
+def test_nothing_is_written_where_a_file_exists(tmp_path: Path, shop: str, existing: str) -> None:
+    (tmp_path / "documents").mkdir()
+    (tmp_path / existing).write_text("mine")
+    said = one_message(smelt("init", "--dsn", shop, folder=tmp_path))
+    assert f"{existing}: exists already; nothing was written" in said
+    assert "remedy: name another file or folder with --out" in said
+    assert "more: docs/errors/file-exists.md" in said
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} - {
+        "logs/smelt.log"
+    } == {existing}
+    assert (tmp_path / existing).read_text() == "mine"
+
+
+def test_documents_of_another_pipeline_in_the_folder_are_not_taken(tmp_path: Path, shop: str) -> None:
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "theirs.yml").write_text(
+        "document: theirs\nroot: public.nothing\nfields: [id]\n"
+    )
+    pipeline = load_pipeline(init(tmp_path, shop))
+    assert pipeline.gold.documents == ["documents/customer.yml", "documents/order.yml"]
+
+
+def test_a_slot_that_another_pipeline_has_is_left_to_it(tmp_path: Path, shop: str) -> None:
+    first = load_pipeline(init(tmp_path / "a", shop)).source.slot
+    run(shop, f"SELECT pg_create_logical_replication_slot('{first}', 'pgoutput')")
+    second = load_pipeline(init(tmp_path / "b", shop)).source
+    assert (second.slot, second.publication) == (f"{first}_2", f"{first}_2")
+
+
+def test_a_database_without_tables_is_told(tmp_path: Path, database: str) -> None:
+    said = one_message(smelt("init", "--dsn", database, folder=tmp_path))
+    assert "the database has no tables" in said
+    assert "others of this server: " in said
+    assert not (tmp_path / "pipeline.yml").exists()
+
+
+def test_a_schema_without_tables_is_told_with_the_nearest(tmp_path: Path, shop: str) -> None:
+    with pytest.raises(SmeltError, match="did you mean 'public'") as caught:
+        init(tmp_path, shop, "publik")
+    assert caught.value.code == "no-tables"
+
+
+def test_tables_of_which_none_can_be_carried_are_told(tmp_path: Path, database: str) -> None:
+    run(database, "CREATE TABLE bare (a int)")
+    with pytest.raises(SmeltError, match=r"none of the tables can be carried\npublic\.bare: ") as caught:
+        init(tmp_path, database)
+    assert "ADD PRIMARY KEY" in str(caught.value.remedy)
+
+
+def test_a_server_that_is_not_there_is_told_as_check_tells_it(tmp_path: Path) -> None:
+    dsn = "postgresql://nobody@127.0.0.1:1/nothing"
+    (tmp_path / "there.yml").write_text(
+        f"pipeline: p\nsource: {{dsn: '{dsn}', slot: s, publication: p}}\nlake: {{path: ./lake}}\n"
+    )
+    said = one_message(smelt("init", "--dsn", dsn, folder=tmp_path))
+    (found,) = [each for each in run_check(load_pipeline(tmp_path / "there.yml")) if each.level == "error"]
+    assert found.message in said
+    assert "this kind heals by itself" in said
+
+
+def test_a_dsn_that_cannot_be_read_is_told_without_repeating_it(tmp_path: Path) -> None:
+    said = one_message(smelt("init", "--dsn", "postgresql://me:pass@word@host/db", folder=tmp_path))
+    assert "pass" not in said.replace("password", "")
+
+
+def test_a_place_that_is_no_folder_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SmeltError, match="a folder is needed there") as caught:
+        write_new({tmp_path / "first.yml": "1", tmp_path / "file" / "second.yml": "2"})
+    assert caught.value.code == "file-unwritable"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_of_two_that_write_the_same_files_one_writes_all_and_the_other_none(tmp_path: Path) -> None:
+    together = Barrier(2)
+
+    def write(folder: Path, writer: str) -> bool:
+        together.wait()
+        try:
+            write_new({folder / name: writer for name in "abc"})
+        except ConfigurationError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(2) as threads:
+        for number in range(50):
+            folder = tmp_path / str(number)
+            first, second = threads.map(write, [folder, folder], ["1", "2"])
+            assert first != second
+            assert {path.read_text() for path in folder.iterdir()} == {"1" if first else "2"}
+            assert len(list(folder.iterdir())) == 3
+
+
+@pytest.mark.parametrize(
+    ("dsn", "written", "secrets"),
+    [
+        ("postgresql://me@host:5433/db?sslmode=require", None, {}),
+        ("host=db dbname='my db'", None, {}),
+        ("postgresql://me:secret@host/db", "postgresql://me@host/db", {"password": "PGPASSWORD"}),
+        ("postgres://me:s%40@a,b:2/db?password=x&sslmode=verify-full&options=-c%20a%3D1",
+         "postgresql://me@a,b:2/db?sslmode=verify-full&options=-c%20a%3D1", {"password": "PGPASSWORD"}),
+        ("postgresql://:secret@[::1]:5/%2Fd", "postgresql://[::1]:5/%2Fd", {"password": "PGPASSWORD"}),
+        ("host=db password='a b' user=me", "host=db user=me", {"password": "PGPASSWORD"}),
+        ("host=db sslpassword=x", "host=db", {"sslpassword": "PGSSLPASSWORD"}),
+    ],
+)  # fmt: skip
+def test_a_connection_string_without_its_secrets(
+    dsn: str, written: str | None, secrets: dict[str, str]
+) -> None:
+    found = without_password(dsn)
+    kept = {key: value for key, value in conninfo_to_dict(dsn).items() if key not in secrets}
+    assert conninfo_to_dict(found.text) == kept
+    assert found.secrets == secrets
+    assert conninfo_to_dict(found.text) == conninfo_to_dict(written or dsn)
+    assert found.text == dsn or written is not None
+
+
+def test_names_from_the_database() -> None:
+    assert [pipeline_name(each) for each in ("shop", "My Shop", "_x", "日本", "")] == [
+        "shop", "My_Shop", "x", "pipeline", "pipeline",
+    ]  # fmt: skip
+    assert slot_name("My-Shop", set()) == "smelt_my_shop"
+    assert slot_name("x" * 63, {("smelt_" + "x" * 63)[:63]}) == "smelt_" + "x" * 55 + "_2"
+
+
+@given(*[st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)] * 2)
+def test_a_pattern_selects_its_table_and_comes_back_from_the_file(schema: str, name: str) -> None:
+    table = TableName(schema, name)
+    for pattern in (pattern_of(schema), pattern_of(schema, name)):
+        assert table.matches(pattern)
+        text = f"one: {value_text(pattern)}\nall: [{item_text(pattern)}, x]\n"
+        data = parse_yaml(text, Path("p.yml"), expand_env=True).data
+        assert data == {"one": pattern, "all": [pattern, "x"]}
+    assert not TableName(schema, name + "x").matches(pattern_of(schema, name))
+
+
+def test_a_database_with_an_odd_name(tmp_path: Path, server_dsn: str) -> None:
+    name = "Odd ${name}: 'x'"
+    with psycopg.connect(server_dsn, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"'.encode())
+    try:
+        dsn = make_conninfo(server_dsn, dbname=name)
+        run(dsn, "CREATE TABLE t (id int PRIMARY KEY)")
+        pipeline = load_pipeline(init(tmp_path, dsn))
+        assert wrong(pipeline) == []
+        assert (pipeline.pipeline, pipeline.source.slot) == ("Odd___name____x_", "smelt_odd___name____x")
+    finally:
+        with psycopg.connect(server_dsn, autocommit=True) as connection:
+            connection.execute(f'DROP DATABASE "{name}"'.encode())
