@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 UV = $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 ARGS ?=
 
-.PHONY: help demo test lint format torture bench-reader bench-latency bench-snapshot bench-silver lock java clean
+.PHONY: help demo test lint format torture bench-reader bench-latency bench-snapshot bench-silver bench-gold lock java clean
 
 help:  ## What can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -43,6 +43,9 @@ bench-snapshot: $(VENV)/.ready  ## A snapshot into bronze beside psql's \copy of
 
 bench-silver: java $(VENV)/.ready  ## Silver beside the template of row_number and MERGE, over the same changes
 	@$(BIN)/python -m tests.benchmarks.bench_silver $(ARGS)
+
+bench-gold: java $(VENV)/.ready  ## Gold's incremental runs beside its full build and hand-written Spark SQL
+	@$(BIN)/python -m tests.benchmarks.bench_gold $(ARGS)
 
 lock: .uv-present  ## Compile requirements.lock again from pyproject.toml
 	@$(UV) pip compile -q pyproject.toml --extra demo --group dev --universal --python-version 3.11 \

@@ -22,6 +22,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gold.clauses import Step
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -50,11 +51,13 @@ class Affected:
     """A query for the roots that changes may have affected.
 
     Attributes:
+        steps: what is to be computed first, under these names.
         query: gives the keys of the roots, ``k0, k1 …``, each once, and `PLACES`: an array of the numbers of
             the places from which it was reached.
         places: for each number: path of the place in the document (empty for the root) and its table.
     """
 
+    steps: tuple[Step, ...]
     query: str
     places: tuple[tuple[str, TableName], ...]
 
@@ -113,7 +116,7 @@ def affected_roots(
         f"SELECT {keys}, collect_set(place) AS {PLACES} FROM (\n{textwrap.indent(union, '  ')}\n)\n"
         f"WHERE {known}\nGROUP BY {keys}"
     )
-    return Affected(query, tuple(places))
+    return Affected(tuple(walk.steps), query, tuple(places))
 
 
 class _Walk:
@@ -124,6 +127,7 @@ class _Walk:
         self._tree = tree
         self._current = current
         self._above = {id(child.scope): child for child in tree.nodes()}
+        self.steps: list[Step] = []
 
     def up(self, node: Node, place: int, values: str) -> str:
         """From what finds the rows of a node, or of a link before it.
@@ -163,6 +167,11 @@ class _Walk:
         """
         wanted = finding(node, 0)
         matched = [theirs for _, theirs in recursion.on]
+        # Each level begins with these rows again.
+        name = f"walked{len(self.steps)}"
+        label = f"{node.scope.label}: rows of {node.scope.table.table} to walk up from"
+        self.steps.append(Step(name, label, f"SELECT DISTINCT * FROM (\n{textwrap.indent(values, '  ')}\n)"))
+        values = f"SELECT * FROM {name}"
         below = [f"v{wanted.index(this)}" for this, _ in recursion.on]
         found = values
         for _ in range(recursion.depth - 1):

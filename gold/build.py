@@ -24,24 +24,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bronze import delta
 from bronze.control import Cut, Run
 from bronze.errors import DefiniteError
 from bronze.lsn import Lsn
-from gold.affected import JSON_OPTIONS, PLACES, Affected, affected_roots
+from gold.affected import JSON_OPTIONS, PLACES, SIDE, Affected, affected_roots
 from gold.compile import FLAGS, Compiled, compile_tree, count_flagged, counting, flag_column
 from gold.failures import SPARK_ERRORS, condition
 from gold.feed import FeedUnreadableError, images_query, made_again
 from gold.pins import PinnedTables
-from gold.plans import GOLD_APP, HASH, INTERPRETED, LSN, SMALL_PLAN, content_hash
+from gold.plans import GOLD_APP, HASH, INTERPRETED, LEAN, LSN, ONE_TASK, SMALL_PLAN, SORTED, content_hash
+from gold.sieve import MOST_KEYS, bitmap, sieve
 from silver.living import keeps_deleted
 from silver.merge import prunable
 from silver.sessions import mark, own_session, settings
 from silver.sql import literal, quote
+from silver.tables import SilverLog, share_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -55,8 +58,17 @@ DEFINITION_PROPERTY: Final = "deltasmelt.definition"
 _COMPILER: Final = "1"
 """Part of every digest: raised when the compiler gives another meaning to the same definition."""
 
-_FEW: Final = 2000
-"""Affected roots up to which one task assembles them: planning and scheduling cost more than the work."""
+_FEW: Final = 100_000
+"""Rows up to which one task assembles documents: planning and scheduling cost more than the work."""
+
+_SENT: Final = 1_000_000
+"""Rows of affected roots whose keys each task can have in memory."""
+
+_MATCHED: Final = 20_000
+"""Documents that each task of a MERGE can have in memory."""
+
+_WALKED: Final = 20_000
+"""Changed rows up to which what is found on the way up from them is sent to every task."""
 
 _RANGES_ABOVE: Final = 4
 """Data files of a gold table from which looking for the range of affected keys pays."""
@@ -65,7 +77,11 @@ _ROOT: Final = "_deltasmelt_root"
 """Columns of a MERGE's source that hold the root's key, whether the document is there or gone."""
 
 _SMALL_BYTES: Final = 32_000_000
-"""Size of all silver tables of a document up to which a full build is planned for little data."""
+_SMALL_ROWS: Final = 50_000
+"""Size of all silver tables of a document, or of its own, up to which reads are planned for little data."""
+
+_RANGE_HOLDS: Final = 0.75
+"""Share of a gold table's rows from which a range of keys that holds them is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +124,7 @@ class DocumentBuild:
         self._digests: dict[str, str] = {}
         self._views: list[str] = []
         self._pins = PinnedTables(self._spark, lake)
+        self._silver = SilverLog(self._spark, lake)
 
     def state(self) -> TableState | None:
         """The gold table as it is now; None where there is none."""
@@ -151,7 +168,8 @@ class DocumentBuild:
                     reason = str(error)
             if reason is not None:
                 run.mode, run.reason = "full", reason
-                with settings(self._spark, SMALL_PLAN if self._is_small(tree) else {}):
+                little = _is_little(self._sizes(tree).values())
+                with settings(self._spark, SMALL_PLAN if little else SORTED):
                     self._full(tree, cut, state, definition, run)
         finally:
             self._forget()
@@ -208,13 +226,9 @@ class DocumentBuild:
             self._digests[known] = hashlib.sha256(f"{known}\n{schema.simpleString()}".encode()).hexdigest()
         return self._digests[known]
 
-    def _is_small(self, tree: Tree) -> bool:
-        size = 0
-        for table in tree.tables().values():
-            found = delta.open_table(delta.location(self._lake, "silver", table.name))
-            if found is not None:
-                size += sum(pa.table(found.get_add_actions())["size_bytes"].to_pylist())
-        return size <= _SMALL_BYTES
+    def _sizes(self, tree: Tree) -> dict[TableName, tuple[int, int]]:
+        """Rows and bytes of the silver tables, as they are now."""
+        return {name: self._silver.size(table.name) for name, table in tree.tables().items()}
 
     def _full(self, tree: Tree, cut: Cut, state: TableState | None, definition: str, run: Run) -> None:
         compiled = compile_tree(tree, self._pins.at(tree, cut))
@@ -223,7 +237,7 @@ class DocumentBuild:
         made = f"SELECT {_columns(compiled.columns)}, {content} FROM (\n{compiled.sql}\n)"
         if state is not None and state.definition == definition:
             with settings(self._spark, {"spark.databricks.delta.merge.materializeSource": "auto"}):
-                self._merge(compiled, made, cut, state.position, run, gone="t")
+                self._merge(compiled, made, cut, state.position, run)
             return
         kept, join = f"{int(cut.commit_lsn)}L", ""
         old_key = None if state is None else _key_columns(compiled, state)
@@ -265,20 +279,29 @@ class DocumentBuild:
             if count:
                 rows[str(name)], views[name] = count, f"images_{index}"
         run.details["changed_rows"] = rows
-        few = sum(rows.values()) <= _FEW
+        sizes = self._sizes(tree)
+        reading = INTERPRETED if _is_little(sizes.values()) else LEAN
+        few = sum(rows.values()) <= _WALKED
         affected = affected_roots(tree, views, views.__getitem__, self._pins.at(tree, cut), few=few)
         if affected is None:
             run.mode = "none"
             return
-        with settings(self._spark, INTERPRETED if few else {}):
+        with settings(self._spark, reading):
+            for step in affected.steps:
+                self._keep(step.sql, step.name)
             self._keep(affected.query, "affected")
             self._count_affected(affected, run)
         if run.changes == 0:
             run.mode = "none"
             return
-        few = run.changes <= _FEW
-        compiled = compile_tree(tree, self._pins.at(tree, cut), roots="affected", few=few)
-        with settings(self._spark, INTERPRETED if few else {}):
+        # As many rows as these roots have on the average; where they have more, it takes longer.
+        expected = (
+            run.changes * sum(size for size, _ in sizes.values()) // max(sizes[tree.root.table.table][0], 1)
+        )
+        few, sent = expected <= _FEW, expected <= _SENT
+        compiled = compile_tree(tree, self._pins.at(tree, cut), roots="affected", few=few, sent=sent)
+        plan = {**reading, **ONE_TASK} if few else {**reading, **SORTED}
+        with settings(self._spark, reading):
             for step in compiled.shared:
                 self._keep(step.sql, step.name)
         flags = [flag_column(flag) for flag in compiled.flags]
@@ -290,13 +313,15 @@ class DocumentBuild:
             f"SELECT {keys}, {columns}\nFROM affected AS a\nLEFT JOIN (\n"
             f"SELECT *, {content} FROM (\n{compiled.assembly}\n)) AS d ON {on}"
         )
-        with settings(self._spark, SMALL_PLAN if few else {}):
+        with settings(self._spark, plan):
             self._keep(made, "made")
         self._count_flagged(compiled.flags, counting(compiled.flags, "made"), run)
         state = self.state()
         position = None if state is None else state.position
-        with settings(self._spark, INTERPRETED if few else {}):
-            self._merge(compiled, "SELECT * FROM made", cut, position, run, gone="s")
+        reading = INTERPRETED if _is_little([_size(self._files())]) else LEAN
+        with settings(self._spark, {**reading, **ONE_TASK} if few else reading):
+            known = run.changes <= _MATCHED and not self._comes(tree, views)
+            self._merge(compiled, "SELECT * FROM made", cut, position, run, some=True, known=known)
 
     def _images(
         self, tree: Tree, name: TableName, silver_name: str, between: tuple[int, int], view: str
@@ -331,15 +356,49 @@ class DocumentBuild:
                 f"{condition(error)}"
             ) from error
 
+    def _comes(self, tree: Tree, views: Mapping[TableName, str]) -> bool:
+        """Whether a root came, or passes the `where` now: nothing else makes a new document."""
+        view, where = views.get(tree.root.table.table), tree.root.where
+        if view is None:
+            return False
+        passes = "" if where is None else f"WHERE {where.sql('t')}\n"
+        key = ", ".join(quote("t", name) for name in tree.key)
+        came = self._spark.sql(
+            f"SELECT 1 FROM {view} AS t\n{passes}GROUP BY {key}\nHAVING max(t.{SIDE}) = 'new'"
+        )
+        return came.first() is not None
+
     def _merge(
-        self, compiled: Compiled, source: str, cut: Cut, position: Lsn | None, run: Run, *, gone: str
+        self,
+        compiled: Compiled,
+        source: str,
+        cut: Cut,
+        position: Lsn | None,
+        run: Run,
+        *,
+        some: bool = False,
+        known: bool = False,
     ) -> None:
-        """One MERGE. `gone`: what tells a document to delete: ``s``, a row without content; ``t``, no row."""
-        if gone == "s":
+        """One MERGE.
+
+        Args:
+            compiled: the document.
+            source: its rows.
+            cut: what they are of.
+            position: mark of the table.
+            run: gets the counts.
+            some: the source is of the affected roots, and a row without content is a document to delete.
+                Otherwise it is of all, and what is not in it is.
+            known: no document is new, and the source is small. Then it is sent to the target's rows, for
+                which Spark would shuffle and sort them otherwise.
+        """
+        if some:
             same = [f"t.{key} = s.{_ROOT}{i}" for i, key in enumerate(compiled.key)]
-            on = " AND ".join(same + self._ranges(compiled.key, compiled.key_types, source))
+            on = " AND ".join(same + self._on_target(compiled, source, run.changes))
         else:
             on = " AND ".join(f"t.{key} = s.{key}" for key in compiled.key)
+        if known:
+            source = f"SELECT /*+ BROADCAST(f) */ * FROM (\n{source}\n) AS f"
         values = {
             **{quote(name): f"s.{quote(name)}" for name in compiled.columns},
             LSN: f"{int(cut.commit_lsn)}L",
@@ -347,12 +406,13 @@ class DocumentBuild:
         }
         sets = ", ".join(f"{name} = {value}" for name, value in values.items())
         columns, inserted = ", ".join(values), ", ".join(values.values())
+        came = f"WHEN NOT MATCHED AND s.{HASH} IS NOT NULL THEN INSERT ({columns}) VALUES ({inserted})"
         # Spark's grammar wants the clauses in this order: matched, not matched, not matched by source.
         clauses = [
-            *([f"WHEN MATCHED AND s.{HASH} IS NULL THEN DELETE"] if gone == "s" else []),
+            *([f"WHEN MATCHED AND s.{HASH} IS NULL THEN DELETE"] if some else []),
             f"WHEN MATCHED AND t.{HASH} <> s.{HASH} THEN UPDATE SET {sets}",
-            f"WHEN NOT MATCHED AND s.{HASH} IS NOT NULL THEN INSERT ({columns}) VALUES ({inserted})",
-            *(["WHEN NOT MATCHED BY SOURCE THEN DELETE"] if gone == "t" else []),
+            *([] if known else [came]),
+            *([] if some else ["WHEN NOT MATCHED BY SOURCE THEN DELETE"]),
         ]
         statement = [f"MERGE INTO {self._address} AS t", "USING (", source, ") AS s", f"ON {on}", *clauses]
         with settings(self._spark, mark(GOLD_APP, cut.commit_lsn, position)):
@@ -363,21 +423,47 @@ class DocumentBuild:
         if run.mode == "full":
             run.changes = run.inserts + run.updates + run.deletes
 
-    def _ranges(self, key: Sequence[str], types: Sequence[str], source: str) -> list[str]:
-        """Ranges of the key as literals: predicates on the target alone, which alone let MERGE skip files."""
-        table = delta.open_table(self._uri)
-        few = table is None or len(table.file_uris()) < _RANGES_ABOVE
+    def _on_target(self, compiled: Compiled, source: str, roots: int) -> list[str]:
+        """Conditions on the target alone: by them MERGE skips files, and rows before they are joined.
+
+        Args:
+            compiled: the document.
+            source: its rows.
+            roots: number of affected roots.
+        """
+        files = self._files()
+        found = []
+        if len(files) >= _RANGES_ABOVE:
+            found = self._ranges(compiled.key, compiled.key_types, source, files)
+        if roots <= MOST_KEYS and not _is_little([_size(files)]):
+            keys = [f"k{i}" for i in range(len(compiled.key))]
+            row = self._spark.sql(bitmap(keys, "affected", roots)).collect()[0]
+            found.append(sieve([f"t.{key}" for key in compiled.key], row["bitmap"], roots))
+        return found
+
+    def _files(self) -> pa.Table:
+        """Files of the gold table with their statistics."""
+        table = delta.open_existing(self._uri)
+        return pa.table(table.get_add_actions(flatten=True))
+
+    def _ranges(self, key: Sequence[str], types: Sequence[str], source: str, files: pa.Table) -> list[str]:
+        """Ranges of the key as literals, where they leave out files.
+
+        Where they do not, the statement stays the same text, and so does the code that Spark generates.
+        """
         found = {i: ddl for i, ddl in enumerate(types) if prunable(ddl)}
-        if few or not found:
+        if not found:
             return []
         ends = (f"string(min({_ROOT}{i})) AS low{i}, string(max({_ROOT}{i})) AS high{i}" for i in found)
         row = self._spark.sql(f"SELECT {', '.join(ends)} FROM (\n{source}\n)").first()
         if row is None:
             return []
-        low, high = (
-            {i: f"CAST({literal(row[f'{end}{i}'])} AS {found[i]})" for i in found} for end in ("low", "high")
-        )
-        return [f"t.{key[i]} BETWEEN {low[i]} AND {high[i]}" for i in found]
+        return [
+            f"t.{key[i]} BETWEEN CAST({literal(row[f'low{i}'])} AS {ddl}) "
+            f"AND CAST({literal(row[f'high{i}'])} AS {ddl})"
+            for i, ddl in found.items()
+            if share_of(files, key[i].replace("`", ""), row[f"low{i}"], row[f"high{i}"]) < _RANGE_HOLDS
+        ]
 
     def _keep(self, query: str, view: str) -> None:
         """Compute a query once for all its readers, under a name.
@@ -433,6 +519,16 @@ def _full_reason(state: TableState | None, definition: str, start: Start, tree: 
             return made_again(name)
     new = [f"silver.{name}" for name in names if name not in start.cut.tables]
     return f"{', '.join(new)} was not in the cut of the last build" if new else None
+
+
+def _size(files: pa.Table) -> tuple[int, int]:
+    return pc.sum(files["num_records"]).as_py() or 0, pc.sum(files["size_bytes"]).as_py() or 0
+
+
+def _is_little(sizes: Iterable[tuple[int, int]]) -> bool:
+    """Whether tables of these rows and bytes are read faster than code for reading them is compiled."""
+    known = list(sizes)
+    return sum(rows for rows, _ in known) <= _SMALL_ROWS and sum(size for _, size in known) <= _SMALL_BYTES
 
 
 def _columns(names: Sequence[str]) -> str:

@@ -35,9 +35,21 @@ def with_steps(steps: Sequence[Step], final: str) -> str:
     return "WITH\n" + ",\n".join(listed) + "\n" + final
 
 
-def select(columns: Sequence[str], source: str, joins: Sequence[str] = (), where: Sequence[str] = ()) -> str:
+def select(
+    columns: Sequence[str],
+    source: str,
+    joins: Sequence[str] = (),
+    where: Sequence[str] = (),
+    *,
+    hint: str = "",
+) -> str:
     """A SELECT, a column to a line."""
-    lines = ["SELECT", textwrap.indent(",\n".join(columns), "  "), f"FROM {source}", *joins]
+    lines = [
+        "SELECT" + (f" /*+ {hint} */" if hint else ""),
+        textwrap.indent(",\n".join(columns), "  "),
+        f"FROM {source}",
+        *joins,
+    ]
     if where:
         conditions = [f"({condition})" for condition in where] if len(where) > 1 else list(where)
         lines.append("WHERE " + "\n  AND ".join(conditions))

@@ -5,10 +5,7 @@ columns that the parent finds them by (``k0, k1 …``), so that it joins the par
 keys and never changes the number of the parent's rows. There is no correlated subquery, and columns of
 different tables meet only under their own aliases, so names cannot clash.
 
-*Order.* ``collect_list`` has none. Rows are numbered by a window over exactly the grouping columns (one
-shuffle serves both), and the collected structs are sorted by that number; thus every type and direction
-that ORDER BY knows can be used, and types without an order (maps) may be inside the elements. NULLs are
-placed explicitly, never by Spark's defaults.
+*Order.* ``collect_list`` has none: rows are numbered, or sorted by their key (`gold.elements`).
 
 *Nothing found.* A missing partner of a LEFT JOIN is NULL; `many` and `collect` turn it into an empty array,
 counts into 0.
@@ -35,16 +32,13 @@ from gold.clauses import (
     Step,
     either,
     equal,
-    filtered,
     numbered,
-    ordered,
-    row_number,
     select,
     struct,
     subquery,
     with_steps,
 )
-from gold.documents import OrderedColumn
+from gold.elements import collected, collected_by_key, is_by_key, named, ordering, place_of, way
 from gold.expressions import column
 from gold.levels import Levels
 from gold.tree import Child, Lifted, Nested, Value, ascii_word
@@ -118,7 +112,9 @@ class Compiled:
         return with_steps((*(step for step in self.rows if step not in shared), *self.nodes), self.final)
 
 
-def compile_tree(tree: Tree, relation: Relation, *, roots: str | None = None, few: bool = False) -> Compiled:
+def compile_tree(
+    tree: Tree, relation: Relation, *, roots: str | None = None, few: bool = False, sent: bool = False
+) -> Compiled:
     """Compile a document.
 
     Args:
@@ -127,8 +123,10 @@ def compile_tree(tree: Tree, relation: Relation, *, roots: str | None = None, fe
         roots: a relation with the key of the roots to build, columns ``k0, k1 …``; None builds all.
         few: the rows of these roots fit one task easily; then they are brought into one partition each, and
             what follows needs no shuffle.
+        sent: the keys of these roots and of their rows fit into memory easily; then each task gets all of
+            them, and no table is shuffled to find its rows. `few` means it, too.
     """
-    return _Compiler(tree, relation, roots, few=few).document()
+    return _Compiler(tree, relation, roots, few=few, sent=sent).document()
 
 
 def flag_column(flag: str) -> str:
@@ -149,7 +147,7 @@ def count_flagged(tree: Tree, relation: Relation) -> tuple[tuple[str, ...], str]
     """
     bare = _without_the_rest(tree.children)
     fields = tuple(Value(name, column(name)) for name in tree.key)
-    compiled = _Compiler(replace(tree, fields=fields, children=bare), relation, None, few=False).document()
+    compiled = _Compiler(replace(tree, fields=fields, children=bare), relation, None).document()
     flags = compiled.flags
     return flags, counting(flags, subquery(compiled.sql)) if flags else ""
 
@@ -164,11 +162,15 @@ def _without_the_rest(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 class _Compiler:
-    def __init__(self, tree: Tree, relation: Relation, roots: str | None, *, few: bool) -> None:
+    def __init__(
+        self, tree: Tree, relation: Relation, roots: str | None, *, few: bool = False, sent: bool = False
+    ) -> None:
         self._tree = tree
         self._relation = relation
         self._roots = roots
-        self._few = few
+        hints = ["BROADCAST(r)"] * (few or sent) + ["REPARTITION(1)"] * few
+        self._hint = f"/*+ {', '.join(hints)} */ " if hints else ""
+        self._root = ""
         self._rows: dict[tuple[TableName, str, Pairs], Step] = {}
         self._nodes: list[Step] = []
 
@@ -177,7 +179,7 @@ class _Compiler:
         source = self._relation(root.table.table)
         if self._roots is not None:
             pairs = tuple((name, f"k{i}") for i, name in enumerate(tree.key))
-            source = self._belonging(root, self._roots, pairs)
+            source = self._root = self._belonging(root, self._roots, pairs)
         for node in tree.children:
             self._node(node, source)
         output = [(field.name, self._field(field, "t")) for field in tree.fields]
@@ -204,7 +206,7 @@ class _Compiler:
             return
         source, before = parent_source, ""
         rows = ""
-        for scope, on, alias in _way(node):
+        for scope, on, alias in way(node):
             place = self._relation(scope.table.table)
             if self._roots is not None:
                 place = self._belonging(scope, source, on)
@@ -214,12 +216,12 @@ class _Compiler:
             )
             source, before = place, alias
         far = source
-        _, on, first = _way(node)[0]
+        _, on, first = way(node)[0]
         keys = [quote(first, this) for this, _ in on]
         for child in node.children:
             self._node(child, far)
         where = _not_null(node)
-        where += [scope.where.sql(alias) for scope, _, alias in _way(node) if scope.where is not None]
+        where += [scope.where.sql(alias) for scope, _, alias in way(node) if scope.where is not None]
         build = {
             "one": self._one, "many": self._many, "collect": self._many, "first": self._first,
             "aggregate": self._aggregate,
@@ -247,7 +249,7 @@ class _Compiler:
             fields=[(field.name, self._field(field, "t")) for field in node.fields],
             joins=self._joins(node.children, "t"),
             below={flag: _flagged(node.children, flag) for flag in _raised(node.children)},
-            collected=partial(_collected, node),
+            collected=partial(collected, node),
         ).steps()
 
     def _each_once(self, scope: Scope, levels: Sequence[str]) -> str:
@@ -265,17 +267,21 @@ class _Compiler:
     def _belonging(self, scope: Scope, parent: str, on: Pairs) -> str:
         """Rows of a table that belong to rows of `parent`, as a step; places that want the same share it."""
         table = scope.table
+        if parent == self._root and {theirs for _, theirs in on} <= set(self._tree.key):
+            # The given keys find them as well; so the root's own rows need not be known first.
+            parent = self._roots or ""
+            on = tuple((this, f"k{self._tree.key.index(theirs)}") for this, theirs in on)
         place = (table.table, parent, on)
         if place not in self._rows:
             wanted = self._tree.reads(table.table) | set(table.key)
             columns = ", ".join(quote("t", column.name) for column in table.columns if column.name in wanted)
-            hint = "/*+ BROADCAST(r), REPARTITION(1) */ " if self._few else ""
             sql = (
-                f"SELECT {hint}{columns}\nFROM {self._relation(table.table)} AS t\n"
+                f"SELECT {self._hint}{columns}\nFROM {self._relation(table.table)} AS t\n"
                 f"LEFT SEMI JOIN {parent} AS r ON {equal(on, 't', 'r')}"
             )
             name = f"r{len(self._rows)}_{ascii_word(table.name)}"
-            self._rows[place] = Step(name, f"rows of {table.table} that belong to {parent}", sql)
+            whose = "the roots" if parent == self._roots else parent
+            self._rows[place] = Step(name, f"rows of {table.table} that belong to {whose}", sql)
         return self._rows[place].name
 
     def _one(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
@@ -288,41 +294,60 @@ class _Compiler:
                 *(f"{said} AS {flag}" for flag, said in below.items()),
             ]
             return select(output, rows, self._joins(node.children, "t"), where)
-        several = f"count(*) OVER (PARTITION BY {', '.join(keys)}) > 1"
-        below["several"] = either(several, below.get("several", ""))
+        names = [f"k{i}" for i in range(len(keys))]
+        order = ordering(node)
         output = [
             *numbered(keys),
-            f"{self._row_number(node, keys)} AS n",
+            *named(order),
             f"{item} AS item",
             *(f"{said} AS {flag}" for flag, said in below.items()),
         ]
         inner = select(output, rows, self._joins(node.children, "t"), where)
-        names = [f"k{i}" for i in range(len(keys))]
-        return select([", ".join([*names, "item", *below])], subquery(inner), [], ["n = 1"])
+        raised = {flag: flag for flag in below}
+        several = f"count(*) OVER (PARTITION BY {', '.join(names)}) > 1"
+        raised["several"] = either(several, raised.get("several", ""))
+        listed = [*names, "item", f"{place_of(names, order)} AS n"]
+        listed += [f"{said} AS {flag}" for flag, said in raised.items()]
+        ranked = select(listed, subquery(inner))
+        return select([", ".join([*names, "item", *raised])], subquery(ranked), [], ["n = 1"])
 
     def _first(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
-        output = [*numbered(keys), f"{self._row_number(node, keys)} AS n", f"{self._item(node)} AS item"]
+        order = ordering(node)
+        output = [*numbered(keys), *named(order), f"{self._item(node)} AS item"]
         inner = select(output, rows, [], where)
         names = [f"k{i}" for i in range(len(keys))]
-        return select([", ".join([*names, "item"])], subquery(inner), [], ["n = 1"])
+        ranked = select([*names, "item", f"{place_of(names, order)} AS n"], subquery(inner))
+        return select([", ".join([*names, "item"])], subquery(ranked), [], ["n = 1"])
 
     def _many(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
         below = _raised(node.children)
         if node.kind == "collect":
             assert isinstance(node.fields[0], Value)  # noqa: S101 - so made by gold.tree
             where = [*where, f"{node.fields[0].expression.sql('t')} IS NOT NULL"]
-        output = [*numbered(keys), f"{self._row_number(node, keys)} AS n", f"{self._item(node)} AS item"]
-        only = [] if node.limit is None else [f"n <= {node.limit}"]
+        order, by_key = ordering(node), is_by_key(node)
+        output = [*numbered(keys), *named(order), f"{self._item(node)} AS item"]
         if node.map_by is not None:
             name = quote("t", node.map_by)
             where = [*where, f"{name} IS NOT NULL"]
-            output += [f"{name} AS name", f"{self._row_number(node, [*keys, name])} AS same"]
-            only = ["same = 1"]
+            output.append(f"{name} AS name")
         output += [f"{_flagged(node.children, flag)} AS {flag}" for flag in below]
-        inner = select(output, rows, self._joins(node.children, "t"), where)
-        names = ", ".join(f"k{i}" for i in range(len(keys)))
-        collected = [f"{_collected(node)} AS item", *(f"bool_or({flag}) AS {flag}" for flag in below)]
-        return select([names, *collected], subquery(inner), [], only) + f"\nGROUP BY {names}"
+        names = [f"k{i}" for i in range(len(keys))]
+        grouping = ", ".join(names)
+        # Brought together before they are collected, rows are sorted once; Spark would collect where it reads
+        # them, where few have the same parent.
+        hint = f"REPARTITION({grouping})" if by_key and self._roots is None else ""
+        found = select(output, rows, self._joins(node.children, "t"), where, hint=hint)
+        only: list[str] = []
+        if not by_key:
+            listed = [*names, "item", f"{place_of(names, order)} AS n"]
+            only = [] if node.limit is None else [f"n <= {node.limit}"]
+            if node.map_by is not None:
+                listed += ["name", f"{place_of([*names, 'name'], order)} AS same"]
+                only = ["same = 1"]
+            found = select([*listed, *below], subquery(found))
+        items = collected_by_key(len(order)) if by_key else collected(node)
+        gathered = [grouping, f"{items} AS item", *(f"bool_or({flag}) AS {flag}" for flag in below)]
+        return select(gathered, subquery(found), [], only) + f"\nGROUP BY {grouping}"
 
     def _aggregate(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
         wheres = {measure.where for measure in node.measures}
@@ -347,7 +372,7 @@ class _Compiler:
         if not node.fields:
             return "true"  # only counted
         pairs = [(field.name, self._field(field, "t")) for field in node.fields]
-        for link, (_, _, alias) in zip(node.links, _way(node), strict=False):
+        for link, (_, _, alias) in zip(node.links, way(node), strict=False):
             pairs += [(field.name, self._field(field, alias)) for field in link.fields]
         return struct(pairs)
 
@@ -368,34 +393,6 @@ class _Compiler:
             joins.append(f"LEFT JOIN {child.name} ON {' AND '.join(matched)}")
         return joins
 
-    def _row_number(self, node: Node, keys: Sequence[str]) -> str:
-        order = [(wanted, "t") for wanted in node.order]
-        for scope, _, alias in reversed(_way(node)[:-1]):
-            order += [(OrderedColumn(name), alias) for name in scope.table.key]
-        terms = ((_reversed(one) if node.backwards else one, alias) for one, alias in order)
-        return row_number(keys, [ordered(one, quote(alias, one.column)) for one, alias in terms])
-
-
-def _collected(node: Node, only: Sequence[str] = ()) -> str:
-    """The elements of a group: an array in their order, a map, or the first of them with their number.
-
-    Args:
-        node: whose elements.
-        only: conditions of the rows to take; the others of the group are not elements.
-    """
-    element = "named_struct('n', n, 'item', item)"
-    if node.map_by is not None:
-        element = "named_struct('n', n, 'name', name, 'item', item)"
-    taken = [*only, *([] if node.cap is None else [f"n <= {node.cap}"])]
-    ordered = f"array_sort(collect_list({element}){filtered(taken)}, (a, b) -> a.n - b.n)"
-    if node.map_by is not None:
-        return f"map_from_entries(transform({ordered}, e -> struct(e.name, e.item)))"
-    items = f"transform({ordered}, e -> e.item)"
-    if node.cap is None:
-        return items
-    count = f"count(*){filtered(only)}"
-    return struct([("items", items), ("count", count), ("truncated", f"{count} > {node.cap}")])
-
 
 def _or_nothing(field: TreeField, found: str) -> str:
     """A field's value, or what it is where no row was found."""
@@ -415,10 +412,6 @@ def _or_nothing(field: TreeField, found: str) -> str:
     elif node.cap is not None:
         nothing = struct([("items", "array()"), ("count", "0L"), ("truncated", "false")])
     return f"coalesce({found}, {nothing})"
-
-
-def _reversed(wanted: OrderedColumn) -> OrderedColumn:
-    return OrderedColumn(wanted.column, not wanted.descending, not wanted.nulls_first)
 
 
 def _measure(function: str, value: str, only: str, ddl: str) -> str:
@@ -457,12 +450,5 @@ def _flagged(children: Sequence[Node], flag: str) -> str:
 
 def _not_null(node: Node) -> list[str]:
     """A NULL join key joins nothing: such rows would only be grouped in vain."""
-    scope, on, alias = _way(node)[0]
+    scope, on, alias = way(node)[0]
     return [f"{quote(alias, this)} IS NOT NULL" for this, _ in on if this not in scope.table.key]
-
-
-def _way(node: Node) -> list[tuple[Scope, Pairs, str]]:
-    """From the parent to the node's rows: each table with its conditions and its alias; the last is ``t``."""
-    names = ["l", *(f"l{place}" for place in range(2, len(node.links) + 1))]
-    links = [(link.scope, link.on, name) for link, name in zip(node.links, names, strict=False)]
-    return [*links, (node.scope, node.on, "t")]

@@ -84,7 +84,7 @@ Conditions: TypeAlias = Annotated[dict[Name, Name], Field(min_length=1)]
 Ordering: TypeAlias = Annotated[str, AfterValidator(_ordering)]
 Orderings: TypeAlias = Annotated[list[Ordering], Field(min_length=1)]
 Elements: TypeAlias = Annotated[int, Field(ge=1, le=1_000_000)]
-Levels: TypeAlias = Annotated[int, Field(ge=2, le=32)]
+Levels: TypeAlias = Annotated[int, Field(ge=2, le=16)]
 Snippet: TypeAlias = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 
 

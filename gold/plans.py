@@ -21,21 +21,33 @@ HASH: Final = "_content_hash"
 LSN: Final = "_commit_lsn"
 """Columns of every gold table after the document's own."""
 
-INTERPRETED: Final = {
-    # Generating and compiling code for each operator costs more than some thousand rows.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+LEAN: Final = {
     # What the optimiser infers (IS NOT NULL of join keys, mostly) makes Delta ask its statistics, one job for
     # each scan, and skips no file.
     "spark.sql.constraintPropagation.enabled": "false",
 }
 
-SMALL_PLAN: Final = {
-    **INTERPRETED,
+INTERPRETED: Final = {
+    **LEAN,
+    # Generating and compiling code for each operator costs more than some thousand rows.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+ONE_TASK: Final = {
     # Joins in place need no broadcast, which would be a job of its own; one partition needs no second task.
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.shuffle.partitions": "1",
 }
+
+SMALL_PLAN: Final = {**INTERPRETED, **ONE_TASK}
+
+SORTED: Final = {
+    # What is collected comes sorted by its group. Spark's default, a hash table of 128 groups, would give up
+    # and sort it again, with all arrays in memory.
+    "spark.sql.execution.useObjectHashAggregateExec": "false",
+}
+"""For a large build."""
 
 
 def content_hash(columns: Sequence[str]) -> str:

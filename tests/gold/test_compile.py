@@ -13,6 +13,7 @@ import pytest
 
 from bronze.identifiers import TableName
 from gold.affected import affected_roots
+from gold.clauses import with_steps
 from gold.compile import compile_tree, count_flagged
 from gold.tree import Tree, resolve
 from tests.gold.shop import SHAPES, catalog
@@ -53,7 +54,7 @@ def test_roots_affected_by_changes_of_every_table(name: str) -> None:
     root = tree(TEXTS[name])
     found = affected_roots(root, root.tables(), lambda table: f"images_of_{table.name}", str, few=True)
     assert found is not None
-    same_as_file(f"{name}.affected.sql", found.query)
+    same_as_file(f"{name}.affected.sql", with_steps(found.steps, found.query))
 
 
 def test_a_table_that_the_document_does_not_read_affects_nothing() -> None:

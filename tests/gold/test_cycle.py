@@ -7,7 +7,6 @@ finds. The first and the last test build everything at once and compare that as 
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from gold.cycle import Gold
 from gold.plans import GOLD_APP
 from tests.gold.shop import Shop, catalog, moment, money
 from tests.gold.shop_documents import COUNTRY, CUSTOMER, PARCEL_LINE, document
-from tests.gold.world import World, mutate
+from tests.gold.world import World
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -202,16 +201,6 @@ def test_truncated_tables_leave_empty_lists_and_null_sums(world: World) -> None:
     row = world.table("customer")[3,]
     assert (row["tags"], row["tag_count"]) == ([], 0)
     assert {row["weight"] for row in world.table("parcel_line").values()} == {None}
-
-
-def test_a_random_history(world: World) -> None:
-    source = random.Random(1)
-
-    def change(shop: Shop) -> None:
-        for _ in range(12):
-            mutate(shop, source)
-
-    world.step(change)
 
 
 def test_preview_is_the_document_as_json_with_every_digit(world: World) -> None:

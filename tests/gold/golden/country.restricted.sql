@@ -1,15 +1,15 @@
 WITH
--- rows of public.countries that belong to affected
+-- rows of public.countries that belong to the roots
 r0_countries AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`code`, `t`.`name`
   FROM public.countries AS t
   LEFT SEMI JOIN affected AS r ON `t`.`id` = `r`.`k0`
 ),
--- rows of public.customers that belong to r0_countries
+-- rows of public.customers that belong to the roots
 r1_customers AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`country_id`
   FROM public.customers AS t
-  LEFT SEMI JOIN r0_countries AS r ON `t`.`country_id` = `r`.`id`
+  LEFT SEMI JOIN affected AS r ON `t`.`country_id` = `r`.`k0`
 ),
 -- rows of public.orders that belong to r1_customers
 r2_orders AS (
@@ -21,11 +21,11 @@ r2_orders AS (
 n2_bought AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('o0', o0, 'item', item))).item AS item
   FROM (
     SELECT
       `t`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`customer_id` ORDER BY `t`.`id` ASC NULLS LAST) AS n,
+      `t`.`id` AS o0,
       `t`.`total` AS item
     FROM r2_orders AS t
     WHERE (`t`.`customer_id` IS NOT NULL)
@@ -37,11 +37,11 @@ n2_bought AS (
 n1_people AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('o0', o0, 'item', item))).item AS item
   FROM (
     SELECT
       `t`.`country_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`country_id` ORDER BY `t`.`id` ASC NULLS LAST) AS n,
+      `t`.`id` AS o0,
       named_struct('email', `t`.`email`, 'bought', coalesce(n2_bought.item, array())) AS item
     FROM r1_customers AS t
     LEFT JOIN n2_bought ON n2_bought.k0 = `t`.`id`

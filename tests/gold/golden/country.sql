@@ -3,11 +3,11 @@ WITH
 n2_bought AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('o0', o0, 'item', item))).item AS item
   FROM (
-    SELECT
+    SELECT /*+ REPARTITION(k0) */
       `t`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`customer_id` ORDER BY `t`.`id` ASC NULLS LAST) AS n,
+      `t`.`id` AS o0,
       `t`.`total` AS item
     FROM public.orders AS t
     WHERE (`t`.`customer_id` IS NOT NULL)
@@ -19,11 +19,11 @@ n2_bought AS (
 n1_people AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('o0', o0, 'item', item))).item AS item
   FROM (
-    SELECT
+    SELECT /*+ REPARTITION(k0) */
       `t`.`country_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`country_id` ORDER BY `t`.`id` ASC NULLS LAST) AS n,
+      `t`.`id` AS o0,
       named_struct('email', `t`.`email`, 'bought', coalesce(n2_bought.item, array())) AS item
     FROM public.customers AS t
     LEFT JOIN n2_bought ON n2_bought.k0 = `t`.`id`

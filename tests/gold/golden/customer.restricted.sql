@@ -1,5 +1,5 @@
 WITH
--- rows of public.customers that belong to affected
+-- rows of public.customers that belong to the roots
 r0_customers AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`billing_id`, `t`.`shipping_id`, `t`.`created_at`, `t`.`deleted_at`
   FROM public.customers AS t
@@ -35,17 +35,17 @@ r5_customers AS (
   FROM public.customers AS t
   LEFT SEMI JOIN r0_customers AS r ON `t`.`id` = `r`.`referred_by`
 ),
--- rows of public.customers that belong to r0_customers
+-- rows of public.customers that belong to the roots
 r6_customers AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`billing_id`, `t`.`shipping_id`, `t`.`created_at`, `t`.`deleted_at`
   FROM public.customers AS t
-  LEFT SEMI JOIN r0_customers AS r ON `t`.`referred_by` = `r`.`id`
+  LEFT SEMI JOIN affected AS r ON `t`.`referred_by` = `r`.`k0`
 ),
--- rows of public.orders that belong to r0_customers
+-- rows of public.orders that belong to the roots
 r7_orders AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`customer_id`, `t`.`status`, `t`.`total`, `t`.`placed_at`
   FROM public.orders AS t
-  LEFT SEMI JOIN r0_customers AS r ON `t`.`customer_id` = `r`.`id`
+  LEFT SEMI JOIN affected AS r ON `t`.`customer_id` = `r`.`k0`
 ),
 -- rows of public.order_items that belong to r7_orders
 r8_order_items AS (
@@ -65,11 +65,11 @@ r10_logistics__parcels AS (
   FROM logistics.parcels AS t
   LEFT SEMI JOIN r8_order_items AS r ON `t`.`order_id` = `r`.`order_id` AND `t`.`line` = `r`.`line`
 ),
--- rows of public.customer_tags that belong to r0_customers
+-- rows of public.customer_tags that belong to the roots
 r11_customer_tags AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`customer_id`, `t`.`tag_id`, `t`.`added_at`, `t`.`active`
   FROM public.customer_tags AS t
-  LEFT SEMI JOIN r0_customers AS r ON `t`.`customer_id` = `r`.`id`
+  LEFT SEMI JOIN affected AS r ON `t`.`customer_id` = `r`.`k0`
 ),
 -- rows of public.tags that belong to r11_customer_tags
 r12_tags AS (
@@ -124,11 +124,11 @@ n6_referrer AS (
 n7_referred AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('o0', o0, 'item', item))).item AS item
   FROM (
     SELECT
       `t`.`referred_by` AS k0,
-      row_number() OVER (PARTITION BY `t`.`referred_by` ORDER BY `t`.`id` ASC NULLS LAST) AS n,
+      `t`.`id` AS o0,
       `t`.`id` AS item
     FROM r6_customers AS t
     WHERE (`t`.`referred_by` IS NOT NULL)
@@ -147,16 +147,24 @@ n10_product AS (
 n11_parcels AS (
   SELECT
     k0, k1,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('n', n, 'item', item))).item AS item
   FROM (
     SELECT
-      `t`.`order_id` AS k0,
-      `t`.`line` AS k1,
-      row_number() OVER (PARTITION BY `t`.`order_id`, `t`.`line` ORDER BY `t`.`weight` DESC NULLS FIRST, `t`.`id` ASC NULLS LAST) AS n,
-      named_struct('carrier', `t`.`carrier`, 'weight', `t`.`weight`) AS item
-    FROM r10_logistics__parcels AS t
-    WHERE (`t`.`order_id` IS NOT NULL)
-      AND (`t`.`line` IS NOT NULL)
+      k0,
+      k1,
+      item,
+      row_number() OVER (PARTITION BY k0, k1 ORDER BY o0 DESC NULLS FIRST, o1 ASC NULLS LAST) AS n
+    FROM (
+      SELECT
+        `t`.`order_id` AS k0,
+        `t`.`line` AS k1,
+        `t`.`weight` AS o0,
+        `t`.`id` AS o1,
+        named_struct('carrier', `t`.`carrier`, 'weight', `t`.`weight`) AS item
+      FROM r10_logistics__parcels AS t
+      WHERE (`t`.`order_id` IS NOT NULL)
+        AND (`t`.`line` IS NOT NULL)
+    ) AS s
   ) AS s
   GROUP BY k0, k1
 ),
@@ -164,11 +172,12 @@ n11_parcels AS (
 n9_items AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('o0', o0, 'o1', o1, 'item', item))).item AS item
   FROM (
     SELECT
       `t`.`order_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`order_id` ORDER BY `t`.`order_id` ASC NULLS LAST, `t`.`line` ASC NULLS LAST) AS n,
+      `t`.`order_id` AS o0,
+      `t`.`line` AS o1,
       named_struct(
         'sku', `t`.`sku`,
         'qty', `t`.`qty`,
@@ -193,22 +202,29 @@ n12_pieces AS (
 n8_orders AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('n', n, 'item', item))).item AS item
   FROM (
     SELECT
-      `t`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`customer_id` ORDER BY `t`.`placed_at` DESC NULLS FIRST, `t`.`id` ASC NULLS LAST) AS n,
-      named_struct(
-        'id', `t`.`id`,
-        'total', `t`.`total`,
-        'items', coalesce(n9_items.item, array()),
-        'pieces', n12_pieces.m0
-      ) AS item
-    FROM r7_orders AS t
-    LEFT JOIN n9_items ON n9_items.k0 = `t`.`id`
-    LEFT JOIN n12_pieces ON n12_pieces.k0 = `t`.`id`
-    WHERE (`t`.`customer_id` IS NOT NULL)
-      AND (`t`.`status` <> 'cancelled')
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 DESC NULLS FIRST, o1 ASC NULLS LAST) AS n
+    FROM (
+      SELECT
+        `t`.`customer_id` AS k0,
+        `t`.`placed_at` AS o0,
+        `t`.`id` AS o1,
+        named_struct(
+          'id', `t`.`id`,
+          'total', `t`.`total`,
+          'items', coalesce(n9_items.item, array()),
+          'pieces', n12_pieces.m0
+        ) AS item
+      FROM r7_orders AS t
+      LEFT JOIN n9_items ON n9_items.k0 = `t`.`id`
+      LEFT JOIN n12_pieces ON n12_pieces.k0 = `t`.`id`
+      WHERE (`t`.`customer_id` IS NOT NULL)
+        AND (`t`.`status` <> 'cancelled')
+    ) AS s
   ) AS s
   WHERE n <= 3
   GROUP BY k0
@@ -219,12 +235,19 @@ n13_first_order AS (
     k0, item, several
   FROM (
     SELECT
-      `t`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`customer_id` ORDER BY `t`.`placed_at` ASC NULLS FIRST, `t`.`id` ASC NULLS LAST) AS n,
-      named_struct('id', `t`.`id`, 'status', `t`.`status`) AS item,
-      count(*) OVER (PARTITION BY `t`.`customer_id`) > 1 AS several
-    FROM r7_orders AS t
-    WHERE `t`.`customer_id` IS NOT NULL
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 ASC NULLS FIRST, o1 ASC NULLS LAST) AS n,
+      count(*) OVER (PARTITION BY k0) > 1 AS several
+    FROM (
+      SELECT
+        `t`.`customer_id` AS k0,
+        `t`.`placed_at` AS o0,
+        `t`.`id` AS o1,
+        named_struct('id', `t`.`id`, 'status', `t`.`status`) AS item
+      FROM r7_orders AS t
+      WHERE `t`.`customer_id` IS NOT NULL
+    ) AS s
   ) AS s
   WHERE n = 1
 ),
@@ -232,16 +255,25 @@ n13_first_order AS (
 n14_tags AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('n', n, 'item', item))).item AS item
   FROM (
     SELECT
-      `l`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `l`.`customer_id` ORDER BY `t`.`name` ASC NULLS LAST, `t`.`id` ASC NULLS LAST, `l`.`customer_id` ASC NULLS LAST, `l`.`tag_id` ASC NULLS LAST) AS n,
-      named_struct('id', `t`.`id`, 'name', `t`.`name`, 'added_at', `l`.`added_at`) AS item
-    FROM r11_customer_tags AS l
-    JOIN r12_tags AS t ON `l`.`tag_id` = `t`.`id`
-    WHERE (`l`.`active`)
-      AND (`t`.`name` <> 'old')
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 ASC NULLS LAST, o1 ASC NULLS LAST, o2 ASC NULLS LAST, o3 ASC NULLS LAST) AS n
+    FROM (
+      SELECT
+        `l`.`customer_id` AS k0,
+        `t`.`name` AS o0,
+        `t`.`id` AS o1,
+        `l`.`customer_id` AS o2,
+        `l`.`tag_id` AS o3,
+        named_struct('id', `t`.`id`, 'name', `t`.`name`, 'added_at', `l`.`added_at`) AS item
+      FROM r11_customer_tags AS l
+      JOIN r12_tags AS t ON `l`.`tag_id` = `t`.`id`
+      WHERE (`l`.`active`)
+        AND (`t`.`name` <> 'old')
+    ) AS s
   ) AS s
   GROUP BY k0
 ),
@@ -249,11 +281,13 @@ n14_tags AS (
 n15_tag_names AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('o0', o0, 'o1', o1, 'o2', o2, 'item', item))).item AS item
   FROM (
     SELECT
       `l`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `l`.`customer_id` ORDER BY `t`.`id` ASC NULLS LAST, `l`.`customer_id` ASC NULLS LAST, `l`.`tag_id` ASC NULLS LAST) AS n,
+      `t`.`id` AS o0,
+      `l`.`customer_id` AS o1,
+      `l`.`tag_id` AS o2,
       `t`.`name` AS item
     FROM r11_customer_tags AS l
     JOIN r12_tags AS t ON `l`.`tag_id` = `t`.`id`
@@ -277,15 +311,22 @@ n16_order_count AS (
 n17_placements AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('n', n, 'item', item))).item AS item
   FROM (
     SELECT
-      `t`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`customer_id` ORDER BY `t`.`placed_at` DESC NULLS FIRST, `t`.`id` ASC NULLS LAST) AS n,
-      `t`.`placed_at` AS item
-    FROM r7_orders AS t
-    WHERE (`t`.`customer_id` IS NOT NULL)
-      AND (`t`.`placed_at` IS NOT NULL)
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 DESC NULLS FIRST, o1 ASC NULLS LAST) AS n
+    FROM (
+      SELECT
+        `t`.`customer_id` AS k0,
+        `t`.`placed_at` AS o0,
+        `t`.`id` AS o1,
+        `t`.`placed_at` AS item
+      FROM r7_orders AS t
+      WHERE (`t`.`customer_id` IS NOT NULL)
+        AND (`t`.`placed_at` IS NOT NULL)
+    ) AS s
   ) AS s
   GROUP BY k0
 ),

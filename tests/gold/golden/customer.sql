@@ -46,11 +46,11 @@ n6_referrer AS (
 n7_referred AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('o0', o0, 'item', item))).item AS item
   FROM (
-    SELECT
+    SELECT /*+ REPARTITION(k0) */
       `t`.`referred_by` AS k0,
-      row_number() OVER (PARTITION BY `t`.`referred_by` ORDER BY `t`.`id` ASC NULLS LAST) AS n,
+      `t`.`id` AS o0,
       `t`.`id` AS item
     FROM public.customers AS t
     WHERE (`t`.`referred_by` IS NOT NULL)
@@ -69,16 +69,24 @@ n10_product AS (
 n11_parcels AS (
   SELECT
     k0, k1,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('n', n, 'item', item))).item AS item
   FROM (
     SELECT
-      `t`.`order_id` AS k0,
-      `t`.`line` AS k1,
-      row_number() OVER (PARTITION BY `t`.`order_id`, `t`.`line` ORDER BY `t`.`weight` DESC NULLS FIRST, `t`.`id` ASC NULLS LAST) AS n,
-      named_struct('carrier', `t`.`carrier`, 'weight', `t`.`weight`) AS item
-    FROM logistics.parcels AS t
-    WHERE (`t`.`order_id` IS NOT NULL)
-      AND (`t`.`line` IS NOT NULL)
+      k0,
+      k1,
+      item,
+      row_number() OVER (PARTITION BY k0, k1 ORDER BY o0 DESC NULLS FIRST, o1 ASC NULLS LAST) AS n
+    FROM (
+      SELECT
+        `t`.`order_id` AS k0,
+        `t`.`line` AS k1,
+        `t`.`weight` AS o0,
+        `t`.`id` AS o1,
+        named_struct('carrier', `t`.`carrier`, 'weight', `t`.`weight`) AS item
+      FROM logistics.parcels AS t
+      WHERE (`t`.`order_id` IS NOT NULL)
+        AND (`t`.`line` IS NOT NULL)
+    ) AS s
   ) AS s
   GROUP BY k0, k1
 ),
@@ -86,11 +94,12 @@ n11_parcels AS (
 n9_items AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('o0', o0, 'o1', o1, 'item', item))).item AS item
   FROM (
-    SELECT
+    SELECT /*+ REPARTITION(k0) */
       `t`.`order_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`order_id` ORDER BY `t`.`order_id` ASC NULLS LAST, `t`.`line` ASC NULLS LAST) AS n,
+      `t`.`order_id` AS o0,
+      `t`.`line` AS o1,
       named_struct(
         'sku', `t`.`sku`,
         'qty', `t`.`qty`,
@@ -115,22 +124,29 @@ n12_pieces AS (
 n8_orders AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('n', n, 'item', item))).item AS item
   FROM (
     SELECT
-      `t`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`customer_id` ORDER BY `t`.`placed_at` DESC NULLS FIRST, `t`.`id` ASC NULLS LAST) AS n,
-      named_struct(
-        'id', `t`.`id`,
-        'total', `t`.`total`,
-        'items', coalesce(n9_items.item, array()),
-        'pieces', n12_pieces.m0
-      ) AS item
-    FROM public.orders AS t
-    LEFT JOIN n9_items ON n9_items.k0 = `t`.`id`
-    LEFT JOIN n12_pieces ON n12_pieces.k0 = `t`.`id`
-    WHERE (`t`.`customer_id` IS NOT NULL)
-      AND (`t`.`status` <> 'cancelled')
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 DESC NULLS FIRST, o1 ASC NULLS LAST) AS n
+    FROM (
+      SELECT
+        `t`.`customer_id` AS k0,
+        `t`.`placed_at` AS o0,
+        `t`.`id` AS o1,
+        named_struct(
+          'id', `t`.`id`,
+          'total', `t`.`total`,
+          'items', coalesce(n9_items.item, array()),
+          'pieces', n12_pieces.m0
+        ) AS item
+      FROM public.orders AS t
+      LEFT JOIN n9_items ON n9_items.k0 = `t`.`id`
+      LEFT JOIN n12_pieces ON n12_pieces.k0 = `t`.`id`
+      WHERE (`t`.`customer_id` IS NOT NULL)
+        AND (`t`.`status` <> 'cancelled')
+    ) AS s
   ) AS s
   WHERE n <= 3
   GROUP BY k0
@@ -141,12 +157,19 @@ n13_first_order AS (
     k0, item, several
   FROM (
     SELECT
-      `t`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`customer_id` ORDER BY `t`.`placed_at` ASC NULLS FIRST, `t`.`id` ASC NULLS LAST) AS n,
-      named_struct('id', `t`.`id`, 'status', `t`.`status`) AS item,
-      count(*) OVER (PARTITION BY `t`.`customer_id`) > 1 AS several
-    FROM public.orders AS t
-    WHERE `t`.`customer_id` IS NOT NULL
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 ASC NULLS FIRST, o1 ASC NULLS LAST) AS n,
+      count(*) OVER (PARTITION BY k0) > 1 AS several
+    FROM (
+      SELECT
+        `t`.`customer_id` AS k0,
+        `t`.`placed_at` AS o0,
+        `t`.`id` AS o1,
+        named_struct('id', `t`.`id`, 'status', `t`.`status`) AS item
+      FROM public.orders AS t
+      WHERE `t`.`customer_id` IS NOT NULL
+    ) AS s
   ) AS s
   WHERE n = 1
 ),
@@ -154,16 +177,25 @@ n13_first_order AS (
 n14_tags AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('n', n, 'item', item))).item AS item
   FROM (
     SELECT
-      `l`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `l`.`customer_id` ORDER BY `t`.`name` ASC NULLS LAST, `t`.`id` ASC NULLS LAST, `l`.`customer_id` ASC NULLS LAST, `l`.`tag_id` ASC NULLS LAST) AS n,
-      named_struct('id', `t`.`id`, 'name', `t`.`name`, 'added_at', `l`.`added_at`) AS item
-    FROM public.customer_tags AS l
-    JOIN public.tags AS t ON `l`.`tag_id` = `t`.`id`
-    WHERE (`l`.`active`)
-      AND (`t`.`name` <> 'old')
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 ASC NULLS LAST, o1 ASC NULLS LAST, o2 ASC NULLS LAST, o3 ASC NULLS LAST) AS n
+    FROM (
+      SELECT
+        `l`.`customer_id` AS k0,
+        `t`.`name` AS o0,
+        `t`.`id` AS o1,
+        `l`.`customer_id` AS o2,
+        `l`.`tag_id` AS o3,
+        named_struct('id', `t`.`id`, 'name', `t`.`name`, 'added_at', `l`.`added_at`) AS item
+      FROM public.customer_tags AS l
+      JOIN public.tags AS t ON `l`.`tag_id` = `t`.`id`
+      WHERE (`l`.`active`)
+        AND (`t`.`name` <> 'old')
+    ) AS s
   ) AS s
   GROUP BY k0
 ),
@@ -171,11 +203,13 @@ n14_tags AS (
 n15_tag_names AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('o0', o0, 'o1', o1, 'o2', o2, 'item', item))).item AS item
   FROM (
-    SELECT
+    SELECT /*+ REPARTITION(k0) */
       `l`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `l`.`customer_id` ORDER BY `t`.`id` ASC NULLS LAST, `l`.`customer_id` ASC NULLS LAST, `l`.`tag_id` ASC NULLS LAST) AS n,
+      `t`.`id` AS o0,
+      `l`.`customer_id` AS o1,
+      `l`.`tag_id` AS o2,
       `t`.`name` AS item
     FROM public.customer_tags AS l
     JOIN public.tags AS t ON `l`.`tag_id` = `t`.`id`
@@ -199,15 +233,22 @@ n16_order_count AS (
 n17_placements AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('n', n, 'item', item))).item AS item
   FROM (
     SELECT
-      `t`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`customer_id` ORDER BY `t`.`placed_at` DESC NULLS FIRST, `t`.`id` ASC NULLS LAST) AS n,
-      `t`.`placed_at` AS item
-    FROM public.orders AS t
-    WHERE (`t`.`customer_id` IS NOT NULL)
-      AND (`t`.`placed_at` IS NOT NULL)
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 DESC NULLS FIRST, o1 ASC NULLS LAST) AS n
+    FROM (
+      SELECT
+        `t`.`customer_id` AS k0,
+        `t`.`placed_at` AS o0,
+        `t`.`id` AS o1,
+        `t`.`placed_at` AS item
+      FROM public.orders AS t
+      WHERE (`t`.`customer_id` IS NOT NULL)
+        AND (`t`.`placed_at` IS NOT NULL)
+    ) AS s
   ) AS s
   GROUP BY k0
 ),

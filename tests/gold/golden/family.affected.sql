@@ -1,3 +1,81 @@
+WITH
+-- referrer: rows of public.customers to walk up from
+walked0 AS (
+  SELECT DISTINCT * FROM (
+    SELECT any_value(`t`.`id`) AS v0
+    FROM images_of_customers AS t
+    GROUP BY `t`.`id`, to_json(struct(`t`.`country_id`, `t`.`email`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+    HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+  )
+),
+-- referrer: rows of public.customers to walk up from
+walked1 AS (
+  SELECT DISTINCT * FROM (
+    SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
+    FROM public.customers AS t
+    LEFT SEMI JOIN (
+      SELECT any_value(`t`.`id`) AS v0
+      FROM images_of_countries AS t
+      GROUP BY `t`.`id`, to_json(struct(`t`.`code`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+      HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+    ) AS c ON `t`.`country_id` = c.v0
+  )
+),
+-- referred: rows of public.customers to walk up from
+walked2 AS (
+  SELECT DISTINCT * FROM (
+    SELECT any_value(`t`.`referred_by`) AS v0
+    FROM images_of_customers AS t
+    WHERE (`t`.`deleted_at` is null)
+    GROUP BY `t`.`id`, to_json(struct(`t`.`balance`, `t`.`created_at`, `t`.`deleted_at`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+    HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+  )
+),
+-- referred: rows of public.customers to walk up from
+walked3 AS (
+  SELECT DISTINCT * FROM (
+    SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
+    FROM public.customers AS t
+    LEFT SEMI JOIN (
+      SELECT any_value(`t`.`customer_id`) AS v0
+      FROM images_of_orders AS t
+      GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+      HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+    ) AS c ON `t`.`id` = c.v0
+    WHERE `t`.`deleted_at` is null
+  )
+),
+-- heir: rows of public.customers to walk up from
+walked4 AS (
+  SELECT DISTINCT * FROM (
+    SELECT any_value(`t`.`referred_by`) AS v0
+    FROM images_of_customers AS t
+    GROUP BY `t`.`id`, to_json(struct(`t`.`email`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+    HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+  )
+),
+-- heir: rows of public.customers to walk up from
+walked5 AS (
+  SELECT DISTINCT * FROM (
+    SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
+    FROM public.customers AS t
+    LEFT SEMI JOIN (
+      SELECT any_value(`t`.`customer_id`) AS v0
+      FROM images_of_orders AS t
+      GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+      HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+    ) AS c ON `t`.`id` = c.v0
+  )
+),
+-- by_tier: rows of public.customers to walk up from
+walked6 AS (
+  SELECT DISTINCT * FROM (
+    SELECT any_value(`t`.`referred_by`) AS v0
+    FROM images_of_customers AS t
+    GROUP BY `t`.`id`, to_json(struct(`t`.`referred_by`, `t`.`tier`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+    HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+  )
+)
 SELECT k0, collect_set(place) AS places FROM (
   SELECT try_cast(v0 AS BIGINT) AS k0, 0 AS place FROM (
     -- public.customers
@@ -13,28 +91,19 @@ SELECT k0, collect_set(place) AS places FROM (
     FROM public.customers AS t
     LEFT SEMI JOIN (
       SELECT DISTINCT v0 AS v0 FROM (
-        SELECT any_value(`t`.`id`) AS v0
-        FROM images_of_customers AS t
-        GROUP BY `t`.`id`, to_json(struct(`t`.`country_id`, `t`.`email`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
-        HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+        SELECT * FROM walked0
         UNION ALL
         SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
         FROM public.customers AS t
         LEFT SEMI JOIN (
           SELECT v0 AS v0 FROM (
-            SELECT any_value(`t`.`id`) AS v0
-            FROM images_of_customers AS t
-            GROUP BY `t`.`id`, to_json(struct(`t`.`country_id`, `t`.`email`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
-            HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+            SELECT * FROM walked0
             UNION ALL
             SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
             FROM public.customers AS t
             LEFT SEMI JOIN (
               SELECT v0 AS v0 FROM (
-                SELECT any_value(`t`.`id`) AS v0
-                FROM images_of_customers AS t
-                GROUP BY `t`.`id`, to_json(struct(`t`.`country_id`, `t`.`email`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
-                HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+                SELECT * FROM walked0
               )
             ) AS c ON `t`.`referred_by` = c.v0
           )
@@ -49,40 +118,19 @@ SELECT k0, collect_set(place) AS places FROM (
     FROM public.customers AS t
     LEFT SEMI JOIN (
       SELECT DISTINCT v0 AS v0 FROM (
-        SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-        FROM public.customers AS t
-        LEFT SEMI JOIN (
-          SELECT any_value(`t`.`id`) AS v0
-          FROM images_of_countries AS t
-          GROUP BY `t`.`id`, to_json(struct(`t`.`code`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
-          HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
-        ) AS c ON `t`.`country_id` = c.v0
+        SELECT * FROM walked1
         UNION ALL
         SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
         FROM public.customers AS t
         LEFT SEMI JOIN (
           SELECT v0 AS v0 FROM (
-            SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-            FROM public.customers AS t
-            LEFT SEMI JOIN (
-              SELECT any_value(`t`.`id`) AS v0
-              FROM images_of_countries AS t
-              GROUP BY `t`.`id`, to_json(struct(`t`.`code`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
-              HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
-            ) AS c ON `t`.`country_id` = c.v0
+            SELECT * FROM walked1
             UNION ALL
             SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
             FROM public.customers AS t
             LEFT SEMI JOIN (
               SELECT v0 AS v0 FROM (
-                SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-                FROM public.customers AS t
-                LEFT SEMI JOIN (
-                  SELECT any_value(`t`.`id`) AS v0
-                  FROM images_of_countries AS t
-                  GROUP BY `t`.`id`, to_json(struct(`t`.`code`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
-                  HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
-                ) AS c ON `t`.`country_id` = c.v0
+                SELECT * FROM walked1
               )
             ) AS c ON `t`.`referred_by` = c.v0
           )
@@ -94,41 +142,25 @@ SELECT k0, collect_set(place) AS places FROM (
   SELECT try_cast(v0 AS BIGINT) AS k0, 3 AS place FROM (
     -- referred: public.customers
     SELECT DISTINCT v0 AS v0 FROM (
-      SELECT any_value(`t`.`referred_by`) AS v0
-      FROM images_of_customers AS t
-      WHERE (`t`.`deleted_at` is null)
-      GROUP BY `t`.`id`, to_json(struct(`t`.`balance`, `t`.`created_at`, `t`.`deleted_at`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
-      HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+      SELECT * FROM walked2
       UNION ALL
       SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
       FROM public.customers AS t
       LEFT SEMI JOIN (
         SELECT v0 AS v0 FROM (
-          SELECT any_value(`t`.`referred_by`) AS v0
-          FROM images_of_customers AS t
-          WHERE (`t`.`deleted_at` is null)
-          GROUP BY `t`.`id`, to_json(struct(`t`.`balance`, `t`.`created_at`, `t`.`deleted_at`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
-          HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+          SELECT * FROM walked2
           UNION ALL
           SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
           FROM public.customers AS t
           LEFT SEMI JOIN (
             SELECT v0 AS v0 FROM (
-              SELECT any_value(`t`.`referred_by`) AS v0
-              FROM images_of_customers AS t
-              WHERE (`t`.`deleted_at` is null)
-              GROUP BY `t`.`id`, to_json(struct(`t`.`balance`, `t`.`created_at`, `t`.`deleted_at`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
-              HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+              SELECT * FROM walked2
               UNION ALL
               SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
               FROM public.customers AS t
               LEFT SEMI JOIN (
                 SELECT v0 AS v0 FROM (
-                  SELECT any_value(`t`.`referred_by`) AS v0
-                  FROM images_of_customers AS t
-                  WHERE (`t`.`deleted_at` is null)
-                  GROUP BY `t`.`id`, to_json(struct(`t`.`balance`, `t`.`created_at`, `t`.`deleted_at`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
-                  HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+                  SELECT * FROM walked2
                 )
               ) AS c ON `t`.`id` = c.v0
               WHERE `t`.`deleted_at` is null
@@ -144,57 +176,25 @@ SELECT k0, collect_set(place) AS places FROM (
   SELECT try_cast(v0 AS BIGINT) AS k0, 4 AS place FROM (
     -- referred.order_count: public.orders
     SELECT DISTINCT v0 AS v0 FROM (
-      SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-      FROM public.customers AS t
-      LEFT SEMI JOIN (
-        SELECT any_value(`t`.`customer_id`) AS v0
-        FROM images_of_orders AS t
-        GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
-        HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
-      ) AS c ON `t`.`id` = c.v0
-      WHERE `t`.`deleted_at` is null
+      SELECT * FROM walked3
       UNION ALL
       SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
       FROM public.customers AS t
       LEFT SEMI JOIN (
         SELECT v0 AS v0 FROM (
-          SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-          FROM public.customers AS t
-          LEFT SEMI JOIN (
-            SELECT any_value(`t`.`customer_id`) AS v0
-            FROM images_of_orders AS t
-            GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
-            HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
-          ) AS c ON `t`.`id` = c.v0
-          WHERE `t`.`deleted_at` is null
+          SELECT * FROM walked3
           UNION ALL
           SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
           FROM public.customers AS t
           LEFT SEMI JOIN (
             SELECT v0 AS v0 FROM (
-              SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-              FROM public.customers AS t
-              LEFT SEMI JOIN (
-                SELECT any_value(`t`.`customer_id`) AS v0
-                FROM images_of_orders AS t
-                GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
-                HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
-              ) AS c ON `t`.`id` = c.v0
-              WHERE `t`.`deleted_at` is null
+              SELECT * FROM walked3
               UNION ALL
               SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
               FROM public.customers AS t
               LEFT SEMI JOIN (
                 SELECT v0 AS v0 FROM (
-                  SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-                  FROM public.customers AS t
-                  LEFT SEMI JOIN (
-                    SELECT any_value(`t`.`customer_id`) AS v0
-                    FROM images_of_orders AS t
-                    GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
-                    HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
-                  ) AS c ON `t`.`id` = c.v0
-                  WHERE `t`.`deleted_at` is null
+                  SELECT * FROM walked3
                 )
               ) AS c ON `t`.`id` = c.v0
               WHERE `t`.`deleted_at` is null
@@ -210,19 +210,13 @@ SELECT k0, collect_set(place) AS places FROM (
   SELECT try_cast(v0 AS BIGINT) AS k0, 5 AS place FROM (
     -- heir: public.customers
     SELECT DISTINCT v0 AS v0 FROM (
-      SELECT any_value(`t`.`referred_by`) AS v0
-      FROM images_of_customers AS t
-      GROUP BY `t`.`id`, to_json(struct(`t`.`email`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
-      HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+      SELECT * FROM walked4
       UNION ALL
       SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
       FROM public.customers AS t
       LEFT SEMI JOIN (
         SELECT v0 AS v0 FROM (
-          SELECT any_value(`t`.`referred_by`) AS v0
-          FROM images_of_customers AS t
-          GROUP BY `t`.`id`, to_json(struct(`t`.`email`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
-          HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+          SELECT * FROM walked4
         )
       ) AS c ON `t`.`id` = c.v0
     )
@@ -231,27 +225,13 @@ SELECT k0, collect_set(place) AS places FROM (
   SELECT try_cast(v0 AS BIGINT) AS k0, 6 AS place FROM (
     -- heir.first_order: public.orders
     SELECT DISTINCT v0 AS v0 FROM (
-      SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-      FROM public.customers AS t
-      LEFT SEMI JOIN (
-        SELECT any_value(`t`.`customer_id`) AS v0
-        FROM images_of_orders AS t
-        GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
-        HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
-      ) AS c ON `t`.`id` = c.v0
+      SELECT * FROM walked5
       UNION ALL
       SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
       FROM public.customers AS t
       LEFT SEMI JOIN (
         SELECT v0 AS v0 FROM (
-          SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-          FROM public.customers AS t
-          LEFT SEMI JOIN (
-            SELECT any_value(`t`.`customer_id`) AS v0
-            FROM images_of_orders AS t
-            GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
-            HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
-          ) AS c ON `t`.`id` = c.v0
+          SELECT * FROM walked5
         )
       ) AS c ON `t`.`id` = c.v0
     )
@@ -260,19 +240,13 @@ SELECT k0, collect_set(place) AS places FROM (
   SELECT try_cast(v0 AS BIGINT) AS k0, 7 AS place FROM (
     -- by_tier: public.customers
     SELECT DISTINCT v0 AS v0 FROM (
-      SELECT any_value(`t`.`referred_by`) AS v0
-      FROM images_of_customers AS t
-      GROUP BY `t`.`id`, to_json(struct(`t`.`referred_by`, `t`.`tier`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
-      HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+      SELECT * FROM walked6
       UNION ALL
       SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
       FROM public.customers AS t
       LEFT SEMI JOIN (
         SELECT v0 AS v0 FROM (
-          SELECT any_value(`t`.`referred_by`) AS v0
-          FROM images_of_customers AS t
-          GROUP BY `t`.`id`, to_json(struct(`t`.`referred_by`, `t`.`tier`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
-          HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
+          SELECT * FROM walked6
         )
       ) AS c ON `t`.`id` = c.v0
     )

@@ -1,5 +1,5 @@
 WITH
--- rows of public.customers that belong to affected
+-- rows of public.customers that belong to the roots
 r0_customers AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`
   FROM public.customers AS t
@@ -49,11 +49,11 @@ r5_countries AS (
   FROM public.countries AS t
   LEFT SEMI JOIN r4_customers AS r ON `t`.`id` = `r`.`country_id`
 ),
--- rows of public.customers that belong to r0_customers
+-- rows of public.customers that belong to the roots
 r6_customers AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`
   FROM public.customers AS t
-  LEFT SEMI JOIN r0_customers AS r ON `t`.`referred_by` = `r`.`id`
+  LEFT SEMI JOIN affected AS r ON `t`.`referred_by` = `r`.`k0`
 ),
 -- rows of public.customers that belong to r6_customers
 r7_customers AS (
@@ -347,7 +347,7 @@ n3_referred_up4 AS (
     any_value(p2) AS p2,
     any_value(r3) AS r3,
     any_value(a3) AS a3,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there AND n <= 3), (a, b) -> a.n - b.n), e -> e.item) AS item,
+    sort_array(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there AND n <= 3)).item AS item,
     bool_or(again) AS cut
   FROM (
     SELECT
@@ -383,7 +383,7 @@ n3_referred_up3 AS (
     any_value(p1) AS p1,
     any_value(r2) AS r2,
     any_value(a2) AS a2,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there AND n <= 3), (a, b) -> a.n - b.n), e -> e.item) AS item,
+    sort_array(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there AND n <= 3)).item AS item,
     bool_or(again) OR coalesce(bool_or(cut) FILTER (WHERE there AND n <= 3), false) AS cut
   FROM (
     SELECT
@@ -415,7 +415,7 @@ n3_referred_up2 AS (
     any_value(k0) AS k0,
     any_value(r1) AS r1,
     any_value(a1) AS a1,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there AND n <= 3), (a, b) -> a.n - b.n), e -> e.item) AS item,
+    sort_array(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there AND n <= 3)).item AS item,
     bool_or(again) OR coalesce(bool_or(cut) FILTER (WHERE there AND n <= 3), false) AS cut
   FROM (
     SELECT
@@ -441,7 +441,7 @@ n3_referred_up2 AS (
 n3_referred AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there AND n <= 3), (a, b) -> a.n - b.n), e -> e.item) AS item,
+    sort_array(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there AND n <= 3)).item AS item,
     bool_or(again) OR coalesce(bool_or(cut) FILTER (WHERE there AND n <= 3), false) AS cut
   FROM (
     SELECT
@@ -466,12 +466,18 @@ n6_first_order AS (
     k0, item, several
   FROM (
     SELECT
-      `t`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`customer_id` ORDER BY `t`.`id` ASC NULLS LAST) AS n,
-      named_struct('id', `t`.`id`) AS item,
-      count(*) OVER (PARTITION BY `t`.`customer_id`) > 1 AS several
-    FROM r13_orders AS t
-    WHERE `t`.`customer_id` IS NOT NULL
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 ASC NULLS LAST) AS n,
+      count(*) OVER (PARTITION BY k0) > 1 AS several
+    FROM (
+      SELECT
+        `t`.`customer_id` AS k0,
+        `t`.`id` AS o0,
+        named_struct('id', `t`.`id`) AS item
+      FROM r13_orders AS t
+      WHERE `t`.`customer_id` IS NOT NULL
+    ) AS s
   ) AS s
   WHERE n = 1
 ),

@@ -1,15 +1,15 @@
 WITH
--- rows of public.countries that belong to affected
+-- rows of public.countries that belong to the roots
 r0_countries AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`
   FROM public.countries AS t
   LEFT SEMI JOIN affected AS r ON `t`.`id` = `r`.`k0`
 ),
--- rows of public.customers that belong to r0_countries
+-- rows of public.customers that belong to the roots
 r1_customers AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`country_id`, `t`.`referred_by`, `t`.`billing_id`
   FROM public.customers AS t
-  LEFT SEMI JOIN r0_countries AS r ON `t`.`country_id` = `r`.`id`
+  LEFT SEMI JOIN affected AS r ON `t`.`country_id` = `r`.`k0`
 ),
 -- rows of public.customers that belong to r1_customers
 r2_customers AS (
@@ -51,11 +51,11 @@ r6_tags AS (
   FROM public.tags AS t
   LEFT SEMI JOIN r5_customer_tags AS r ON `t`.`id` = `r`.`tag_id`
 ),
--- rows of public.addresses that belong to r0_countries
+-- rows of public.addresses that belong to the roots
 r7_addresses AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`city`, `t`.`country_id`
   FROM public.addresses AS t
-  LEFT SEMI JOIN r0_countries AS r ON `t`.`country_id` = `r`.`id`
+  LEFT SEMI JOIN affected AS r ON `t`.`country_id` = `r`.`k0`
 ),
 -- rows of public.addresses that belong to r7_addresses
 r8_addresses AS (
@@ -112,11 +112,13 @@ r13_customers AS (
 n2_tags AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('o0', o0, 'o1', o1, 'o2', o2, 'item', item))).item AS item
   FROM (
     SELECT
       `l`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `l`.`customer_id` ORDER BY `t`.`id` ASC NULLS LAST, `l`.`customer_id` ASC NULLS LAST, `l`.`tag_id` ASC NULLS LAST) AS n,
+      `t`.`id` AS o0,
+      `l`.`customer_id` AS o1,
+      `l`.`tag_id` AS o2,
       `t`.`name` AS item
     FROM r5_customer_tags AS l
     JOIN r6_tags AS t ON `l`.`tag_id` = `t`.`id`
@@ -174,7 +176,7 @@ n1_people_up3 AS (
     any_value(r2) AS r2,
     any_value(a2) AS a2,
     named_struct(
-      'items', transform(array_sort(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there AND n <= 2), (a, b) -> a.n - b.n), e -> e.item),
+      'items', sort_array(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there AND n <= 2)).item,
       'count', count(*) FILTER (WHERE there),
       'truncated', count(*) FILTER (WHERE there) > 2
     ) AS item,
@@ -204,7 +206,7 @@ n1_people_up2 AS (
     any_value(r1) AS r1,
     any_value(a1) AS a1,
     named_struct(
-      'items', transform(array_sort(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there AND n <= 2), (a, b) -> a.n - b.n), e -> e.item),
+      'items', sort_array(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there AND n <= 2)).item,
       'count', count(*) FILTER (WHERE there),
       'truncated', count(*) FILTER (WHERE there) > 2
     ) AS item,
@@ -229,7 +231,7 @@ n1_people AS (
   SELECT
     k0,
     named_struct(
-      'items', transform(array_sort(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there AND n <= 2), (a, b) -> a.n - b.n), e -> e.item),
+      'items', sort_array(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there AND n <= 2)).item,
       'count', count(*) FILTER (WHERE there),
       'truncated', count(*) FILTER (WHERE there) > 2
     ) AS item,
@@ -321,14 +323,21 @@ n4_someone AS (
     k0, item, cut, several
   FROM (
     SELECT
-      `t`.`billing_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`billing_id` ORDER BY `t`.`id` ASC NULLS LAST) AS n,
-      named_struct('id', `t`.`id`, 'referrer', n5_referrer.item) AS item,
-      coalesce(n5_referrer.cut, false) AS cut,
-      count(*) OVER (PARTITION BY `t`.`billing_id`) > 1 AS several
-    FROM r10_customers AS t
-    LEFT JOIN n5_referrer ON n5_referrer.k0 = `t`.`id`
-    WHERE `t`.`billing_id` IS NOT NULL
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 ASC NULLS LAST) AS n,
+      cut AS cut,
+      count(*) OVER (PARTITION BY k0) > 1 AS several
+    FROM (
+      SELECT
+        `t`.`billing_id` AS k0,
+        `t`.`id` AS o0,
+        named_struct('id', `t`.`id`, 'referrer', n5_referrer.item) AS item,
+        coalesce(n5_referrer.cut, false) AS cut
+      FROM r10_customers AS t
+      LEFT JOIN n5_referrer ON n5_referrer.k0 = `t`.`id`
+      WHERE `t`.`billing_id` IS NOT NULL
+    ) AS s
   ) AS s
   WHERE n = 1
 ),
@@ -370,7 +379,7 @@ n3_neighbours_up2 AS (
     any_value(k0) AS k0,
     any_value(r1) AS r1,
     any_value(a1) AS a1,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there), (a, b) -> a.n - b.n), e -> e.item) AS item,
+    sort_array(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there)).item AS item,
     bool_or(again) OR coalesce(bool_or(cut) FILTER (WHERE there), false) AS cut,
     coalesce(bool_or(several) FILTER (WHERE there), false) AS several
   FROM (
@@ -393,7 +402,7 @@ n3_neighbours_up2 AS (
 n3_neighbours AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there), (a, b) -> a.n - b.n), e -> e.item) AS item,
+    sort_array(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there)).item AS item,
     bool_or(again) OR coalesce(bool_or(cut) FILTER (WHERE there), false) AS cut,
     coalesce(bool_or(several) FILTER (WHERE there), false) AS several
   FROM (

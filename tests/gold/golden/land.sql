@@ -3,11 +3,13 @@ WITH
 n2_tags AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('o0', o0, 'o1', o1, 'o2', o2, 'item', item))).item AS item
   FROM (
-    SELECT
+    SELECT /*+ REPARTITION(k0) */
       `l`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `l`.`customer_id` ORDER BY `t`.`id` ASC NULLS LAST, `l`.`customer_id` ASC NULLS LAST, `l`.`tag_id` ASC NULLS LAST) AS n,
+      `t`.`id` AS o0,
+      `l`.`customer_id` AS o1,
+      `l`.`tag_id` AS o2,
       `t`.`name` AS item
     FROM public.customer_tags AS l
     JOIN public.tags AS t ON `l`.`tag_id` = `t`.`id`
@@ -65,7 +67,7 @@ n1_people_up3 AS (
     any_value(r2) AS r2,
     any_value(a2) AS a2,
     named_struct(
-      'items', transform(array_sort(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there AND n <= 2), (a, b) -> a.n - b.n), e -> e.item),
+      'items', sort_array(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there AND n <= 2)).item,
       'count', count(*) FILTER (WHERE there),
       'truncated', count(*) FILTER (WHERE there) > 2
     ) AS item,
@@ -95,7 +97,7 @@ n1_people_up2 AS (
     any_value(r1) AS r1,
     any_value(a1) AS a1,
     named_struct(
-      'items', transform(array_sort(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there AND n <= 2), (a, b) -> a.n - b.n), e -> e.item),
+      'items', sort_array(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there AND n <= 2)).item,
       'count', count(*) FILTER (WHERE there),
       'truncated', count(*) FILTER (WHERE there) > 2
     ) AS item,
@@ -120,7 +122,7 @@ n1_people AS (
   SELECT
     k0,
     named_struct(
-      'items', transform(array_sort(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there AND n <= 2), (a, b) -> a.n - b.n), e -> e.item),
+      'items', sort_array(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there AND n <= 2)).item,
       'count', count(*) FILTER (WHERE there),
       'truncated', count(*) FILTER (WHERE there) > 2
     ) AS item,
@@ -212,14 +214,21 @@ n4_someone AS (
     k0, item, cut, several
   FROM (
     SELECT
-      `t`.`billing_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`billing_id` ORDER BY `t`.`id` ASC NULLS LAST) AS n,
-      named_struct('id', `t`.`id`, 'referrer', n5_referrer.item) AS item,
-      coalesce(n5_referrer.cut, false) AS cut,
-      count(*) OVER (PARTITION BY `t`.`billing_id`) > 1 AS several
-    FROM public.customers AS t
-    LEFT JOIN n5_referrer ON n5_referrer.k0 = `t`.`id`
-    WHERE `t`.`billing_id` IS NOT NULL
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 ASC NULLS LAST) AS n,
+      cut AS cut,
+      count(*) OVER (PARTITION BY k0) > 1 AS several
+    FROM (
+      SELECT
+        `t`.`billing_id` AS k0,
+        `t`.`id` AS o0,
+        named_struct('id', `t`.`id`, 'referrer', n5_referrer.item) AS item,
+        coalesce(n5_referrer.cut, false) AS cut
+      FROM public.customers AS t
+      LEFT JOIN n5_referrer ON n5_referrer.k0 = `t`.`id`
+      WHERE `t`.`billing_id` IS NOT NULL
+    ) AS s
   ) AS s
   WHERE n = 1
 ),
@@ -261,7 +270,7 @@ n3_neighbours_up2 AS (
     any_value(k0) AS k0,
     any_value(r1) AS r1,
     any_value(a1) AS a1,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there), (a, b) -> a.n - b.n), e -> e.item) AS item,
+    sort_array(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there)).item AS item,
     bool_or(again) OR coalesce(bool_or(cut) FILTER (WHERE there), false) AS cut,
     coalesce(bool_or(several) FILTER (WHERE there), false) AS several
   FROM (
@@ -284,7 +293,7 @@ n3_neighbours_up2 AS (
 n3_neighbours AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there), (a, b) -> a.n - b.n), e -> e.item) AS item,
+    sort_array(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE there)).item AS item,
     bool_or(again) OR coalesce(bool_or(cut) FILTER (WHERE there), false) AS cut,
     coalesce(bool_or(several) FILTER (WHERE there), false) AS several
   FROM (

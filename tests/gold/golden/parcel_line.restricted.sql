@@ -1,21 +1,21 @@
 WITH
--- rows of public.order_items that belong to affected
+-- rows of public.order_items that belong to the roots
 r0_order_items AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`order_id`, `t`.`line`
   FROM public.order_items AS t
   LEFT SEMI JOIN affected AS r ON `t`.`order_id` = `r`.`k0` AND `t`.`line` = `r`.`k1`
 ),
--- rows of logistics.parcels that belong to r0_order_items
+-- rows of logistics.parcels that belong to the roots
 r1_logistics__parcels AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`order_id`, `t`.`line`, `t`.`weight`
   FROM logistics.parcels AS t
-  LEFT SEMI JOIN r0_order_items AS r ON `t`.`order_id` = `r`.`order_id` AND `t`.`line` = `r`.`line`
+  LEFT SEMI JOIN affected AS r ON `t`.`order_id` = `r`.`k0` AND `t`.`line` = `r`.`k1`
 ),
--- rows of public.orders that belong to r0_order_items
+-- rows of public.orders that belong to the roots
 r2_orders AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`customer_id`, `t`.`status`
   FROM public.orders AS t
-  LEFT SEMI JOIN r0_order_items AS r ON `t`.`id` = `r`.`order_id`
+  LEFT SEMI JOIN affected AS r ON `t`.`id` = `r`.`k0`
 ),
 -- rows of public.customers that belong to r2_orders
 r3_customers AS (

@@ -1,5 +1,5 @@
 WITH
--- rows of public.customers that belong to affected
+-- rows of public.customers that belong to the roots
 r0_customers AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`referred_by`, `t`.`billing_id`
   FROM public.customers AS t
@@ -29,11 +29,11 @@ r4_orders AS (
   FROM public.orders AS t
   LEFT SEMI JOIN r3_customers AS r ON `t`.`customer_id` = `r`.`id`
 ),
--- rows of public.orders that belong to r0_customers
+-- rows of public.orders that belong to the roots
 r5_orders AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`customer_id`, `t`.`status`, `t`.`total`, `t`.`placed_at`
   FROM public.orders AS t
-  LEFT SEMI JOIN r0_customers AS r ON `t`.`customer_id` = `r`.`id`
+  LEFT SEMI JOIN affected AS r ON `t`.`customer_id` = `r`.`k0`
 ),
 -- rows of public.order_items that belong to r5_orders
 r6_order_items AS (
@@ -41,11 +41,11 @@ r6_order_items AS (
   FROM public.order_items AS t
   LEFT SEMI JOIN r5_orders AS r ON `t`.`order_id` = `r`.`id`
 ),
--- rows of public.customer_tags that belong to r0_customers
+-- rows of public.customer_tags that belong to the roots
 r7_customer_tags AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`customer_id`, `t`.`tag_id`, `t`.`active`
   FROM public.customer_tags AS t
-  LEFT SEMI JOIN r0_customers AS r ON `t`.`customer_id` = `r`.`id`
+  LEFT SEMI JOIN affected AS r ON `t`.`customer_id` = `r`.`k0`
 ),
 -- rows of public.tags that belong to r7_customer_tags
 r8_tags AS (
@@ -90,17 +90,23 @@ n4_orders AS (
   SELECT
     k0,
     named_struct(
-      'items', transform(array_sort(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE n <= 1), (a, b) -> a.n - b.n), e -> e.item),
+      'items', sort_array(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE n <= 1)).item,
       'count', count(*),
       'truncated', count(*) > 1
     ) AS item
   FROM (
     SELECT
-      `t`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`customer_id` ORDER BY `t`.`id` ASC NULLS LAST) AS n,
-      `t`.`id` AS item
-    FROM r4_orders AS t
-    WHERE `t`.`customer_id` IS NOT NULL
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 ASC NULLS LAST) AS n
+    FROM (
+      SELECT
+        `t`.`customer_id` AS k0,
+        `t`.`id` AS o0,
+        `t`.`id` AS item
+      FROM r4_orders AS t
+      WHERE `t`.`customer_id` IS NOT NULL
+    ) AS s
   ) AS s
   GROUP BY k0
 ),
@@ -111,14 +117,21 @@ n5_by_status AS (
     map_from_entries(transform(array_sort(collect_list(named_struct('n', n, 'name', name, 'item', item)), (a, b) -> a.n - b.n), e -> struct(e.name, e.item))) AS item
   FROM (
     SELECT
-      `t`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`customer_id` ORDER BY `t`.`id` ASC NULLS LAST) AS n,
-      `t`.`total` AS item,
-      `t`.`status` AS name,
-      row_number() OVER (PARTITION BY `t`.`customer_id`, `t`.`status` ORDER BY `t`.`id` ASC NULLS LAST) AS same
-    FROM r4_orders AS t
-    WHERE (`t`.`customer_id` IS NOT NULL)
-      AND (`t`.`status` IS NOT NULL)
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 ASC NULLS LAST) AS n,
+      name,
+      row_number() OVER (PARTITION BY k0, name ORDER BY o0 ASC NULLS LAST) AS same
+    FROM (
+      SELECT
+        `t`.`customer_id` AS k0,
+        `t`.`id` AS o0,
+        `t`.`total` AS item,
+        `t`.`status` AS name
+      FROM r4_orders AS t
+      WHERE (`t`.`customer_id` IS NOT NULL)
+        AND (`t`.`status` IS NOT NULL)
+    ) AS s
   ) AS s
   WHERE same = 1
   GROUP BY k0
@@ -136,11 +149,11 @@ n6_order_count AS (
 n7_stamps AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('o0', o0, 'item', item))).item AS item
   FROM (
     SELECT
       `t`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`customer_id` ORDER BY `t`.`id` ASC NULLS LAST) AS n,
+      `t`.`id` AS o0,
       `t`.`placed_at` AS item
     FROM r4_orders AS t
     WHERE (`t`.`customer_id` IS NOT NULL)
@@ -172,13 +185,21 @@ n9_by_line AS (
     map_from_entries(transform(array_sort(collect_list(named_struct('n', n, 'name', name, 'item', item)), (a, b) -> a.n - b.n), e -> struct(e.name, e.item))) AS item
   FROM (
     SELECT
-      `t`.`order_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`order_id` ORDER BY `t`.`order_id` ASC NULLS LAST, `t`.`line` ASC NULLS LAST) AS n,
-      named_struct('sku', `t`.`sku`, 'qty', `t`.`qty`) AS item,
-      `t`.`line` AS name,
-      row_number() OVER (PARTITION BY `t`.`order_id`, `t`.`line` ORDER BY `t`.`order_id` ASC NULLS LAST, `t`.`line` ASC NULLS LAST) AS same
-    FROM r6_order_items AS t
-    WHERE `t`.`line` IS NOT NULL
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 ASC NULLS LAST, o1 ASC NULLS LAST) AS n,
+      name,
+      row_number() OVER (PARTITION BY k0, name ORDER BY o0 ASC NULLS LAST, o1 ASC NULLS LAST) AS same
+    FROM (
+      SELECT
+        `t`.`order_id` AS k0,
+        `t`.`order_id` AS o0,
+        `t`.`line` AS o1,
+        named_struct('sku', `t`.`sku`, 'qty', `t`.`qty`) AS item,
+        `t`.`line` AS name
+      FROM r6_order_items AS t
+      WHERE `t`.`line` IS NOT NULL
+    ) AS s
   ) AS s
   WHERE same = 1
   GROUP BY k0
@@ -188,22 +209,29 @@ n8_orders AS (
   SELECT
     k0,
     named_struct(
-      'items', transform(array_sort(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE n <= 2), (a, b) -> a.n - b.n), e -> e.item),
+      'items', array_sort(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE n <= 2), (a, b) -> a.n - b.n).item,
       'count', count(*),
       'truncated', count(*) > 2
     ) AS item
   FROM (
     SELECT
-      `t`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`customer_id` ORDER BY `t`.`placed_at` DESC NULLS FIRST, `t`.`id` ASC NULLS LAST) AS n,
-      named_struct(
-        'id', `t`.`id`,
-        'status', `t`.`status`,
-        'by_line', coalesce(n9_by_line.item, map())
-      ) AS item
-    FROM r5_orders AS t
-    LEFT JOIN n9_by_line ON n9_by_line.k0 = `t`.`id`
-    WHERE `t`.`customer_id` IS NOT NULL
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 DESC NULLS FIRST, o1 ASC NULLS LAST) AS n
+    FROM (
+      SELECT
+        `t`.`customer_id` AS k0,
+        `t`.`placed_at` AS o0,
+        `t`.`id` AS o1,
+        named_struct(
+          'id', `t`.`id`,
+          'status', `t`.`status`,
+          'by_line', coalesce(n9_by_line.item, map())
+        ) AS item
+      FROM r5_orders AS t
+      LEFT JOIN n9_by_line ON n9_by_line.k0 = `t`.`id`
+      WHERE `t`.`customer_id` IS NOT NULL
+    ) AS s
   ) AS s
   GROUP BY k0
 ),
@@ -214,14 +242,22 @@ n10_by_status AS (
     map_from_entries(transform(array_sort(collect_list(named_struct('n', n, 'name', name, 'item', item)), (a, b) -> a.n - b.n), e -> struct(e.name, e.item))) AS item
   FROM (
     SELECT
-      `t`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`customer_id` ORDER BY `t`.`total` DESC NULLS FIRST, `t`.`id` ASC NULLS LAST) AS n,
-      named_struct('id', `t`.`id`, 'total', `t`.`total`) AS item,
-      `t`.`status` AS name,
-      row_number() OVER (PARTITION BY `t`.`customer_id`, `t`.`status` ORDER BY `t`.`total` DESC NULLS FIRST, `t`.`id` ASC NULLS LAST) AS same
-    FROM r5_orders AS t
-    WHERE (`t`.`customer_id` IS NOT NULL)
-      AND (`t`.`status` IS NOT NULL)
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 DESC NULLS FIRST, o1 ASC NULLS LAST) AS n,
+      name,
+      row_number() OVER (PARTITION BY k0, name ORDER BY o0 DESC NULLS FIRST, o1 ASC NULLS LAST) AS same
+    FROM (
+      SELECT
+        `t`.`customer_id` AS k0,
+        `t`.`total` AS o0,
+        `t`.`id` AS o1,
+        named_struct('id', `t`.`id`, 'total', `t`.`total`) AS item,
+        `t`.`status` AS name
+      FROM r5_orders AS t
+      WHERE (`t`.`customer_id` IS NOT NULL)
+        AND (`t`.`status` IS NOT NULL)
+    ) AS s
   ) AS s
   WHERE same = 1
   GROUP BY k0
@@ -233,14 +269,23 @@ n11_names AS (
     map_from_entries(transform(array_sort(collect_list(named_struct('n', n, 'name', name, 'item', item)), (a, b) -> a.n - b.n), e -> struct(e.name, e.item))) AS item
   FROM (
     SELECT
-      `l`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `l`.`customer_id` ORDER BY `t`.`id` ASC NULLS LAST, `l`.`customer_id` ASC NULLS LAST, `l`.`tag_id` ASC NULLS LAST) AS n,
-      `t`.`name` AS item,
-      `t`.`id` AS name,
-      row_number() OVER (PARTITION BY `l`.`customer_id`, `t`.`id` ORDER BY `t`.`id` ASC NULLS LAST, `l`.`customer_id` ASC NULLS LAST, `l`.`tag_id` ASC NULLS LAST) AS same
-    FROM r7_customer_tags AS l
-    JOIN r8_tags AS t ON `l`.`tag_id` = `t`.`id`
-    WHERE `t`.`id` IS NOT NULL
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 ASC NULLS LAST, o1 ASC NULLS LAST, o2 ASC NULLS LAST) AS n,
+      name,
+      row_number() OVER (PARTITION BY k0, name ORDER BY o0 ASC NULLS LAST, o1 ASC NULLS LAST, o2 ASC NULLS LAST) AS same
+    FROM (
+      SELECT
+        `l`.`customer_id` AS k0,
+        `t`.`id` AS o0,
+        `l`.`customer_id` AS o1,
+        `l`.`tag_id` AS o2,
+        `t`.`name` AS item,
+        `t`.`id` AS name
+      FROM r7_customer_tags AS l
+      JOIN r8_tags AS t ON `l`.`tag_id` = `t`.`id`
+      WHERE `t`.`id` IS NOT NULL
+    ) AS s
   ) AS s
   WHERE same = 1
   GROUP BY k0
@@ -251,11 +296,18 @@ n12_first_status AS (
     k0, item
   FROM (
     SELECT
-      `t`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`customer_id` ORDER BY `t`.`placed_at` ASC NULLS LAST, `t`.`id` ASC NULLS LAST) AS n,
-      `t`.`status` AS item
-    FROM r5_orders AS t
-    WHERE `t`.`customer_id` IS NOT NULL
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 ASC NULLS LAST, o1 ASC NULLS LAST) AS n
+    FROM (
+      SELECT
+        `t`.`customer_id` AS k0,
+        `t`.`placed_at` AS o0,
+        `t`.`id` AS o1,
+        `t`.`status` AS item
+      FROM r5_orders AS t
+      WHERE `t`.`customer_id` IS NOT NULL
+    ) AS s
   ) AS s
   WHERE n = 1
 ),
@@ -265,11 +317,18 @@ n13_last_status AS (
     k0, item
   FROM (
     SELECT
-      `t`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`customer_id` ORDER BY `t`.`placed_at` DESC NULLS FIRST, `t`.`id` DESC NULLS FIRST) AS n,
-      `t`.`status` AS item
-    FROM r5_orders AS t
-    WHERE `t`.`customer_id` IS NOT NULL
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 DESC NULLS FIRST, o1 DESC NULLS FIRST) AS n
+    FROM (
+      SELECT
+        `t`.`customer_id` AS k0,
+        `t`.`placed_at` AS o0,
+        `t`.`id` AS o1,
+        `t`.`status` AS item
+      FROM r5_orders AS t
+      WHERE `t`.`customer_id` IS NOT NULL
+    ) AS s
   ) AS s
   WHERE n = 1
 ),
@@ -279,12 +338,18 @@ n14_last_paid AS (
     k0, item
   FROM (
     SELECT
-      `t`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`customer_id` ORDER BY `t`.`id` DESC NULLS FIRST) AS n,
-      `t`.`total` AS item
-    FROM r5_orders AS t
-    WHERE (`t`.`customer_id` IS NOT NULL)
-      AND (`t`.`status` = 'paid')
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 DESC NULLS FIRST) AS n
+    FROM (
+      SELECT
+        `t`.`customer_id` AS k0,
+        `t`.`id` AS o0,
+        `t`.`total` AS item
+      FROM r5_orders AS t
+      WHERE (`t`.`customer_id` IS NOT NULL)
+        AND (`t`.`status` = 'paid')
+    ) AS s
   ) AS s
   WHERE n = 1
 ),
@@ -294,12 +359,21 @@ n15_last_tag AS (
     k0, item
   FROM (
     SELECT
-      `l`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `l`.`customer_id` ORDER BY `t`.`name` ASC NULLS LAST, `t`.`id` DESC NULLS FIRST, `l`.`customer_id` DESC NULLS FIRST, `l`.`tag_id` DESC NULLS FIRST) AS n,
-      `t`.`name` AS item
-    FROM r7_customer_tags AS l
-    JOIN r8_tags AS t ON `l`.`tag_id` = `t`.`id`
-    WHERE `l`.`active`
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 ASC NULLS LAST, o1 DESC NULLS FIRST, o2 DESC NULLS FIRST, o3 DESC NULLS FIRST) AS n
+    FROM (
+      SELECT
+        `l`.`customer_id` AS k0,
+        `t`.`name` AS o0,
+        `t`.`id` AS o1,
+        `l`.`customer_id` AS o2,
+        `l`.`tag_id` AS o3,
+        `t`.`name` AS item
+      FROM r7_customer_tags AS l
+      JOIN r8_tags AS t ON `l`.`tag_id` = `t`.`id`
+      WHERE `l`.`active`
+    ) AS s
   ) AS s
   WHERE n = 1
 ),
@@ -308,18 +382,25 @@ n16_stamps AS (
   SELECT
     k0,
     named_struct(
-      'items', transform(array_sort(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE n <= 1), (a, b) -> a.n - b.n), e -> e.item),
+      'items', sort_array(collect_list(named_struct('n', n, 'item', item)) FILTER (WHERE n <= 1)).item,
       'count', count(*),
       'truncated', count(*) > 1
     ) AS item
   FROM (
     SELECT
-      `t`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `t`.`customer_id` ORDER BY `t`.`placed_at` ASC NULLS LAST, `t`.`id` ASC NULLS LAST) AS n,
-      `t`.`placed_at` AS item
-    FROM r5_orders AS t
-    WHERE (`t`.`customer_id` IS NOT NULL)
-      AND (`t`.`placed_at` IS NOT NULL)
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 ASC NULLS LAST, o1 ASC NULLS LAST) AS n
+    FROM (
+      SELECT
+        `t`.`customer_id` AS k0,
+        `t`.`placed_at` AS o0,
+        `t`.`id` AS o1,
+        `t`.`placed_at` AS item
+      FROM r5_orders AS t
+      WHERE (`t`.`customer_id` IS NOT NULL)
+        AND (`t`.`placed_at` IS NOT NULL)
+    ) AS s
   ) AS s
   GROUP BY k0
 ),
@@ -338,11 +419,14 @@ n17_pieces AS (
 n18_carriers AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('o0', o0, 'o1', o1, 'o2', o2, 'o3', o3, 'item', item))).item AS item
   FROM (
     SELECT
       `l`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `l`.`customer_id` ORDER BY `t`.`id` ASC NULLS LAST, `l2`.`order_id` ASC NULLS LAST, `l2`.`line` ASC NULLS LAST, `l`.`id` ASC NULLS LAST) AS n,
+      `t`.`id` AS o0,
+      `l2`.`order_id` AS o1,
+      `l2`.`line` AS o2,
+      `l`.`id` AS o3,
       `t`.`carrier` AS item
     FROM r5_orders AS l
     JOIN r6_order_items AS l2 ON `l`.`id` = `l2`.`order_id`
@@ -356,23 +440,33 @@ n18_carriers AS (
 n19_bought AS (
   SELECT
     k0,
-    transform(array_sort(collect_list(named_struct('n', n, 'item', item)), (a, b) -> a.n - b.n), e -> e.item) AS item
+    sort_array(collect_list(named_struct('n', n, 'item', item))).item AS item
   FROM (
     SELECT
-      `l`.`customer_id` AS k0,
-      row_number() OVER (PARTITION BY `l`.`customer_id` ORDER BY `t`.`name` ASC NULLS LAST, `t`.`id` ASC NULLS LAST, `l2`.`order_id` ASC NULLS LAST, `l2`.`line` ASC NULLS LAST, `l`.`id` ASC NULLS LAST) AS n,
-      named_struct(
-        'id', `t`.`id`,
-        'name', `t`.`name`,
-        'last_price', `t`.`price`,
-        'placed_at', `l`.`placed_at`,
-        'qty', `l2`.`qty`
-      ) AS item
-    FROM r5_orders AS l
-    JOIN r6_order_items AS l2 ON `l`.`id` = `l2`.`order_id`
-    JOIN r10_products AS t ON `l2`.`product_id` = `t`.`id`
-    WHERE (`l`.`customer_id` IS NOT NULL)
-      AND (`l`.`status` = 'paid')
+      k0,
+      item,
+      row_number() OVER (PARTITION BY k0 ORDER BY o0 ASC NULLS LAST, o1 ASC NULLS LAST, o2 ASC NULLS LAST, o3 ASC NULLS LAST, o4 ASC NULLS LAST) AS n
+    FROM (
+      SELECT
+        `l`.`customer_id` AS k0,
+        `t`.`name` AS o0,
+        `t`.`id` AS o1,
+        `l2`.`order_id` AS o2,
+        `l2`.`line` AS o3,
+        `l`.`id` AS o4,
+        named_struct(
+          'id', `t`.`id`,
+          'name', `t`.`name`,
+          'last_price', `t`.`price`,
+          'placed_at', `l`.`placed_at`,
+          'qty', `l2`.`qty`
+        ) AS item
+      FROM r5_orders AS l
+      JOIN r6_order_items AS l2 ON `l`.`id` = `l2`.`order_id`
+      JOIN r10_products AS t ON `l2`.`product_id` = `t`.`id`
+      WHERE (`l`.`customer_id` IS NOT NULL)
+        AND (`l`.`status` = 'paid')
+    ) AS s
   ) AS s
   GROUP BY k0
 ),

@@ -1,0 +1,185 @@
+"""Silver tables that gold is measured over, made in Spark without a source, and the SQL that a person writes.
+
+The tables have the columns, properties and clustering that silver gives them (`silver.ddl`), and the files of
+a snapshot: a few large ones, with rows in the order of the source. The orders of a customer lie scattered
+over them.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bronze.control import Cut
+from bronze.control_tables import ControlTables
+from bronze.delta import location, open_table
+from bronze.identifiers import TableName
+from bronze.lake import Lake
+from bronze.lsn import Lsn
+from gold.cycle import Gold
+from gold.documents import parse_document
+from gold.yaml_source import parse_yaml
+from silver import ddl
+from silver.catalog import SilverTable, silver_table
+from silver.settings import SilverSettings
+from tests.gold.shop import relation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+    from gold.documents import Document
+
+CUSTOMER: Final = """
+document: customer
+root: public.customers
+fields:
+  - id
+  - email
+  - name
+  - tier
+  - balance
+  - country_id
+  - created_at
+  - orders: {many: public.orders, on: {customer_id: id}, fields: [id, status, total, placed_at]}
+"""
+NESTED: Final = """
+document: nested
+root: public.customers
+fields:
+  - id
+  - email
+  - orders:
+      many: public.orders
+      on: {customer_id: id}
+      order_by: [placed_at desc]
+      fields:
+        - id
+        - status
+        - items: {many: public.items, on: {order_id: id}, fields: [id, sku, qty]}
+  - units: {sum: public.items.qty, through: {table: public.orders, on: {customer_id: id}, to: {id: order_id}}}
+"""
+SHAPES: Final = {
+    "public.customers": {
+        "id": "int8", "email": "text", "name": "text", "tier": "text", "balance": "numeric",
+        "country_id": "int2", "created_at": "timestamptz", "address": "text", "notes": "text",
+    },
+    "public.orders": {
+        "id": "int8", "customer_id": "int8", "status": "text", "total": "numeric",
+        "placed_at": "timestamptz", "note": "text", "uid": "text",
+    },
+    "public.items": {"id": "int8", "order_id": "int8", "sku": "text", "qty": "int4"},
+}  # fmt: skip
+
+_TIME: Final = "timestamp_seconds(1760000000 + (n * 7919) % 30000000)"
+_ROWS: Final = {
+    "customers": f"""
+      n AS id, concat('user', n, '@example.com') AS email, concat('Name ', n % 5000, ' Surname ', n) AS name,
+      element_at(array('gold', 'silver', 'basic'), 1 + int(n % 3)) AS tier,
+      CAST(n % 100000 / 100 AS DECIMAL(12,2)) AS balance, smallint(n % 200) AS country_id,
+      {_TIME} AS created_at, concat(n, ' Some Street, Some Town') AS address, repeat('note ', 8) AS notes""",
+    "orders": f"""
+      n AS id, {{parent}} AS customer_id,
+      element_at(array('new', 'paid', 'shipped', 'done'), 1 + int(n % 4)) AS status,
+      CAST(n % 1000 * 1.37 AS DECIMAL(12,2)) AS total, {_TIME} AS placed_at,
+      concat('note for order ', n) AS note, sha1(string(n)) AS uid""",
+    "items": """
+      n AS id, 1 + n DIV 2 AS order_id, concat('sku-', n % 10000) AS sku, int(1 + n % 7) AS qty""",
+}
+_FILES: Final = {"customers": 2, "orders": 4, "items": 2}
+
+HAND_WRITTEN: Final = """
+CREATE OR REPLACE TABLE {target} USING DELTA AS
+SELECT c.id, c.email, c.name, c.tier, c.balance, c.country_id, c.created_at,
+       coalesce(o.orders, array()) AS orders
+FROM {customers} AS c
+LEFT JOIN (
+  SELECT customer_id, {collected} AS orders
+  FROM {orders}
+  GROUP BY customer_id
+) AS o ON o.customer_id = c.id
+"""
+_COLLECTED: Final = (
+    "collect_list(named_struct('id', id, 'status', status, 'total', total, 'placed_at', placed_at))"
+)
+COLLECTED: Final = {"hand-written": _COLLECTED, "hand-written, sorted": f"array_sort({_COLLECTED})"}
+
+
+class GoldWork:
+    """A lake with silver tables that change, and gold over it."""
+
+    def __init__(self, spark: SparkSession, path: Path, *texts: str) -> None:
+        self.spark = spark
+        self.lake = Lake(path=str(path))
+        self.control = ControlTables(self.lake)
+        self.catalog = _catalog()
+        self.documents: list[Document] = [
+            parse_document(parse_yaml(text, Path("document.yml"))) for text in texts
+        ]
+        self.gold = Gold(spark, self.lake, self.documents, lambda: self.catalog, self.control)
+        last = self.control.latest_cut("silver")
+        self._lsn = 1000 if last is None else int(last.commit_lsn)
+
+    @property
+    def moment(self) -> int:
+        """LSN of the newest cut."""
+        return self._lsn
+
+    def fill(self, name: str, rows: int, parent: str = "n") -> None:
+        """Make a silver table with rows 1 to `rows`.
+
+        Args:
+            name: of the table.
+            rows: how many.
+            parent: an order's customer, as an expression of its number ``n``.
+        """
+        target = self.lake.sql("silver", name)
+        table = self.catalog[TableName("public", name)]
+        self.spark.sql(ddl.create(target, table))
+        names = ", ".join([column.name for column in table.columns] + list(table.own_columns))
+        files = 1 if rows <= 10_000 else _FILES[name]
+        self.spark.range(1, rows + 1, numPartitions=files).createOrReplaceTempView("numbers")
+        own = f"{self._lsn}L, timestamp'2026-01-01', NULL"
+        self.spark.sql(
+            f"INSERT INTO {target} ({names}) SELECT {_ROWS[name].format(parent=parent)}, {own} "
+            "FROM (SELECT id AS n FROM numbers)"
+        )
+
+    def touch(self, ids: str, status: str) -> None:
+        """Update orders as silver does for rows that are known: one MERGE of ready rows.
+
+        Args:
+            ids: the orders, as a query with a column ``id``.
+            status: what they get.
+        """
+        self._lsn += 1000
+        self.spark.sql(
+            f"MERGE INTO {self.lake.sql('silver', 'orders')} AS t\n"
+            f"USING (SELECT /*+ BROADCAST(f) */ * FROM ({ids}) AS f) AS s ON t.id = s.id\n"
+            f"WHEN MATCHED THEN UPDATE SET t.status = '{status}', t._commit_lsn = {self._lsn}L"
+        )
+
+    def cut(self) -> None:
+        """Record a silver cut of the tables as they are."""
+        self._lsn += 1
+        versions = {}
+        for table in self.catalog.values():
+            found = open_table(location(self.lake, "silver", table.name))
+            if found is not None:
+                versions[table.name] = found.version()
+        self.control.record_cut(Cut("silver", Lsn(self._lsn), datetime.now(UTC), versions))
+
+    def build_by_hand(self, kind: str) -> None:
+        """The same document by the SQL that a person writes, into ``gold.by_hand``."""
+        tables: Mapping[str, str] = {name: self.lake.sql("silver", name) for name in ("customers", "orders")}
+        target = self.lake.sql("gold", "by_hand")
+        self.spark.sql(HAND_WRITTEN.format(target=target, collected=COLLECTED[kind], **tables))
+
+
+def _catalog() -> dict[TableName, SilverTable]:
+    tables = (
+        silver_table(relation(name, columns, ("id",)), SilverSettings()) for name, columns in SHAPES.items()
+    )
+    return {table.table: table for table in tables}
