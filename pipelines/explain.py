@@ -111,6 +111,7 @@ def _say(place: Place, reached: dict[str, int] | None, output: Output) -> None:
     heading = ", ".join([place.path, *place.also]) or "the document itself"
     verb = "" if place.verb == "root" else f"{place.verb} "
     output.line(f"{heading}: {verb}{place.table}", style="bold")
+    _entry(output, "key", ", ".join(place.key))
     _entry(output, "reads", ", ".join(place.reads))
     if place.where is not None and place.verb != "root":
         _entry(output, "where", place.where)

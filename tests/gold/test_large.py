@@ -9,7 +9,7 @@ import pytest
 
 from gold import build
 from gold.sieve import bitmap, sieve
-from tests.gold.shop_documents import CUSTOMER, PARCEL_LINE
+from tests.gold.shop_documents import COUNTRY, PARCEL_LINE
 from tests.gold.world import World, mutate
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 def test_a_random_history(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_SMALL_ROWS", "_FEW", "_WALKED"):
         monkeypatch.setattr(build, name, -1)
-    world = World(spark, str(tmp_path / "lake"), [CUSTOMER, PARCEL_LINE])
+    world = World(spark, str(tmp_path / "lake"), [COUNTRY, PARCEL_LINE])
     world.step(lambda _: None)
     source = random.Random(1)
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.spark
 
 SEEDS = [int(seed) for seed in os.environ.get("SMELT_SEEDS", "1").split(",")]
 MORE_SEEDS = range(100, 112)
-DOCUMENTS = 4
+DOCUMENTS = 3
 ROUNDS = 3
 
 

@@ -267,7 +267,7 @@ def test_explain_tells_how_changes_reach_a_document_and_what_the_last_run_marked
     said = capsys.readouterr().out
     assert said.startswith("gold.customer: one document per row of public.customers, found by id\nlast run  ")
     assert (
-        "orders: many public.orders\n  reads     id, customer_id, total\n  order     id\n"
+        "orders: many public.orders\n  key       id\n  reads     id, customer_id, total\n  order     id\n"
         "  marks     public.orders.customer_id = public.customers.id\n" in said
     )
     show_explanation(shop.pipeline, "customer", Output(Format.JSON))
