@@ -144,7 +144,7 @@ def skew(spark: SparkSession, folder: Path, children: int) -> bool:
         ).first()
         run = work.control.runs("gold", name)[0]
         passed = row is not None and row["size"] >= children and row["touched"] and run.updates == 1
-        say(f"{name}: {'holds' if passed else f'MISSED: {row}, {run}'}")
+        say(f"  {name}, its documents right: {'holds' if passed else f'MISSED: {row}, {run}'}")
         held = held and passed
     return held
 
@@ -192,11 +192,9 @@ def ratio(
     """Print the median of ratios and whether the bar holds."""
     median = statistics.median(ratios)
     held = (at_least is None or median >= at_least) and (at_most is None or median <= at_most)
-    bar = "none" if at_least is at_most is None else f"{'≥' if at_least else '≤'} {at_least or at_most}"
-    say(
-        f"{what}: median ratio {median:.3f} ({min(ratios):.3f} to {max(ratios):.3f}), "
-        f"bar {bar}: {'holds' if held else 'MISSED'}\n"
-    )
+    bar = f"; bar {'≥' if at_least else '≤'} {at_least or at_most}: {'holds' if held else 'MISSED'}"
+    verdict = "" if at_least is at_most is None else bar
+    say(f"  {what}: median ratio {median:.2f} ({min(ratios):.2f} to {max(ratios):.2f}){verdict}")
     return held
 
 
