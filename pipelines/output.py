@@ -8,7 +8,9 @@ what is said meanwhile to standard error: `smelt sql … > rows.txt` holds rows 
 from __future__ import annotations
 
 import json
+import re
 import sys
+import uuid
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
-from rich.json import JSON
+from rich.highlighter import JSONHighlighter
 from rich.markup import escape
 from rich.table import Table
 
@@ -76,11 +78,12 @@ class Output:
             sys.stdout.flush()
 
     def document(self, text: str) -> None:
-        """A JSON document, indented; highlighted on a terminal."""
+        """A JSON document, indented, with every digit of its numbers; highlighted on a terminal."""
+        shown = _indented(text)
         if self.rich:
-            self._data.print(JSON(text))
+            self._data.print(JSONHighlighter()(shown))
         else:
-            self.line(json.dumps(json.loads(text), indent=2, ensure_ascii=False))
+            self.line(shown)
 
     def value(self, plain: Any) -> None:
         """One JSON value on one line."""
@@ -127,6 +130,13 @@ class Output:
                 for column, cell, width in zip(columns, row, widths, strict=True)
             ]
             self.line("  ".join(padded).rstrip())
+
+
+def _indented(text: str) -> str:
+    """JSON laid out anew. Python's floats would drop digits, so such numbers are carried as text."""
+    mark = uuid.uuid4().hex
+    plain = json.loads(text, parse_float=lambda digits: mark + digits)
+    return re.sub(f'"{mark}([^"]*)"', r"\1", json.dumps(plain, indent=2, ensure_ascii=False))
 
 
 def text_value(value: object) -> str:

@@ -128,7 +128,7 @@ class Progress:
         if not changes and not any(run.mode == "full" for run in runs):
             return
         moved = sum(1 for run in runs if run.changes)
-        noun = "tables" if cut.layer == "silver" else "documents"
+        noun = ("table" if cut.layer == "silver" else "document") + ("" if moved == 1 else "s")
         self._output.say(
             f"{time.strftime('%H:%M:%S')} {cut.layer:6} as of {cut.commit_lsn}: "
             f"{changes:,} changes in {moved} {noun}, {seconds:.1f} s"

@@ -33,6 +33,13 @@ def test_what_is_said_meanwhile_does_not_mix_with_the_data(capsys: pytest.Captur
     assert captured.err == "starting …\n"
 
 
+def test_a_document_is_indented_and_keeps_every_digit(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().document('{"price" : 58.30, "exact" : [ 12345678901234567890.123456789 ], "s" : "é 1.50"}')
+    assert capsys.readouterr().out == (
+        '{\n  "price": 58.30,\n  "exact": [\n    12345678901234567890.123456789\n  ],\n  "s": "é 1.50"\n}\n'
+    )
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [(None, "NULL"), (True, "true"), (b"\x00\xff", "0x00ff"), ([1, None], "[1, null]"),
