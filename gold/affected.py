@@ -22,7 +22,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gold.clauses import Step
+from gold.clauses import Step, as_json
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -38,12 +38,6 @@ SIDE: Final = "_deltasmelt_side"
 
 PLACES: Final = "places"
 """Column of affected roots: the places from which a root was reached."""
-
-JSON_OPTIONS: Final = (
-    "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", "
-    "'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\", 'ignoreNullFields', 'false')"
-)
-"""Spark writes timestamps to the millisecond unless told otherwise, which would hide changes below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +135,7 @@ class _Walk:
             return self.up_from_parents(node, self._levels(node, node.recursion, values))
         if place == 0:
             return self.up_from_parents(node, values)
-        on = node.on if place == len(node.links) else node.links[place].on
-        before = node.links[place - 1]
+        on, before = node.on_at(place), node.links[place - 1]
         matched, wanted = [theirs for _, theirs in on], [this for this, _ in before.on]
         return self.up(node, place - 1, self._match(before.scope, matched, wanted, values))
 
@@ -197,13 +190,10 @@ class _Walk:
 
 def finding(node: Node, place: int) -> list[str]:
     """Columns by which rows of one of a node's scopes are found from the scope, or the level, before."""
-    on = node.on if place == len(node.links) else node.links[place].on
-    names = [this for this, _ in on]
-    return (
-        names
-        if node.recursion is None
-        else list(dict.fromkeys(names + [this for this, _ in node.recursion.on]))
-    )
+    names = [this for this, _ in node.on_at(place)]
+    if node.recursion is None:
+        return names
+    return list(dict.fromkeys(names + [this for this, _ in node.recursion.on]))
 
 
 def _filters(node: Node) -> list[Expression | None]:
@@ -218,8 +208,7 @@ def _changed_values(
     rest = sorted(scope.reads - set(scope.table.key))
     grouping = list(key)
     if rest:
-        columns = ", ".join(quote("t", name) for name in rest)
-        grouping.append(f"to_json(struct({columns}), {JSON_OPTIONS})")
+        grouping.append(as_json(quote("t", name) for name in rest))
     selected = ", ".join(f"any_value({quote('t', name)}) AS v{i}" for i, name in enumerate(wanted))
     lines = [f"SELECT {selected}", f"FROM {images} AS t"]
     # Where one of several aggregates takes all rows, no image can be dropped.

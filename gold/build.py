@@ -30,7 +30,8 @@ from bronze import delta
 from bronze.control import Cut, Run
 from bronze.errors import DefiniteError
 from bronze.lsn import Lsn
-from gold.affected import JSON_OPTIONS, PLACES, SIDE, Affected, affected_roots
+from gold.affected import PLACES, SIDE, Affected, affected_roots
+from gold.clauses import as_json
 from gold.compile import FLAGS, Compiled, compile_tree, count_flagged, counting, flag_column
 from gold.failures import SPARK_ERRORS, condition
 from gold.feed import FeedUnreadableError, images_query, made_again
@@ -204,12 +205,9 @@ class DocumentBuild:
             )  # fmt: skip
         roots = f"(SELECT {', '.join(f'{value} AS k{i}' for i, value in enumerate(typed))})"
         compiled = compile_tree(tree, self._pins.at(tree, cut), roots=roots)
-        options = JSON_OPTIONS.replace("map(", "map('pretty', 'true', ")
-        fields = ", ".join(quote(name) for name in compiled.fields)
+        document = as_json(map(quote, compiled.fields), pretty=True)
         with settings(self._spark, SMALL_PLAN):
-            row = self._spark.sql(
-                f"SELECT to_json(struct({fields}), {options}) AS json FROM (\n{compiled.sql}\n)"
-            ).first()
+            row = self._spark.sql(f"SELECT {document} AS json FROM (\n{compiled.sql}\n)").first()
         return None if row is None else str(row["json"])
 
     def _definition(self, tree: Tree, cut: Cut) -> str:

@@ -434,7 +434,7 @@ def _raised(nodes: Sequence[Node]) -> tuple[str, ...]:
     found: set[str] = set()
     for node in nodes:
         found.update(_raised(node.children))
-        if node.kind == "one" and not node.unique:
+        if node.may_match_several:
             found.add("several")
         if node.recursion is not None:
             found.add("cut")

@@ -105,9 +105,10 @@ def _way(node: Node, index: int, above: dict[int, Node]) -> list[Hop]:
         table = node.scope.table.table
         hops.append(_hop(table, node.recursion.on, table, node.recursion.depth - 1))
     scopes = [node.parent, *node.scopes]
-    for place in range(index, -1, -1):
-        on = node.on if place == len(node.links) else node.links[place].on
-        hops.append(_hop(scopes[place + 1].table.table, on, scopes[place].table.table))
+    hops += [
+        _hop(scopes[place + 1].table.table, node.on_at(place), scopes[place].table.table)
+        for place in range(index, -1, -1)
+    ]
     if id(node.parent) in above:
         parent = above[id(node.parent)]
         hops += _way(parent, len(parent.links), above)

@@ -67,9 +67,10 @@ class Levels:
             *([] if node.map_by is None else [node.map_by]),
         ]
         self._column = {name: f"c{i}" for i, name in enumerate(dict.fromkeys(named))}
-        self._flags = list(dict.fromkeys(["cut", *below]))
-        if node.kind == "one" and not node.unique and "several" not in below:
-            self._flags.append("several")
+        self._own = {"cut": "bool_or(again)"}
+        if node.may_match_several:
+            self._own["several"] = "count_if(there) > 1"
+        self._flags = list(dict.fromkeys([*self._own, *below]))
 
     def steps(self) -> list[Step]:
         """From the rows to what the parent joins: ``k0, k1 …``, ``item`` and the flags."""
@@ -183,13 +184,10 @@ class Levels:
 
     def _flagged(self, level: int, only: Sequence[str], *, last: bool) -> list[str]:
         """The flags of a group: its own, and those of what is below its elements."""
-        own = {"cut": "bool_or(again)"}
-        if self._node.kind == "one" and not self._node.unique:
-            own["several"] = "count_if(there) > 1"
         below = self._below_level(level, last=last)
         return [
             either(
-                own.get(flag, ""),
+                self._own.get(flag, ""),
                 f"coalesce(bool_or({flag}){filtered(only)}, false)" if flag in below else "",
             )
             + f" AS {flag}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gold.affected import JSON_OPTIONS
+from gold.clauses import as_json
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -52,5 +52,4 @@ SORTED: Final = {
 
 def content_hash(columns: Sequence[str]) -> str:
     """SHA-256 of a document's columns, as an expression over them."""
-    fields = ", ".join(quote(name) for name in columns)
-    return f"sha2(to_json(struct({fields}), {JSON_OPTIONS}), 256)"
+    return f"sha2({as_json(map(quote, columns))}, 256)"

@@ -1,6 +1,6 @@
 """JSON Schemas: of document files, for editors, and of the documents themselves. Pure.
 
-A document's schema is of its JSON form as `to_json` writes it (`gold.affected.JSON_OPTIONS`) and `smelt
+A document's schema is of its JSON form as `to_json` writes it (`gold.clauses.as_json`) and `smelt
 preview` shows it: every field is there, NULL is `null`, DECIMAL is a number with all its digits, binary is
 base64.
 """

@@ -194,6 +194,15 @@ class Node:
         """The parent's columns that its rows are found by."""
         return tuple(parent for _, parent in (self.links[0].on if self.links else self.on))
 
+    def on_at(self, place: int) -> Pairs:
+        """By what the rows of one of its `scopes` are found from the scope before, or from the parent."""
+        return self.on if place == len(self.links) else self.links[place].on
+
+    @property
+    def may_match_several(self) -> bool:
+        """Whether it wants one row and is not found by a key."""
+        return self.kind == "one" and not self.unique
+
     @property
     def from_own_table(self) -> bool:
         """Whether a recursion begins at a row of its own table, which may not recur below itself either."""
@@ -240,15 +249,17 @@ class Tree:
             waiting[:0] = node.children
         return found
 
+    def scopes(self) -> list[Scope]:
+        """Every occurrence of a table."""
+        return [self.root, *(scope for node in self.nodes() for scope in node.scopes)]
+
     def tables(self) -> dict[TableName, SilverTable]:
         """Every silver table that the document reads."""
-        scopes = [self.root, *(scope for node in self.nodes() for scope in node.scopes)]
-        return {scope.table.table: scope.table for scope in scopes}
+        return {scope.table.table: scope.table for scope in self.scopes()}
 
     def reads(self, table: TableName) -> set[str]:
         """Columns of a table that some scope of the document takes."""
-        scopes = [self.root, *(scope for node in self.nodes() for scope in node.scopes)]
-        return set().union(*(scope.reads for scope in scopes if scope.table.table == table))
+        return set().union(*(scope.reads for scope in self.scopes() if scope.table.table == table))
 
 
 def ascii_word(text: str) -> str:

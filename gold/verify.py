@@ -15,13 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gold.affected import JSON_OPTIONS
+from gold.clauses import as_json, numbered
 from gold.compile import compile_tree
 from gold.differences import Difference, first_difference
 from gold.pins import PinnedTables
 from gold.plans import HASH, LSN, content_hash
 from silver.sessions import own_session
-from silver.sql import literal, quote
+from silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -162,8 +162,8 @@ class _Comparison:
         if self._sample is None:
             return None
         names = [quote(name) for name in self._tree.key]
-        selected = ", ".join(f"{name} AS k{i}" for i, name in enumerate(names))
-        return f"(SELECT {selected} FROM {self._relation(self._tree.root.table.table)}{self._among(names)})"
+        rows = self._relation(self._tree.root.table.table)
+        return f"(SELECT {', '.join(numbered(names))} FROM {rows}{self._among(names)})"
 
     def _among(self, key: Sequence[str]) -> str:
         """The condition for keys of the sample, told by their text, which both sides share."""
@@ -181,14 +181,13 @@ class _Comparison:
         found = f"SELECT {listed}, kind FROM compared WHERE kind IS NOT NULL ORDER BY {listed} LIMIT {most}"
         self._spark.sql(found).localCheckpoint().createOrReplaceTempView("first_found")
         compiled = self._compiled("first_found")
-        fields = ", ".join(quote(name) for name in compiled.fields)
-        document = f"to_json(struct({fields}), {JSON_OPTIONS}) AS document"
+        document = f"{as_json(map(quote, compiled.fields))} AS document"
         made = f"SELECT {_numbered(compiled)}, {document} FROM (\n{compiled.sql}\n)"
         there = f"SELECT {_numbered(compiled)}, {document} FROM {self._stored}"
-        names = (f"{literal(name)}, f.k{i}" for i, name in enumerate(self._tree.key))
+        key = as_json(f"f.k{i} AS {quote(name)}" for i, name in enumerate(self._tree.key))
         grouped = ", ".join(f"f.{key}" for key in self._keys)
         rows = self._spark.sql(
-            f"SELECT to_json(named_struct({', '.join(names)}), {JSON_OPTIONS}) AS key,\n"
+            f"SELECT {key} AS key,\n"
             "any_value(f.kind) AS kind, any_value(g.document) AS stored, any_value(r.document) AS rebuilt\n"
             f"FROM first_found AS f LEFT JOIN (\n{made}\n) AS r ON {self._same('f', 'r')}\n"
             f"LEFT JOIN (\n{there}\n) AS g ON {self._same('f', 'g')}\nGROUP BY {grouped} ORDER BY {grouped}"
@@ -204,4 +203,4 @@ class _Comparison:
 
 
 def _numbered(compiled: Compiled) -> str:
-    return ", ".join(f"{key} AS k{i}" for i, key in enumerate(compiled.key))
+    return ", ".join(numbered(compiled.key))
