@@ -16,8 +16,8 @@ help:  ## What can be made
 demo: java $(VENV)/.ready  ## A live shop through bronze, silver and gold, with a quality report
 	@$(BIN)/smelt demo $(ARGS)
 
-test: java lint  ## Lint, then every test but the long fault scenarios, in two processes
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not torture" $(ARGS)
+test: java lint  ## Lint, then every test but the long fault scenarios, two processes with Spark, one without
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not torture" $(ARGS)
 
 lint: $(VENV)/.ready  ## ruff, mypy strict, import-linter
 	@$(BIN)/ruff check .

@@ -15,23 +15,29 @@ types. Where several fit, or none, the columns that are in doubt have no attnum:
 What cannot be seen here: columns that came and went between the known version and the catalog. Two looks at
 the catalog tell those (`bronze.storage`).
 
+The table's name is the message's, too, but for one that the table had inside of a transaction alone: renamed
+away and back, it is nobody's name. Such a message tells a name that neither the known version nor the catalog
+has, and they agree.
+
 A column whose type neither knows has a base type of its oid.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from itertools import combinations
 from math import comb
 from typing import TYPE_CHECKING, Final
 
 from bronze.builtin_types import builtin_type, format_type
-from bronze.shapes import Column, PgType, Relation
+from bronze.shapes import BY_KEY, Column, PgType, Relation
 from bronze.storage import same_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from bronze.identifiers import TableName
     from bronze.lsn import Lsn
     from bronze.messages import AnnouncedColumn, AnnouncedRelation, AnnouncedType
 
@@ -64,33 +70,60 @@ def relation_version(
         _column(column, attnum, versions, types)
         for column, attnum in zip(announced.columns, attnums, strict=True)
     )
+    both = [version for version in (catalog, known) if version is not None]
+    key = _key(announced, columns, both)
+    identity = announced.replica_identity
+    if identity == "f" and both and both[0].replica_identity == BY_KEY:
+        identity = BY_KEY
+        columns = tuple(replace(column, in_identity=column.name in key) for column in columns)
     return Relation(
         relation_id=announced.relation_id,
-        table=announced.table,
+        table=_table(announced, catalog, known),
         columns=columns,
-        key=_key(announced, columns, [version for version in (catalog, known) if version is not None]),
-        replica_identity=announced.replica_identity,
+        key=key,
+        replica_identity=identity,
         from_lsn=from_lsn,
+        key_unique=_is_unique(key, announced, columns, versions),
+        partitioned=catalog is not None and catalog.partitioned,
     )
 
 
-def same_shape(one: Relation, other: Relation) -> bool:
-    """Whether two versions differ in nothing but where they begin."""
-    return (one.relation_id, one.table, one.columns, one.key, one.replica_identity) == (
-        other.relation_id, other.table, other.columns, other.key, other.replica_identity,
-    )  # fmt: skip
+def breaks_with(before: Sequence[Relation], relation: Relation) -> bool:
+    """Whether rows of a shape cannot follow those before it without a copy.
 
+    It cannot be told which columns they mean; or PostgreSQL made other values of a column's without an event;
+    or rows of one transaction are known by other columns before and after, and old tuples from before cannot
+    be compared; or of a partitioned table's old tuples something else counts: when that began, the partitions
+    alone know.
 
-def breaks_with(former: Relation | None, relation: Relation) -> bool:
-    """Whether rows of a shape cannot follow those of the one before it without a copy.
-
-    It cannot be told which columns they mean, or PostgreSQL made other values of a column's without an event.
+    Args:
+        before: shapes that rows before it may have, oldest first (`bronze.relations.ShapeLog.before`).
+        relation: the shape.
     """
-    types = {} if former is None else {column.attnum: column.type for column in former.columns}
+    if before and {before[-1].replica_identity, relation.replica_identity} == {"f", BY_KEY}:
+        return True
+    types = {} if not before else {column.attnum: column.type for column in before[-1].columns}
     return any(
         column.attnum is None or (column.attnum in types and not same_text(types[column.attnum], column.type))
         for column in relation.columns
+    ) or any(
+        relation.after_lsn and relation.follows_old and not _names_rows_of(relation, former)
+        for former in before
     )
+
+
+def _names_rows_of(relation: Relation, former: Relation) -> bool:
+    """Whether old tuples of the former shape hold the columns by which the other one tells rows."""
+    if former.replica_identity == "f":
+        return True
+    sent = {column.attnum for column in former.columns if column.in_identity}
+    return {relation.column(name).attnum for name in relation.fold_key} <= sent
+
+
+def _table(announced: AnnouncedRelation, catalog: Relation | None, known: Relation | None) -> TableName:
+    if catalog is not None and known is not None and catalog.table == known.table:
+        return known.table
+    return announced.table
 
 
 def _attnums(
@@ -223,7 +256,8 @@ def _key(
     for version in versions:
         attnums = [version.column(name).attnum for name in version.key]
         if all(attnum in names for attnum in attnums):
-            same = version.replica_identity == announced.replica_identity and (
+            said = "f" if version.replica_identity == BY_KEY else version.replica_identity
+            same = said == announced.replica_identity and (
                 announced.replica_identity in "nf"
                 or identity == {column.attnum for column in version.columns if column.in_identity}
             )
@@ -233,3 +267,20 @@ def _key(
     if announced.replica_identity in "di":
         return tuple(column.name for column in columns if column.in_identity)
     return ()
+
+
+def _is_unique(
+    key: tuple[str, ...],
+    announced: AnnouncedRelation,
+    columns: Sequence[Column],
+    versions: Sequence[Relation],
+) -> bool:
+    """What the first version with this key says of it; an identity index is unique."""
+    identity = {column.name for column in columns if column.in_identity}
+    if announced.replica_identity in "di" and identity and identity <= set(key):
+        return True
+    attnums = {column.attnum for column in columns if column.name in key}
+    for version in versions:
+        if {version.column(name).attnum for name in version.key} == attnums:
+            return version.key_unique
+    return False

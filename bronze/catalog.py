@@ -31,22 +31,24 @@ from bronze.catalog_facts import (
     unique_indexes_of,
 )
 from bronze.catalog_storage import storage_of
-from bronze.keys import Identity, UniqueIndex, choose_key, identity_of, key_override
+from bronze.errors import TableError
+from bronze.keys import Generated, Identity, UniqueIndex, choose_key, identity_of, key_override
 from bronze.lsn import ZERO
 from bronze.pgtypes import TypeTrees, resolve_types
-from bronze.publication import Member, Publication, read_publication
-from bronze.shapes import Column, Relation
+from bronze.publication import SINCE_GENERATED, Member, Publication, read_publication
+from bronze.shapes import BY_KEY, Column, Relation
 from bronze.table_problems import Partition, TableFacts, table_problems, with_name_clashes
+from bronze.unnamed import unnamed_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import psycopg
 
-    from bronze.errors import TableError
     from bronze.identifiers import TableName
     from bronze.settings import SourceSettings
     from bronze.storage import Storage
+    from bronze.unnamed import Unnamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ class _Context:
     publication_name: str
     keys: Mapping[str, Sequence[str]]
     manage: bool
+    version: int
 
 
 def select_tables(
@@ -131,9 +134,10 @@ def select_tables(
         ConfigurationError: `source.keys` names something that is no table name.
     """
     with one_snapshot(connection):
+        unnamed = unnamed_tables(connection)
         rows = [
             row
-            for row in relation_rows(connection)
+            for row in relation_rows(connection, unnamed=unnamed)
             if _why_skipped(row) is None and _matches(row.table, source)
         ]
         context = _context(connection, rows, source.publication, source.keys, manage=source.manage)
@@ -144,7 +148,23 @@ def select_tables(
         tables = [_source_table(row, context, measured[row.oid]) for row in rows]
         if storage:
             tables = _with_storage(connection, tables)
-    return with_name_clashes(tables)
+    named = {one.table: (oid, one) for oid, one in sorted(unnamed.items()) if one.is_table}
+    tables += [_unnamed_table(*one) for name, one in named.items() if _matches(name, source)]
+    return with_name_clashes(sorted(tables, key=lambda table: table.table))
+
+
+def _unnamed_table(oid: int, found: Unnamed) -> SourceTable:
+    """One that cannot be asked for (`bronze.unnamed`)."""
+    problem = TableError(
+        found.table,
+        f"the name {found.name}, of the table, its schema, a column, an index or a partition, cannot be "
+        "converted to UTF-8",
+        code="character-not-convertible",
+        remedy="give it a name whose characters UTF-8 has, or leave the table out with source.exclude; "
+        "docs/errors/character-not-convertible.md",
+    )
+    relation = Relation(oid, found.table, columns=(), key=(), replica_identity="d", from_lsn=ZERO)
+    return SourceTable(found.table, relation, kind="r", problems=(problem,))
 
 
 def skipped_relations(connection: psycopg.Connection[Any], source: SourceSettings) -> list[SkippedRelation]:
@@ -154,7 +174,7 @@ def skipped_relations(connection: psycopg.Connection[Any], source: SourceSetting
     """
     exact = [pattern for pattern in source.tables if not any(sign in pattern for sign in "*?[")]
     skipped = []
-    for row in relation_rows(connection):
+    for row in relation_rows(connection, unnamed=unnamed_tables(connection)):
         reason = _why_skipped(row)
         if reason is None or not _matches(row.table, source):
             continue
@@ -180,6 +200,8 @@ def describe_relation(
             ones.
     """
     with one_snapshot(connection):
+        if relation_id in unnamed_tables(connection):
+            return None
         rows = [row for row in relation_rows(connection, relation_id) if row.kind in ("r", "p")]
         if not rows:
             return None
@@ -250,6 +272,7 @@ def _context(
         publication_name=publication or "",
         keys=keys,
         manage=manage,
+        version=connection.info.server_version,
     )
 
 
@@ -268,14 +291,27 @@ def _source_table(row: RelationRow, context: _Context, size: Size) -> SourceTabl
         identity,
         override=key_override(row.table, context.keys),
         partitions={partition.table: partition.identity for partition in partitions},
+        generated=Generated(
+            {
+                column.name: column.generated == "s" and context.version >= SINCE_GENERATED
+                for column in every
+                if column.generated and column not in published
+            },
+            refused=context.version >= SINCE_GENERATED,
+        ),
     )
+    partitioned = row.kind == "p"
+    by_key = partitioned and identity.mode == "f" and choice.guarded
+    logged = Identity(BY_KEY, choice.key) if by_key else identity
     relation = Relation(
         relation_id=row.oid,
         table=row.table,
-        columns=tuple(_column(column, identity, context.types) for column in published),
+        columns=tuple(_column(column, logged, context.types) for column in published),
         key=choice.key,
-        replica_identity=row.replica_identity,
+        replica_identity=logged.mode,
         from_lsn=ZERO,
+        key_unique=any(index.plain and set(index.columns) <= set(choice.key) for index in indexes),
+        partitioned=partitioned,
     )
     unpublished = tuple(column.name for column in every if not column.generated and column not in published)
     facts = TableFacts(
@@ -291,7 +327,7 @@ def _source_table(row: RelationRow, context: _Context, size: Size) -> SourceTabl
         identity=identity,
         unpublished=unpublished,
         member=member,
-        partitioned=row.kind == "p",
+        partitioned=partitioned,
         partitions=partitions,
     )
     return SourceTable(

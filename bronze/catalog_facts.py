@@ -12,10 +12,12 @@ import psycopg
 
 from bronze.identifiers import TableName
 from bronze.keys import UniqueIndex, identity_of
+from bronze.partition_tree import TREE
 from bronze.table_problems import Partition
+from bronze.unnamed import unnamed_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 _SIZE_LOCK_SECONDS: Final = 2
 
@@ -41,18 +43,11 @@ _RELATIONS_QUERY: Final = """
       AND NOT EXISTS (SELECT FROM pg_depend d
                       WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
       AND (%(oid)s::oid IS NULL OR c.oid = %(oid)s::oid)
+      AND c.oid <> ALL (%(unnamed)s::oid[])
     ORDER BY n.nspname, c.relname
 """
 
-_COLUMNS_QUERY: Final = """
-    WITH RECURSIVE tree (root, oid) AS (
-        SELECT r.oid, r.oid FROM unnest(%(oids)s::oid[]) AS r (oid)
-        UNION ALL
-        SELECT tree.root, i.inhrelid
-        FROM tree
-        JOIN pg_class parent ON parent.oid = tree.oid AND parent.relkind = 'p'
-        JOIN pg_inherits i ON i.inhparent = tree.oid
-    ),
+_COLUMNS_QUERY: Final = f"""{TREE},
     missing (root, attname, value) AS (
         SELECT tree.root, leaf.attname, CASE WHEN count(DISTINCT v.value) = 1 THEN min(v.value) END
         FROM tree
@@ -98,15 +93,7 @@ _INDEXES_QUERY: Final = """
     ORDER BY i.indrelid, c.relname
 """
 
-_PARTITIONS_QUERY: Final = """
-    WITH RECURSIVE tree (root, oid) AS (
-        SELECT r.oid, r.oid FROM unnest(%(oids)s::oid[]) AS r (oid)
-        UNION ALL
-        SELECT tree.root, i.inhrelid
-        FROM tree
-        JOIN pg_class parent ON parent.oid = tree.oid AND parent.relkind = 'p'
-        JOIN pg_inherits i ON i.inhparent = tree.oid
-    )
+_PARTITIONS_QUERY: Final = f"""{TREE}
     SELECT tree.root,
            c.oid,
            n.nspname,
@@ -114,7 +101,9 @@ _PARTITIONS_QUERY: Final = """
            c.relkind::text,
            c.relpersistence::text,
            c.relreplident::text,
-           row_security_active(c.oid)
+           row_security_active(c.oid),
+           has_table_privilege(c.oid, 'SELECT'),
+           has_schema_privilege(n.oid, 'USAGE')
     FROM tree
     JOIN pg_class c ON c.oid = tree.oid
     JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -189,16 +178,26 @@ class Size(NamedTuple):
     pages: int = 0
 
 
-def relation_rows(connection: psycopg.Connection[Any], oid: int | None = None) -> list[RelationRow]:
-    """Every table, view and foreign table but the system's and extensions', in name order; or one of them."""
-    return [RelationRow(*row) for row in connection.execute(_RELATIONS_QUERY, {"oid": oid})]
+def relation_rows(
+    connection: psycopg.Connection[Any], oid: int | None = None, *, unnamed: Collection[int] = ()
+) -> list[RelationRow]:
+    """Every table, view and foreign table but the system's and extensions', in name order; or one of them.
+
+    Args:
+        connection: inside a transaction or not.
+        oid: of the only one.
+        unnamed: oids of those that are left out (`bronze.unnamed`).
+    """
+    wanted = {"oid": oid, "unnamed": list(unnamed)}
+    return [RelationRow(*row) for row in connection.execute(_RELATIONS_QUERY, wanted)]
 
 
 def tables_of(connection: psycopg.Connection[Any]) -> set[TableName]:
-    """Every table and root of partitions there is, selected or not."""
+    """Every table and root of partitions there is, selected or not; but those without a name to be said."""
     rows = connection.execute(
         "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-        "WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't'"
+        "WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND c.oid <> ALL (%s::oid[])",
+        [list(unnamed_tables(connection))],
     )
     return {TableName(schema, name) for schema, name in rows}
 
@@ -234,7 +233,7 @@ def partitions_of(connection: psycopg.Connection[Any], roots: Sequence[int]) -> 
         return partitions
     leaves = connection.execute(_PARTITIONS_QUERY, {"oids": list(roots)}).fetchall()
     indexes = unique_indexes_of(connection, [leaf[1] for leaf in leaves])
-    for root, oid, schema, name, kind, persistence, identity_mode, row_security in leaves:
+    for root, oid, schema, name, kind, persistence, identity_mode, row_security, *privileges in leaves:
         partitions[root].append(
             Partition(
                 oid=oid,
@@ -243,6 +242,8 @@ def partitions_of(connection: psycopg.Connection[Any], roots: Sequence[int]) -> 
                 persistence=persistence,
                 row_security=row_security,
                 identity=identity_of(identity_mode, indexes[oid]),
+                selectable=privileges[0],
+                schema_usable=privileges[1],
             )
         )
     return partitions

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
+from bronze.partition_tree import TREE
 from bronze.storage import Part, Storage, StoredColumn
 
 if TYPE_CHECKING:
@@ -12,18 +13,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-_TREE: Final = """
-    WITH RECURSIVE tree (root, oid, attached) AS (
-        SELECT r.oid, r.oid, 0::bigint FROM unnest(%(oids)s::oid[]) AS r (oid)
-        UNION ALL
-        SELECT tree.root, i.inhrelid, i.xmin::text::bigint
-        FROM tree
-        JOIN pg_class parent ON parent.oid = tree.oid AND parent.relkind = 'p'
-        JOIN pg_inherits i ON i.inhparent = tree.oid
-    )
-"""
-
-_PARTS_QUERY: Final = f"""{_TREE}
+_PARTS_QUERY: Final = f"""{TREE}
     SELECT tree.root,
            c.oid,
            c.oid::regclass::text,
@@ -40,7 +30,7 @@ _PARTS_QUERY: Final = f"""{_TREE}
     JOIN pg_class c ON c.oid = tree.oid
 """
 
-_COLUMNS_QUERY: Final = f"""{_TREE}
+_COLUMNS_QUERY: Final = f"""{TREE}
     SELECT a.attrelid,
            a.attnum,
            a.attname,

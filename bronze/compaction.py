@@ -24,19 +24,25 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, Transaction
+from deltalake import Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import RemoveAction
 
+from bronze import delta
 from bronze.delta import ordered
-from bronze.parts import PartWriter, file_system
+from bronze.doors import Door, through
+from bronze.parts import PartWriter, delete_files, file_system
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from deltalake import DeltaTable
+    from deltalake.transaction import AddAction
 
 COMPACTION_APP: Final = "deltasmelt.compaction"
+
+COMPACT_ABOVE: Final = 200
+"""Files of one small table above which its writer joins them."""
 
 _CLASSES: Final = (1024 * 1024, 8 * 1024 * 1024, 64 * 1024 * 1024)
 """Upper bounds of the size classes, in bytes of file; larger files are left alone."""
@@ -54,7 +60,13 @@ class SmallFile:
 
 
 def compact(
-    table: DeltaTable, schema: pa.Schema, *, many: int, prefix: str = "", measured: Sequence[str] = ()
+    table: DeltaTable,
+    schema: pa.Schema,
+    *,
+    many: int,
+    prefix: str = "",
+    measured: Sequence[str] = (),
+    owner: Transaction | None = None,
 ) -> bool:
     """Join the files of one size class, if it has many; whether that was done.
 
@@ -64,36 +76,93 @@ def compact(
         many: files of one class that are worth joining.
         prefix: of the names of files that may be joined, and of the new ones.
         measured: columns whose least and greatest values go into the statistics; the first orders the files.
+        owner: a mark that must stand as it is; who sets another one removes files that no version names.
     """
-    table.update_incremental()
-    version = table.version()
+    version = delta.refresh(table)
     chosen = small_files(table, many=many, prefix=prefix, order=measured[0] if measured else None)
     if not chosen:
         return False
     writer = PartWriter(table.table_uri, prefix or "part", schema=schema, measured=measured)
-    for rows in _row_groups(table.table_uri, [file.path for file in chosen], schema):
-        writer.write(rows)
-    added = [replace(action, data_change=False) for action in writer.finish()]
-    now = int(time.time() * 1000)
-    removed = [
-        RemoveAction(file.path, data_change=False, deletion_timestamp=now, size=file.size) for file in chosen
-    ]
-    table.update_incremental()
-    if not {file.path for file in chosen} <= set(_actions(table)["path"].to_pylist()):
-        return False
-    if (table.transaction_version(COMPACTION_APP) or 0) >= version:
-        return False
     try:
-        table.create_write_transaction(
-            [*removed, *added],
-            mode="append",
-            schema=schema,
-            commit_properties=CommitProperties(app_transactions=[Transaction(COMPACTION_APP, version)]),
-        )
-    except CommitFailedError:
+        for rows in _row_groups(table, [file.path for file in chosen], schema):
+            writer.write(rows)
+    except BaseException:
+        writer.discard()
+        raise
+    added = [replace(action, data_change=False) for action in writer.finish()]
+    removed = [_removal(file.path, file.size, data_change=False) for file in chosen]
+    if not _replace(table, [*removed, *added], schema, as_of=version, owner=owner):
+        delete_files(table.table_uri, [action.path for action in added])
         return False
-    finally:
-        table.update_incremental()
+    return True
+
+
+def rewrite(table: DeltaTable, changed: Mapping[str, pa.Table], schema: pa.Schema, *, as_of: int) -> bool:
+    """Write files again with other rows, in one commit; whether that was done, or must be tried anew.
+
+    Args:
+        table: its handle is brought to the newest version.
+        changed: by file, the rows that it is to have instead.
+        schema: of the rows.
+        as_of: the version in which the files were read.
+    """
+    sizes = {path: size for path, size in _sizes(table).items() if path in changed}
+    writer = PartWriter(table.table_uri, "part", schema=schema, measured=())
+    for rows in changed.values():
+        writer.write(rows)
+    added = writer.finish()
+    removed = [_removal(path, size, data_change=True) for path, size in sizes.items()]
+    if len(removed) < len(changed) or not _replace(table, [*removed, *added], schema, as_of=as_of):
+        delete_files(table.table_uri, [action.path for action in added])
+        return False
+    return True
+
+
+def _sizes(table: DeltaTable) -> dict[str, int]:
+    actions = _actions(table)
+    return dict(zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True))
+
+
+def _removal(path: str, size: int, *, data_change: bool) -> RemoveAction:
+    now = int(time.time() * 1000)
+    return RemoveAction(path, data_change=data_change, deletion_timestamp=now, size=size)
+
+
+def _replace(
+    table: DeltaTable,
+    actions: Sequence[AddAction | RemoveAction],
+    schema: pa.Schema,
+    *,
+    as_of: int,
+    owner: Transaction | None = None,
+) -> bool:
+    """Commit files in the place of others, durably; whether that was done.
+
+    It is not done where one that is to go has gone, or where another rewrite came about meanwhile, or another
+    owner.
+
+    Args:
+        table: its handle is at the newest version afterwards.
+        actions: what goes, what comes.
+        schema: of the rows.
+        as_of: the version whose rows the new files hold.
+        owner: see `compact`.
+    """
+    before = delta.refresh(table)
+    going = {action.path for action in actions if isinstance(action, RemoveAction)}
+    if not going <= set(delta.paths_of(table)):
+        return False
+    if (table.transaction_version(COMPACTION_APP) or 0) >= as_of:
+        return False
+    if owner is not None and table.transaction_version(owner.app_id) != owner.version:
+        return False
+    marks = [Transaction(COMPACTION_APP, as_of), *([owner] if owner else [])]
+    try:
+        delta.commit(table, actions, schema, marks)
+    except CommitFailedError:
+        delta.refresh(table)
+        return False
+    delta.settle(table, before)
     return True
 
 
@@ -132,15 +201,15 @@ def _actions(table: DeltaTable) -> pa.Table:
     return pa.table(table.get_add_actions(flatten=True))
 
 
-def _row_groups(uri: str, paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.Table]:
+def _row_groups(table: DeltaTable, paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.Table]:
     """The rows of files in order, small row groups joined to larger ones."""
-    system = file_system(uri)
+    system = file_system(table.table_uri)
     waiting: list[pa.Table] = []
     size = 0
     for path in paths:
         with system.open_input_file(path) as file, pq.ParquetFile(file) as parquet:
             for group in range(parquet.num_row_groups):
-                rows = parquet.read_row_group(group).cast(schema)
+                rows = _conform(_read(parquet, group, f"{table.table_uri}/{path}"), schema)
                 waiting.append(rows)
                 size += rows.nbytes
                 if size >= _ROW_GROUP_BYTES:
@@ -148,3 +217,15 @@ def _row_groups(uri: str, paths: Sequence[str], schema: pa.Schema) -> Iterator[p
                     waiting, size = [], 0
     if waiting:
         yield pa.concat_tables(waiting)
+
+
+def _read(parquet: pq.ParquetFile, group: int, where: str) -> pa.Table:
+    return through(Door.READ_FILE, where, lambda: parquet.read_row_group(group))
+
+
+def _conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows in a schema; what an earlier release did not write, also inside of structs, is NULL."""
+    try:
+        return rows.cast(schema)
+    except (ValueError, pa.ArrowException):
+        return pa.Table.from_pylist(rows.to_pylist(), schema=schema)

@@ -13,19 +13,19 @@ would use.
 ``row_security=off`` is pinned too: a query that a policy would filter then fails instead of returning fewer
 rows.
 
-A connection string holds the password and is never shown; `describe` is what messages use.
+A connection string holds the password and is never shown; `describe` is what messages use. What it shows are
+names that `bronze.dsn` has taken for names.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING, Final
 
-import psycopg
 from psycopg import pq
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 
+from bronze.dsn import read_dsn, require_plain_names, require_sendable
 from bronze.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -144,42 +144,20 @@ def _given(source: SourceSettings) -> dict[str, str]:
     """What the pipeline file says, as libpq keywords; keywords win over the DSN."""
     values: dict[str, str] = {}
     if source.dsn is not None:
-        values = _parse(source.dsn.get_secret_value())
+        values = read_dsn(source.dsn.get_secret_value())
+    keys: dict[str, str] = {}
     for keyword in _KEYWORDS:
         value = getattr(source, keyword)
         if value is not None:
-            values[keyword] = str(value)
+            keys[keyword] = str(value)
     if source.database is not None:
-        values["dbname"] = source.database
+        keys["dbname"] = source.database
     for keyword, secret in (("password", source.password), ("sslpassword", source.sslpassword)):
         if secret is not None:
-            values[keyword] = secret.get_secret_value()
-    return values
-
-
-def _parse(dsn: str) -> dict[str, str]:
-    """Read a DSN without ever repeating a part of it in a message: any part may be the password."""
-    try:
-        values = {
-            keyword: str(value) for keyword, value in conninfo_to_dict(dsn).items() if value is not None
-        }
-    except psycopg.Error as error:
-        reason = re.sub(r'"[^"]*"|\'[^\']*\'', "…", str(error)).strip()
-        raise _unreadable(reason) from None
-    if "@" in values.get("host", ""):
-        raise _unreadable("an @ in user or password is not percent-encoded")
-    return values
-
-
-def _unreadable(reason: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"the connection string cannot be read: {reason}",
-        code="dsn-invalid",
-        where="source.dsn",
-        remedy="write postgresql://user:password@host:5432/database, special characters of user and password "
-        "percent-encoded (@ as %40, / as %2F, : as %3A, % as %25), or use the keys host, port, database, "
-        "user and password",
-    )
+            keys[keyword] = secret.get_secret_value()
+    require_sendable(keys)
+    require_plain_names(keys, "source")
+    return {**values, **keys}
 
 
 def _effective(source: SourceSettings) -> dict[str, str]:

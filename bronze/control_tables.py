@@ -5,10 +5,17 @@ and kept; a poll that finds nothing new lists the log and no more. Files that a 
 replaced are forgotten. Appends leave one small file each; once there are too many, the writer joins them
 (`bronze.compaction`), which changes no row and conflicts with no append.
 
-Closing an error is an update, the only one here; removing cuts past retention is the only delete. Two
-processes may update at once; Delta refuses the later one, which then runs again on the newer version, where
-the row is closed already. Errors are few, and their files are not joined: a compaction could bring back a row
-that an update closes at the same moment.
+Closing an error and removing cuts and runs that are past their time (`bronze.thinning`) change rows: the
+files that have them are written again, in one commit (runs file by file, for nobody needs them together). It
+carries the mark of compactions, so of two processes that rewrite at once one is refused, and runs again on
+the newer version, where the row is closed already; and no compaction brings a row back that an update closes
+at the same moment.
+
+A cycle reads no run: what it recorded last it remembers, so that `control.runs` costs a writer nothing,
+however long it is.
+
+Every change is on disk when its call returns. A call that fails may have come about: recording a cut or an
+error twice says the same as once, and so does closing an error.
 """
 
 from __future__ import annotations
@@ -20,28 +27,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, Transaction
+from deltalake.exceptions import CommitFailedError
 
 from bronze import delta
-from bronze.compaction import COMPACTION_APP, compact
+from bronze.compaction import COMPACT_ABOVE, compact, rewrite
 from bronze.control import CUTS_SCHEMA, ERRORS_SCHEMA, RUNS_SCHEMA, Cut, OpenError, Run
-from bronze.identifiers import quote_literal
 from bronze.lsn import ZERO, Lsn
+from bronze.thinning import RUNS_KEPT, dense_until, lsns_kept, newest_runs
 from bronze.upkeep import RETENTION, tidy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from deltalake import DeltaTable
 
     from bronze.lake import Lake, Layer
 
-_COMPACT_ABOVE: Final = 200
-"""Files of one table above which the writer joins them."""
-
-_TIME_TYPE: Final = quote_literal('Timestamp(Microsecond, Some("UTC"))')
-
-_CHECKPOINT_INTERVAL: Final = "50"
+_ATTEMPTS: Final = 10
 
 
 class ControlTables:
@@ -58,9 +60,9 @@ class ControlTables:
             delta.location(lake, "control", "errors"),
             ERRORS_SCHEMA,
             "What went wrong, until healed",
-            append_only=False,
         )
         self._runs = _Table(delta.location(lake, "control", "runs"), RUNS_SCHEMA, "What each cycle did")
+        self._just_recorded: list[Run] = []
 
     def record_cut(self, cut: Cut) -> None:
         """Record a cut by one commit.
@@ -105,48 +107,133 @@ class ControlTables:
             at: an LSN or a commit time.
             known_by: what was recorded after this moment does not count.
         """
-        rows = self._of_layer(layer)
+        rows = self._cuts.rows()
+        counts = pc.equal(rows["layer"], layer)
         if isinstance(at, datetime):
-            rows = rows.filter(pc.less_equal(rows["commit_ts"], _moment(at)))
+            counts = pc.and_(counts, pc.less_equal(rows["commit_ts"], _moment(at)))
         elif at is not None:
-            rows = rows.filter(pc.less_equal(rows["commit_lsn"], int(at)))
+            counts = pc.and_(counts, pc.less_equal(rows["commit_lsn"], int(at)))
         if known_by is not None:
-            rows = rows.filter(pc.less_equal(rows["recorded_at"], _moment(known_by)))
-        for column in ("commit_lsn", "recorded_at"):
-            if rows.num_rows:
-                rows = rows.filter(pc.equal(rows[column], pc.max(rows[column])))
-        return _cut(layer, rows.to_pylist()) if rows.num_rows else None
+            counts = pc.and_(counts, pc.less_equal(rows["recorded_at"], _moment(known_by)))
+        # Asked for in each cycle: only the rows of the one cut are copied, whatever else is there.
+        newest = pc.max(pc.filter(rows["commit_lsn"], counts))
+        counts = pc.and_(counts, pc.equal(rows["commit_lsn"], newest))
+        last = pc.max(pc.filter(rows["recorded_at"], counts))
+        found = rows.filter(pc.and_(counts, pc.equal(rows["recorded_at"], last)))
+        return _cut(layer, found.to_pylist()) if found.num_rows else None
+
+    def names(self, layer: Layer) -> list[str]:
+        """All names that any record of a layer has."""
+        rows = self._cuts.rows()
+        found: list[str] = (
+            pc.filter(rows["table_name"], pc.equal(rows["layer"], layer)).drop_null().unique().to_pylist()
+        )
+        return sorted(found)
+
+    def last_named(self, layer: Layer, name: str) -> Lsn | None:
+        """LSN of the newest cut of a layer that names a table; None where none does."""
+        rows = self._cuts.rows()
+        of_one = pc.and_(pc.equal(rows["layer"], layer), pc.equal(rows["table_name"], name))
+        newest = pc.max(pc.filter(rows["commit_lsn"], of_one)).as_py()
+        return None if newest is None else Lsn(newest)
 
     def oldest_version(self, layer: Layer, name: str) -> int | None:
         """The oldest Delta version of a table that any record names; None where none does."""
-        rows = self._of_layer(layer)
-        oldest: int | None = pc.min(
-            pc.filter(rows["delta_version"], pc.equal(rows["table_name"], name))
-        ).as_py()
+        rows = self._cuts.rows()
+        of_one = pc.and_(pc.equal(rows["layer"], layer), pc.equal(rows["table_name"], name))
+        oldest: int | None = pc.min(pc.filter(rows["delta_version"], of_one)).as_py()
         return oldest
 
-    def expire_cuts(self, before: datetime, *, gold: bool) -> int:
+    def expire_cuts(self, before: datetime, *, gold: bool, positions: Collection[Lsn] = ()) -> int:
         """Remove cuts that the next one had replaced before a moment; returns how many.
 
-        So the cut that was the newest at the moment stays, and with `gold` the one of silver that gold stands
-        at. The cuts of a layer go by one commit.
+        So the cut that was the newest at the moment stays, and with `gold` those of silver that gold, or a
+        document's table, stands at. The cuts of a layer go by one commit.
+
+        Args:
+            before: the moment.
+            gold: whether gold is built from silver here.
+            positions: LSNs from which documents go on.
         """
         removed = 0
         built = self.latest_cut("gold") if gold else None
+        stands = {int(lsn) for lsn in positions} | ({int(built.commit_lsn)} if built else set())
+        standing = pa.array(sorted(stands), pa.int64())
         layers: tuple[Layer, ...] = ("silver", "gold")
         for layer in layers:
             rows = self._of_layer(layer)
             newest = pc.max(pc.filter(rows["recorded_at"], pc.less(rows["recorded_at"], _moment(before))))
-            past = pc.less(rows["recorded_at"], newest)
-            predicate = f"layer = {quote_literal(layer)} AND recorded_at < {_sql_moment(newest.as_py())}"
-            if built is not None and layer == "silver":
-                past = pc.and_(past, pc.not_equal(rows["commit_lsn"], int(built.commit_lsn)))
-                predicate += f" AND commit_lsn <> {int(built.commit_lsn)}"
-            gone = rows.filter(past)
+
+            def past(rows: pa.Table, layer: Layer = layer, newest: pa.Scalar = newest) -> pa.Array:
+                gone = pc.and_(pc.equal(rows["layer"], layer), pc.less(rows["recorded_at"], newest))
+                if gold and layer == "silver":
+                    gone = pc.and_(gone, pc.invert(pc.is_in(rows["commit_lsn"], value_set=standing)))
+                return pc.fill_null(gone, False)
+
+            gone = rows.filter(past(rows))
             if gone.num_rows:
-                self._cuts.delete(predicate)
+                self._cuts.update(lambda rows, past=past: rows.filter(pc.invert(past(rows))))  # type: ignore[misc]
                 removed += len(gone["recorded_at"].unique())
         return removed
+
+    def thin_cuts(self, now: datetime, *, gold: bool, positions: Collection[Lsn] = ()) -> int:
+        """Remove cuts that stand closer than their age deserves (`bronze.thinning`); returns how many rows.
+
+        Args:
+            now: the present.
+            gold: whether gold is built from silver here; silver's cuts after gold's newest stay then.
+            positions: LSNs from which documents go on.
+        """
+        kept = {int(lsn) for lsn in positions}
+        removed = self._thin("gold", now, kept)
+        built = self._of_layer("gold")["commit_lsn"]
+        until = pc.max(built).as_py() if gold else None
+        if gold and until is None:
+            return removed
+        kept |= set(built.unique().to_pylist())
+        return removed + self._thin("silver", now, kept, until=until)
+
+    def _thin(self, layer: Layer, now: datetime, also: set[int], *, until: int | None = None) -> int:
+        """Thin the cuts of a layer, up to an LSN."""
+        rows, before = self._of_layer(layer), dense_until(now)
+        kept = lsns_kept(rows, now, also=also)
+        if not kept:
+            return 0
+        stays = pa.array(kept, pa.int64())
+
+        def past(rows: pa.Table) -> pa.Array:
+            gone = pc.and_(pc.equal(rows["layer"], layer), pc.less(rows["recorded_at"], _moment(before)))
+            if until is not None:
+                gone = pc.and_(gone, pc.less(rows["commit_lsn"], until))
+            gone = pc.and_(gone, pc.invert(pc.is_in(rows["commit_lsn"], value_set=stays)))
+            return pc.fill_null(gone, False)
+
+        count = int(pc.sum(past(rows)).as_py() or 0)
+        if count:
+            self._cuts.update(lambda rows: rows.filter(pc.invert(past(rows))))
+        return count
+
+    def expire_runs(self, now: datetime, before: datetime) -> int:
+        """Remove runs that nobody asks for any more; returns how many.
+
+        All of the last day stay; of each table and document the newest; and until `before` those that were
+        no ordinary cycle, whose reason may be asked for.
+        """
+        rows = self._runs.read(["run_id", "layer", "name", "mode", "started_at"])
+        day, newest = now - RUNS_KEPT, pa.array(newest_runs(rows), pa.string())
+
+        def past(rows: pa.Table) -> pa.Array:
+            ordinary = pc.equal(rows["mode"], "incremental")
+            gone = pc.and_(
+                pc.less(rows["started_at"], _moment(day)),
+                pc.or_(ordinary, pc.less(rows["started_at"], _moment(before))),
+            )
+            return pc.fill_null(pc.and_(gone, pc.invert(pc.is_in(rows["run_id"], value_set=newest))), False)
+
+        count = int(pc.sum(past(rows)).as_py() or 0)
+        if count:
+            self._runs.prune(lambda rows: rows.filter(pc.invert(past(rows))))
+        return count
 
     def tidy(self) -> None:
         """Remove log entries and joined files of the control tables that are past their time."""
@@ -174,6 +261,14 @@ class ControlTables:
         }
         self._errors.append([row])
 
+    def restate_error(self, error: OpenError) -> None:
+        """Record an error; the same one that is still open with another message is closed first."""
+        for known in self.open_errors():
+            same = (known.scope, known.name, known.code) == (error.scope, error.name, error.code)
+            if same and known.message != error.message:
+                self.close_errors(error.scope, error.name, error.code)
+        self.open_error(error)
+
     def close_errors(self, scope: str, name: str, code: str | None = None) -> None:
         """Set `closed_at` on the open errors of a table, document or pipeline.
 
@@ -185,10 +280,17 @@ class ControlTables:
 
         if not any(concerned(known) for known in self.open_errors()):
             return
-        predicate = f"closed_at IS NULL AND scope = {quote_literal(scope)} AND name = {quote_literal(name)}"
-        if code is not None:
-            predicate += f" AND code = {quote_literal(code)}"
-        self._errors.update({"closed_at": datetime.now(UTC)}, predicate)
+        now = pa.scalar(datetime.now(UTC), ERRORS_SCHEMA.field("closed_at").type)
+
+        def close(rows: pa.Table) -> pa.Table:
+            still = pc.and_(pc.equal(rows["scope"], scope), pc.equal(rows["name"], name))
+            still = pc.and_(still, pc.is_null(rows["closed_at"]))
+            if code is not None:
+                still = pc.and_(still, pc.equal(rows["code"], code))
+            closed = pc.if_else(still, now, rows["closed_at"])
+            return rows.set_column(rows.column_names.index("closed_at"), "closed_at", closed)
+
+        self._errors.update(close)
 
     def open_errors(self) -> list[OpenError]:
         """Errors that have not healed, oldest first; one per scope, name and code."""
@@ -212,6 +314,11 @@ class ControlTables:
         """Record what a cycle did, all its tables in one commit."""
         if runs:
             self._runs.append([run.row() for run in runs])
+        self._just_recorded = list(runs)
+
+    def just_recorded(self) -> list[Run]:
+        """The runs that this process recorded last; costs nothing, where `runs` reads the table."""
+        return self._just_recorded
 
     def runs(self, layer: Layer | None = None, name: str | None = None, limit: int = 100) -> list[Run]:
         """The newest runs, newest first."""
@@ -220,17 +327,12 @@ class ControlTables:
             rows = rows.filter(pc.equal(rows["layer"], layer))
         if name is not None:
             rows = rows.filter(pc.equal(rows["name"], name))
-        newest = delta.ordered(rows, "started_at", "descending").slice(0, limit)
-        return [_run(row) for row in newest.to_pylist()]
+        chosen = pc.select_k_unstable(rows, limit, sort_keys=[("started_at", "descending")])
+        return [_run(row) for row in rows.take(chosen).to_pylist()]
 
 
 def _moment(moment: datetime) -> pa.Scalar:
     return pa.scalar(moment, CUTS_SCHEMA.field("recorded_at").type)
-
-
-def _sql_moment(moment: datetime | None) -> str:
-    """As delta-rs compares it, to the microsecond."""
-    return "NULL" if moment is None else f"arrow_cast({quote_literal(moment.isoformat())}, {_TIME_TYPE})"
 
 
 def _run(row: dict[str, Any]) -> Run:
@@ -247,38 +349,57 @@ def _cut(layer: Layer, rows: list[dict[str, Any]]) -> Cut:
 class _Table:
     """One control table: its handle, and the rows of each of its files."""
 
-    def __init__(self, uri: str, schema: pa.Schema, description: str, *, append_only: bool = True) -> None:
+    def __init__(self, uri: str, schema: pa.Schema, description: str) -> None:
         self._uri = uri
-        self._append_only = append_only
         self._schema = schema
         self._description = description
         self._lock = threading.RLock()
         self._handle: DeltaTable | None = None
         self._read_version = -1
+        self._flushed = False
         self._files: dict[str, pa.Table] = {}
 
     def append(self, rows: list[dict[str, Any]]) -> None:
         with self._lock:
             table = self._open_or_create()
             delta.append(table, pa.Table.from_pylist(rows, schema=self._schema))
-            if self._append_only and len(table.file_uris()) > _COMPACT_ABOVE:
-                compact(table, self._schema, many=_COMPACT_ABOVE // 2)
+            if len(table.file_uris()) > COMPACT_ABOVE:
+                compact(table, self._schema, many=COMPACT_ABOVE // 2)
 
-    @delta.retry_conflict
-    def update(self, new_values: dict[str, Any], predicate: str) -> None:
+    def update(self, change: Callable[[pa.Table], pa.Table]) -> None:
+        """Write files again of which the rows change.
+
+        Args:
+            change: a file's rows as they are to be. Called anew where another process came first.
+        """
         with self._lock:
             table = self._open_or_create()
-            table.update_incremental()
-            table.update(new_values=new_values, predicate=predicate)
+            for _ in range(_ATTEMPTS):
+                self.rows()
+                changed = {path: change(rows) for path, rows in self._files.items()}
+                changed = {path: rows for path, rows in changed.items() if rows != self._files[path]}
+                if not changed or rewrite(table, changed, self._schema, as_of=self._read_version):
+                    return
+            raise CommitFailedError(f"{self._uri}: other processes rewrite it all the time")
 
-    @delta.retry_conflict
-    def delete(self, predicate: str) -> None:
-        """Remove rows. Carries the mark of compactions, so that of two at once only one comes about."""
+    def prune(self, change: Callable[[pa.Table], pa.Table]) -> None:
+        """Remove rows file by file, each by a commit of its own, and keep none in memory.
+
+        Args:
+            change: a file's rows without those that go. A file that another process rewrites meanwhile is
+                left for the next time.
+        """
         with self._lock:
             table = self._open_or_create()
-            table.update_incremental()
-            mark = Transaction(COMPACTION_APP, table.version())
-            table.delete(predicate, commit_properties=CommitProperties(app_transactions=[mark]))
+            delta.refresh(table)
+            for path in delta.paths_of(table):
+                version = delta.refresh(table)
+                if path not in delta.paths_of(table):
+                    continue
+                rows = delta.read_file(table, path).cast(self._schema)
+                kept = change(rows)
+                if kept.num_rows < rows.num_rows:
+                    rewrite(table, {path: kept}, self._schema, as_of=version)
 
     def tidy(self) -> None:
         with self._lock:
@@ -292,10 +413,20 @@ class _Table:
                 self._handle = delta.open_table(self._uri)
             if self._handle is None:
                 return self._schema.empty_table()
-            self._handle.update_incremental()
+            delta.refresh(self._handle)
             if self._handle.version() != self._read_version:
                 self._read(self._handle)
             return pa.concat_tables([self._schema.empty_table(), *self._files.values()])
+
+    def read(self, columns: list[str]) -> pa.Table:
+        """Some columns of all rows, read now and not kept."""
+        with self._lock:
+            table = delta.open_table(self._uri)
+            parts = [] if table is None else [
+                delta.read_file(table, path, columns) for path in delta.paths_of(table)
+            ]  # fmt: skip
+        schema = pa.schema([self._schema.field(name) for name in columns])
+        return pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
 
     def _read(self, table: DeltaTable) -> None:
         version = table.version()
@@ -306,11 +437,13 @@ class _Table:
         self._read_version = version
 
     def _open_or_create(self) -> DeltaTable:
-        if self._handle is None:
+        """The table, to be written: what its log says is on disk, also what a killed process wrote."""
+        if self._handle is None or not self._flushed:
             self._handle = delta.open_or_create(
                 self._uri,
                 self._schema,
                 description=self._description,
-                properties={"delta.checkpointInterval": _CHECKPOINT_INTERVAL, **RETENTION},
+                properties={"delta.checkpointInterval": str(delta.CHECKPOINT_INTERVAL), **RETENTION},
             )
+            self._flushed = True
         return self._handle

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 from psycopg import pq
 
+from bronze.doors import Door, through
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -40,7 +42,8 @@ def copy_statement(query: str) -> str:
 
 def enlarge_buffer(connection: PGconn) -> None:
     """Make libpq's input buffer hold a batch; it grows to the largest message and keeps that size."""
-    connection.exec_(f"SELECT repeat(' ', {_INPUT_BUFFER})".encode())
+    query = f"SELECT repeat(' ', {_INPUT_BUFFER})".encode()
+    through(Door.STATEMENT, str(connection.backend_pid), lambda: connection.exec_(query))
 
 
 def copy_blocks(
@@ -52,7 +55,8 @@ def copy_blocks(
         psycopg.Error: the server refused or broke off.
         CopyCancelledError: `cancelled` said so; the connection is of no further use.
     """
-    result = connection.exec_(copy_statement(query).encode())
+    where = str(connection.backend_pid)
+    result = through(Door.COPY_OUT, where, lambda: connection.exec_(copy_statement(query).encode()))
     if result.status != pq.ExecStatus.COPY_OUT:
         raise psycopg.errors.error_from_result(result)
     # Copied at once: rows kept one by one cost three times as much, most of it in the garbage collector.
@@ -71,7 +75,7 @@ def copy_blocks(
             if cancelled():
                 raise CopyCancelledError
             ready.poll(_LOOK_MILLISECONDS)
-            connection.consume_input()
+            through(Door.COPY_OUT, where, connection.consume_input)
         else:
             break
     if block:

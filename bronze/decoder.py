@@ -10,7 +10,15 @@ into batches:
 * **`end_of_tx`** is known only when the next row or the Commit is seen, so the last row of an open
   transaction is held back until then.
 * **Shapes change in the middle of a batch.** Each row is read by the last Relation message before it, and
-  must have as many columns.
+  must have as many columns. Where the shape begins inside of its transaction is told by the LSN of the last
+  change before it (`Relation.after_lsn`), for the message itself has none.
+* **A partition is announced right behind its root**, before its first change and again when it changes; its
+  changes then come under the root's name, and nothing says which partition they are of. That message alone
+  tells in order that a partition does not log what its root says (`bronze.keys`).
+* **No change of a known table is left out in silence.** Where a table of which bronze has a shape comes under
+  a name that is not kept, that is told with its LSN (`Decoded.left_out`): it may have its former name again
+  before anybody looks at the catalog. PostgreSQL announces a table anew before its first change behind each
+  rename, and in each session; TRUNCATE counts as a change. So it is told before any such change.
 * **Malformed input is refused**, with the LSN, before anything of its slice is given out; the decoder is
   then of no further use.
 
@@ -21,18 +29,18 @@ work in the processor's cache and every offset within int32.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from bronze import framing
-from bronze.announced import relation_version, same_shape
+from bronze.announced import relation_version
 from bronze.changes import CHANGES, SliceRows, assemble
 from bronze.framing import HEADER, Block, malformed, slices
 from bronze.layouts import NO_RELATION, AnnouncedLayouts, Layout, only_used
-from bronze.lsn import Lsn
+from bronze.lsn import ZERO, Lsn
 from bronze.messages import (
     AnnouncedRelation,
     AnnouncedType,
@@ -42,6 +50,7 @@ from bronze.messages import (
     parse_truncate,
     parse_type,
 )
+from bronze.shapes import same_shape
 from bronze.tables import CHANGES_SCHEMA
 from bronze.transactions import Commit, OpenTransaction, Transactions
 
@@ -69,11 +78,15 @@ class Decoded:
     Attributes:
         changes: rows of `bronze.changes`, in order. The last row of a transaction that is still open is held
             back.
-        relations: shape versions that begin in this batch, in order.
+        relations: shape versions that are announced in this batch, in order; also those that say nothing new,
+            for a snapshot may have recorded another shape in between.
         complete_rows: how many of `changes`, from the first, belong to transactions whose Commit was seen.
         last_commit: the newest transaction that ended in this batch, also one without rows; None where none
             did.
         in_transaction: a transaction is open at the end of the batch.
+        partial: partitioned tables whose rows are told by their content, of which a partition logs old rows
+            in part from this LSN on.
+        left_out: known relations, by oid, whose changes from this commit LSN on are not among `changes`.
     """
 
     changes: pa.Table
@@ -81,6 +94,8 @@ class Decoded:
     complete_rows: int
     last_commit: Commit | None
     in_transaction: bool
+    partial: list[tuple[TableName, Lsn]] = field(default_factory=list)
+    left_out: list[tuple[int, Lsn]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -92,6 +107,8 @@ class _Batch:
     complete_rows: int = 0
     last_commit: Commit | None = None
     relations: list[Relation] = field(default_factory=list)
+    partial: list[tuple[TableName, Lsn]] = field(default_factory=list)
+    left_out: list[tuple[int, Lsn]] = field(default_factory=list)
 
     def add(self, rows: pa.RecordBatch) -> None:
         if rows.num_rows:
@@ -105,8 +122,12 @@ class StreamDecoder:
     Args:
         describe: the relation of an oid as the catalog has it now, or None where it is gone; called for each
             Relation message of a selected table, with the commit LSN of its transaction.
-        selected: whether changes of a table are kept.
-        known: shape versions recorded before; one that is announced again unchanged is not given out again.
+        selected: whether changes of a table are kept. A name that is not selected may be one that a table has
+            inside of a transaction alone; its changes are kept where it has a selected one by now.
+        known: shape versions recorded before.
+        knows: whether there is any shape of a relation, so that it may have had a selected name.
+        recorded: the version of a relation, by oid, that holds at an LSN, as anybody has recorded it by now:
+            a copy that was made meanwhile knows the table from before the catalog moved on.
     """
 
     def __init__(
@@ -114,17 +135,25 @@ class StreamDecoder:
         describe: Callable[[int, Lsn], Relation | None],
         selected: Callable[[TableName], bool],
         known: Iterable[Relation] = (),
+        *,
+        knows: Callable[[int], bool] = lambda _: False,
+        recorded: Callable[[int, Lsn], Relation | None] = lambda *_: None,
     ) -> None:
         self._describe = describe
         self._selected = selected
+        self._knows = knows
+        self._recorded = recorded
         self._versions = {
-            version.relation_id: version for version in sorted(known, key=lambda one: one.from_lsn)
+            version.relation_id: version for version in sorted(known, key=lambda one: one.place)
         }
         self._layouts = AnnouncedLayouts()
         self._types: dict[int, AnnouncedType] = {}
+        self._root: Relation | None = None
+        self._root_at = -1
         self._open: OpenTransaction | None = None
         self._last_lsn = 0
         self._next_seq = 0
+        self._last_change = 0
         self._held: pa.RecordBatch | None = None
 
     def feed(self, messages: Sequence[bytes | memoryview]) -> Decoded:
@@ -154,13 +183,23 @@ class StreamDecoder:
             complete_rows=batch.complete_rows,
             last_commit=batch.last_commit,
             in_transaction=self._open is not None,
+            partial=batch.partial,
+            left_out=batch.left_out,
         )
 
     def _feed_slice(self, frames: Frames, batch: _Batch) -> None:
         transactions = Transactions(frames, self._open, self._last_lsn)
         rows = self._rows(frames, transactions, batch)
+        if not (frames.types[self._root_at + 1 :] == framing.TYPE).all():
+            self._root = None
+        self._root_at = -1
         changes = assemble(frames, transactions, rows, self._next_seq, ingested_at=time.time_ns() // 1000)
         self._open = transactions.still_open
+        if self._open is not None:
+            quick = bool(CHANGES[frames.types[-1]])
+            self._last_change = (
+                int(frames.lsn[-1]) if quick else self._last_change_before(frames, transactions, len(frames))
+            )
         self._last_lsn = max(self._last_lsn, int(transactions.commit_lsn[-1]))
         self._give_out(changes, transactions.number[rows.message], transactions, batch)
 
@@ -197,7 +236,8 @@ class StreamDecoder:
                 case AnnouncedType() as type_:
                     self._types[type_.oid] = type_
                 case AnnouncedRelation() as relation:
-                    layout = self._announce(relation, commit_lsn, batch)
+                    self._follow(frames, message, relation, commit_lsn, batch)
+                    layout = self._announce(relation, commit_lsn, frames, transactions, message, batch=batch)
                     announced.setdefault(relation.relation_id, []).append((message, layout))
                 case LogicalMessage() as logical if logical.prefix != HEARTBEAT_PREFIX:
                     written[message] = Layout.of(None, (logical.prefix, logical.content))
@@ -222,17 +262,106 @@ class StreamDecoder:
             layout_of_row = layout_of_row[keep]
         return SliceRows(message_of_row, relation_id, *only_used(layouts, layout_of_row))
 
-    def _announce(self, announced: AnnouncedRelation, commit_lsn: Lsn, batch: _Batch) -> Layout:
-        selected = self._selected(announced.table)
-        if selected:
-            one = announced.relation_id
-            known = self._versions.get(one)
-            catalog = self._describe(one, commit_lsn)
-            version = relation_version(announced, commit_lsn, catalog=catalog, known=known, types=self._types)
-            if known is None or not same_shape(version, known):
-                self._versions[one] = version
-                batch.relations.append(version)
-        return Layout.of(announced.table, [column.name for column in announced.columns], selected=selected)
+    def _follow(
+        self, frames: Frames, message: int, announced: AnnouncedRelation, commit_lsn: Lsn, batch: _Batch
+    ) -> None:
+        """Notice a partition that logs less than the root does which was announced right before it."""
+        between = frames.types[self._root_at + 1 : message]
+        if self._root is not None and (between == framing.TYPE).all() and _is_partial(self._root, announced):
+            batch.partial.append((self._root.table, commit_lsn))
+        self._root, self._root_at = None, message
+
+    def _announce(
+        self,
+        announced: AnnouncedRelation,
+        commit_lsn: Lsn,
+        frames: Frames,
+        transactions: Transactions,
+        message: int,
+        *,
+        batch: _Batch,
+    ) -> Layout:
+        """The layout of the rows after a Relation message; the shape version that it begins is given out."""
+        names = [column.name for column in announced.columns]
+        one, table = announced.relation_id, self._kept_as(announced.relation_id, announced.table, commit_lsn)
+        if table is None:
+            if self._knows(one):
+                batch.left_out.append((one, commit_lsn))
+            return Layout.of(announced.table, names, selected=False)
+        announced = replace(announced, table=table)
+        known, catalog = self._versions.get(one), self._describe(one, commit_lsn)
+        # Asked after the catalog: a table cannot be altered before its copy is recorded. A version of this
+        # very transaction is left by a session that failed, and may be a later one of it.
+        recorded = self._recorded(one, Lsn(commit_lsn - 1))
+        if recorded is not None and (known is None or known.place < recorded.place):
+            known = recorded
+        version = relation_version(announced, commit_lsn, catalog=catalog, known=known, types=self._types)
+        if known is not None and same_shape(version, known):
+            # The transaction's rows before the message had this shape as well.
+            begins: int = known.after_lsn if known.from_lsn == commit_lsn else ZERO
+        else:
+            begins = self._last_change_before(frames, transactions, message, of=one)
+        follows_old = bool(begins) and self._old_tuples_before(frames, transactions, message, of=one)
+        version = replace(version, after_lsn=Lsn(begins), follows_old=follows_old)
+        self._versions[one] = version
+        batch.relations.append(version)
+        if version.partitioned and version.replica_identity == "f":
+            self._root = version
+        return Layout.of(version.table, names)
+
+    def _kept_as(self, relation_id: int, table: TableName, commit_lsn: Lsn) -> TableName | None:
+        """The name under which changes of a relation are kept; None where they are not."""
+        if self._selected(table):
+            return table
+        catalog = self._describe(relation_id, commit_lsn) if self._knows(relation_id) else None
+        return catalog.table if catalog is not None and self._selected(catalog.table) else None
+
+    def _old_tuples_before(
+        self, frames: Frames, transactions: Transactions, message: int, *, of: int
+    ) -> bool:
+        """Whether changes of a relation before a message in its transaction hold old tuples, or may."""
+        found, before = self._changes_before(frames, transactions, message)
+        if before:
+            return True  # of the slices before this one it is not known
+        changes = frames.at[found]
+        own = changes[frames.uint32(changes + HEADER + 1) == of]
+        return bool((frames.data[own + HEADER + 5] != ord("N")).any())
+
+    def _last_change_before(
+        self, frames: Frames, transactions: Transactions, message: int, *, of: int | None = None
+    ) -> int:
+        """LSN of the last change before a message in its transaction.
+
+        Args:
+            frames: the messages of the slice.
+            transactions: of the slice.
+            message: index of a message; their number stands for what follows the slice.
+            of: a relation; 0 where surely none of the changes is one of its. Of the slices before this one
+                it is not known, so their changes may be.
+        """
+        changes, before = self._changes_before(frames, transactions, message)
+        last = int(frames.lsn[changes[-1]]) if len(changes) else before
+        if of is None or before or (frames.uint32(frames.at[changes] + HEADER + 1) == of).any():
+            return last
+        return 0
+
+    def _changes_before(
+        self, frames: Frames, transactions: Transactions, message: int
+    ) -> tuple[Positions, int]:
+        """Its transaction's changes before a message in the slice; LSN of the last in slices before, or 0."""
+        number = transactions.number
+        first = int(np.searchsorted(number, number[min(message, len(frames) - 1)]))
+        changes = first + np.flatnonzero(CHANGES[frames.types[first:message]])
+        return changes, self._last_change if number[first] == 0 else 0
+
+
+def _is_partial(root: Relation, announced: AnnouncedRelation) -> bool:
+    """Whether the table announced behind a root, its partition, does not log old rows in full.
+
+    Tables that are truncated together are announced one behind the other, too; hardly with the same columns.
+    """
+    same = {column.name for column in announced.columns} == {column.name for column in root.columns}
+    return same and announced.replica_identity != "f"
 
 
 def _parse(

@@ -2,12 +2,13 @@
 
 A gap mark is an application transaction of `bronze.changes`, `gap_app(table)`, whose version is an LSN G:
 changes of this table with a commit LSN up to G may be missing, because they were not published
-(`bronze.membership`), because the slot was lost (`bronze.recovery`), because PostgreSQL made them without an
-event (`bronze.storage`), or because it cannot be told which columns they mean (`bronze.announced`). A
-snapshot behind G heals it, so the mark is never taken away. Each gap mark is set together with a retake mark
-(`bronze.retake`), in one commit, so a gap that is known is also a gap that is being healed. Silver leaves a
-table out of its cuts from the moment that the mark is there until the snapshot behind it is: no cut that is
-written then names a version that lacks changes.
+(`bronze.membership`), because the table went by another name then (`bronze.stream`), because the slot was
+lost (`bronze.recovery`), because PostgreSQL made them without an event (`bronze.storage`), or because it
+cannot be told which columns they mean (`bronze.announced`). A snapshot behind G heals it, so the mark is
+never taken away. Each gap mark is set together with a retake mark (`bronze.retake`), in one commit, so a gap
+that is known is also a gap that is being healed. Silver leaves a table out of its cuts from the moment that
+the mark is there until the snapshot behind it is: no cut that is written then names a version that lacks
+changes.
 
 G is where the log ended after the look that found the gap, so the lost change lies at or before it; of
 columns that cannot be told it is the change's own LSN. While the
@@ -16,9 +17,20 @@ change. So nothing but a snapshot ends a gap: the first one behind G writes `hea
 in its own commit (`healing`). Later snapshots leave that mark alone, for a table whose gap was healed is not
 to be left out again while silver is still before the newest of them.
 
+A copy that is asked for without a gap (`smelt snapshot`) leaves its table out in the same way, from the
+retake mark R on until the first snapshot behind R, which writes `settled_app(table)`. Otherwise silver would
+fold on while the table is copied, be past the snapshot when that arrives, and never load it. What lies
+between is in bronze, so it is no gap: a history keeps it.
+
+Why silver is never past the snapshot that it waits for: a cycle that did not see the mark read a frontier
+that bronze had before the mark was durable. The copy begins after the reader has seen the mark, so its LSN is
+greater.
+
 `seen_app(table)` holds a number that stands for how the source carried the table when it was last looked at
 (`bronze.membership`). It is written by the same commit as the gap that a difference means. So a crash leaves
-either the old number, and the next look finds the difference again, or number, gap and request.
+either the old number, and the next look finds the difference again, or number, gap and request; and so does a
+commit that fails, for a number that is not in the lake was not seen. A table may have a gap before its first
+snapshot: one that is under way may be from before it.
 
 The commit holds marks alone and none of the ids that stream and snapshots write; Delta lets it pass beside
 theirs.
@@ -38,7 +50,7 @@ from bronze.position import snapshot_of
 from bronze.tables import retake_app
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from deltalake import DeltaTable
 
@@ -55,6 +67,11 @@ def healed_app(table: TableName) -> str:
     return f"deltasmelt.healed:{table.quoted}"
 
 
+def settled_app(table: TableName) -> str:
+    """Application id of the first snapshot of `table` behind its retake mark (version: its LSN)."""
+    return f"deltasmelt.settled:{table.quoted}"
+
+
 def seen_app(table: TableName) -> str:
     """Application id of the number that stands for how the source carried `table`."""
     return f"deltasmelt.seen:{table.quoted}"
@@ -63,7 +80,7 @@ def seen_app(table: TableName) -> str:
 def is_open(changes: DeltaTable, table: TableName) -> bool:
     """Whether an open `bronze.changes` has a gap of this table and no snapshot behind it."""
     gap = changes.transaction_version(gap_app(table))
-    return gap is not None and _healed(changes, table, gap) is None
+    return gap is not None and _first_behind(changes, table, gap, healed_app) is None
 
 
 def is_left_out(changes: DeltaTable, table: TableName) -> bool:
@@ -76,42 +93,52 @@ def is_left_out(changes: DeltaTable, table: TableName) -> bool:
 
 
 def is_whole(changes: DeltaTable, table: TableName, end: Lsn) -> bool:
-    """Whether bronze has every change of a table that counts in a window.
+    """Whether silver may carry a table to the end of a window.
+
+    Bronze has every change of it that counts there, and every copy that was asked for.
 
     Args:
         changes: an open `bronze.changes`.
         table: which.
         end: the window's end; a snapshot behind it does not count yet.
     """
-    gap = changes.transaction_version(gap_app(table))
-    healed = None if gap is None else _healed(changes, table, gap)
-    return gap is None or (healed is not None and healed <= end)
+    for app, made_good in ((gap_app, healed_app), (retake_app, settled_app)):
+        mark = changes.transaction_version(app(table))
+        snapshot = None if mark is None else _first_behind(changes, table, mark, made_good)
+        if mark is not None and (snapshot is None or snapshot > end):
+            return False
+    return True
 
 
 def healed_at(changes: DeltaTable, table: TableName) -> Lsn | None:
     """LSN of the snapshot that healed the newest gap of a table; None without a gap, or where it is open."""
     gap = changes.transaction_version(gap_app(table))
-    healed = None if gap is None else _healed(changes, table, gap)
+    healed = None if gap is None else _first_behind(changes, table, gap, healed_app)
     return None if healed is None else Lsn(healed)
 
 
-def _healed(changes: DeltaTable, table: TableName, gap: int) -> int | None:
-    """LSN of the first snapshot behind a gap; of the newest one in a lake from before that was kept."""
-    marks = (changes.transaction_version(healed_app(table)), snapshot_of(changes, table))
-    return next((mark for mark in marks if mark is not None and mark > gap), None)
+def _first_behind(
+    changes: DeltaTable, table: TableName, mark: int, made_good: Callable[[TableName], str]
+) -> int | None:
+    """LSN of the first snapshot behind a mark; of the newest one in a lake from before that was kept."""
+    found = (changes.transaction_version(made_good(table)), snapshot_of(changes, table))
+    return next((lsn for lsn in found if lsn is not None and lsn > mark), None)
 
 
 def healing(changes: DeltaTable, table: TableName, lsn: Lsn) -> list[Transaction]:
-    """The mark that a snapshot's own commit sets where it is the first behind a gap.
+    """The marks that a snapshot's own commit sets where it is the first behind a gap or a request.
 
     Args:
         changes: `bronze.changes` at its newest version.
         table: that was copied.
         lsn: of the snapshot.
     """
-    gap = changes.transaction_version(gap_app(table))
-    heals = gap is not None and gap < lsn and _healed(changes, table, gap) is None
-    return [Transaction(healed_app(table), int(lsn))] if heals else []
+    marks = []
+    for app, made_good in ((gap_app, healed_app), (retake_app, settled_app)):
+        mark = changes.transaction_version(app(table))
+        if mark is not None and mark < lsn and _first_behind(changes, table, mark, made_good) is None:
+            marks.append(Transaction(made_good(table), int(lsn)))
+    return marks
 
 
 def gap_marks(tables: Iterable[TableName], lsn: Lsn) -> list[Transaction]:
@@ -150,7 +177,8 @@ def _opens(changes: DeltaTable, table: TableName, lsn: Lsn, *, beyond: bool) -> 
 def note(uri: str, seen: Mapping[TableName, int], left_out: Iterable[TableName], lsn: Lsn) -> list[TableName]:
     """Remember what was seen of tables; where it differs from what was remembered, that is a gap.
 
-    A table without any complete snapshot has no gap: its first snapshot is still to come.
+    So also before a table's first complete snapshot: the one that is under way may be from before the
+    difference. A first sight is none.
 
     Args:
         uri: location of `bronze.changes`.
@@ -171,7 +199,7 @@ def note(uri: str, seen: Mapping[TableName, int], left_out: Iterable[TableName],
         if before == number:
             continue
         marks.append(Transaction(seen_app(table), number))
-        if before is not None and snapshot_of(changes, table) is not None:
+        if before is not None:
             gaps.append(table)
     known = ((table, changes.transaction_version(seen_app(table))) for table in left_out)
     marks += [Transaction(seen_app(table), NOT_CARRIED) for table, before in known if before]

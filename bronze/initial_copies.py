@@ -3,12 +3,14 @@
 A table needs a copy when it is selected, has no problem, and bronze holds no mark of a complete snapshot of
 it, or a later mark that asks for a newer one (`bronze.retake`). Tables that appear under the patterns later
 are found by looking again now and then; they join the publication first and are copied then, so that every
-change behind the copy's LSN is in the stream. A mark that another process sets is noticed within two seconds,
+change behind the copy's LSN is in the stream; where an older server might pass over some of them, the stream
+begins anew in between (`bronze.joining`). A mark that another process sets is noticed within two seconds,
 a change in the catalog of a known table about as soon (`bronze.watch`), also while tables are copied.
 
 A fault that heals (lost connection, lock) is retried with growing pauses; tables that were complete before it
-stay complete. A definite error of one table is recorded for that table alone, and its copy is tried again at
-later looks, ever more rarely, or when it is asked for. Any other stops the reader, through `raise_failure`.
+stay complete. A definite error of one table, and a lock that others hold on it, is recorded for that table
+alone, and its copy is tried again at later looks, ever more rarely, or when it is asked for. Any other stops
+the reader, through `raise_failure`.
 
 With ``snapshot.mode: never`` a table starts empty, but one that was asked for is copied: whoever asks wants
 its rows.
@@ -20,27 +22,32 @@ import logging
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bronze.backoff import Backoff
+from bronze.blockers import Wait, running_transactions
 from bronze.catalog import select_tables
 from bronze.control import OpenError
 from bronze.errors import SmeltError, TransientError
+from bronze.joining import Joining, may_forget
 from bronze.lsn import LAST, ZERO, Lsn
-from bronze.membership import NOT_CARRIED, numbers
-from bronze.server import connect, log_end, translated, within
+from bronze.membership import NOT_CARRIED, numbers, transactions
+from bronze.server import connect, describe, log_end, translated, until_stopped, within
 from bronze.setup import ensure_publication
-from bronze.snapshot import Snapshot
+from bronze.snapshot import Outcome, Snapshot
 from bronze.source_rules import REFUSALS
 from bronze.storage import plain_defaults, why_again
 from bronze.unwritable import lake_failures
 from bronze.watch import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    import psycopg
 
     from bronze.catalog import SourceTable
     from bronze.control_tables import ControlTables
+    from bronze.copy_trouble import CopyTrouble
     from bronze.errors import TableError
     from bronze.identifiers import TableName
     from bronze.landing import Landing
@@ -50,6 +57,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS: Final = 30.0
 _MARKS_SECONDS: Final = 2.0
 _NEWS_SECONDS: Final = 0.2
+_JOIN_SECONDS: Final = 1.0
 _LOOK_SHARE: Final = 0.05
 """Of the time that looks may take where the catalog changes all the time."""
 
@@ -61,11 +69,16 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 
 SOURCE_CODES: Final = frozenset(
     {
+        "character-not-convertible",
         "column-name-reserved",
         "columns-differ-only-in-case",
+        "identity-generated",
         "key-column-unknown",
+        "key-generated",
         "key-not-in-identity",
+        "partition-identity",
         "partition-not-logged",
+        "partition-privilege",
         "permission-denied",
         "publication-column-list",
         "publication-partition-root",
@@ -76,7 +89,9 @@ SOURCE_CODES: Final = frozenset(
         "schema-privilege",
         "server-error",
         "silver-name-clash",
+        "table-changed",
         "table-gone",
+        "table-locked",
         "table-not-published",
         "table-privilege",
         "table-without-key",
@@ -85,7 +100,9 @@ SOURCE_CODES: Final = frozenset(
 """Errors of a table that are found at the source; the others are silver's to close."""
 
 
-_COPY_ONLY: Final = frozenset({"row-level-security", "schema-privilege", "table-privilege"})
+_COPY_ONLY: Final = frozenset(
+    {"partition-privilege", "row-level-security", "schema-privilege", "table-locked", "table-privilege"}
+)
 """Problems that keep a table from being copied, but not its changes from being streamed."""
 
 
@@ -116,18 +133,29 @@ class InitialCopies:
         settings: of snapshots.
         landing: where rows go.
         control: where errors of tables are recorded.
+        trouble: where failures of a whole round are told.
     """
 
     def __init__(
-        self, source: SourceSettings, settings: SnapshotSettings, landing: Landing, control: ControlTables
+        self,
+        source: SourceSettings,
+        settings: SnapshotSettings,
+        landing: Landing,
+        control: ControlTables,
+        trouble: CopyTrouble,
     ) -> None:
         self._source = source
         self._settings = settings
         self._landing = landing
         self._control = control
-        self._snapshot = Snapshot(source, settings, landing)
+        self._trouble = trouble
+        self._wait = Wait()
+        self._snapshot = Snapshot(source, settings, landing, wait=self._wait)
         self._known: dict[TableName, bool] = {}
         self._failed: dict[TableName, _Failure] = {}
+        self._locked: dict[TableName, TableError] = {}
+        self._joining = Joining()
+        self._waiting: frozenset[TableName] = frozenset()
         self._retakes: dict[TableName, Lsn] = {}
         self._rejoin: set[TableName] = set()
         self._unknown: dict[int, Lsn] = {}
@@ -141,6 +169,8 @@ class InitialCopies:
         self._stop = threading.Event()
         self._complete = threading.Event()
         self._failure: BaseException | None = None
+        self._asked = self._answered = 0
+        self._pressed: frozenset[TableName] = frozenset()
         self._thread = threading.Thread(target=self._run, name="smelt-copies", daemon=True)
         self.lsn = ZERO
         """Greatest LSN of a snapshot taken since the start."""
@@ -148,13 +178,28 @@ class InitialCopies:
     @property
     def complete(self) -> bool:
         """Every table selected at the start is copied, or failed; so are those that came to be in doubt."""
-        return self._complete.is_set() and self._landing.shapes.unknown_columns() == self._settled
+        settled = self._landing.shapes.unknown_columns() == self._settled and self._asked == self._answered
+        return self._complete.is_set() and settled
+
+    @property
+    def held_up(self) -> tuple[SmeltError, float] | None:
+        """Which transactions copies wait for, and since how many seconds; None where they do not."""
+        return self._wait.held_up()
+
+    def ask(self, tables: Iterable[TableName]) -> None:
+        """The stream opened gaps: look at once, and be complete only after it. From the stream's thread.
+
+        A table that fails anyway keeps its pauses: the same text would end each of its copies.
+        """
+        self._pressed |= frozenset(tables)
+        self._asked += 1
 
     def carries(self, table: TableName) -> bool:
         """Whether the stream's changes of a table are kept.
 
         A table that matches the patterns but is not known yet (new, renamed) is kept: it is copied when the
-        next look finds it, and until then its rows do no harm. One with a problem is left out.
+        next look finds it, and until then its rows do no harm. One with a problem is left out, and so is one
+        out of the patterns; where bronze knew it by another name, that gets a gap (`bronze.stream`).
         """
         known = self._known.get(table)
         if known is not None:
@@ -162,22 +207,26 @@ class InitialCopies:
         wanted = any(table.matches(pattern) for pattern in self._source.tables)
         return wanted and not any(table.matches(pattern) for pattern in self._source.exclude)
 
-    def first_look(self) -> None:
+    def first_look(self, stop: threading.Event) -> None:
         """Select tables before the stream starts; `start` copies those without a copy.
+
+        Args:
+            stop: gives it up.
 
         Raises:
             SmeltError: as `look`.
         """
-        self._first = self.look()
+        with self._looking:
+            self._first = self._look(stop)
 
     def look(self) -> list[SourceTable]:
         """Select tables, record their problems, extend the publication; the tables that need a copy.
 
         Raises:
-            SmeltError: the server cannot be asked; the publication may not be changed.
+            SmeltError: the server cannot be asked; the publication may not be changed; it is given up.
         """
         with self._looking:
-            return self._look()
+            return self._look(self._stop)
 
     def _look_meanwhile(self) -> bool:
         """While tables are copied, look for what silver is to leave out of its cuts; on the watch's thread.
@@ -192,28 +241,26 @@ class InitialCopies:
             self.look()
         return True
 
-    def _look(self) -> list[SourceTable]:
+    def _look(self, stop: threading.Event) -> list[SourceTable]:
         started = time.monotonic()
         with (
             connect(self._source) as connection,
             translated(self._source),
             within(_ANSWER_SECONDS, connection),
+            until_stopped(stop, connection),
         ):
-            tables = select_tables(connection, self._source, storage=True)
-            healthy = [table for table in tables if table.problem is None]
-            members = [table.table for table in healthy]
-            if ensure_publication(connection, self._source, members):
-                # Seen once more, now as members; one that is new since is left to the next look.
-                seen = {table.table for table in tables}
-                tables = [
-                    table
-                    for table in select_tables(connection, self._source, storage=True)
-                    if table.table in seen
-                ]
-                healthy = [table for table in tables if table.problem is None and table.table in members]
+            tables, members = self._members(connection)
+            healthy = [table for table in tables if table.problem is None and table.table in members]
             carried = [table.table for table in tables if _is_carried(table)]
             ways = numbers(connection, self._source.publication, carried)
+            forgets = may_forget(connection.info.server_version)
+            running = transactions(connection) if forgets else None
             end = log_end(connection)
+            if running is None:
+                self._joining.forget()
+            else:
+                self._joining.seen(ways, *running, end)
+            blockers = running_transactions(connection) if self._joining.held_up(carried) else ""
         self._ready = time.monotonic() + (time.monotonic() - started) / _LOOK_SHARE
         self._note_membership(tables, ways, end)
         regained = {table for table in carried if self._known.get(table) is False}
@@ -232,26 +279,73 @@ class InitialCopies:
         self._want_changed(healthy, sink.needing_copy(names), end)
         self._retakes = sink.retakes(names)
         needing = sink.needing_copy(names)
-        return [
+        due = [
             table
             for table in healthy
             if table.table in needing and table.table not in self._rejoin and self._may_be_tried(table.table)
         ]
+        self._waiting = frozenset(table.table for table in due if not self._joining.may_copy(table.table))
+        if held_up := self._joining.held_up(self._waiting):
+            self._landing.progress.set(said=self._wait.goes_on(held_up, blockers, describe(self._source)))
+        elif self._waiting:
+            self._landing.progress.set(said="copies wait for a new session of the stream")
+        return [table for table in due if table.table not in self._waiting]
+
+    def _members(self, connection: psycopg.Connection[Any]) -> tuple[list[SourceTable], set[TableName]]:
+        """The selected tables, and which of them are members of the publication, as far as that is ours.
+
+        One that cannot join it yet has a problem, and is tried again after a pause.
+        """
+        tables = select_tables(connection, self._source, storage=True)
+        waiting = {name: error for name, error in self._locked.items() if not self._may_be_tried(name)}
+        members = {table.table for table in tables if table.problem is None} - waiting.keys()
+        locked: list[TableError] = []
+        changed = ensure_publication(connection, self._source, sorted(members), locked)
+        for error in locked:
+            _LOGGER.warning("%s", error)
+            self._failed[error.table] = self._next_failure(error.table)
+        self._locked = waiting | {error.table: error for error in locked}
+        if changed:
+            # Seen once more, now as members; one that is new since is left to the next look.
+            seen = {table.table for table in tables}
+            tables = [
+                table
+                for table in select_tables(connection, self._source, storage=True)
+                if table.table in seen
+            ]
+        tables = [
+            replace(table, problems=(*table.problems, self._locked[table.table]))
+            if table.table in self._locked
+            else table
+            for table in tables
+        ]
+        return tables, members - self._locked.keys()
 
     @property
     def wants_new_stream(self) -> bool:
         """Whether tables are carried again that this session's decoder leaves out."""
         return bool(self._rejoin)
 
-    def new_stream(self) -> None:
-        """A session begins, whose decoder asks `carries` anew; tables that wait for it may be copied."""
+    @property
+    def wants_stream_from(self) -> Lsn | None:
+        """At or after which place a new session has to begin before more tables are copied, if at all."""
+        return self._joining.wanted(self._waiting)
+
+    def new_stream(self, begins: Lsn) -> None:
+        """A session begins, whose decoder asks `carries` anew; tables that wait for it may be copied.
+
+        Args:
+            begins: at which place of the log.
+        """
         self._rejoin = set()
+        self._trouble.stream_began()
+        self._joining.session(begins)
 
     def _note_membership(self, tables: Sequence[SourceTable], seen: dict[TableName, int], lsn: Lsn) -> None:
         """Ask for tables whose changes were not all published, or left out, for a while."""
         selected = {table.table for table in tables}
         sink = self._landing.sink
-        left_out = sorted({relation.table for relation in sink.relations()} - selected)
+        left_out = sorted(self._landing.shapes.tables() - selected)
         every = {table: seen.get(table, NOT_CARRIED) for table in selected}
         for table in sink.note_membership(every, left_out, lsn):
             _LOGGER.warning(
@@ -319,7 +413,7 @@ class InitialCopies:
         texts = {column.attnum: column.missing for column in table.relation.columns}
         announced = shapes.missing(table.relation.relation_id)
         if plain - announced.keys() and why_again(known, now, plain) is None:
-            shapes.record([replace(table.relation, from_lsn=Lsn(lsn - 1))])
+            shapes.record([replace(table.relation, from_lsn=Lsn(lsn - 1))], ahead=True)
             announced = shapes.missing(table.relation.relation_id)
         return {
             attnum for attnum in plain if texts[attnum] is not None and announced.get(attnum) == texts[attnum]
@@ -339,13 +433,14 @@ class InitialCopies:
             self._thread.join()
 
     def raise_failure(self) -> None:
-        """Raise what ended the thread.
+        """Raise what ended a thread.
 
         Raises:
             SmeltError: a definite error that concerns more than one table.
         """
-        if self._failure is not None:
-            raise self._failure
+        for failure in (self._failure, self._watch.failure):
+            if failure is not None:
+                raise failure
 
     def _run(self) -> None:
         backoff = Backoff()
@@ -353,21 +448,29 @@ class InitialCopies:
             while not self._stop.is_set():
                 try:
                     tables, self._first = self._first, None
+                    asked = self._asked if tables is None else 0
                     with translated(self._source), lake_failures("the lake"):
                         tables = self.look() if tables is None else tables
                         unknown = self._unknown
                         self._copy(tables)
-                    self._settled = unknown
+                        self._trouble.ended()
+                    self._settled, self._answered = unknown, asked
                     backoff.reset()
-                    if not self._rejoin:
+                    if not self._joining.held_up(self._waiting):
+                        self._wait.over()
+                    if not self._rejoin and not self._waiting:
                         self._complete.set()
                     self._pause()
                 except SmeltError as error:
+                    if self._stop.is_set():
+                        return
                     # The stream's own connection stands; whoever refuses a new one may let it in later.
                     if not isinstance(error, TransientError) and error.code not in REFUSALS:
                         raise
                     _LOGGER.warning("copying tables is tried again: %s", error)
                     self._landing.progress.set(said=f"copying tables is tried again: {error.message}")
+                    with lake_failures("the lake"):
+                        self._trouble.failed(error)
                     if backoff.pause(self._stop):
                         return
         except BaseException as error:  # noqa: BLE001 - raised by `raise_failure`
@@ -375,7 +478,7 @@ class InitialCopies:
 
     def _pause(self) -> None:
         """Wait for the next look: the interval, a change in the catalog, or a mark that asks for a table."""
-        deadline = time.monotonic() + _LOOK_SECONDS
+        deadline = time.monotonic() + (_JOIN_SECONDS if self._waiting else _LOOK_SECONDS)
         marks_at = time.monotonic() + _MARKS_SECONDS
         while not self._stop.wait(min(_NEWS_SECONDS, max(deadline - time.monotonic(), 0.0))):
             if time.monotonic() >= self._ready and self._watch.news():
@@ -386,7 +489,7 @@ class InitialCopies:
             carried = [table for table, healthy in self._known.items() if healthy]
             if time.monotonic() >= deadline or self._landing.sink.retakes(carried) != self._retakes:
                 return
-            if self._landing.shapes.unknown_columns() != self._settled:
+            if self._landing.shapes.unknown_columns() != self._settled or self._asked != self._answered:
                 return
 
     def _may_be_tried(self, table: TableName) -> bool:
@@ -394,7 +497,8 @@ class InitialCopies:
         failure = self._failed.get(table)
         if failure is None:
             return True
-        return time.monotonic() >= failure.again_at or self._retakes.get(table) != failure.mark
+        asked = self._retakes.get(table) != failure.mark and table not in self._pressed
+        return time.monotonic() >= failure.again_at or asked
 
     def _copy(self, tables: Sequence[SourceTable]) -> None:
         if self._settings.mode == "never":
@@ -404,24 +508,27 @@ class InitialCopies:
             tables = [table for table in tables if table.table in self._retakes]
         if not tables:
             return
+        self._complete.clear()  # who waits for all waits for these, too
         open_errors = self._control.open_errors()
         for table in tables:
             # Closed while it is tried again, so that a second failure is seen as one.
             if table.table in self._failed:
                 self._close_problems(table.table, SOURCE_CODES, open_errors)
+        outcome = Outcome(tell=self._failed_copy)
         self._copying.set()
         try:
-            outcome = self._snapshot.take(tables, self._stop)
+            self._snapshot.take(tables, self._stop, outcome)
         finally:
             self._copying.clear()
-        if outcome.taken:
-            self.lsn = max(self.lsn, outcome.lsn)
-        for taken in outcome.taken:
-            self._failed.pop(taken, None)
-        for error in outcome.failed:
-            _LOGGER.error("%s", error)
-            self._failed[error.table] = self._next_failure(error.table)
-            self._record_problems(error.table, [error], self._control.open_errors())
+            if outcome.taken:
+                self.lsn = max(self.lsn, outcome.lsn)
+            for taken in outcome.taken:
+                self._failed.pop(taken, None)
+
+    def _failed_copy(self, error: TableError) -> None:
+        _LOGGER.error("%s", error)
+        self._failed[error.table] = self._next_failure(error.table)
+        self._record_problems(error.table, [error], self._control.open_errors())
 
     def _next_failure(self, table: TableName) -> _Failure:
         known = self._failed.get(table)

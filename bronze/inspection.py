@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bronze.catalog import select_tables
 from bronze.failover import failover_findings, making
 from bronze.findings import Finding
+from bronze.joining import forgetting_findings
 from bronze.publication_findings import publication_findings
 from bronze.server import translated
 from bronze.server_findings import read_server, role_findings, server_findings
@@ -41,6 +42,7 @@ def inspect(connection: psycopg.Connection[Any], source: SourceSettings) -> list
         tables = select_tables(connection, source, sizes=False)
         return [
             *server_findings(server, connection.info.server_version, slot),
+            *forgetting_findings(connection.info.server_version),
             *role_findings(server, source),
             *table_findings(connection, source, tables),
             *publication_findings(connection, source, tables, may_create=server.may_create, role=server.role),

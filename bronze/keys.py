@@ -11,18 +11,33 @@ primary key outside the identity (``REPLICA IDENTITY USING INDEX`` on another in
 a DELETE; there the identity index, which identifies rows just as well, is the key.
 
 A *deferrable* primary key is no replica identity: PostgreSQL skips it (RelationGetIndexList).
+
+**Generated columns** are computed by the server and come with changes only where a publication of
+PostgreSQL 18 says so. One that does not come cannot be a key. From 18 on it may not even be in the replica
+identity (in REPLICA IDENTITY FULL every column is): published, the table's UPDATEs and DELETEs would fail.
+
+**Partitioned tables.** What is logged of an old row is the leaf's replica identity; what the stream says of
+it ('K' or 'O', the flags of the columns) is the root's, for the changes are published under its name. So of a
+root with REPLICA IDENTITY FULL an 'O' may hold a key among NULLs that are none, and no change says which leaf
+it is of. Where a unique index of the root guards the key (`KeyChoice.guarded`), that does no harm: no key
+ever holds two rows, so the key tells the row, and nothing but the key is taken from an old tuple; leaves may
+differ, come and change. Where none does, a row can be told by its whole content alone, and every leaf has to
+log it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bronze.errors import ConfigurationError, TableError
 from bronze.identifiers import TableName, quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+_SHOWN: Final = 10
+"""Partitions that a message names; its remedy has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +77,30 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
+class Generated:
+    """Generated columns of a table that its publication does not send.
+
+    Attributes:
+        columns: their names, and whether the publication of this server could be told to send them.
+        refused: the server lets nobody change a published table with one in its replica identity.
+    """
+
+    columns: Mapping[str, bool] = field(default_factory=dict)
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class KeyChoice:
-    """The row key of a table, and what is wrong with it."""
+    """The row key of a table, and what is wrong with it.
+
+    Attributes:
+        guarded: a unique index of the table, of a root over all its partitions, lets no two rows have the
+            key, not even inside a transaction.
+    """
 
     key: tuple[str, ...]
     problems: list[TableError] = field(default_factory=list)
+    guarded: bool = False
 
 
 def identity_of(mode: str, indexes: Sequence[UniqueIndex]) -> Identity:
@@ -107,31 +141,44 @@ def choose_key(
     *,
     override: Sequence[str] = (),
     partitions: Mapping[TableName, Identity] | None = None,
+    generated: Generated | None = None,
 ) -> KeyChoice:
     """Decide on the key of one table.
 
     Args:
         table: its name.
-        columns: its columns, with whether each is NOT NULL.
+        columns: its columns that are published, with whether each is NOT NULL.
         indexes: its unique indexes.
         identity: its own replica identity.
         override: key columns of the pipeline file.
         partitions: identities of the leaf partitions; they, not the root's, decide what is logged.
+        generated: its generated columns that are not published.
     """
+    hidden = generated or Generated()
     unknown = [name for name in override if name not in columns]
     if unknown:
         return KeyChoice((), [_unknown_columns(table, unknown, columns)])
     key = tuple(override) or _own_key(indexes, identity)
     if not key:
         return KeyChoice((), [_no_key(table, columns, indexes)])
+    if lacking := [name for name in key if name in hidden.columns]:
+        return KeyChoice((), [_generated_key(table, lacking, hidden, columns, indexes)])
+    guarded = any(index.plain and index.immediate and set(index.columns) <= set(key) for index in indexes)
     problems = []
     if not identity.covers(key):
         problems.append(_uncovered(table, table, key, identity, columns=columns, indexes=indexes))
-    for partition, its_identity in (partitions or {}).items():
-        if not its_identity.covers(key):
-            problems.append(_uncovered(table, partition, key, its_identity, columns=columns, indexes=()))
-            break  # the remedy names every partition's cure in the same words
-    return KeyChoice(key, problems)
+    leaves = partitions or {}
+    if hidden.refused and (held := _holding(hidden, table, identity, leaves)):
+        problems.append(_generated_identity(table, held, hidden, key, columns=columns, indexes=indexes))
+    bare = [leaf for leaf, its_identity in leaves.items() if not its_identity.covers(key)]
+    partial = [leaf for leaf, its_identity in leaves.items() if its_identity.mode != "f"]
+    if bare:
+        problem = _uncovered(table, bare[0], key, leaves[bare[0]], columns=columns, indexes=())
+        problem.remedy = _full(bare)
+        problems.append(problem)
+    elif partial and identity.mode == "f" and not guarded:
+        problems.append(_partial(table, key, partial))
+    return KeyChoice(key, problems, guarded)
 
 
 def _own_key(indexes: Sequence[UniqueIndex], identity: Identity) -> tuple[str, ...]:
@@ -168,6 +215,73 @@ def _no_key(table: TableName, columns: Mapping[str, bool], indexes: Sequence[Uni
     )
 
 
+def _holding(
+    hidden: Generated, table: TableName, identity: Identity, leaves: Mapping[TableName, Identity]
+) -> list[TableName]:
+    """The table, or partitions of it, whose identity holds a generated column that is not sent."""
+    return [
+        holder
+        for holder, its in (leaves or {table: identity}).items()
+        if hidden.columns and (its.mode == "f" or set(its.columns) & hidden.columns.keys())
+    ]
+
+
+def _generated_key(
+    table: TableName,
+    lacking: Sequence[str],
+    hidden: Generated,
+    columns: Mapping[str, bool],
+    indexes: Sequence[UniqueIndex],
+) -> TableError:
+    return TableError(
+        table,
+        f"the key has the generated column {_list(lacking)}, which the publication does not send",
+        code="key-generated",
+        remedy=f"{_sent(lacking, hidden)}{_other_identity([table], (), columns, indexes)}",
+    )
+
+
+def _generated_identity(
+    table: TableName,
+    holders: Sequence[TableName],
+    hidden: Generated,
+    key: Sequence[str],
+    *,
+    columns: Mapping[str, bool],
+    indexes: Sequence[UniqueIndex],
+) -> TableError:
+    which = "" if list(holders) == [table] else f" of {_list([str(holder) for holder in holders[:_SHOWN]])}"
+    return TableError(
+        table,
+        f"the replica identity{which} holds the generated column {_list(list(hidden.columns))}, which the "
+        "publication does not send; published, UPDATEs and DELETEs of the table would fail",
+        code="identity-generated",
+        remedy=f"{_sent(list(hidden.columns), hidden)}{_other_identity(holders, key, columns, indexes)}",
+    )
+
+
+def _sent(names: Sequence[str], hidden: Generated) -> str:
+    """The cure by the publication, where there is one."""
+    if not all(hidden.columns[name] for name in names):
+        return ""
+    return "ALTER PUBLICATION … SET (publish_generated_columns = stored); or "
+
+
+def _other_identity(
+    holders: Sequence[TableName],
+    key: Sequence[str],
+    columns: Mapping[str, bool],
+    indexes: Sequence[UniqueIndex],
+) -> str:
+    """The cure by an index over published columns, of which one is still to be made where there is none."""
+    published = [index for index in indexes if set(index.columns) <= columns.keys()]
+    cures = [_index_cure(holder, key, columns, published) for holder in holders]
+    return " ".join(cure for cure in cures if cure) or (
+        f"CREATE UNIQUE INDEX name ON {holders[0].quoted} (…); over ordinary NOT NULL columns, then "
+        f"ALTER TABLE {holders[0].quoted} REPLICA IDENTITY USING INDEX name;"
+    )
+
+
 def _uncovered(
     table: TableName,
     holder: TableName,
@@ -199,16 +313,41 @@ def _uncovered(
     return TableError(table, said, code=code, remedy=_identity_cure(holder, key, columns, indexes))
 
 
+def _partial(table: TableName, key: Sequence[str], leaves: Sequence[TableName]) -> TableError:
+    """Rows have to be told by their content, which some leaves do not log."""
+    named = _list([str(leaf) for leaf in leaves[:_SHOWN]]) + (" …" if len(leaves) > _SHOWN else "")
+    return TableError(
+        table,
+        f"no unique index of the whole table guards the key {_list(key)}, so old rows must be logged in "
+        f"full; those of {named} are not: REPLICA IDENTITY FULL of the root does not reach its partitions",
+        code="partition-identity",
+        remedy=f"{_full(leaves)} or a primary key of {table.quoted} within these columns",
+    )
+
+
+def _full(leaves: Sequence[TableName]) -> str:
+    """The cure of leaves that log too little: one statement for each."""
+    return " ".join(f"ALTER TABLE {leaf.quoted} REPLICA IDENTITY FULL;" for leaf in leaves)
+
+
 def _identity_cure(
     holder: TableName, key: Sequence[str], columns: Mapping[str, bool], indexes: Sequence[UniqueIndex]
 ) -> str:
+    cure = _index_cure(holder, key, columns, indexes)
+    return cure or f"ALTER TABLE {holder.quoted} REPLICA IDENTITY FULL;"
+
+
+def _index_cure(
+    holder: TableName, key: Sequence[str], columns: Mapping[str, bool], indexes: Sequence[UniqueIndex]
+) -> str | None:
+    """The statement that makes an index with the key's columns the identity; None where there is no such."""
     primary = next((index for index in indexes if index.primary and index.immediate), None)
     if primary is not None and set(key) <= set(primary.columns):
         return f"ALTER TABLE {holder.quoted} REPLICA IDENTITY DEFAULT;"
     candidate = _candidate(columns, [index for index in indexes if set(key) <= set(index.columns)])
     if candidate is not None:
         return f"ALTER TABLE {holder.quoted} REPLICA IDENTITY USING INDEX {quote_identifier(candidate.name)};"
-    return f"ALTER TABLE {holder.quoted} REPLICA IDENTITY FULL;"
+    return None
 
 
 def _candidate(columns: Mapping[str, bool], indexes: Sequence[UniqueIndex]) -> UniqueIndex | None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalake import CommitProperties, PostCommitHookProperties
-
-from bronze.parts import flush_commits
+from bronze import delta, disk
 from bronze.tables import CHANGES_SCHEMA
 
 if TYPE_CHECKING:
@@ -26,13 +24,7 @@ def commit_changes(changes: DeltaTable, parts: Sequence[AddAction], marks: Seque
     Raises:
         CommitFailedError: one of these ids was written since the handle's version.
     """
-    changes.create_write_transaction(
-        list(parts),
-        mode="append",
-        schema=CHANGES_SCHEMA,
-        commit_properties=CommitProperties(app_transactions=list(marks)),
-        post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
-    )
+    delta.commit(changes, parts, CHANGES_SCHEMA, marks)
 
 
 def commit_marks(changes: DeltaTable, uri: str, marks: Sequence[Transaction]) -> None:
@@ -43,5 +35,5 @@ def commit_marks(changes: DeltaTable, uri: str, marks: Sequence[Transaction]) ->
     """
     before = changes.version()
     commit_changes(changes, [], marks)
-    changes.update_incremental()
-    flush_commits(uri, before, changes.version())
+    disk.flush_commits(uri, before, delta.refresh(changes, after=before))
+    delta.checkpoint_if_due(changes, before)

@@ -20,6 +20,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
+from bronze.unnamed import unnamed_tables
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -59,9 +61,9 @@ def numbers(
             FROM pg_publication_rel r
             JOIN pg_class c ON c.oid = r.prrelid
             JOIN pg_namespace n ON n.oid = c.relnamespace
-            WHERE r.prpubid = %s
+            WHERE r.prpubid = %s AND c.oid <> ALL (%s::oid[])
             """,
-            [oid],
+            [oid, list(unnamed_tables(connection))],
         )
     }
     schemas: dict[str, str] = {}
@@ -83,6 +85,16 @@ def numbers(
         carried = all_tables or direct is not None or schema is not None
         found[table] = _number(f"{whole}|{direct}|{schema}") if carried else NOT_CARRIED
     return found
+
+
+def transactions(connection: psycopg.Connection[Any]) -> tuple[int, int]:
+    """Numbers of the oldest transaction that runs, and of the next one; without any they are the same."""
+    row = connection.execute(
+        "SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint "
+        "FROM pg_current_snapshot() AS s"
+    ).fetchone()
+    assert row is not None  # noqa: S101 - a function's row
+    return int(row[0]), int(row[1])
 
 
 def _number(text: str) -> int:

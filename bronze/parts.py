@@ -1,8 +1,12 @@
 """Parquet files of `bronze.changes`, written before the commit that names them.
 
 Nobody sees a file until a Delta commit names it; a crash before that leaves a file that no version refers to,
-which vacuum removes. On a local path each file is flushed to disk when it is closed, because the slot is
-confirmed on the strength of it.
+which the next reader removes (`bronze.leftovers`). On a local path each file is flushed to disk when it is
+closed, and its name before it is handed out, because the slot is confirmed on the strength of it.
+
+A call that fails ends the writer: it removes what it has not handed out, and refuses every later call. So no
+commit can name a file that lacks rows, or one that Arrow left without its footer; and no commit can go
+without the rows of a file that could not be opened.
 
 The values of a row are stored plain and compressed; a dictionary is kept for the columns that repeat
 (operation, table, column names), where it costs next to nothing. A file is closed at about `FILE_BYTES` of
@@ -13,11 +17,9 @@ let readers skip it by commit LSN and table.
 from __future__ import annotations
 
 import json
-import os
 import time
 import uuid
-from contextlib import suppress
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -27,10 +29,12 @@ import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
+from bronze.disk import flush_to_disk, local_folder
+from bronze.doors import Door, through
 from bronze.tables import CHANGES_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 FILE_BYTES: Final = 256 * 1024 * 1024
 
@@ -52,42 +56,32 @@ _COMPRESSION_LEVEL: Final = 1
 
 def file_system(uri: str) -> pa_fs.FileSystem:
     """The file system below a table's location: local, or whatever `deltalake` reaches."""
-    if "://" in uri and not uri.startswith("file://"):
-        return pa_fs.PyFileSystem(DeltaStorageHandler(uri))
-    return pa_fs.SubTreeFileSystem(uri.removeprefix("file://"), pa_fs.LocalFileSystem())
-
-
-def local_folder(uri: str) -> Path | None:
-    """The folder of a local table; None for an object store."""
-    return None if "://" in uri and not uri.startswith("file://") else Path(uri.removeprefix("file://"))
-
-
-def flush_to_disk(path: Path) -> None:
-    """Wait until a file or folder has reached the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def flush_commits(uri: str, after: int, version: int) -> None:
-    """Make a table's log entries after one version, up to another, outlive a power cut.
-
-    Several, because another process may have committed right before or after us. An object store's entries
-    need nothing.
-    """
     folder = local_folder(uri)
-    if folder is not None:
-        log = folder / "_delta_log"
-        for each in range(after + 1, version + 1):
-            flush_to_disk(log / f"{each:020}.json")
-        flush_to_disk(log)
-        flush_to_disk(folder)
+    if folder is None:
+        return pa_fs.PyFileSystem(DeltaStorageHandler(uri))
+    return pa_fs.SubTreeFileSystem(str(folder), pa_fs.LocalFileSystem())
+
+
+def delete_files(uri: str, names: Iterable[str]) -> None:
+    """Remove files of a table that no version names and no commit will name; one that is gone is no fault."""
+    system = file_system(uri)
+
+    def delete(name: str) -> None:
+        with suppress(FileNotFoundError):
+            system.delete_file(name)
+
+    for name in names:
+        through(Door.DELETE_FILE, f"{uri}/{name}", lambda name=name: delete(name))  # type: ignore[misc]
+
+
+class UnusableWriterError(OSError):
+    """A `PartWriter` is used after one of its calls failed, or after it was given up."""
 
 
 class PartWriter:
     """Writes rows to one file after another; `finish` says what a commit must name.
+
+    After a call that failed, and after `discard`, every call is refused.
 
     Args:
         uri: location of the table.
@@ -109,13 +103,17 @@ class PartWriter:
         self._schema = schema
         self._repeating = list(repeating)
         self._measured = measured
+        self._uri = uri
         self._system = file_system(uri)
         self._folder = local_folder(uri)
         self._prefix = prefix
         self._actions: list[AddAction] = []
+        self._given_up = False
         self._name = ""
+        self._unfinished = False
         self._writer: pq.ParquetWriter | None = None
         self._stream: Any = None
+        self._footers: list[pq.FileMetaData] = []
         self._bytes = 0
         self._statistics = _Statistics(self._measured)
 
@@ -125,35 +123,82 @@ class PartWriter:
         return self._statistics.rows
 
     def write(self, rows: pa.Table) -> None:
-        """Append rows as one row group."""
-        if rows.num_rows == 0:
-            return
-        if self._writer is None:
-            self._open()
-        assert self._writer is not None  # noqa: S101 - just opened
-        self._writer.write_table(rows, row_group_size=rows.num_rows)
-        self._statistics.add(rows)
-        self._bytes += rows.nbytes
-        if self._bytes >= FILE_BYTES:
-            self._close()
+        """Append rows as one row group.
+
+        Raises:
+            UnusableWriterError: an earlier call failed.
+            OSError, ArrowException: the storage cannot be written; the writer is unusable from now on.
+        """
+        with self._usable():
+            if rows.num_rows == 0:
+                return
+            if self._writer is None:
+                self._open()
+            writer = self._writer
+            assert writer is not None  # noqa: S101 - just opened
+            through(
+                Door.WRITE_PART, self._place, lambda: writer.write_table(rows, row_group_size=rows.num_rows)
+            )
+            self._statistics.add(rows)
+            self._bytes += rows.nbytes
+            if self._bytes >= FILE_BYTES:
+                self._close()
 
     def finish(self) -> list[AddAction]:
-        """Close the open file; what was written since the last call, ready to be named by a commit."""
-        self._close()
-        actions, self._actions = self._actions, []
+        """Close the open file; what was written since the last call, ready to be named by a commit.
+
+        Whoever has it removes it, where it is not named after all.
+
+        Raises:
+            UnusableWriterError: an earlier call failed.
+            OSError, ArrowException: the storage cannot be written; the writer is unusable from now on.
+        """
+        with self._usable():
+            self._close()
+            if self._actions and self._folder is not None:
+                flush_to_disk(self._folder)
+            actions, self._actions = self._actions, []
         return actions
 
     def discard(self) -> None:
-        """Give up what was written since the last `finish`; files stay behind, named by no version."""
-        self._actions = []
+        """Give up: remove what was written since the last `finish`, as far as the storage lets us."""
+        self._given_up = True
+        names = [action.path for action in self._actions]
+        if self._unfinished:
+            names.append(self._name)
+        self._actions, self._unfinished = [], False
+        ends = [] if self._stream is None else [self._stream.close]
         if self._writer is not None:
-            self._writer = None
-            with suppress(OSError):  # nothing in it is wanted any more
-                self._stream.close()
+            ends.insert(0, self._writer.close)
+        self._writer = self._stream = None
+        for end in ends:
+            with suppress(Exception):  # of whatever kind: nothing in it is wanted any more
+                end()
+        for name in names:
+            with suppress(OSError, pa.ArrowException):  # the next start removes what is left
+                delete_files(self._uri, [name])
+
+    @property
+    def _place(self) -> str:
+        return f"{self._uri}/{self._name}"
+
+    @contextmanager
+    def _usable(self) -> Iterator[None]:
+        if self._given_up:
+            raise UnusableWriterError(f"{self._prefix} files were given up: an earlier write failed")
+        try:
+            yield
+        except BaseException:
+            self.discard()
+            raise
 
     def _open(self) -> None:
         self._name = f"{self._prefix}-{uuid.uuid4()}.parquet"
-        self._stream = self._system.open_output_stream(self._name)
+        self._unfinished = True
+        self._stream = through(
+            Door.OPEN_PART, self._place, lambda: self._system.open_output_stream(self._name)
+        )
+        self._footers = []
         self._writer = pq.ParquetWriter(
             self._stream,
             self._schema,
@@ -163,6 +208,7 @@ class PartWriter:
             write_batch_size=_WRITE_BATCH,
             write_statistics=list(self._measured),
             store_schema=False,
+            metadata_collector=self._footers,
         )
         self._bytes = 0
         self._statistics = _Statistics(self._measured)
@@ -170,10 +216,8 @@ class PartWriter:
     def _close(self) -> None:
         if self._writer is None:
             return
-        self._writer.close()
-        self._writer = None
-        size = self._stream.tell()
-        self._stream.close()
+        size = through(Door.CLOSE_PART, self._place, self._end_file)
+        self._writer = self._stream = None
         if self._folder is not None:
             flush_to_disk(self._folder / self._name)
         self._actions.append(
@@ -186,6 +230,23 @@ class PartWriter:
                 stats=self._statistics.to_json(),
             )
         )
+        self._unfinished = False
+
+    def _end_file(self) -> int:
+        """Write the footer and close; the file's size.
+
+        Raises:
+            OSError: it is not what was written.
+        """
+        assert self._writer is not None  # noqa: S101 - `_close` looked
+        self._writer.close()
+        size: int = self._stream.tell()
+        self._stream.close()
+        footer = self._footers[0] if self._footers else None
+        stored = size if self._folder is None else (self._folder / self._name).stat().st_size
+        if footer is None or footer.num_rows != self._statistics.rows or stored != size:
+            raise OSError(f"{self._name} was not written whole: {stored} of {size} bytes")
+        return size
 
 
 class _Statistics:

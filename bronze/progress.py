@@ -110,6 +110,32 @@ def _fraction(state: Mapping[str, Any]) -> float:
     return max(by_chunks * 0.99, by_rows)
 
 
+class Growth:
+    """Whether a reader gets on: what it told, compared with the most that it, or one before it, told."""
+
+    def __init__(self) -> None:
+        self._durable = -1
+        self._rows: dict[str, int] = {}
+        self._done: set[str] = set()
+
+    def streamed(self, counters: Mapping[str, Any]) -> bool:
+        """Whether bronze holds more of the stream than ever before, from `Progress.read`'s counters."""
+        grown = bool(counters["durable"] > self._durable)
+        self._durable = max(self._durable, counters["durable"])
+        return grown
+
+    def copied(self, counters: Mapping[str, Any]) -> bool:
+        """Whether more rows of some table were copied than ever before, or a table is complete."""
+        grown = False
+        for name, state in counters["snapshots"].items():
+            if state["rows"] > self._rows.get(name, 0) or (state["done"] and name not in self._done):
+                grown = True
+            self._rows[name] = max(self._rows.get(name, 0), state["rows"])
+            if state["done"]:
+                self._done.add(name)
+        return grown
+
+
 class Progress:
     """The reader's counters. All methods may be called from any thread."""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bronze.settings import SourceSettings
 
 _WITHOUT_IDENTITY: Final = frozenset(
-    {"table-without-key", "replica-identity-nothing", "replica-identity-missing"}
+    {"identity-generated", "table-without-key", "replica-identity-nothing", "replica-identity-missing"}
 )
 
 _WANTED_ALL_THE_SAME: Final = frozenset(
@@ -65,10 +65,12 @@ def publication_findings(
             "update",
             "delete",
         }
-        if blocked and carried and table.relation.replica_identity != "f":
+        generated = any(problem.code == "identity-generated" for problem in blocked)
+        if blocked and carried and (generated or table.relation.replica_identity != "f"):
+            how = "and not the generated columns of its" if generated else "without"
             yield Finding(
                 "error", "publication-blocks-updates", str(table.table),
-                f"{subject} carries this table without replica identity: its UPDATEs and DELETEs fail now",
+                f"{subject} carries this table {how} replica identity: its UPDATEs and DELETEs fail now",
                 _out_of(publication, table),
             )  # fmt: skip
     for table in tables:

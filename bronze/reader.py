@@ -20,6 +20,19 @@ Order of a start, and why each step is safe to die after:
 Faults that heal end the session, not the reader: it starts again at bronze's mark, after a growing pause, and
 `control.errors` shows what it waits for. Nothing of a failed session is kept but what was committed. Definite
 errors are recorded and raised.
+
+What is waited for, and for how long:
+
+* A fault that heals by itself (a server that is down, a lock): for ever. Before the first contact only for
+  some seconds: there it is most likely a wrong address.
+* A refusal that a person must lift (a password, a privilege, no free walsender): not at a start, where it is
+  told at once. To a reader that has streamed it may pass, so it is waited for some minutes; while the stream
+  goes on and only copies are refused, for ever.
+* Transactions of others that must end first (the making of the slot, copies): for ever, and they are named.
+* Whoever is told to stop waits for nothing: what the server is asked at a start is cancelled then.
+* With a target, nothing for ever: a job that must end gives up when neither stream nor copies got on for some
+  minutes of failures, with the error of the last one; when copies are refused, or wait for one and the same
+  thing, for as long.
 """
 
 from __future__ import annotations
@@ -31,43 +44,43 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from deltalake.exceptions import DeltaError
-
 from bronze.backoff import Backoff
 from bronze.catalog import describe_relation
 from bronze.continuity import check_start, slot_gone
-from bronze.control import OpenError
 from bronze.control_tables import ControlTables
+from bronze.copy_trouble import CopyTrouble, record
 from bronze.decoder import HEARTBEAT_PREFIX, StreamDecoder
 from bronze.delta import location
+from bronze.encodings import ConvertingDecoder, server_encoding, to_utf8
 from bronze.errors import SmeltError, TransientError
 from bronze.initial_copies import InitialCopies
 from bronze.landing import Landing
 from bronze.liveness import walsender_is_idle
-from bronze.lsn import Lsn
+from bronze.lsn import ZERO, Lsn
 from bronze.memory import settle
 from bronze.position import Position
-from bronze.progress import Progress
+from bronze.progress import Growth, Progress
 from bronze.receiver import FEEDBACK_SECONDS, SILENCE_SECONDS, Receiver
 from bronze.recovery import start_over
 from bronze.relations import ShapeLog
 from bronze.replication import ReplicationConnection
-from bronze.server import abandon, connect, describe, identify, log_end, translated
+from bronze.server import abandon, connect, describe, identify, log_end, translated, until_stopped
 from bronze.server_findings import require_fit
 from bronze.setup import ensure_slot, read_slot
 from bronze.sink import DeltaSink
-from bronze.source_rules import REFUSALS
+from bronze.source_rules import REFUSALS, UNCONVERTIBLE
 from bronze.stream import Stream
 from bronze.tables import CHANGES
 from bronze.timeline import follow_timeline
 from bronze.unwritable import lake_failures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     import psycopg
 
+    from bronze.identifiers import TableName
     from bronze.lake import Lake
     from bronze.settings import BronzeSettings, SnapshotSettings, SourceSettings
     from bronze.shapes import Relation
@@ -77,7 +90,11 @@ _REPORT_SECONDS: Final = 0.5
 _ASK_SECONDS: Final = 0.1
 _FIRST_CONTACT_SECONDS: Final = 20.0
 _REFUSED_SECONDS: Final = 600.0
-"""How long a server that let us in before may refuse us."""
+"""How long a server that let us in before may refuse us; also how long the copies of a run with a target may
+be refused, or wait for transactions of others."""
+
+_FAILING_SECONDS: Final = 600.0
+"""How long a run with a target may fail again and again without getting on."""
 
 _SILENCE_SECONDS: Final = SILENCE_SECONDS
 _LAST_WORDS_SECONDS: Final = 5.0
@@ -85,6 +102,10 @@ _SLOT_PATIENCE_SECONDS: Final = 15.0
 """How long a walsender of a reader that was killed may hold the slot."""
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
+
+
+class _StoppedError(Exception):
+    """The reader is to stop, and what it waits for is given up."""
 
 
 class Reader:
@@ -124,6 +145,14 @@ class Reader:
         self._copies: InitialCopies | None = None
         self._undecodable: SmeltError | None = None
         self._met = 0.0
+        self._streamed = False
+        self._gave_up = False
+        self._trouble = CopyTrouble(ControlTables(lake), pipeline)
+        self._unconverted = self._converting = False
+        self._refused_at = ZERO
+        self._stop = threading.Event()
+        self._growth = Growth()
+        self._failing_since: float | None = None
         self.progress = Progress()
 
     def run(self, *, until: Lsn | None = None, stop: threading.Event | None = None) -> None:
@@ -139,7 +168,7 @@ class Reader:
             TransientError: the server could not be reached at all since the start.
         """
         settle()
-        stop = stop or threading.Event()
+        stop = self._stop = stop or threading.Event()
         control = ControlTables(self._lake)
         backoff = Backoff()
         self._met = time.monotonic()
@@ -150,16 +179,23 @@ class Reader:
                         done = self._session(until, stop, control, backoff)
                     if done:
                         return
+                except _StoppedError:
+                    return
                 except SmeltError as error:
-                    if not self._heals(error):
+                    if stop.is_set() and isinstance(error, TransientError):
+                        return  # what was waited for was given up
+                    if not self._heals(error) or self._gave_up:
                         raise
-                    self._record(control, error)
+                    if until is not None and self._fails_for_long():
+                        raise
+                    record(control, self._pipeline, error)
                     _LOGGER.warning("the stream is started again: %s", error)
-                    self.progress.set(phase="waiting", said=error.message)
+                    remedy = f"; remedy: {error.remedy}" if error.remedy else ""
+                    self.progress.set(phase="waiting", said=f"{error.message}{remedy}")
                     self._report(now=True)
                     backoff.pause(stop)
         except SmeltError as error:
-            self._record(control, error)
+            record(control, self._pipeline, error)
             raise
         finally:
             if self._copies is not None:
@@ -170,16 +206,37 @@ class Reader:
     def _heals(self, error: SmeltError) -> bool:
         """Whether to start again after an error.
 
-        A server that let us in before and now refuses us (a password that is being changed, a role, a
+        A server that gave us a stream before and now refuses us (a password that is being changed, a role, a
         certificate) is asked again for a while: passwords are read anew for each connection.
         """
+        if error.code == UNCONVERTIBLE.code and not self._converting and self._landing is not None:
+            self._unconverted, self._refused_at = True, ZERO
+            return True
         if error.code == "publication-missing" and self._source.manage:
             self._undecodable = error
             return True
         since = time.monotonic() - self._met
         if isinstance(error, TransientError):
             return self._landing is not None or since <= _FIRST_CONTACT_SECONDS
-        return error.code in REFUSALS and self._landing is not None and since <= _REFUSED_SECONDS
+        return error.code in REFUSALS and self._streamed and since <= _REFUSED_SECONDS
+
+    def _converts(self, position: Position) -> bool:
+        """Whether the session that begins here converts texts itself (`bronze.encodings`).
+
+        So after the server met one that it cannot convert, until bronze is past the transaction. Which that
+        is, a session that converts has seen; one that ends before it has, leaves it open.
+        """
+        if ZERO < self._refused_at <= position.frontier:
+            self._unconverted = False
+        return self._unconverted
+
+    def _fails_for_long(self) -> bool:
+        """Whether nothing got on since the first of the failures that follow each other."""
+        counters = self.progress.read()
+        grown = [self._growth.streamed(counters), self._growth.copied(counters)]
+        if any(grown) or self._failing_since is None:
+            self._failing_since = time.monotonic()
+        return time.monotonic() - self._failing_since > _FAILING_SECONDS
 
     def _start_over(self, error: SmeltError) -> None:
         """The publication was dropped: the log since then cannot be decoded, so every table is taken again.
@@ -205,38 +262,43 @@ class Reader:
             self._start_over(self._undecodable)
         self.progress.set(phase="starting", said="")
         with connect(self._source, application_name=self._application_name) as connection:
-            with translated(self._source):
+            with translated(self._source), until_stopped(stop, connection):
                 landing, copies = self._open(connection, control)
                 position = self._place(connection, landing)
-                replication = self._start_stream(connection, position)
+                self._converting = self._converts(position)
+                encoding = server_encoding(connection) if self._converting else None
+                feedback_seconds = _feedback_seconds(connection)
+                replication = self._start_stream(connection, landing, position, encoding)
+            # From here on nothing may fail until the receiver, who closes it, has begun.
             receiver = Receiver(
                 replication,
                 capacity=_QUEUE_BYTES,
                 durable=position.confirm,
-                feedback_seconds=_feedback_seconds(connection),
+                feedback_seconds=feedback_seconds,
                 silence_seconds=_SILENCE_SECONDS,
                 line_is_dead=lambda: self._line_is_dead(connection, replication.backend_pid),
             )
-            copies.new_stream()
-            decoder = StreamDecoder(
-                lambda relation, _: self._describe(connection, relation),
-                copies.carries,
-                landing.shapes.until(position.frontier),
-            )
+            copies.new_stream(position.confirm)
+            decoder = self._decoder(connection, landing, copies, position, encoding)
             receiver.start()
-            stream = Stream(receiver, decoder, position, landing, self._bronze)
+            stream = Stream(receiver, decoder, position, landing, self._bronze, ask=copies.ask)
             try:
                 self.progress.connected(position.confirm)
                 control.close_errors("pipeline", self._pipeline)
+                self._streamed = True
                 copies.start()
                 backoff.reset()
                 self._met = time.monotonic()
-                done = self._follow(stream, receiver, copies, until, stop)
+                done = self._follow(stream, receiver, copies, until=until, stop=stop)
                 stream.finish()
             finally:
                 self._met = time.monotonic()
-                stream.close()
-                receiver.stop()
+                if isinstance(decoder, ConvertingDecoder):
+                    self._refused_at = max(self._refused_at, decoder.refused_at)
+                try:
+                    stream.close()
+                finally:
+                    receiver.stop()
         return done
 
     def _open(
@@ -251,8 +313,8 @@ class Reader:
             landing = Landing(
                 sink, shapes, self.progress, self._reached, takes_again=self._snapshot.mode != "never"
             )
-            copies = InitialCopies(self._source, self._snapshot, landing, control)
-            copies.first_look()
+            copies = InitialCopies(self._source, self._snapshot, landing, control, self._trouble)
+            copies.first_look(self._stop)
             self._landing, self._copies = landing, copies
         else:
             # Another server may answer at the same address after a failover.
@@ -261,6 +323,7 @@ class Reader:
 
     def _place(self, connection: psycopg.Connection[Any], landing: Landing) -> Position:
         """Bronze's place in the stream; for an empty bronze the slot's first point, made durable at once."""
+        landing.sink.discard()  # of a session that failed before it had a stream
         position = landing.sink.position
         if position is not None and read_slot(connection, self._source.slot) is None:
             raise slot_gone(position, name=self._source.slot, where=describe(self._source))
@@ -286,12 +349,14 @@ class Reader:
         )
         return position
 
-    def _start_stream(self, connection: psycopg.Connection[Any], position: Position) -> ReplicationConnection:
-        """Start the stream at bronze's mark, and make sure that it really begins there."""
+    def _start_stream(
+        self, connection: psycopg.Connection[Any], landing: Landing, position: Position, encoding: str | None
+    ) -> ReplicationConnection:
+        """Start the stream at bronze's mark, make sure that it really begins there, and take the lake."""
         replication = ReplicationConnection(self._source, application_name=self._application_name)
         try:
             self._reached("stream-starting")
-            replication.start(position.confirm)
+            replication.start(position.confirm, encoding=encoding)
             slot = read_slot(connection, self._source.slot)
             if slot is not None and slot.active_pid is None:
                 replication.wait_for_end(_LAST_WORDS_SECONDS)
@@ -303,10 +368,49 @@ class Reader:
                 name=self._source.slot,
                 where=describe(self._source),
             )
+            # The slot is ours and nobody else's now, so the lake is.
+            landing.sink.claim()
         except BaseException:
             replication.close()
             raise
         return replication
+
+    def _decoder(
+        self,
+        connection: psycopg.Connection[Any],
+        landing: Landing,
+        copies: InitialCopies,
+        position: Position,
+        encoding: str | None,
+    ) -> StreamDecoder:
+        """The session's decoder; with an encoding, of texts that the server did not convert."""
+
+        def describe(relation_id: int, _: Lsn) -> Relation | None:
+            return self._describe(connection, relation_id)
+
+        def convert(texts: Sequence[bytes]) -> list[bytes | None]:
+            with translated(self._source):
+                return to_utf8(connection, encoding or "UTF8", texts)
+
+        def left_out(tables: Mapping[TableName, Lsn]) -> None:
+            for table, lsn in tables.items():
+                _LOGGER.warning("%s is taken again: a text of %s cannot be converted to UTF-8", table, lsn)
+                landing.sink.open_gaps([table], lsn, beyond=True)
+            copies.ask(tables)
+
+        shapes = landing.shapes
+        known = shapes.until(position.frontier)
+        if encoding is None:
+            return StreamDecoder(describe, copies.carries, known, knows=shapes.knows, recorded=shapes.at)
+        return ConvertingDecoder(
+            describe,
+            copies.carries,
+            known,
+            knows=shapes.knows,
+            recorded=shapes.at,
+            convert=convert,
+            left_out=left_out,
+        )
 
     def _line_is_dead(self, connection: psycopg.Connection[Any], backend_pid: int) -> bool:
         """Told to the receiver's thread; a query of the decoder that shares the fate of the line is ended."""
@@ -320,6 +424,7 @@ class Reader:
         stream: Stream,
         receiver: Receiver,
         copies: InitialCopies,
+        *,
         until: Lsn | None,
         stop: threading.Event,
     ) -> bool:
@@ -330,19 +435,37 @@ class Reader:
             if copies.wants_new_stream:
                 return False
             target = None if until is None else max(until, copies.lsn)
-            if target is not None and copies.complete and stream.durable.frontier >= target:
+            done = target is not None and copies.complete and stream.durable.frontier >= target
+            if until is not None:
+                self._give_up_copies(copies)
+            if done:
                 return True
+            wanted = copies.wants_stream_from
+            if wanted is not None:
+                if stream.durable.frontier >= wanted:
+                    return False
+                target = wanted if target is None else max(target, wanted)
             came = stream.step(target=target, patience=_REPORT_SECONDS if target is None else _ASK_SECONDS)
             if target is not None and not came and stream.newest.frontier < target:
                 nudge.push()
             self._report()
         return True
 
+    def _give_up_copies(self, copies: InitialCopies) -> None:
+        """A job that must end does not wait for ever for copies that are refused, or held up by others."""
+        for found in (self._trouble.refused(), copies.held_up):
+            if found is not None and found[1] > _REFUSED_SECONDS:
+                self._gave_up = True
+                raise found[0]
+
     def _describe(self, connection: psycopg.Connection[Any], relation_id: int) -> Relation | None:
         with translated(self._source):
             return describe_relation(connection, relation_id, self._source.keys, self._source.publication)
 
     def _say(self, said: str) -> None:
+        """Tell what is waited for; nothing is, once this is to stop."""
+        if self._stop.is_set():
+            raise _StoppedError
         _LOGGER.info("%s", said)
         self.progress.set(said=said)
         self._report(now=True)
@@ -351,12 +474,6 @@ class Reader:
         if self._report_to is not None and (now or time.monotonic() - self._reported >= _REPORT_SECONDS):
             self._reported = time.monotonic()
             self._report_to(self.progress.read())
-
-    def _record(self, control: ControlTables, error: SmeltError) -> None:
-        try:
-            control.open_error(OpenError("pipeline", self._pipeline, error.code, error.message, error.remedy))
-        except (OSError, DeltaError) as failure:  # the lake itself may be what is full
-            _LOGGER.warning("the error could not be recorded in the lake: %s", failure)
 
 
 class _Nudge:

@@ -129,7 +129,7 @@ def start_over(
         newest = _newest(changes, position, {relation.table for relation in relations})
         _refuse_behind(log_end(connection), newest, source)
         healthy = [table.table for table in select_tables(connection, source) if table.problem is None]
-        ensure_publication(connection, source, healthy)
+        ensure_publication(connection, source, healthy, [])  # who is locked now joins at a later look
         if slot is not None and (anew or problem is not None or slot.confirmed_flush <= newest):
             _drop(connection, slot, source)
         reached("slot-dropped")

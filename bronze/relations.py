@@ -2,14 +2,28 @@
 
 The reader commits a shape before the commit of `bronze.changes` that holds rows of that shape. So whoever
 finds a row finds its shape; a crash between the two leaves a shape that no row uses yet, which is harmless:
-the stream announces it again after the restart, and the same version (relation and LSN) is then not appended
-twice.
+the stream announces it again after the restart, at the same place, and it is then not appended twice.
+
+**Which row has which shape** is told by the place alone, never by names: two columns may have had one name,
+and a transaction may change a shape many times. A version's place is (`from_lsn`, `after_lsn`); both are read
+from the log itself. However often the log is read, no change of the table lies between the places that are
+found for one version. Should one place be recorded twice, because the catalog said more the second time, the
+later record counts: no row of it was durable before.
+
+**A version that says nothing new is left out**, where the one that holds at its place is the same. That holds
+as long as nobody puts another one between the two. The stream's versions come in order. A snapshot's comes
+ahead of the stream, which may still announce what held before it; so a snapshot's version is always recorded.
+The stream's versions after it are compared with it; and none was compared too early, for a table that is
+copied is locked until its version is recorded: no shape begins between the snapshot's LSN and then.
+
+**When the append fails** nothing is remembered, so the next session, to which the stream announces the shape
+again, appends it then. If it did come about after all, the version is there twice, which is as once.
 """
 
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -18,8 +32,8 @@ import pyarrow as pa
 
 from bronze import delta
 from bronze.identifiers import TableName
-from bronze.lsn import Lsn
-from bronze.shapes import Column, PgType, Relation
+from bronze.lsn import LAST, Lsn
+from bronze.shapes import Column, PgType, Relation, same_shape
 from bronze.tables import RELATIONS, RELATIONS_SCHEMA
 
 if TYPE_CHECKING:
@@ -31,19 +45,19 @@ if TYPE_CHECKING:
 
 
 def read_relations(lake: Lake) -> list[Relation]:
-    """All versions of all shapes, ordered by relation and the LSN from which they hold."""
+    """All versions of all shapes, ordered by relation and the place from which they hold."""
     table = delta.open_table(delta.location(lake, "bronze", RELATIONS))
     return [] if table is None else relations_of(table)
 
 
 def relations_of(table: DeltaTable) -> list[Relation]:
-    """All versions that an open `bronze.relations` holds, ordered by relation and LSN.
+    """All versions that an open `bronze.relations` holds, ordered by relation and place.
 
     One for each of both.
     """
     rows = [row for path in delta.paths_of(table) for row in delta.read_file(table, path).to_pylist()]
-    rows.sort(key=lambda row: (row["relation_id"], row["from_lsn"], row["recorded_at"]))
-    return list({(row["relation_id"], row["from_lsn"]): _relation(row) for row in rows}.values())
+    rows.sort(key=lambda row: (*_place(row), row["recorded_at"]))
+    return list({_place(row): _relation(row) for row in rows}.values())
 
 
 def append_relations(table: DeltaTable, relations: Sequence[Relation]) -> None:
@@ -68,30 +82,74 @@ class ShapeLog:
         self._lock = threading.Lock()
         self._versions: dict[int, list[Relation]] = {}
         for relation in known:
-            self._insert(relation)
+            self._versions.setdefault(relation.relation_id, []).append(relation)
+        for versions in self._versions.values():
+            versions.sort(key=_by_place)
+
+    def tables(self) -> set[TableName]:
+        """Every table of which a version is known."""
+        with self._lock:
+            return {each.table for versions in self._versions.values() for each in versions}
+
+    def names(self, relation_id: int) -> set[TableName]:
+        """Every name that a known version of a relation has."""
+        with self._lock:
+            return {each.table for each in self._versions.get(relation_id, ())}
 
     def until(self, lsn: Lsn) -> list[Relation]:
-        """The versions that begin at or before an LSN; a stream that goes on from there knows no others."""
+        """The versions that begin at or before an LSN; a stream that goes on from there knows no others.
+
+        In order.
+        """
         with self._lock:
             return [each for versions in self._versions.values() for each in versions if each.from_lsn <= lsn]
 
-    def record(self, relations: Sequence[Relation]) -> None:
+    def record(self, relations: Sequence[Relation], *, ahead: bool = False) -> None:
         """Make versions durable, those that say something new.
 
         What rows from before a column hold in it (`Column.missing`) is taken from another version of the
         relation where this one was made when the catalog no longer told it.
+
+        Args:
+            relations: those of one relation in order.
+            ahead: the stream may still announce what holds before them.
         """
         with self._lock:
-            completed = [self._completed(relation) for relation in relations]
-            new = [relation for relation in completed if self._insert(relation)]
+            after: dict[int, list[Relation]] = {}
+            new = []
+            for relation in map(self._completed, relations):
+                known = self._versions.get(relation.relation_id, [])
+                versions = after.setdefault(relation.relation_id, list(known))
+                if _put(versions, relation, always=ahead):
+                    new.append(relation)
             if new:
                 self._append(new)
+                self._versions.update(after)
 
-    def before(self, relation: Relation) -> Relation | None:
-        """The version of a relation that holds where another one begins; None where it is the first."""
+    def knows(self, relation_id: int, lsn: Lsn = LAST) -> bool:
+        """Whether a version of a relation begins at or before an LSN."""
+        with self._lock:
+            return any(version.from_lsn <= lsn for version in self._versions.get(relation_id, ()))
+
+    def before(self, relation: Relation) -> list[Relation]:
+        """The versions that rows right before another one may have been written with, oldest first.
+
+        They are the one that holds when its transaction begins, unless the first of the transaction holds for
+        all of it, and those of the transaction itself. Its own place does not count: it may have been
+        recorded by a session that failed thereafter.
+        """
         with self._lock:
             versions = self._versions.get(relation.relation_id, [])
-            place = bisect_right(versions, relation.from_lsn, key=lambda version: version.from_lsn)
+            own = bisect_left(versions, relation.place, key=_by_place)
+            first = bisect_left(versions, relation.from_lsn, key=lambda version: version.from_lsn)
+            whole = first < own and not versions[first].after_lsn
+            return versions[first if whole else max(first - 1, 0) : own]
+
+    def at(self, relation_id: int, lsn: Lsn) -> Relation | None:
+        """The version of a relation that holds at an LSN; None before the first."""
+        with self._lock:
+            versions = self._versions.get(relation_id, [])
+            place = bisect_right(versions, lsn, key=lambda version: version.from_lsn)
             return versions[place - 1] if place else None
 
     def missing(self, relation_id: int) -> dict[int, str | None]:
@@ -136,24 +194,40 @@ class ShapeLog:
         ]
         return replace(relation, columns=tuple(columns))
 
-    def _insert(self, relation: Relation) -> bool:
-        """Put a version in its place by LSN; False if the version that holds there is the same."""
-        versions = self._versions.setdefault(relation.relation_id, [])
-        place = bisect_right(versions, relation.from_lsn, key=lambda version: version.from_lsn)
-        if place and replace(versions[place - 1], from_lsn=relation.from_lsn) == relation:
-            return False
-        versions.insert(place, relation)
-        return True
+
+def _put(versions: list[Relation], relation: Relation, *, always: bool) -> bool:
+    """Put a version in its place; False if the version that holds there is the same.
+
+    With `always` False only if it begins there, too.
+    """
+    at = bisect_right(versions, relation.place, key=_by_place)
+    former = versions[at - 1] if at else None
+    here = former is not None and former.place == relation.place
+    if former is not None and same_shape(former, relation) and (here or not always):
+        return False
+    versions[at - here : at] = [relation]
+    return True
+
+
+def _by_place(version: Relation) -> tuple[Lsn, Lsn]:
+    return version.place
+
+
+def _place(row: dict[str, Any]) -> tuple[int, int, int]:
+    """A lake from before shapes were told apart within transactions has no `after_lsn`."""
+    return row["relation_id"], row["from_lsn"], row.get("after_lsn") or 0
 
 
 def _row(relation: Relation, recorded: datetime) -> dict[str, Any]:
     return {
         "relation_id": relation.relation_id,
         "from_lsn": int(relation.from_lsn),
+        "after_lsn": int(relation.after_lsn),
         "table_schema": relation.table.schema,
         "table_name": relation.table.name,
         "replica_identity": relation.replica_identity,
         "key": list(relation.key),
+        "key_unique": relation.key_unique,
         "columns": [
             {
                 "name": column.name,
@@ -191,4 +265,6 @@ def _relation(row: dict[str, Any]) -> Relation:
         key=tuple(row["key"]),
         replica_identity=row["replica_identity"],
         from_lsn=Lsn(row["from_lsn"]),
+        after_lsn=Lsn(row.get("after_lsn") or 0),
+        key_unique=bool(row.get("key_unique")),
     )

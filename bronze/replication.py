@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 from psycopg import pq
 
+from bronze.doors import Door, through
 from bronze.errors import TransientError
 from bronze.framing import Block
 from bronze.identifiers import quote_identifier, quote_literal
@@ -47,6 +48,7 @@ _WAKE_SECONDS: Final = 0.02
 _TLS_POLL_SECONDS: Final = 0.1
 _TLS_ATTEMPTS: Final = 4
 _LOOK_SECONDS: Final = 0.2
+_CANCEL_SECONDS: Final = 5.0
 _INPUT_BUFFER: Final = 1024 * 1024
 _DRAIN_BYTES: Final = 1024 * 1024
 """How much is taken before the caller looks at its clock again."""
@@ -111,6 +113,7 @@ class ReplicationConnection:
         # Connecting is psycopg's own, which waits without holding up other threads.
         self._connection = connect(source, application_name=application_name, replication="database")
         self._pgconn = self._connection.pgconn
+        self._where = str(self._pgconn.backend_pid)
         self._socket: socket.socket | None = None
         self._heard = time.monotonic()
 
@@ -134,7 +137,7 @@ class ReplicationConnection:
         Raises:
             SmeltError: the server refused it, or the connection broke.
         """
-        result = self._pgconn.exec_(sql.encode())
+        result = through(Door.REPLICATION_COMMAND, self._where, lambda: self._pgconn.exec_(sql.encode()))
         if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
             raise self._failure(result)
         return [
@@ -148,40 +151,56 @@ class ReplicationConnection:
         The server waits for every transaction that is running now. The snapshot can be imported until the
         next command on this connection, or its end; the slot ends with the connection.
 
+        The wait outlives a connection that is merely closed: nothing is read from it meanwhile. So a wait
+        that is given up, for whatever reason, is cancelled first; and the server is asked to look now and
+        then whether we are there (`bronze.server.CLIENT_CHECK`), should we be killed.
+
         Raises:
             SmeltError: the server refused, or the connection broke.
         """
         # The spelling of version 14, which later ones still take.
         sql = f"CREATE_REPLICATION_SLOT {quote_identifier(slot)} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT"
+        self.query("SELECT")  # begins the server's looks: a command of the protocol does not, but keeps them
         try:
-            self._pgconn.send_query(sql.encode())
+            through(Door.EXPORT_SNAPSHOT, self._where, lambda: self._pgconn.send_query(sql.encode()))
             while self._pgconn.is_busy():
                 if cancelled():
+                    self._cancel()
                     return None
                 select.select([self._pgconn.socket], [], [], _LOOK_SECONDS)
-                self._pgconn.consume_input()
+                through(Door.EXPORT_SNAPSHOT, self._where, self._pgconn.consume_input)
             result = self._pgconn.get_result()
         except psycopg.OperationalError as error:
             raise self._lost(error) from error
+        except BaseException:
+            self._cancel()
+            raise
         if result is None or result.status != pq.ExecStatus.TUPLES_OK:
             raise self._ended() if result is None else self._failure(result)
         self._pgconn.get_result()  # the end of the command; the snapshot stays
         point, name = (_text(result.get_value(0, column)) or "" for column in (1, 2))
         return ExportedSnapshot(Lsn.parse(point), name)
 
-    def start(self, start_at: Lsn) -> None:
+    def start(self, start_at: Lsn, *, encoding: str | None = None) -> None:
         """START_REPLICATION of the source's slot at a position.
+
+        Args:
+            start_at: where to.
+            encoding: of the texts that are sent; UTF-8 without it.
 
         Raises:
             SmeltError: the slot is missing, in use, invalidated …, or the connection broke.
         """
+        if encoding is not None:
+            self.query(f"SET client_encoding = {quote_literal(encoding)}")
         # libpq's input buffer grows to hold the largest message and keeps that size.
         self.query(f"SELECT repeat(' ', {_INPUT_BUFFER})")
         publications = quote_literal(quote_identifier(self._source.publication))
-        result = self._pgconn.exec_(
+        command = (
             f"START_REPLICATION SLOT {quote_identifier(self._source.slot)} LOGICAL {start_at} "
-            f"(proto_version '1', publication_names {publications}, messages 'true')".encode()
+            f"(proto_version '1', publication_names {publications}, messages 'true')"
         )
+        result = through(Door.START_STREAM, self._where, lambda: self._pgconn.exec_(command.encode()))
         if result.status != pq.ExecStatus.COPY_BOTH:
             raise self._failure(result)
         self._socket = socket.socket(fileno=os.dup(self._pgconn.socket))
@@ -214,6 +233,9 @@ class ReplicationConnection:
         Raises:
             SmeltError: the stream or the connection ended.
         """
+        return through(Door.RECEIVE, self._where, self._drain)
+
+    def _drain(self) -> Drained:
         messages: list[bytes | memoryview] = []
         take, append = self._pgconn.get_copy_data, messages.append
         size, fruitless, attempts = 0, 0, _TLS_ATTEMPTS if self._pgconn.ssl_in_use else 1
@@ -262,11 +284,14 @@ class ReplicationConnection:
             SmeltError: the connection broke.
         """
         clock = (datetime.now(UTC) - _EPOCH) // timedelta(microseconds=1)
-        try:
-            self._pgconn.put_copy_data(
-                _STATUS.pack(b"r", max(received, durable), durable, durable, clock, request_reply)
-            )
+        status = _STATUS.pack(b"r", max(received, durable), durable, durable, clock, request_reply)
+
+        def send() -> None:
+            self._pgconn.put_copy_data(status)
             self._pgconn.flush()
+
+        try:
+            through(Door.FEEDBACK, f"{self._where} {durable}", send)
         except psycopg.OperationalError as error:
             raise self._lost(error) from error
 
@@ -276,6 +301,11 @@ class ReplicationConnection:
             self._socket.close()
             self._socket = None
         self._connection.close()
+
+    def _cancel(self) -> None:
+        """End the command that is running; where even that cannot be asked, the server looks itself."""
+        with suppress(psycopg.Error, OSError):
+            self._connection.cancel_safe(timeout=_CANCEL_SECONDS)
 
     def _consume(self) -> None:
         try:

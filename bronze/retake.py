@@ -12,7 +12,10 @@ the same moment are a conflict of the same id; the later one looks again and wri
 greater.
 
 A crash before the commit leaves nothing, after it a mark that the reader finds at its next look, also after a
-restart.
+restart. A commit that fails leaves either; who asked is told, and may ask again: the same request twice is
+one.
+
+From the mark on silver leaves the table out of its cuts, until the first snapshot behind it (`bronze.gaps`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Every connection comes from here: rendering settings pinned (see `bronze.conninfo`), failures turned into
 our errors by `translate`, a server that is too old refused at once.
+
+Nobody waits on one for ever: `within` ends a question that takes too long, `until_stopped` one that is not
+wanted any more.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 
 from bronze.conninfo import PINNED, conninfo, describe, replication_conninfo
+from bronze.doors import Door, through
 from bronze.errors import DefiniteError
 from bronze.identifiers import quote_literal
 from bronze.lsn import Lsn
@@ -24,6 +28,7 @@ from bronze.source_errors import translate, translate_failed_connection, transla
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from psycopg.abc import RV, PQGen
     from psycopg.pq.abc import PGconn
     from psycopg.rows import TupleRow
 
@@ -46,6 +51,7 @@ __all__ = [
     "translate_failed_connection",
     "translate_result",
     "translated",
+    "until_stopped",
     "within",
 ]
 
@@ -54,6 +60,16 @@ MINIMUM_VERSION: Final = 140000
 all there."""
 
 _PIN_SECONDS: Final = 10.0
+_STOP_LOOK_SECONDS: Final = 0.2
+_CANCEL_SECONDS: Final = 2.0
+"""How long a server may take to end a statement of somebody who is to stop, before the line is ended."""
+
+CLIENT_CHECK: Final = "10s"
+"""How often a backend that is at work, or waits, looks whether we are still there.
+
+Without it a backend whose client was killed while it waits for a lock, or for transactions to end, waits on:
+with what it holds, a walsender and a slot for instance.
+"""
 
 _PINNED_SINCE: Final = {"idle_session_timeout": (140000, "0"), "transaction_timeout": (170000, "0")}
 
@@ -74,6 +90,22 @@ class ServerIdentity:
     database: str
 
 
+class SourceConnection(psycopg.Connection["TupleRow"]):
+    """A connection in autocommit mode; its statements pass a door, also those around transactions."""
+
+    def wait(self, gen: PQGen[RV], *args: Any, **kwargs: Any) -> RV:
+        """As psycopg's, through which it sends whatever it sends."""
+        run = super().wait
+        return through(Door.STATEMENT, str(self.pgconn.backend_pid), lambda: run(gen, *args, **kwargs))
+
+    def __exit__(self, *_: object) -> None:
+        """Close it, whatever happened, without a word: no line may be there for a ROLLBACK.
+
+        In autocommit mode nothing is left to be committed; what `transaction` began the server ends.
+        """
+        self.close()
+
+
 def connect(
     source: SourceSettings, *, application_name: str = "deltasmelt", **extra: str
 ) -> psycopg.Connection[TupleRow]:
@@ -91,7 +123,9 @@ def connect(
     """
     string = conninfo(source, application_name=application_name, **extra)
     with translated(source):
-        connection: psycopg.Connection[TupleRow] = psycopg.connect(string, autocommit=True)
+        connection = through(
+            Door.CONNECT, application_name, lambda: SourceConnection.connect(string, autocommit=True)
+        )
     try:
         with translated(source):
             _require_version(connection.info.server_version, source)
@@ -132,6 +166,40 @@ def within(seconds: float, connection: psycopg.Connection[Any]) -> Iterator[None
         timer.cancel()
 
 
+@contextmanager
+def until_stopped(stop: threading.Event, *connections: psycopg.Connection[Any]) -> Iterator[None]:
+    """Whoever waits on these connections in this block fails when `stop` is set; what waits is cancelled.
+
+    The server is asked to end the statement, so that nothing of it is left there; where it does not answer,
+    the connection is ended. Either way the block fails with an error that would heal, soon after `stop`.
+    """
+    over = threading.Event()
+
+    def end() -> None:
+        for connection in connections:
+            if not over.is_set():
+                abandon(connection)
+
+    def watch() -> None:
+        while not over.wait(_STOP_LOOK_SECONDS):
+            if stop.is_set():
+                last = threading.Timer(_CANCEL_SECONDS, end)
+                last.daemon = True
+                last.start()
+                for connection in connections:
+                    with suppress(psycopg.Error, OSError):
+                        connection.cancel_safe(timeout=_CANCEL_SECONDS)
+                over.wait(2 * _CANCEL_SECONDS)
+                last.cancel()
+                return
+
+    threading.Thread(target=watch, name="smelt-until-stopped", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
 def abandon(connection: psycopg.Connection[Any]) -> None:
     """End a connection under whoever waits on it, from another thread."""
     if connection.closed:
@@ -141,7 +209,7 @@ def abandon(connection: psycopg.Connection[Any]) -> None:
 
 
 def pin(connection: PGconn) -> None:
-    """Set the rendering settings on an open session, also a walsender; one round trip.
+    """Set the rendering settings on an open session, also a walsender; two round trips.
 
     Raises:
         psycopg.Error: the server refused one.
@@ -151,8 +219,14 @@ def pin(connection: PGconn) -> None:
         if connection.server_version >= since:
             settings[name] = value
     statements = [f"SET {name} = {quote_literal(value)}" for name, value in settings.items()]
-    result = connection.exec_("; ".join(statements).encode())
+    where = str(connection.backend_pid)
+    result = through(Door.STATEMENT, where, lambda: connection.exec_("; ".join(statements).encode()))
     if result.status != psycopg.pq.ExecStatus.COMMAND_OK:
+        raise psycopg.errors.error_from_result(result)
+    check = f"SET client_connection_check_interval = {quote_literal(CLIENT_CHECK)}".encode()
+    result = through(Door.STATEMENT, where, lambda: connection.exec_(check))
+    # Refused by a server whose system cannot tell; there one goes without.
+    if connection.status != psycopg.pq.ConnStatus.OK:
         raise psycopg.errors.error_from_result(result)
 
 

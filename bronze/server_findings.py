@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 
 from bronze.conninfo import describe, replication_conninfo
+from bronze.doors import Door, through
 from bronze.errors import DefiniteError
 from bronze.failover import require_support
 from bronze.findings import Finding
@@ -49,7 +50,8 @@ _SERVER_QUERY: Final = """
            ARRAY(SELECT m.rolname::text FROM pg_roles m WHERE m.rolname = ANY (%(roles)s)),
            ARRAY(SELECT m.rolname::text FROM pg_roles m
                  WHERE m.rolname = ANY (%(roles)s) AND pg_has_role(m.oid, 'USAGE')),
-           has_database_privilege(current_database(), 'CREATE')
+           has_database_privilege(current_database(), 'CREATE'),
+           current_setting('server_encoding')
     FROM pg_roles r
     WHERE r.rolname = current_user
 """
@@ -74,6 +76,7 @@ class Server:
     service_roles: list[str]
     member_of: list[str]
     may_create: bool
+    encoding: str = "UTF8"
 
     @property
     def service(self) -> Service:
@@ -96,7 +99,12 @@ def server_findings(server: Server, version: int, slot: SlotState | None) -> lis
         version: as a number, e.g. 160014.
         slot: the pipeline's, where there is one.
     """
-    return [*_identity(server, version), *_settings(server), *_room(server, slot)]
+    return [
+        *_identity(server, version),
+        *_settings(server),
+        *_encoding(server),
+        *_room(server, slot),
+    ]
 
 
 def role_findings(server: Server, source: SourceSettings) -> Iterator[Finding]:
@@ -108,7 +116,9 @@ def role_findings(server: Server, source: SourceSettings) -> Iterator[Finding]:
     refused = None
     if server.senders > server.senders_used:
         try:
-            psycopg.connect(replication_conninfo(source, application_name="deltasmelt check")).close()
+            name = "deltasmelt check"
+            string = replication_conninfo(source, application_name=name)
+            through(Door.CONNECT, name, lambda: psycopg.connect(string).close())
         except psycopg.Error as error:
             refused = translate(error, source)
         else:
@@ -189,6 +199,23 @@ def _settings(server: Server) -> Iterator[Finding]:
             f"wal_sender_timeout is {server.sender_timeout} ms; a short pause of the network cuts the stream",
             service.setting("wal_sender_timeout", "60s" if not service.parameters else "60000 (ms)"),
         )  # fmt: skip
+
+
+def _encoding(server: Server) -> Iterator[Finding]:
+    """Text travels as UTF-8; what has no counterpart there stops its table (`bronze.encodings`)."""
+    if server.encoding == "UTF8":
+        return
+    what = (
+        "so it takes any bytes for text; where they are no UTF-8 their table stops"
+        if server.encoding == "SQL_ASCII"
+        else "a text with a character that UTF-8 has no counterpart for stops its table"
+    )
+    yield Finding(
+        "warning", "encoding-not-utf8", "server_encoding",
+        f"the encoding of database {server.database} is {server.encoding}; {what}",
+        "docs/errors/character-not-convertible.md shows how to find such texts; for good: pg_dump, and "
+        "restore into a database with ENCODING 'UTF8'",
+    )  # fmt: skip
 
 
 def _room(server: Server, slot: SlotState | None) -> Iterator[Finding]:

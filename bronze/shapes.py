@@ -8,14 +8,19 @@ asks PostgreSQL.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
+
+from bronze.lsn import ZERO, Lsn
 
 if TYPE_CHECKING:
     from bronze.identifiers import TableName
-    from bronze.lsn import Lsn
 
 TypeKind: TypeAlias = Literal["base", "array", "composite", "domain", "enum", "range", "multirange", "pseudo"]
+
+
+BY_KEY: Final = "k"
+"""See `Relation.replica_identity`; none of PostgreSQL's own letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +122,15 @@ class Relation:
     Attributes:
         relation_id: pg_class.oid.
         key: columns that identify a row for silver; empty when the table has none.
-        replica_identity: pg_class.relreplident: d(efault) n(othing) f(ull) i(ndex).
+        replica_identity: pg_class.relreplident: d(efault) n(othing) f(ull) i(ndex); `BY_KEY` for a
+            partitioned table with REPLICA IDENTITY FULL whose partitions may log less, so that of an old
+            tuple the key counts alone (`bronze.keys`).
         from_lsn: first commit LSN that this version describes.
+        after_lsn: in the transaction with that commit LSN, the version describes changes after this LSN; ZERO
+            where it describes all of them.
+        key_unique: whether the source itself lets no two rows have one key.
+        partitioned: a root of partitions, as the catalog says; not kept in the lake.
+        follows_old: whether the transaction's changes before it may hold old tuples; not kept either.
     """
 
     relation_id: int
@@ -127,6 +139,27 @@ class Relation:
     key: tuple[str, ...]
     replica_identity: str
     from_lsn: Lsn
+    after_lsn: Lsn = ZERO
+    key_unique: bool = False
+    partitioned: bool = field(default=False, compare=False)
+    follows_old: bool = field(default=True, compare=False)
+
+    @property
+    def place(self) -> tuple[Lsn, Lsn]:
+        """Where the version begins: it describes changes whose (commit LSN, LSN) is greater."""
+        return self.from_lsn, self.after_lsn
+
+    @property
+    def fold_key(self) -> tuple[str, ...]:
+        """Columns by which an old tuple names its row: the key, or the identity where it does not cover it.
+
+        Both identify a row of the source; but of a changed or deleted row PostgreSQL sends the identity
+        alone.
+        """
+        identity = tuple(column.name for column in self.columns if column.in_identity)
+        if self.replica_identity == "f" or set(self.key) <= set(identity) or not identity:
+            return self.key
+        return identity
 
     def column(self, name: str) -> Column:
         """The column of that name.
@@ -138,3 +171,8 @@ class Relation:
             if column.name == name:
                 return column
         raise KeyError(name)
+
+
+def same_shape(one: Relation, other: Relation) -> bool:
+    """Whether two versions differ in nothing but where they begin."""
+    return replace(one, from_lsn=other.from_lsn, after_lsn=other.after_lsn) == other

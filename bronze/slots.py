@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
+from bronze.blockers import REMEDY, running_transactions
 from bronze.conninfo import describe
 from bronze.errors import DefiniteError, TransientError
 from bronze.failover import SINCE, making, mark, require_support
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 PLUGIN: Final = "pgoutput"
 _LOOK_SECONDS: Final = 3.0
 _POLL_SECONDS: Final = 0.25
-_ANSWERING_SECONDS: Final = 3.0
 _SILENT_SECONDS: Final = 15.0
 """A walsender of ours whose reader is silent for so long is ended; a living one answers every second."""
 _MARGIN_SECONDS: Final = 5.0
@@ -138,6 +138,7 @@ def ensure_slot(
     """
     say = progress or _say_nothing
     created = False
+    silence = _Silence()
     require_support(connection.info.server_version, source)
     started = time.monotonic()
     with translated(source):
@@ -154,12 +155,12 @@ def ensure_slot(
                 raise problem
             if slot.active_pid is None:
                 return replace(_kept(slot, source), created=created)
-            limit = patience
+            deadline = started + patience
             if slot.confirmed_flush == ZERO:  # it is still being made, by another start or by hand
-                limit = wait
+                deadline = started + wait
             elif ours is not None:
-                limit = max(patience, _stale_patience(connection, slot.active_pid, ours))
-            if time.monotonic() >= started + limit:
+                deadline = max(deadline, silence.deadline(connection, slot.active_pid, ours))
+            if time.monotonic() >= deadline:
                 raise _in_use(connection, slot, source)
             say(f"waiting for backend {slot.active_pid} to release slot {source.slot}")
             time.sleep(_POLL_SECONDS)
@@ -173,32 +174,47 @@ def _kept(slot: SlotState, source: SourceSettings) -> SlotState:
     return slot
 
 
-def _stale_patience(connection: psycopg.Connection[Any], backend_pid: int, ours: str) -> float:
-    """Seconds to wait for a walsender; one of ours that hears nothing from its reader any more is ended.
+class _Silence:
+    """How long the reader behind a walsender of ours has been silent, by our own clock.
 
-    A living reader of ours answers every second. The time of its last answer shows only to roles that may see
-    it (pg_read_all_stats); the others wait until the server misses the reader itself.
+    A living reader of ours answers every second. ``reply_time`` is what *its* clock said then: on another
+    machine that may be hours away, so one look tells nothing. It changes with each answer; what counts is
+    that two looks found it changed, or how long it stays the same.
     """
-    row = connection.execute(
+
+    def __init__(self) -> None:
+        self._seen: tuple[int, str | None] | None = None
+        self._since = 0.0
+
+    def deadline(self, connection: psycopg.Connection[Any], backend_pid: int, ours: str) -> float:
+        """Until when to wait for the walsender, by the monotonic clock; one whose reader is gone is ended.
+
+        The time of its last answer shows only to roles that may see it (pg_read_all_stats); the others wait
+        until the server misses the reader itself.
         """
-        SELECT extract(epoch FROM clock_timestamp() - r.reply_time)::float8,
-               (SELECT setting::float8 / 1000 FROM pg_settings WHERE name = 'wal_sender_timeout')
-        FROM pg_stat_activity a
-        LEFT JOIN pg_stat_replication r ON r.pid = a.pid
-        WHERE a.pid = %s AND starts_with(a.application_name, %s) AND a.usename = current_user
-        """,
-        [backend_pid, ours],
-    ).fetchone()
-    if row is None:
-        return 0.0
-    silent, timeout = row
-    if silent is None:
-        return float(timeout) + _MARGIN_SECONDS if timeout else 0.0
-    if silent < _ANSWERING_SECONDS:
-        return 0.0
-    if silent >= _SILENT_SECONDS:
-        connection.execute("SELECT pg_terminate_backend(%s)", [backend_pid])
-    return float(silent) + _SILENT_SECONDS + _MARGIN_SECONDS
+        row = connection.execute(
+            """
+            SELECT r.reply_time::text,
+                   (SELECT setting::float8 / 1000 FROM pg_settings WHERE name = 'wal_sender_timeout')
+            FROM pg_stat_activity a
+            LEFT JOIN pg_stat_replication r ON r.pid = a.pid
+            WHERE a.pid = %s AND starts_with(a.application_name, %s) AND a.usename = current_user
+            """,
+            [backend_pid, ours],
+        ).fetchone()
+        if row is None:
+            return 0.0
+        reply, timeout = row
+        now, before = time.monotonic(), self._seen
+        if before != (backend_pid, reply):
+            self._seen, self._since = (backend_pid, reply), now
+            if before is not None and before[0] == backend_pid:
+                return 0.0  # it answers
+        if reply is None:
+            return self._since + float(timeout) + _MARGIN_SECONDS if timeout else 0.0
+        if now - self._since >= _SILENT_SECONDS:
+            connection.execute("SELECT pg_terminate_backend(%s)", [backend_pid])
+        return self._since + _SILENT_SECONDS + _MARGIN_SECONDS
 
 
 def slot_problem(slot: SlotState, source: SourceSettings, database: str) -> DefiniteError | None:
@@ -333,38 +349,22 @@ def _watch(maker: _SlotMaker, source: SourceSettings, wait: float, say: Callable
     deadline = time.monotonic() + wait
     maker.join(min(_LOOK_SECONDS, wait))
     while maker.is_alive():
-        blockers = _running_transactions(maker.connection.info.backend_pid, source)
+        blockers = _in_the_way(maker.connection.info.backend_pid, source)
         if time.monotonic() >= deadline:
             raise TransientError(
                 f"replication slot {source.slot} could not be made within {wait:g} s, "
                 f"because transactions are open: {blockers}",
                 code="slot-waits-for-transactions",
                 where=describe(source),
-                remedy="let them end, or end them: SELECT pg_terminate_backend(<pid>);",
+                remedy=REMEDY,
             )
         say(f"making slot {source.slot} waits for open transactions: {blockers}")
         maker.join(max(0.0, min(_LOOK_SECONDS, deadline - time.monotonic())))
 
 
-def _running_transactions(own_pid: int, source: SourceSettings) -> str:
+def _in_the_way(own_pid: int, source: SourceSettings) -> str:
     with connect(source) as looking, translated(source):
-        rows = looking.execute(
-            """
-            SELECT pid, usename, coalesce(datname, ''), coalesce(state, ''),
-                   extract(epoch FROM now() - xact_start)::int
-            FROM pg_stat_activity
-            WHERE backend_xid IS NOT NULL AND pid NOT IN (%s, pg_backend_pid())
-            ORDER BY xact_start
-            LIMIT 5
-            """,
-            [own_pid],
-        ).fetchall()
-        prepared = looking.execute(
-            "SELECT gid, owner FROM pg_prepared_xacts ORDER BY prepared LIMIT 5"
-        ).fetchall()
-    said = [f"pid {pid} ({user} on {name}, {state}, {age} s)" for pid, user, name, state, age in rows]
-    said += [f"prepared transaction {gid} of {owner}" for gid, owner in prepared]
-    return "; ".join(said) or "none visible to this role (it may need pg_read_all_stats)"
+        return running_transactions(looking, [own_pid])
 
 
 def _say_nothing(_: str) -> None:

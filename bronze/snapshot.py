@@ -7,10 +7,18 @@ Why it is right:
   exactly at P is not in the snapshot and has a larger LSN than S; it comes by the stream, which begins at the
   main slot's point, at or before P. (Materialize's postgres source documents the same off-by-one.)
 * **No rewrite slips in.** A table that is rewritten after the snapshot was taken looks empty to it. So the
-  tables are locked (ACCESS SHARE, as pg_dump does) before the snapshot is taken, and until they are copied.
+  tables are locked (ACCESS SHARE, as pg_dump does) before the snapshot is taken, and until they are copied,
+  by the very workers that read them: a transaction may lock before it takes a snapshot over. What is not
+  locked so early is compared when it is (`bronze.copy_locks`).
+* **No partition is missed.** Those are read that the snapshot shows, not those of the look before it, which
+  may be minutes old. One that is made later is filled through the stream.
 * **No deadlock with a session that waits for these locks.** The server sees no cycle that runs through us. So
-  whoever waits while the slot is made goes first (`_let_go`), and workers take their locks at once or not at
-  all (`_worker`); then everything is let go and tried again.
+  whoever waits while the slot is made goes first (`_let_go`): everything is let go and tried again. Later
+  nobody waits for us on whom we wait: workers have their locks.
+* **A table that is locked by others waits alone.** All locks together are waited for some seconds; what
+  cannot be had is a failed table, which is told at once and tried again later, and the others are copied.
+  Making the slot may wait for the very transaction that has the lock, as for every other one: those it waits
+  for are named (`bronze.blockers`), and whoever has no time for that may give up.
 * **Nothing half-visible.** Rows go to parquet files that no version names. One Delta commit per table names
   them all, with the `snapshot_end` row and the mark `snapshot_app(table)`. A crash before that leaves files
   without a name and a table without a mark, which the next start takes again.
@@ -20,34 +28,48 @@ Tables are cut into chunks of pages (`bronze.chunks`). Workers, each with a conn
 queue.
 
 A definite error of one table (a missing privilege, row-level security) fails that table alone. A lost
-connection fails all tables that are not committed yet, because the exported snapshot is gone with it; they
-are taken again under a new one.
+connection, or a write that fails, fails all tables of the snapshot that are not committed yet; they are taken
+again under a new one. Those that are committed stay so: `Outcome` says them also then.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 import uuid
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from itertools import cycle
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 
+from bronze.blockers import Wait, running_transactions
 from bronze.catalog import describe_relation
 from bronze.chunks import chunks_of
 from bronze.conninfo import describe
+from bronze.copy_locks import (
+    Leaf,
+    Worker,
+    groups,
+    held_by,
+    leaves_of,
+    lock_budget,
+    said_of_holder,
+    waiting_for,
+    weight,
+)
 from bronze.copy_out import enlarge_buffer
 from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
 from bronze.identifiers import quote_literal
 from bronze.lsn import ZERO, Lsn
 from bronze.replication import ReplicationConnection
-from bronze.server import connect, translate, translated, within
+from bronze.server import connect, translate, translated, until_stopped, within
 from bronze.snapshot_copy import SnapshotCopy, TableCopy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from psycopg.rows import TupleRow
@@ -57,10 +79,20 @@ if TYPE_CHECKING:
     from bronze.landing import Landing
     from bronze.settings import SnapshotSettings, SourceSettings
 
-_LOCK_SECONDS: Final = 20
+_LOCK_SECONDS: Final = 20.0
+"""How long the locks of a group are waited for, all together."""
+_BRIEFLY: Final = 0.2
+"""How long one is waited for before the others are tried."""
+_REWRITING: Final = ("AccessExclusiveLock",)
+_SAY_SECONDS: Final = 3.0
+"""After how long, and how often, it is said for whom the making of the slot waits."""
 _ANSWER_SECONDS: Final = 30.0
 _PLAN_SECONDS: Final = 300.0
 """Behind these a line is taken for dead."""
+
+
+def _nobody(_: TableError) -> None:
+    """Nobody asked to be told."""
 
 
 @dataclass(slots=True)
@@ -68,14 +100,21 @@ class Outcome:
     """What became of a snapshot.
 
     Attributes:
-        lsn: S of all tables taken; ZERO where none could be.
+        lsn: greatest S of the tables taken; ZERO where none could be.
         taken: tables that are complete in bronze now.
         failed: definite errors, one for each table that could not be taken.
+        tell: is told each of these at once: the rest may take hours.
     """
 
     lsn: Lsn = ZERO
     taken: list[TableName] = field(default_factory=list)
     failed: list[TableError] = field(default_factory=list)
+    tell: Callable[[TableError], object] = _nobody
+
+    def fail(self, error: TableError) -> None:
+        """A table cannot be taken."""
+        self.failed.append(error)
+        self.tell(error)
 
 
 class Snapshot:
@@ -86,6 +125,7 @@ class Snapshot:
         settings: workers and size of chunks.
         landing: where rows go.
         application_name: of its connections, as pg_stat_activity shows it.
+        wait: is told while the making of the slot waits for transactions.
     """
 
     def __init__(
@@ -95,23 +135,38 @@ class Snapshot:
         landing: Landing,
         *,
         application_name: str = "deltasmelt snapshot",
+        wait: Wait | None = None,
     ) -> None:
         self._source = source
         self._settings = settings
         self._landing = landing
         self._application_name = application_name
+        self._wait = wait or Wait()
+        self._say_at = 0.0
 
-    def take(self, tables: Sequence[SourceTable], stop: threading.Event) -> Outcome:
-        """Copy tables as of one LSN. When `stop` is set meanwhile, some may be neither taken nor failed.
+    def take(
+        self, tables: Sequence[SourceTable], stop: threading.Event, outcome: Outcome | None = None
+    ) -> Outcome:
+        """Copy tables, a group as of one LSN. When `stop` is set, some may be neither taken nor failed.
+
+        Args:
+            tables: to be copied.
+            stop: ends it between blocks, and while it waits.
+            outcome: is filled, and returned; it says what was taken also where this raises.
 
         Raises:
-            SmeltError: transient (lost connection, lock), or definite for all tables; those not taken are to
-            be taken again.
+            SmeltError: transient (lost connection, somebody who waits for us), or definite for all tables;
+            those not taken are to be taken again.
         """
-        outcome = Outcome()
+        outcome = Outcome() if outcome is None else outcome
         with translated(self._source):
             try:
-                self._take(tables, stop, outcome)
+                with self._session() as watcher:
+                    budget = lock_budget(watcher)
+                    for group in groups(tables, budget):
+                        if stop.is_set():
+                            break
+                        self._take(group, stop, outcome, watcher, budget)
             except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
                 # A lock on a table keeps its name, but not that of its schema.
                 raise TransientError(
@@ -122,36 +177,75 @@ class Snapshot:
                 ) from error
         return outcome
 
-    def _take(self, tables: Sequence[SourceTable], stop: threading.Event, outcome: Outcome) -> None:
+    def _take(
+        self,
+        tables: Sequence[SourceTable],
+        stop: threading.Event,
+        outcome: Outcome,
+        watcher: psycopg.Connection[TupleRow],
+        budget: int,
+    ) -> None:
+        """One group. The watcher stays in autocommit mode: in a transaction it would see the past."""
         with ExitStack() as stack:
-            guard = stack.enter_context(self._session())
-            guard.execute("BEGIN")
-            locked = [table for table in tables if self._lock(guard, table, outcome)]
+            sessions = [stack.enter_context(self._session()) for _ in range(self._count(tables))]
+            workers = [Worker(session) for session in sessions]
+            for session in sessions:
+                session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            with until_stopped(stop, *sessions):
+                locked = self._lock(workers, tables, budget, outcome, watcher)
             if not locked:
                 return
+            held_by(watcher, workers)
             self._landing.reached("snapshot-locked")
             exporter = ReplicationConnection(self._source, application_name=self._application_name)
             try:
                 slot = f"smelt_tmp_{os.getpid()}_{uuid.uuid4().hex[:8]}"
-                exported = exporter.export_snapshot(slot, lambda: stop.is_set() or self._let_go(guard))
+                pids = [worker.pid for worker in workers]
+                self._say_at = time.monotonic() + _SAY_SECONDS
+
+                def given_up() -> bool:
+                    self._say(watcher, locked, [*pids, exporter.backend_pid])
+                    return stop.is_set() or self._let_go(watcher, pids)
+
+                exported = exporter.export_snapshot(slot, given_up)
                 if exported is None:
                     return
-                outcome.lsn = Lsn(exported.consistent_point - 1)
-                with within(_PLAN_SECONDS, guard):
-                    copies = self._plan(guard, locked, outcome)
-                count = min(self._settings.workers, sum(len(copy.chunks) for copy in copies))
-                planned = {copy.table for copy in copies}
-                held = [table for table in locked if table.table in planned]
-                workers = [stack.enter_context(self._worker(exported.name, held)) for _ in range(count)]
+                if self._wait.over():
+                    self._landing.progress.set(said="")
+                lsn = Lsn(exported.consistent_point - 1)
+                for session in sessions:
+                    with within(_PLAN_SECONDS, session):
+                        session.execute(f"SET TRANSACTION SNAPSHOT {quote_literal(exported.name)}".encode())
+                        enlarge_buffer(session.pgconn)
             finally:
                 # The workers' transactions hold the snapshot now; the temporary slot need not hold WAL any
                 # longer.
                 exporter.close()
+            outcome.lsn = max(outcome.lsn, lsn)
+            copies, leaves = [], []
+            for worker in workers:
+                own = [table for table in locked if table.relation.relation_id in worker.held]
+                with within(_PLAN_SECONDS, worker.connection), worker.locks_let_go():
+                    found = leaves_of(worker, [table.relation.relation_id for table in own])
+                    copies += self._plan(worker, own, found, lsn, outcome)
+                leaves += [leaf for each in found.values() for leaf in each]
+            now = _clock(watcher)
             self._landing.reached("snapshot-exported")
-            copying = SnapshotCopy(self._source, self._landing, outcome.lsn, _clock(guard), stop)
-            copying.run(copies, workers)
-            outcome.taken += [copy.table for copy in copies if copy.done]
-            outcome.failed += [copy.error for copy in copies if copy.error is not None]
+            copying = SnapshotCopy(self._source, self._landing, lsn, now, stop)
+            try:
+                copying.run(copies, leaves, workers)
+            finally:
+                outcome.taken += [copy.table for copy in copies if copy.done]
+                for copy in copies:
+                    if copy.error is not None:
+                        outcome.fail(copy.error)
+
+    def _count(self, tables: Sequence[SourceTable]) -> int:
+        """How many workers have something to do, by what is known of the tables."""
+        rows = self._settings.chunk_rows
+        chunks = (len(chunks_of([(one.table, one.pages)], one.rows_estimate, rows)) for one in tables)
+        pieces = sum(max(count, len(one.partitions)) for count, one in zip(chunks, tables, strict=True))
+        return min(self._settings.workers, pieces)
 
     def start_empty(self, tables: Sequence[SourceTable], lsn: Lsn) -> None:
         """Mark tables as starting empty at an LSN (`snapshot.mode: never`): a snapshot without rows.
@@ -166,21 +260,54 @@ class Snapshot:
         for table in tables:
             copying.commit_empty(replace(table.relation, from_lsn=lsn), table.storage)
 
-    def _lock(self, guard: psycopg.Connection[TupleRow], table: SourceTable, outcome: Outcome) -> bool:
-        """Lock a table against a rewrite; a definite failure becomes an error of that table."""
-        try:
-            with within(_LOCK_SECONDS + _ANSWER_SECONDS, guard), guard.transaction():
-                guard.execute(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
-                guard.execute(_lock_statement(table).encode())
-        except psycopg.Error as error:
-            failure = translate(error, self._source)
-            if not isinstance(failure, DefiniteError):
-                raise failure from error
-            outcome.failed.append(as_table_error(table.table, failure))
-            return False
-        return True
+    def _lock(
+        self,
+        workers: Sequence[Worker],
+        tables: Sequence[SourceTable],
+        budget: int,
+        outcome: Outcome,
+        watcher: psycopg.Connection[TupleRow],
+    ) -> list[SourceTable]:
+        """Lock tables against a rewrite, each by one worker; what fails becomes an error of that table.
 
-    def _let_go(self, guard: psycopg.Connection[TupleRow]) -> bool:
+        Each is tried briefly first, so that one that is locked keeps no other waiting; then what is left, for
+        as long as all may take together.
+        """
+        locked: set[TableName] = set()
+        pending = list(zip(tables, cycle(workers), strict=False))
+        deadline = time.monotonic() + _LOCK_SECONDS
+        for last in (False, True):
+            again = []
+            for table, worker in pending:
+                seconds = max(deadline - time.monotonic(), 0.0) if last else _BRIEFLY
+                try:
+                    worker.lock(table, seconds, whole=weight(table) <= budget)
+                    locked.add(table.table)
+                except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
+                    again.append((table, worker))
+                    if last:
+                        outcome.fail(_locked(table.table, watcher))
+                except psycopg.Error as error:
+                    failure = translate(error, self._source)
+                    if not isinstance(failure, DefiniteError):
+                        raise failure from error
+                    outcome.fail(as_table_error(table.table, failure))
+            pending = again
+        return [table for table in tables if table.table in locked]
+
+    def _say(
+        self, watcher: psycopg.Connection[TupleRow], tables: Sequence[SourceTable], pids: Sequence[int]
+    ) -> None:
+        """Now and then, say for whom the making of the slot waits."""
+        if time.monotonic() < self._say_at:
+            return
+        with within(_ANSWER_SECONDS, watcher):
+            blockers = running_transactions(watcher, pids)
+        names = [table.table for table in tables]
+        self._landing.progress.set(said=self._wait.goes_on(names, blockers, describe(self._source)))
+        self._say_at = time.monotonic() + _SAY_SECONDS
+
+    def _let_go(self, watcher: psycopg.Connection[TupleRow], pids: Sequence[int]) -> bool:
         """Give up where somebody waits for our locks: making the slot may be waiting for just that session.
 
         An ALTER TABLE has its transaction number before it has its lock, and a slot waits for every
@@ -189,14 +316,11 @@ class Snapshot:
         Raises:
             TransientError: naming who waits.
         """
-        with within(_ANSWER_SECONDS, guard):
-            row = guard.execute(
-                "SELECT pid, left(query, 80) FROM pg_stat_activity "
-                "WHERE wait_event_type = 'Lock' AND pg_backend_pid() = ANY(pg_blocking_pids(pid)) LIMIT 1"
-            ).fetchone()
-        if row is not None:
+        with within(_ANSWER_SECONDS, watcher):
+            waiting = waiting_for(watcher, pids)
+        if waiting is not None:
             raise TransientError(
-                f"backend {row[0]} waits for a table that is to be copied ({row[1]}); it goes first",
+                f"backend {waiting[0]} waits for a table that is to be copied ({waiting[1]}); it goes first",
                 code="lock-not-available",
                 where=describe(self._source),
                 remedy="nothing; copying is tried again after it",
@@ -204,43 +328,28 @@ class Snapshot:
         return False
 
     def _plan(
-        self, guard: psycopg.Connection[TupleRow], tables: Sequence[SourceTable], outcome: Outcome
+        self,
+        worker: Worker,
+        tables: Sequence[SourceTable],
+        leaves: dict[int, list[Leaf]],
+        lsn: Lsn,
+        outcome: Outcome,
     ) -> list[TableCopy]:
-        """Shape (under the lock, so it is the snapshot's) and chunks of each table."""
+        """Shape and chunks of each table, asked by whoever has locked it: it waits for nobody."""
         copies = []
         for table in tables:
+            relation_id = table.relation.relation_id
             shape = describe_relation(
-                guard, table.relation.relation_id, self._source.keys, self._source.publication
+                worker.connection, relation_id, self._source.keys, self._source.publication
             )
             if shape is None or shape.table != table.table:
-                outcome.failed.append(_gone(table.table))
+                outcome.fail(_gone(table.table))
                 continue
-            leaves = (
-                [(leaf, _pages(guard, leaf)) for leaf in table.partitions]
-                if table.kind == "p"
-                else [(table.table, _pages(guard, table.table))]
-            )
-            chunks = chunks_of(leaves, table.rows_estimate, self._settings.chunk_rows)
-            copies.append(TableCopy(replace(shape, from_lsn=outcome.lsn), chunks, table.storage))
+            parts = [(leaf.table, leaf.pages) for leaf in leaves[relation_id]]
+            chunks = chunks_of(parts, table.rows_estimate, self._settings.chunk_rows)
+            copies.append(TableCopy(replace(shape, from_lsn=lsn), chunks, table.storage))
             self._landing.progress.copying(str(table.table), table.rows_estimate, len(chunks))
         return copies
-
-    @contextmanager
-    def _worker(self, snapshot: str, tables: Sequence[SourceTable]) -> Iterator[psycopg.Connection[Any]]:
-        """A connection whose transaction sees the exported snapshot, and holds the tables itself.
-
-        An ALTER TABLE that waits for the guard's lock would make a worker wait behind it, and the guard waits
-        for the worker: a deadlock that the server cannot see. So a worker takes its locks now, at once or not
-        at all; where one is not to be had the guard lets go, the ALTER goes on, and all of it is tried again.
-        """
-        with self._session() as connection:
-            with within(_PLAN_SECONDS, connection):
-                connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-                connection.execute(f"SET TRANSACTION SNAPSHOT {quote_literal(snapshot)}".encode())
-                for table in tables:
-                    connection.execute(f"{_lock_statement(table)} NOWAIT".encode())
-                enlarge_buffer(connection.pgconn)
-            yield connection
 
     def _session(self) -> closing[psycopg.Connection[TupleRow]]:
         """A connection that is closed at the end without a word: no line may be there for a ROLLBACK.
@@ -250,15 +359,19 @@ class Snapshot:
         return closing(connect(self._source, application_name=self._application_name))
 
 
-def _lock_statement(table: SourceTable) -> str:
-    """A table, or a root with its partitions; children of table inheritance are tables of their own."""
-    only = "" if table.kind == "p" else "ONLY "
-    return f"LOCK TABLE {only}{table.table.quoted} IN ACCESS SHARE MODE"
-
-
 def as_table_error(table: TableName, error: SmeltError) -> TableError:
     """A definite error that concerns one table only."""
     return TableError(table, error.message, code=error.code, remedy=error.remedy)
+
+
+def _locked(table: TableName, watcher: psycopg.Connection[TupleRow]) -> TableError:
+    return TableError(
+        table,
+        f"the table cannot be copied yet: it is locked by {said_of_holder(watcher, table, _REWRITING)}",
+        code="table-locked",
+        remedy="nothing to do: it is taken again by itself when the lock is gone; to end who holds it: "
+        "SELECT pg_terminate_backend(…);",
+    )
 
 
 def _gone(table: TableName) -> TableError:
@@ -275,10 +388,3 @@ def _clock(connection: psycopg.Connection[TupleRow]) -> datetime:
     assert row is not None  # noqa: S101 - a SELECT without FROM has one row
     now: datetime = row[0]
     return now
-
-
-def _pages(connection: psycopg.Connection[TupleRow], table: TableName) -> int:
-    row = connection.execute(
-        "SELECT pg_relation_size(%s::regclass) / current_setting('block_size')::int", [table.quoted]
-    ).fetchone()
-    return int(row[0]) if row and row[0] is not None else 0

@@ -40,10 +40,15 @@ _BY_SQLSTATE: Final = {
     "57P02": rules.LOST,
     "57P03": rules.STARTING,
     "57P05": rules.LOST,
+    "22021": rules.UNCONVERTIBLE,
+    "22P05": rules.UNCONVERTIBLE,
     "25006": rules.READ_ONLY,
     "58P01": rules.SLOT_LOST,
 }
 _QUOTED: Final = "[\"'«»„“”\u2018\u2019](.+?)[\"'«»„“”\u2018\u2019]"
+_ATTEMPT: Final = r"connection (failed|is bad): |connection to server (at|on) .*? failed: "
+"""How the text of a connection attempt begins: psycopg's words, or libpq's."""
+
 _BY_CLASS: Final = {
     "08": rules.LOST,
     "40": rules.CONFLICT,
@@ -178,17 +183,23 @@ def _by_text(text: str, source: SourceSettings) -> Rule:
 
 
 def _by_ping(text: str, source: SourceSettings) -> Rule:
-    """A message in a language we do not read: ask libpq how the server answers a second attempt."""
+    """A message in a language we do not read: ask libpq how the server answers a second attempt.
+
+    Not for what failed on a connection that stood: that the server lets others in says nothing of it.
+    """
+    attempt = re.search(_ATTEMPT, text)
+    if attempt is None:
+        return rules.LOST
     try:
         answer = pq.PGconn.ping(conninfo(source).encode())
     except (psycopg.Error, SmeltError):
         return rules.LOST
     if answer == pq.Ping.REJECT:
         return rules.STARTING
-    if answer != pq.Ping.OK or "failed: " not in text:
+    if answer != pq.Ping.OK:
         return rules.LOST
     user, database = user_and_database(source)
-    quoted = re.findall(_QUOTED, text.partition("failed: ")[2])
+    quoted = re.findall(_QUOTED, text[attempt.end() :])
     if user in quoted and user != database:
         return rules.REFUSED_SESSION
     return rules.DATABASE_UNKNOWN if database in quoted and user != database else rules.REFUSED_SESSION

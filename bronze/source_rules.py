@@ -276,6 +276,13 @@ REFUSED_SESSION: Final = Rule(
     "the server answers, but refuses this connection: {said}",
     "check user, password, database and sslmode of the source section, and the server's pg_hba.conf and log",
 )
+UNCONVERTIBLE: Final = Rule(
+    DefiniteError,
+    "character-not-convertible",
+    "a text of the database cannot be converted to UTF-8: {said}",
+    "correct the text at the source, or leave its table out with source.exclude; "
+    "docs/errors/character-not-convertible.md shows how to find it",
+)
 UNKNOWN: Final = Rule(
     DefiniteError,
     "server-error",
@@ -301,10 +308,12 @@ REFUSALS: Final = frozenset(
             AUTH_METHOD,
             REPLICATION_DENIED,
             READ_ONLY,
+            SLOTS_EXHAUSTED,
         )
     }
-    | {"server-in-recovery"}
+    | {"server-in-recovery", "senders-exhausted"}
 )
 """The server is there and does not let us in, or not yet: to somebody it let in before, that may pass.
 
-A standby that is about to be promoted answers at its primary's address already."""
+A standby that is about to be promoted answers at its primary's address already. A slot or walsender that
+another took is free again when that one ends."""

@@ -4,6 +4,9 @@ The order of the writers makes it right. A copy records first what was seen *bef
 commits its rows; a crash in between leaves a table that still needs its copy. A look that finds a reason to
 take a table again makes the retake mark durable and records nothing, so that the reason stays until the copy.
 A look that finds a harmless difference records it. So what is recorded is never newer than the rows.
+
+A record that fails may be in the table all the same; it is not known here then and is recorded again, which
+says the same twice. Each record is a file; the writer joins them when they are many (`bronze.compaction`).
 """
 
 from __future__ import annotations
@@ -14,9 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from bronze import delta
+from bronze import delta, disk
+from bronze.compaction import COMPACT_ABOVE, compact
 from bronze.identifiers import TableName
 from bronze.storage import Storage
+from bronze.torn import set_torn_aside
+from bronze.upkeep import RETENTION, tidy
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -43,9 +49,11 @@ class StorageLog:
     def __init__(self, uri: str) -> None:
         self._uri = uri
         self._lock = threading.Lock()
+        set_torn_aside(uri)
         self._table: DeltaTable | None = delta.open_table(uri)
         self._known: dict[TableName, Storage] = {}
         if self._table is not None:
+            disk.flush_log(uri, self._table.version())
             files = [delta.read_file(self._table, path) for path in delta.paths_of(self._table)]
             rows = pa.concat_tables([_SCHEMA.empty_table(), *files])
             for row in delta.ordered(rows, "recorded_at").to_pylist():
@@ -64,7 +72,10 @@ class StorageLog:
                 return
             if self._table is None:
                 self._table = delta.open_or_create(
-                    self._uri, _SCHEMA, description="What the catalog said of each table's storage"
+                    self._uri,
+                    _SCHEMA,
+                    description="What the catalog said of each table's storage",
+                    properties={"delta.checkpointInterval": str(delta.CHECKPOINT_INTERVAL), **RETENTION},
                 )
             now = datetime.now(UTC)
             rows = [
@@ -78,3 +89,11 @@ class StorageLog:
             ]
             delta.append(self._table, pa.Table.from_pylist(rows, schema=_SCHEMA))
             self._known.update(new)
+            if len(self._table.file_uris()) > COMPACT_ABOVE:
+                compact(self._table, _SCHEMA, many=COMPACT_ABOVE // 2)
+
+    def tidy(self) -> None:
+        """Remove log entries and joined files that are past their time."""
+        with self._lock:
+            if self._table is not None:
+                tidy(self._table)

@@ -15,29 +15,40 @@ commit's: (W - 1, W). It rides along with the next commit; with nothing else to 
 committed at heartbeat pace, so that an idle table beside a busy one does not hold WAL back. When the server
 asks for an answer (it does so before it can shut down), they are committed at once.
 
-The slot is confirmed by `_commit` alone, after the sink says that its commit is durable.
+**A table that goes by another name for a while** (renamed, moved to another schema, its name given to another
+table) is still published, for the publication knows it by its oid. Its changes of that time are left out, or
+come under the other name; if it is back before anybody looks at the catalog, nothing there tells of it. The
+stream alone does: so each name under which the relation was copied gets a gap at the first such change, and
+so does a name under which another relation than the one that was copied is announced. That is durable before
+the place moves past the change; a copy behind it makes all good, if the name is ever carried again, and until
+then no cut names it. A table that is renamed for good has such a gap, too, which costs one commit.
+
+The slot is confirmed by `_commit` alone, after the sink says that its commit is durable. Writes and commits
+are handed over before it is known how those before them ended; after one that failed none is run
+(`bronze.in_order`), and the sink refuses the rest of the session as well. The next session begins where
+bronze ends.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from bronze.announced import breaks_with
+from bronze.in_order import InOrder
 from bronze.lsn import Lsn
 from bronze.memory import give_back
 from bronze.position import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
     from bronze.decoder import StreamDecoder
+    from bronze.identifiers import TableName
     from bronze.landing import Landing
     from bronze.receiver import Batch, Receiver
     from bronze.settings import BronzeSettings
@@ -62,6 +73,7 @@ class Stream:
         position: what the sink holds.
         landing: where rows go.
         settings: pace of commits.
+        ask: is told the tables that got a gap, so that whoever waits for all waits for their copies.
     """
 
     def __init__(
@@ -71,11 +83,14 @@ class Stream:
         position: Position,
         landing: Landing,
         settings: BronzeSettings,
+        *,
+        ask: Callable[[Sequence[TableName]], None] = lambda _: None,
     ) -> None:
         self._receiver = receiver
         self._decoder = decoder
         self._landing = landing
         self._settings = settings
+        self._ask = ask
         self._start = position
         self._durable = position
         self._committing = position
@@ -89,8 +104,7 @@ class Stream:
         self._waiting_since = 0.0
         self._last_commit = time.monotonic()
         self._urgent = False
-        self._writer = ThreadPoolExecutor(1, "smelt-writer")
-        self._writes: deque[Future[None]] = deque()
+        self._writer = InOrder("smelt-writer", pending=_PENDING_WRITES)
 
     @property
     def durable(self) -> Position:
@@ -115,7 +129,7 @@ class Stream:
         Raises:
             SmeltError: the connection ended, the stream is malformed, the lake cannot be written.
         """
-        self._raise_failed_writes()
+        self._writer.raise_failure()
         batch = self._receiver.take(most=FEED_BYTES, timeout=min(patience, self._until_due()))
         if batch is not None:
             self._take(batch)
@@ -129,7 +143,7 @@ class Stream:
             return
         self._write(self._complete)
         position, rows, urgent = self._newest, self._uncommitted_rows, self._urgent
-        self._submit(lambda: self._commit(position, rows, urgent=urgent))
+        self._writer.submit(lambda: self._commit(position, rows, urgent=urgent))
         self._committing = position
         self._uncommitted_rows = self._uncommitted_bytes = 0
         self._urgent = False
@@ -143,12 +157,11 @@ class Stream:
         """
         if not self._open_written:
             self.flush()
-        while self._writes:
-            self._writes.popleft().result()
+        self._writer.finish()
 
     def close(self) -> None:
         """End the writer thread after its present task. What is not committed is given up."""
-        self._writer.shutdown(wait=True, cancel_futures=True)
+        self._writer.close()
         self._landing.sink.discard()
 
     def _take(self, batch: Batch) -> None:
@@ -157,6 +170,10 @@ class Stream:
         if decoded.relations:
             self._record_shapes(decoded.relations)
             self._landing.reached("relations-committed")
+        for table, lsn in decoded.partial:
+            self._take_again(table, lsn)
+        for relation_id, lsn in decoded.left_out:
+            self._miss(self._landing.shapes.names(relation_id), relation_id, lsn)
         changes, complete = self._only_new(decoded.changes, decoded.complete_rows)
         if decoded.last_commit is not None:
             self._end_transactions(changes.slice(0, complete))
@@ -186,11 +203,36 @@ class Stream:
         Before any row of it is durable: silver never sees one without knowing that a copy is to come.
         """
         shapes = self._landing.shapes
-        before = [shapes.before(relation) for relation in relations]
         shapes.record(relations)
-        for relation, former in zip(relations, before, strict=True):
-            if self._landing.takes_again and breaks_with(former, relation):
-                self._landing.sink.open_gaps([relation.table], relation.from_lsn, beyond=True)
+        for relation in relations:
+            # Asked also of a shape that is known: the session that recorded it may have ended before this.
+            before = shapes.before(relation)
+            if breaks_with(before, relation):
+                self._take_again(relation.table, relation.from_lsn)
+            former = {each.table for each in before} - {relation.table}
+            self._miss(former, relation.relation_id, relation.from_lsn)
+            copied = self._landing.sink.storage_of(relation.table)
+            if copied is not None and copied.relation_id != relation.relation_id:
+                self._take_again(relation.table, relation.from_lsn)
+
+    def _take_again(self, table: TableName, lsn: Lsn) -> None:
+        """From this transaction on a table is known by a new copy alone, if copies are wanted at all."""
+        if self._landing.takes_again:
+            self._open_gap(table, lsn)
+
+    def _miss(self, names: Iterable[TableName], relation_id: int, lsn: Lsn) -> None:
+        """From this transaction on changes of a relation no longer come under these names of it.
+
+        Where another relation is what was copied under one of them, they are missing there no more.
+        """
+        for table in names:
+            copied = self._landing.sink.storage_of(table)
+            if copied is None or copied.relation_id == relation_id:
+                self._open_gap(table, lsn)
+
+    def _open_gap(self, table: TableName, lsn: Lsn) -> None:
+        self._landing.sink.open_gaps([table], lsn, beyond=True)
+        self._ask([table])
 
     def _only_new(self, changes: pa.Table, complete: int) -> tuple[pa.Table, int]:
         """Leave out what bronze holds. PostgreSQL does not send it again, but nothing here relies on that."""
@@ -241,7 +283,7 @@ class Stream:
     def _write(self, rows: _Rows) -> None:
         table = rows.take_all()
         if table is not None:
-            self._submit(lambda: self._write_group(table))
+            self._writer.submit(lambda: self._write_group(table))
 
     def _write_group(self, rows: pa.Table) -> None:
         """In the writer thread."""
@@ -255,15 +297,6 @@ class Stream:
         self._landing.reached("committed")
         self._receiver.confirm(self._durable.confirm, at_once=urgent)
         self._landing.progress.committed(rows, self._durable.confirm)
-
-    def _submit(self, task: Callable[[], None]) -> None:
-        while len(self._writes) >= _PENDING_WRITES:
-            self._writes.popleft().result()
-        self._writes.append(self._writer.submit(task))
-
-    def _raise_failed_writes(self) -> None:
-        while self._writes and self._writes[0].done():
-            self._writes.popleft().result()
 
 
 class _Rows:

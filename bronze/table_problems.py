@@ -31,9 +31,17 @@ RESERVED_COLUMNS: Final = frozenset(
 """Column names that a source table may not have, in lower case."""
 
 
+_SHOWN: Final = 5
+
+
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A leaf partition."""
+    """A leaf partition.
+
+    Attributes:
+        selectable: we have SELECT on it; `schema_usable`: USAGE on its schema. A copy reads each leaf by its
+            own name, to which grants on the root do not reach.
+    """
 
     oid: int
     table: TableName
@@ -41,6 +49,8 @@ class Partition:
     persistence: str
     row_security: bool
     identity: Identity
+    selectable: bool = True
+    schema_usable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +134,30 @@ def _privileges(facts: TableFacts) -> Iterator[TableError]:
             code="table-privilege",
             remedy=f"as its owner: GRANT SELECT ON {table.quoted} TO {quote_identifier(facts.role)};",
         )
+    yield from _partition_privileges(facts)
+
+
+def _partition_privileges(facts: TableFacts) -> Iterator[TableError]:
+    closed = {each.table.schema for each in facts.partitions if not each.schema_usable}
+    closed -= {facts.relation.table.schema}  # the root's own is told already
+    unreadable = [each.table for each in facts.partitions if not each.selectable]
+    if not closed and not unreadable:
+        return
+    role, grants, lacks = quote_identifier(facts.role), [], []
+    if closed:
+        lacks.append(f"USAGE on schema {', '.join(sorted(closed))}")
+        schemas = ", ".join(quote_identifier(schema) for schema in sorted(closed))
+        grants.append(f"GRANT USAGE ON SCHEMA {schemas} TO {role};")
+    if unreadable:
+        some = ", ".join(map(str, unreadable[:_SHOWN])) + (" …" if len(unreadable) > _SHOWN else "")
+        lacks.append(f"SELECT on {len(unreadable)} of {len(facts.partitions)} partitions ({some})")
+        grants.append(f"GRANT SELECT ON {', '.join(each.quoted for each in unreadable)} TO {role};")
+    yield TableError(
+        facts.relation.table,
+        f"{' and '.join(lacks)} is missing, so the table cannot be copied: a copy reads each partition",
+        code="partition-privilege",
+        remedy=f"as their owner: {' '.join(grants)}",
+    )
 
 
 def _row_security(facts: TableFacts) -> Iterator[TableError]:

@@ -12,6 +12,7 @@ Application transactions on `bronze.changes` (Delta's ``txn`` action) say where 
 * ``STREAM_APP``: every transaction whose commit LSN is ≤ this version is in the table (the *frontier*,
   inclusive);
 * ``CONFIRM_APP``: the WAL position up to which the slot may be confirmed (exclusive end, ≥ frontier);
+* ``READER_APP``: which reader the lake has (`bronze.sink`);
 * ``snapshot_app(table)``: LSN of the newest complete snapshot of a table;
 * ``retake_app(table)``: a snapshot at or before this LSN is not enough (`bronze.retake`);
 * ``gap_app(table)``: changes up to this LSN may be missing, until a snapshot behind it is there, whose LSN is
@@ -34,6 +35,7 @@ RELATIONS: Final = "relations"
 
 STREAM_APP: Final = "deltasmelt.stream"
 CONFIRM_APP: Final = "deltasmelt.confirm"
+READER_APP: Final = "deltasmelt.reader"
 
 PIPELINE_PROPERTY: Final = "deltasmelt.pipeline"
 SYSTEM_PROPERTY: Final = "deltasmelt.system_identifier"
@@ -84,10 +86,12 @@ RELATIONS_SCHEMA: Final = pa.schema(
     [
         pa.field("relation_id", pa.int64()),
         pa.field("from_lsn", pa.int64()),
+        pa.field("after_lsn", pa.int64()),
         pa.field("table_schema", pa.string()),
         pa.field("table_name", pa.string()),
         pa.field("replica_identity", pa.string()),
         pa.field("key", _TEXTS),
+        pa.field("key_unique", pa.bool_()),
         pa.field(
             "columns",
             pa.list_(
@@ -112,14 +116,18 @@ RELATIONS_SCHEMA: Final = pa.schema(
         pa.field("recorded_at", pa.timestamp("us", tz="UTC")),
     ]
 )
-"""`bronze.relations`: a version holds from the change with `commit_lsn >= from_lsn` of its `relation_id`
-until the next.
+"""`bronze.relations`: a version holds for the changes of its `relation_id` after (`from_lsn`, `after_lsn`),
+in the order of (`commit_lsn`, `lsn`), until the next.
 
 `from_lsn` is the commit LSN of the transaction in which pgoutput announced the shape (or the snapshot's LSN).
+`after_lsn` is 0 where the version holds for all of that transaction's changes of the table. Where the table
+has changes in it from before the shape was another, it is the `lsn` of the last change before the new shape.
+A transaction may have many versions of one table. `table_schema` and `table_name` are the name that the table
+has when the transaction ends, where that is known: names that it has only inside of one are nobody's.
 `key` is the row key that silver folds by: key override, else primary key, else replica identity index;
-empty when there is none. `type` is format_type()'s text; `type_tree` the JSON of `bronze.shapes.PgType`;
-`missing` the text of the value that rows from before the column hold in it (ADD COLUMN … DEFAULT), NULL where
-they hold none or it is not known.
+empty when there is none; `key_unique` whether an index of the source holds it to be unique. `type` is
+format_type()'s text; `type_tree` the JSON of `bronze.shapes.PgType`; `missing` the text of the value that
+rows from before the column hold in it (ADD COLUMN … DEFAULT), NULL where they hold none or it is not known.
 """
 
 

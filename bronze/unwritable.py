@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
@@ -12,6 +13,9 @@ from bronze.errors import TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+_FRAMES: Final = re.compile(r"\n\s+0: ")
 
 
 @contextmanager
@@ -29,8 +33,13 @@ def lake_failures(where: str, what: str = "the lake") -> Iterator[None]:
         yield
     except (OSError, DeltaError, pa.ArrowException) as error:
         raise TransientError(
-            f"{what} cannot be written: {' '.join(str(error).split())}",
+            f"{what} cannot be written: {_words(error)}",
             code="lake-unwritable",
             where=where,
             remedy="check free space, permissions and, for an object store, credentials and network",
         ) from error
+
+
+def _words(error: Exception) -> str:
+    """What is said, on one line, without the frames of a library's stack."""
+    return " ".join(_FRAMES.split(str(error), maxsplit=1)[0].split())

@@ -18,6 +18,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from bronze.delta import NOTHING_BESIDES
+from bronze.doors import Door, through
+
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
@@ -38,7 +41,15 @@ def tidy(table: DeltaTable, *, retention_hours: int | None = None) -> None:
     Raises:
         DeltaError, OSError: the lake cannot be written.
     """
-    table.cleanup_metadata()
-    table.vacuum(
-        retention_hours, dry_run=False, enforce_retention_duration=retention_hours is None, full=False
-    )
+
+    def clean() -> None:
+        table.cleanup_metadata()
+        table.vacuum(
+            retention_hours,
+            dry_run=False,
+            enforce_retention_duration=retention_hours is None,
+            full=False,
+            post_commithook_properties=NOTHING_BESIDES,
+        )
+
+    through(Door.CLEAN, table.table_uri, clean)

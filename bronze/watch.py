@@ -66,6 +66,7 @@ class Watch:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="smelt-watch", daemon=True)
         self._seen: tuple[Any, ...] | None = None
+        self.failure: BaseException | None = None
         self._slot = SlotWatch()
         self._slot_at = 0.0
 
@@ -97,6 +98,9 @@ class Watch:
                 _LOGGER.debug("the watch connects again: %s", error)
                 if backoff.pause(self._stop):
                     return
+            except BaseException as error:  # noqa: BLE001 - raised by who asks; nothing is looked at any more
+                self.failure = error
+                return
 
     def _watch(self, connection: psycopg.Connection[Any]) -> None:
         while True:

@@ -18,12 +18,11 @@ there already, or deletes nothing. It never lacks one.
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gold.clauses import Step, as_json
-from silver.sql import quote
+from silver.sql import comment, indented, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -82,7 +81,7 @@ def affected_roots(
     places: list[tuple[str, TableName]] = []
     if tree.root.table.table in tables:
         keys = _changed_values(tree.root, [tree.root.where], images(tree.root.table.table), tree.key)
-        branches.append(f"-- {tree.root.table.table}\n{keys}")
+        branches.append(f"{comment(str(tree.root.table.table))}\n{keys}")
         places.append(("", tree.root.table.table))
     for node in tree.nodes():
         for place, scope in reversed(list(enumerate(node.scopes))):
@@ -92,7 +91,7 @@ def affected_roots(
             at_end = place == len(node.links)
             filters = _filters(node) if at_end else [scope.where]
             values = _changed_values(scope, filters, images(table), finding(node, place))
-            branches.append(f"-- {node.scope.label}: {table}\n" + walk.up(node, place, values))
+            branches.append(comment(f"{node.scope.label}: {table}") + "\n" + walk.up(node, place, values))
             places.append((node.scope.label, table))
     if not branches:
         return None
@@ -101,13 +100,13 @@ def affected_roots(
         for i, column in enumerate(tree.key)
     ]
     union = "\nUNION ALL\n".join(
-        f"SELECT {', '.join(typed)}, {number} AS place FROM (\n{textwrap.indent(branch, '  ')}\n)"
+        f"SELECT {', '.join(typed)}, {number} AS place FROM (\n{indented(branch, '  ')}\n)"
         for number, branch in enumerate(branches)
     )
     keys = ", ".join(f"k{i}" for i in range(len(tree.key)))
     known = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(tree.key)))
     query = (
-        f"SELECT {keys}, collect_set(place) AS {PLACES} FROM (\n{textwrap.indent(union, '  ')}\n)\n"
+        f"SELECT {keys}, collect_set(place) AS {PLACES} FROM (\n{indented(union, '  ')}\n)\n"
         f"WHERE {known}\nGROUP BY {keys}"
     )
     return Affected(tuple(walk.steps), query, tuple(places))
@@ -147,7 +146,7 @@ class _Walk:
                 # The values are keys of roots already; whether the root is there shows when it is built.
                 selected = ", ".join(f"v{matched.index(name)} AS v{i}" for i, name in enumerate(tree.key))
                 same = list(matched) == list(tree.key)
-                return values if same else f"SELECT {selected} FROM (\n{textwrap.indent(values, '  ')}\n)"
+                return values if same else f"SELECT {selected} FROM (\n{indented(values, '  ')}\n)"
             return self._match(parent, matched, tree.key, values)
         above = self._above[id(parent)]
         wanted = finding(above, len(above.links))
@@ -163,16 +162,16 @@ class _Walk:
         # Each level begins with these rows again.
         name = f"walked{len(self.steps)}"
         label = f"{node.scope.label}: rows of {node.scope.table.table} to walk up from"
-        self.steps.append(Step(name, label, f"SELECT DISTINCT * FROM (\n{textwrap.indent(values, '  ')}\n)"))
+        self.steps.append(Step(name, label, f"SELECT DISTINCT * FROM (\n{indented(values, '  ')}\n)"))
         values = f"SELECT * FROM {name}"
         below = [f"v{wanted.index(this)}" for this, _ in recursion.on]
         found = values
         for _ in range(recursion.depth - 1):
             selected = ", ".join(f"{name} AS v{i}" for i, name in enumerate(below))
-            inner = f"SELECT {selected} FROM (\n{textwrap.indent(found, '  ')}\n)"
+            inner = f"SELECT {selected} FROM (\n{indented(found, '  ')}\n)"
             found = f"{values}\nUNION ALL\n{self._match(node.scope, matched, wanted, inner)}"
         first = ", ".join(f"v{wanted.index(this)} AS v{i}" for i, (this, _) in enumerate(node.on))
-        return f"SELECT DISTINCT {first} FROM (\n{textwrap.indent(found, '  ')}\n)"
+        return f"SELECT DISTINCT {first} FROM (\n{indented(found, '  ')}\n)"
 
     def _match(self, scope: Scope, matched: Sequence[str], wanted: Sequence[str], values: str) -> str:
         """Current rows of a scope whose columns `matched` have one of the values; their columns `wanted`."""
@@ -181,7 +180,7 @@ class _Walk:
         lines = [
             f"SELECT {self._hint}{selected}",
             f"FROM {self._current(scope.table.table)} AS t",
-            f"LEFT SEMI JOIN (\n{textwrap.indent(values, '  ')}\n) AS c ON {condition}",
+            f"LEFT SEMI JOIN (\n{indented(values, '  ')}\n) AS c ON {condition}",
         ]
         if scope.where is not None:
             lines.append(f"WHERE {scope.where.sql('t')}")

@@ -13,7 +13,9 @@ which of them to make. So a cycle can be repeated at will.
 *Full builds* happen for a first build, for a changed definition (one ``CREATE OR REPLACE TABLE … AS
 SELECT``, which swaps data, schema and property in one commit), and where the feed of changes between the
 two cuts cannot be read (one MERGE that also deletes what is gone, so that unchanged documents are not
-written again). The reason is recorded.
+written again). The reason is recorded. One that was asked for (`smelt rebuild`) trusts nothing that the table
+says of itself: what a document holds is compared, not the hash beside it, and a table in which a document
+stands twice, which no MERGE can put right, is replaced.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake.schema import StructType
 
 from bronze import delta
 from bronze.control import Cut, Run
@@ -32,15 +35,18 @@ from bronze.errors import DefiniteError
 from bronze.lsn import Lsn
 from gold.affected import PLACES, SIDE, Affected, affected_roots
 from gold.clauses import as_json
-from gold.compile import FLAGS, Compiled, compile_tree, count_flagged, counting, flag_column
+from gold.compile import FLAGS, KEY, Compiled, compile_tree, count_flagged, counting, flag_column
 from gold.failures import SPARK_ERRORS, condition
 from gold.feed import FeedUnreadableError, images_query, made_again
 from gold.pins import PinnedTables
 from gold.plans import GOLD_APP, HASH, INTERPRETED, LEAN, LSN, ONE_TASK, SMALL_PLAN, SORTED, content_hash
+from gold.sessions import gold_session, unpinned
 from gold.sieve import MOST_KEYS, bitmap, sieve
+from gold.starts import holds_the_same
+from gold.typed import schema_of
 from silver.living import keeps_deleted
 from silver.merge import prunable
-from silver.sessions import mark, own_session, settings
+from silver.sessions import mark, settings
 from silver.sql import literal, quote
 from silver.tables import SilverLog, share_of
 
@@ -56,7 +62,7 @@ if TYPE_CHECKING:
 
 DEFINITION_PROPERTY: Final = "deltasmelt.definition"
 
-_COMPILER: Final = "1"
+_COMPILER: Final = "3"
 """Part of every digest: raised when the compiler gives another meaning to the same definition."""
 
 _FEW: Final = 100_000
@@ -92,12 +98,13 @@ class TableState:
     Attributes:
         position: LSN of the cut it holds.
         definition: digest that it was built by.
+        columns: its columns, and the fields of the column `KEY`, as they are written in SQL.
     """
 
     version: int
     position: Lsn | None
     definition: str | None
-    columns: tuple[str, ...]
+    columns: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +124,8 @@ class DocumentBuild:
     """Builds one document. Has a Spark session of its own, because transaction marks are session settings."""
 
     def __init__(self, spark: SparkSession, lake: Lake, document: Document) -> None:
-        self._spark = own_session(spark)
+        self._spark = gold_session(spark)
+        self._unpinned = unpinned(self._spark)
         self._lake = lake
         self.document = document
         self._address = lake.sql("gold", document.name)
@@ -133,14 +141,27 @@ class DocumentBuild:
         if table is None:
             return None
         position = table.transaction_version(GOLD_APP)
-        columns = tuple(field.name for field in table.schema().fields)
+        fields = table.schema().fields
+        columns = {quote(field.name) for field in fields}
+        for field in fields:
+            if field.name == KEY and isinstance(field.type, StructType):
+                columns |= {quote(KEY, inner.name) for inner in field.type.fields}
         definition = table.metadata().configuration.get(DEFINITION_PROPERTY)
-        return TableState(table.version(), None if position is None else Lsn(position), definition, columns)
+        position = None if position is None else Lsn(position)
+        return TableState(table.version(), position, definition, frozenset(columns))
 
-    def is_built_by(self, tree: Tree, cut: Cut) -> bool:
+    def is_as_of(self, since: int, until: int) -> bool:
+        """Whether the table holds the same documents at two versions."""
+        return holds_the_same(self._uri, since, until)
+
+    def is_same(self, name: str, since: int, until: int) -> bool:
+        """Whether a silver table holds the same rows at two versions."""
+        return holds_the_same(delta.location(self._lake, "silver", name), since, until)
+
+    def is_built_by(self, tree: Tree) -> bool:
         """Whether the table was built by this definition, over tables of these shapes."""
         state = self.state()
-        return state is not None and state.definition == self._definition(tree, cut)
+        return state is not None and state.definition == self._definition(tree)
 
     def run(self, tree: Tree, cut: Cut, start: Start, *, rebuild: bool = False) -> Run:
         """Bring the document's table to a silver cut.
@@ -158,7 +179,7 @@ class DocumentBuild:
         run = Run("gold", self.document.name, "none", start.position, cut.commit_lsn)
         try:
             state = self.state()
-            definition = self._definition(tree, cut)
+            definition = self._definition(tree)
             reason = _full_reason(state, definition, start, tree, cut)
             if rebuild and reason is None:
                 reason = "asked for"
@@ -171,7 +192,7 @@ class DocumentBuild:
                 run.mode, run.reason = "full", reason
                 little = _is_little(self._sizes(tree).values())
                 with settings(self._spark, SMALL_PLAN if little else SORTED):
-                    self._full(tree, cut, state, definition, run)
+                    self._full(tree, cut, state, definition, run, distrust=rebuild)
         finally:
             self._forget()
         after = delta.open_table(self._uri)
@@ -183,7 +204,8 @@ class DocumentBuild:
         """One document at a cut as pretty JSON; None where the root is not there or fails the `where`.
 
         Raises:
-            DefiniteError: the key has another number of values, or values of other types, than the root's.
+            DefiniteError: the key has another number of values, or values of other types, than the root's; or
+                the document is refused.
         """
         described = ", ".join(f"{name} {tree.root.table.column(name).spark_type}" for name in tree.key)
         if len(key) != len(tree.key):
@@ -204,23 +226,30 @@ class DocumentBuild:
                 code="document-key", where=self.document.name,
             )  # fmt: skip
         roots = f"(SELECT {', '.join(f'{value} AS k{i}' for i, value in enumerate(typed))})"
+        schema_of(self._spark, tree)  # what is refused when it is built is here as well
         compiled = compile_tree(tree, self._pins.at(tree, cut), roots=roots)
         document = as_json(map(quote, compiled.fields), pretty=True)
         with settings(self._spark, SMALL_PLAN):
             row = self._spark.sql(f"SELECT {document} AS json FROM (\n{compiled.sql}\n)").first()
         return None if row is None else str(row["json"])
 
-    def _definition(self, tree: Tree, cut: Cut) -> str:
-        """Digest of all that decides what the table holds: definition, types, columns behind names."""
-        behind = sorted(
+    def _definition(self, tree: Tree) -> str:
+        """Digest of all that decides what the table holds: definition, types, columns behind names, keys.
+
+        Keys do: arrays are in the order of their rows' keys where nothing else orders them.
+        """
+        tables = sorted(tree.tables().values(), key=lambda table: str(table.table))
+        behind = [
             f"{table.table}.{column.name} {column.attnum} {column.spark_type}"
-            for table in tree.tables().values()
-            for column in table.columns
-            if column.name in tree.reads(table.table)
-        )
-        known = "\n".join([_COMPILER, self.document.digest, *tree.key, *behind])
+            for table in tables
+            for column in sorted(table.columns, key=lambda column: column.name)
+            if column.name in tree.reads(table.table) | set(table.key)
+        ]
+        keys = [f"{table.table} by {', '.join(map(quote, table.key))}" for table in tables]
+        session = [f"{name} = {value}" for name, value in sorted(self._unpinned.items())]
+        known = "\n".join([_COMPILER, self.document.digest, *session, *keys, *behind])
         if known not in self._digests:
-            schema = self._spark.sql(compile_tree(tree, self._pins.at(tree, cut)).sql).schema
+            schema = schema_of(self._spark, tree)
             self._digests[known] = hashlib.sha256(f"{known}\n{schema.simpleString()}".encode()).hexdigest()
         return self._digests[known]
 
@@ -228,23 +257,43 @@ class DocumentBuild:
         """Rows and bytes of the silver tables, as they are now."""
         return {name: self._silver.size(table.name) for name, table in tree.tables().items()}
 
-    def _full(self, tree: Tree, cut: Cut, state: TableState | None, definition: str, run: Run) -> None:
+    def _full(
+        self,
+        tree: Tree,
+        cut: Cut,
+        state: TableState | None,
+        definition: str,
+        run: Run,
+        *,
+        distrust: bool,
+    ) -> None:
         compiled = compile_tree(tree, self._pins.at(tree, cut))
         self._count_flagged(*count_flagged(tree, self._pins.at(tree, cut)), run)
         content = f"{content_hash(compiled.columns)} AS {HASH}"
         made = f"SELECT {_columns(compiled.columns)}, {content} FROM (\n{compiled.sql}\n)"
-        if state is not None and state.definition == definition:
+        same = state is not None and state.definition == definition
+        if state is not None and same and not (distrust and self._holds_one_twice(compiled)):
             with settings(self._spark, {"spark.databricks.delta.merge.materializeSource": "auto"}):
-                self._merge(compiled, made, cut, state.position, run)
+                self._merge(compiled, made, cut, state.position, run, distrust=distrust)
             return
         kept, join = f"{int(cut.commit_lsn)}L", ""
         old_key = None if state is None else _key_columns(compiled, state)
         if state is not None and old_key is not None:
-            # What did not change by the new definition keeps its LSN.
-            on = " AND ".join(f"CAST(o.{key} AS STRING) = CAST(d.{key} AS STRING)" for key in old_key)
-            before = f"{self._address} VERSION AS OF {state.version}"
-            join = f"\nLEFT JOIN {before} AS o ON {on} AND o.{HASH} = d.{HASH}"
-            kept = f"coalesce(o.{LSN}, {kept})"
+            # What did not change keeps its LSN: by the new definition; or, of a table that somebody wrote to,
+            # what all its rows say. Where they say it since several LSNs, readers may have seen it only now.
+            held = content_hash(compiled.columns) if same else HASH
+            on = " AND ".join(f"o.k{i} = CAST(d.{key} AS STRING)" for i, key in enumerate(old_key))
+            keys = ", ".join(f"CAST({key} AS STRING) AS k{i}" for i, key in enumerate(old_key))
+            places = ", ".join(f"k{i}" for i in range(len(old_key)))
+            before = (
+                f"SELECT {keys}, {held} AS h, {LSN} AS l FROM {self._address} VERSION AS OF {state.version}"
+            )
+            once = (
+                f"SELECT {places}, any_value(h) AS {HASH}, max(l) AS {LSN} FROM ({before})\n"
+                f"GROUP BY {places} HAVING count(*) = count(h) AND count(DISTINCT h) = 1"
+            )
+            join = f"\nLEFT JOIN ({once}) AS o ON {on} AND o.{HASH} = d.{HASH}"
+            kept = f"least(o.{LSN}, {kept})"  # of a document that is new: the second
         columns = ", ".join(f"d.{quote(name)}" for name in compiled.columns)
         properties = {
             DEFINITION_PROPERTY: definition,
@@ -260,6 +309,11 @@ class DocumentBuild:
             )
         run.inserts = self._rows_written()
         run.changes = run.inserts
+
+    def _holds_one_twice(self, compiled: Compiled) -> bool:
+        keys = ", ".join(compiled.key)
+        twice = f"SELECT 1 FROM {self._address} GROUP BY {keys} HAVING count(*) > 1"
+        return self._spark.sql(twice).first() is not None
 
     def _incremental(self, tree: Tree, old: Cut, cut: Cut, run: Run) -> None:
         run.mode = "incremental"
@@ -349,6 +403,8 @@ class DocumentBuild:
                 self._keep(images_query(f"{view}_feed", key, columns, steps=steps, soft=soft), view)
                 return self._count(view)
         except SPARK_ERRORS as error:
+            if self.is_same(silver_name, first - 1, last):
+                return 0  # of a version that only changed a property, say, Delta may not give the feed
             raise FeedUnreadableError(
                 f"changes of silver.{silver_name} between versions {first} and {last} cannot be read: "
                 f"{condition(error)}"
@@ -376,6 +432,7 @@ class DocumentBuild:
         *,
         some: bool = False,
         known: bool = False,
+        distrust: bool = False,
     ) -> None:
         """One MERGE.
 
@@ -389,6 +446,7 @@ class DocumentBuild:
                 Otherwise it is of all, and what is not in it is.
             known: no document is new, and the source is small. Then it is sent to the target's rows, for
                 which Spark would shuffle and sort them otherwise.
+            distrust: somebody may have written to the table: its documents are compared, not their hashes.
         """
         if some:
             same = [f"t.{key} = s.{_ROOT}{i}" for i, key in enumerate(compiled.key)]
@@ -404,11 +462,16 @@ class DocumentBuild:
         }
         sets = ", ".join(f"{name} = {value}" for name, value in values.items())
         columns, inserted = ", ".join(values), ", ".join(values.values())
+        differs = f"t.{HASH} <> s.{HASH}"
+        if distrust:
+            held = f"sha2({as_json(quote('t', name) for name in compiled.columns)}, 256)"
+            late = f"NOT coalesce(t.{LSN} <= {int(cut.commit_lsn)}L, false)"
+            differs = f"(NOT t.{HASH} <=> s.{HASH} OR {held} <> s.{HASH} OR {late})"
         came = f"WHEN NOT MATCHED AND s.{HASH} IS NOT NULL THEN INSERT ({columns}) VALUES ({inserted})"
         # Spark's grammar wants the clauses in this order: matched, not matched, not matched by source.
         clauses = [
             *([f"WHEN MATCHED AND s.{HASH} IS NULL THEN DELETE"] if some else []),
-            f"WHEN MATCHED AND t.{HASH} <> s.{HASH} THEN UPDATE SET {sets}",
+            f"WHEN MATCHED AND {differs} THEN UPDATE SET {sets}",
             *([] if known else [came]),
             *([] if some else ["WHEN NOT MATCHED BY SOURCE THEN DELETE"]),
         ]
@@ -535,5 +598,4 @@ def _columns(names: Sequence[str]) -> str:
 
 def _key_columns(compiled: Compiled, state: TableState) -> tuple[str, ...] | None:
     """The key in the old table, where the old table has it under the same names."""
-    names = {key.split(".")[0].strip("`") for key in compiled.key}
-    return compiled.key if names <= set(state.columns) and {HASH, LSN} <= set(state.columns) else None
+    return compiled.key if {*compiled.key, quote(HASH), quote(LSN)} <= state.columns else None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from silver.sql import literal, quote
+from silver.sql import comment, indented, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,7 +37,7 @@ def with_steps(steps: Sequence[Step], final: str) -> str:
     """A query whose common table expressions are the steps."""
     if not steps:
         return final
-    listed = [f"-- {step.comment}\n{step.name} AS (\n{textwrap.indent(step.sql, '  ')}\n)" for step in steps]
+    listed = [f"{comment(step.comment)}\n{step.name} AS (\n{indented(step.sql, '  ')}\n)" for step in steps]
     return "WITH\n" + ",\n".join(listed) + "\n" + final
 
 
@@ -53,7 +52,7 @@ def select(
     """A SELECT, a column to a line."""
     lines = [
         "SELECT" + (f" /*+ {hint} */" if hint else ""),
-        textwrap.indent(",\n".join(columns), "  "),
+        indented(",\n".join(columns), "  "),
         f"FROM {source}",
         *joins,
     ]
@@ -65,7 +64,7 @@ def select(
 
 def subquery(query: str) -> str:
     """A query as a relation."""
-    return f"(\n{textwrap.indent(query, '  ')}\n) AS s"
+    return f"(\n{indented(query, '  ')}\n) AS s"
 
 
 def struct(pairs: Iterable[tuple[str, str]]) -> str:
@@ -74,7 +73,7 @@ def struct(pairs: Iterable[tuple[str, str]]) -> str:
     flat = ", ".join(parts)
     if len(flat) <= 80 and "\n" not in flat:
         return f"named_struct({flat})"
-    return "named_struct(\n" + textwrap.indent(",\n".join(parts), "  ") + "\n)"
+    return "named_struct(\n" + indented(",\n".join(parts), "  ") + "\n)"
 
 
 def as_json(columns: Iterable[str], *, pretty: bool = False) -> str:

@@ -5,7 +5,13 @@ recorded after the last one. A crash in between leaves some tables ahead of the 
 that names what is not there, and the next cycle brings every document to one cut again.
 
 A document that cannot be built (a column that is gone, an expression that fails on a value) stops alone:
-the error is recorded with its remedy and the others go on. It is tried again when there is a new cut.
+the error is recorded with its remedy and the others go on. It is tried again when there is a new cut, or
+the same one is recorded again. Its table and mark stay as they were, so it starts from the very record of
+silver's cut that it was built from; where that is not surely known any more, it is built as a whole.
+
+A lake that does not answer is no document's trouble (`silver.outages`): the cycle ends with a
+`TransientError` and is done again after a pause. Where one document meets that in one cycle after the other,
+the cause is its own after all, and the others do not wait any longer.
 """
 
 from __future__ import annotations
@@ -15,9 +21,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from bronze.control import Cut, OpenError, Run
-from bronze.errors import ConfigurationError, DefiniteError, SmeltError
+from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
 from gold.check import resolved
+from gold.starts import built_from
 from gold.yaml_source import suggestion
+from silver.outages import Patience, outage
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -27,7 +35,6 @@ if TYPE_CHECKING:
     from bronze.control_tables import ControlTables
     from bronze.identifiers import TableName
     from bronze.lake import Lake
-    from bronze.lsn import Lsn
     from gold.build import DocumentBuild
     from gold.documents import Document
     from gold.tree import Tree
@@ -40,8 +47,15 @@ CatalogProvider: TypeAlias = Callable[[], "Mapping[TableName, SilverTable]"]
 _SIDE_BY_SIDE: Final = 4
 
 
-class _AheadOfCutError(Exception):
-    """A table's newest shape came after the cut; silver's next cut will have it. Nothing is wrong."""
+def close_undefined(control: ControlTables, defined: Collection[str]) -> None:
+    """Close the errors of documents that are not defined any more: nothing else ever would."""
+    for error in control.open_errors():
+        if error.scope == "document" and error.name not in defined:
+            control.close_errors("document", error.name)
+
+
+class _AheadOfCutError(DefiniteError):
+    """A table's newest shape came after the cut; silver's next cut will have it."""
 
 
 class Gold:
@@ -60,8 +74,12 @@ class Gold:
         self._control = control
         self._catalog = catalog_provider
         self._builds = {document.name: DocumentBuild(spark, lake, document) for document in documents}
-        self._failed: dict[str, Lsn] = {}
+        self._spark = spark
+        self._lake = lake
+        self._failed: dict[str, Cut] = {}
+        self._patience: Patience[str] = Patience()
         self._seen: Cut | None = None
+        self._tidied = False
 
     def cycle(self, *, rebuild: Collection[str] = ()) -> Cut | None:
         """Bring every document to the newest silver cut.
@@ -72,6 +90,9 @@ class Gold:
         Returns:
             the gold cut, recorded; None when nothing was new.
         """
+        if not self._tidied:
+            close_undefined(self._control, self._builds)
+            self._tidied = True
         cut = self._control.latest_cut("silver")
         if cut is None or not self._builds or (cut == self._seen and not rebuild):
             return None
@@ -100,10 +121,22 @@ class Gold:
         if last is not None and last.commit_lsn == cut.commit_lsn and last.tables == tables:
             self._seen = cut
             return None
+        if not self._is_current(cut):
+            return None
         gold_cut = Cut("gold", cut.commit_lsn, cut.commit_ts, tables)
         self._control.record_cut(gold_cut)
         self._seen = cut
         return gold_cut
+
+    def _is_current(self, cut: Cut) -> bool:
+        """Whether the record of silver's cut that the documents were built from is still the one of its LSN.
+
+        Silver may have recorded that LSN again while they were built, with tables that were taken again. A
+        cut of gold would be taken for one of the newer record, by its time; and what is new there, for built.
+        Without it the documents' own marks count, and the next cycle builds them from the newer record.
+        """
+        newest = self._control.latest_cut("silver", at=cut.commit_lsn)
+        return newest is None or newest.commit_lsn != cut.commit_lsn or newest == cut
 
     def preview(self, name: str, key: str | Sequence[str]) -> str:
         """One document as it would be at the newest silver cut, as pretty JSON.
@@ -166,7 +199,7 @@ class Gold:
             tree = self._tree(build, cut, self._catalog())
         except _AheadOfCutError:
             raise outdated from None
-        if not build.is_built_by(tree, cut):
+        if not build.is_built_by(tree):
             raise outdated
         return Built(tree, cut, last.tables[name])
 
@@ -188,48 +221,85 @@ class Gold:
         rebuild: bool,
     ) -> Run | None:
         """Build one document; None where it has an error."""
-        from gold.failures import SPARK_ERRORS, document_error  # noqa: PLC0415 - it loads Spark
-
         name = build.document.name
-        if self._failed.get(name) == cut.commit_lsn and not rebuild:
+        if self._failed.get(name) == cut and not rebuild:
             return None
         try:
-            tree = self._tree(build, cut, catalog)
-            run = self._build(build, tree, cut, last, rebuild=rebuild)
-        except _AheadOfCutError:
-            return None
+            run = self._tried(
+                build, lambda: self._build(build, self._tree(build, cut, catalog), cut, last, rebuild=rebuild)
+            )
+        except TransientError:
+            raise
         except SmeltError as error:
-            self._record(name, cut, error)
-            return None
-        except SPARK_ERRORS as error:
-            own = document_error(name, error)
-            if own is None:
-                raise
-            self._record(name, cut, own)
+            # Silver's next cut is on its way; only who asked for a rebuild of this one is told.
+            if rebuild or not isinstance(error, _AheadOfCutError):
+                self._record(name, cut, error)
             return None
         self._failed.pop(name, None)
+        self._patience.passed(name)
         self._control.close_errors("document", name)
         return run
+
+    def _tried(self, build: DocumentBuild, attempt: Callable[[], Run]) -> Run:
+        """Build a document; a failure that no rule knows is tried once more, and is then the document's own.
+
+        Raises:
+            SmeltError: the document's error.
+            TransientError: the lake does not answer.
+            Exception: Spark itself does not answer any more.
+        """
+        from gold.failures import document_error, unknown_error  # noqa: PLC0415 - they load Spark
+        from silver.troubles import answers, unreachable  # noqa: PLC0415
+
+        for again in (True, False):
+            try:
+                return attempt()
+            except SmeltError:
+                raise
+            except Exception as error:
+                own = document_error(build.document.name, error)
+                if own is None and not answers(self._spark):
+                    raise
+                if (
+                    own is None
+                    and (said := outage(error)) is not None
+                    and self._patience.waits(build.document.name)
+                ):
+                    raise unreachable(self._lake, said) from error
+                if own is not None or not again:
+                    raise own or unknown_error(build.document.name, error) from error
+        raise AssertionError  # the second attempt returned or raised
 
     def _build(self, build: DocumentBuild, tree: Tree, cut: Cut, last: Cut | None, *, rebuild: bool) -> Run:
         from gold.build import Start  # noqa: PLC0415
 
         state = build.state()
         position = None if state is None else state.position
-        if state is not None and last is not None and last.tables.get(build.document.name) == state.version:
+        known_by = None
+        named = None if last is None else last.tables.get(build.document.name)
+        if (
+            state is not None
+            and last is not None
+            and named is not None
+            and build.is_as_of(named, state.version)
+        ):
             # A cycle that changed no document moved the position by its cut alone.
             position = max(position or last.commit_lsn, last.commit_lsn)
-        # Silver may have recorded that cut again since, with a table that was rebuilt.
-        seen = last.recorded_at if last is not None and last.commit_lsn == position else None
-        old = None if position is None else self._control.latest_cut("silver", at=position, known_by=seen)
-        if old is not None and old.commit_lsn != position:
-            old = None
+            known_by = last.recorded_at if last.commit_lsn == position else None
+        old = None if position is None else built_from(self._control, position, known_by, build.is_same)
         return build.run(tree, cut, Start(position, old), rebuild=rebuild)
 
     def _tree(self, build: DocumentBuild, cut: Cut, catalog: Mapping[TableName, SilverTable]) -> Tree:
         tree = resolved(build.document, catalog)
-        if any(table.relation.from_lsn > cut.commit_lsn for table in tree.tables().values()):
-            raise _AheadOfCutError
+        later = [table for table in tree.tables().values() if table.relation.from_lsn > cut.commit_lsn]
+        if later:
+            shapes = ", ".join(f"{table.table} at {table.relation.from_lsn}" for table in later)
+            raise _AheadOfCutError(
+                f"the silver cut {cut.commit_lsn} came before a new shape of {shapes}",
+                code="document-waits",
+                where=build.document.name,
+                remedy="nothing where silver runs: its next cut has the shape; or run `smelt silver FILE`",
+            )
         missing = sorted(table.name for table in tree.tables().values() if table.name not in cut.tables)
         if missing:
             raise DefiniteError(
@@ -243,8 +313,8 @@ class Gold:
         return tree
 
     def _record(self, name: str, cut: Cut, error: SmeltError) -> None:
-        self._failed[name] = cut.commit_lsn
+        self._failed[name] = cut
         message = f"{error.where}: {error.message}" if error.where else error.message
-        self._control.open_error(
+        self._control.restate_error(
             OpenError("document", name, error.code, message, error.remedy, cut.commit_lsn)
         )

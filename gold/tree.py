@@ -326,9 +326,9 @@ class _Resolver:
     def _expression(self, text: str | None, scope: Scope, path: YamlPath) -> Expression | None:
         if text is None:
             return None
-        names = [found.name for found in scope.table.columns]
+        columns = {found.name: found.spark_type for found in scope.table.columns}
         try:
-            expression = parse_expression(text, names, str(scope.table.table))
+            expression = parse_expression(text, columns, str(scope.table.table))
         except ValueError as error:
             self._problem(path, str(error))
             return None
@@ -414,7 +414,7 @@ class _Resolver:
         if isinstance(spec, ManyField):
             node.limit, node.cap, node.map_by = spec.limit, spec.cap, spec.key_by
             ddl = None if spec.key_by is None else self._column(scope, spec.key_by, (*path, "key_by"))
-            if ddl is not None and not types.orderable(ddl):
+            if ddl is not None and not types.map_key(ddl):
                 self._problem(
                     (*path, "key_by"), f"{spec.key_by!r} is {ddl}, which cannot be the key of a map"
                 )

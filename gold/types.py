@@ -37,6 +37,11 @@ def orderable(ddl: str) -> bool:
     return not re.search(r"\b(?:MAP|VARIANT)\b", ddl.upper())
 
 
+def map_key(ddl: str) -> bool:
+    """Whether values can be the names in a JSON object: Spark writes others by their place in memory."""
+    return not re.search(r"\b(?:BINARY|ARRAY|STRUCT|MAP|VARIANT|INTERVAL)\b", ddl.upper())
+
+
 def comparable(left: str, right: str) -> bool:
     """Whether values of both types can be equal: numbers of all kinds, otherwise equal types."""
     if not (orderable(left) and orderable(right)):

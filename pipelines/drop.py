@@ -3,6 +3,10 @@
 A slot that nobody reads keeps the server's log for ever, so a pipeline that is given up must lose it. The
 lake remembers its place; a pipeline that starts again after this finds the gap and says so instead of
 passing it.
+
+A publication may be older than the pipeline, and have other subscribers. Only one that carries the mark of
+ours (`bronze.publication.is_ours`) is dropped; of another, also of one that a release before the mark made,
+the statement is printed.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from typing import TYPE_CHECKING
 from bronze.conninfo import describe
 from bronze.errors import DefiniteError
 from bronze.identifiers import quote_identifier, quote_literal
-from bronze.publication import read_publication
+from bronze.publication import is_ours, read_publication
 from bronze.server import connect, translated
 from bronze.slots import read_slot
 from pipelines.lock import lake_lock
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def run_drop(pipeline: Pipeline, output: Output) -> None:
-    """Drop slot and publication; with ``source.manage: false`` only say how.
+    """Drop the slot, and the publication that we made; with ``source.manage: false`` only say how.
 
     Raises:
         SmeltError: the pipeline runs, somebody reads the slot, or the server refuses.
@@ -37,7 +41,7 @@ def run_drop(pipeline: Pipeline, output: Output) -> None:
         connect(source) as connection,
         translated(source),
     ):
-        statements = []
+        statements, theirs = [], None
         slot = read_slot(connection, source.slot)
         if slot is not None:
             if slot.active_pid is not None:
@@ -49,12 +53,22 @@ def run_drop(pipeline: Pipeline, output: Output) -> None:
                 )
             statements.append(f"SELECT pg_drop_replication_slot({quote_literal(source.slot)})")
         if read_publication(connection, source.publication) is not None:
-            statements.append(f"DROP PUBLICATION {quote_identifier(source.publication)}")
+            statement = f"DROP PUBLICATION {quote_identifier(source.publication)}"
+            if is_ours(connection, source.publication) or not source.manage:
+                statements.append(statement)
+            else:
+                theirs = statement
         for statement in statements:
             if source.manage:
                 connection.execute(statement.encode())
             output.line(statement + ";")
-    if not statements:
+    if theirs is not None:
+        output.line(theirs + ";")
+        output.say(
+            f"publication {source.publication} is not changed: this pipeline did not make it, or an early "
+            "release of deltasmelt did; run the statement above yourself if nobody else subscribes to it"
+        )
+    elif not statements:
         output.say("there is neither slot nor publication; nothing to do")
     elif not source.manage:
         output.say("source.manage is false: nothing was changed; run the statements above yourself")

@@ -7,7 +7,7 @@ code   meaning
 1      stopped: an error of ours with its remedy, or a comparison that did not hold
 2      the command line could not be understood
 3      caught up, but some tables or documents stand still because of an error of their own
-130    interrupted (Ctrl-C); 143 ended by SIGTERM
+130    interrupted (Ctrl-C); 143 ended by SIGTERM; 129 by SIGHUP: the terminal was closed
 =====  =====================================================================================
 
 An error that nobody foresaw is shown in one line, with its traceback in the log file; ``--debug`` shows the
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import re
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -35,10 +36,12 @@ USAGE: Final = 2
 TABLES_STOPPED: Final = 3
 INTERRUPTED: Final = 130
 TERMINATED: Final = 143
+HUNG_UP: Final = 129
 
 _LOGGER = logging.getLogger("deltasmelt")
 _SECRETS: Final = re.compile(
-    r"""(?P<uri>[a-z][a-z0-9+.-]*://[^:/@\s]+:)[^@\s]+(?=@) | (?P<word>password\s*=\s*)('[^']*'|\S+)""",
+    r"""(?P<uri>[a-z][a-z0-9+.-]*://[^:/@\s]*:)\S+(?=@)
+        | (?P<word>password\s*=\s*)('(?:\\.|[^'\\])*'|(?:\\.|[^\s\\])+)""",
     re.IGNORECASE | re.VERBOSE,
 )
 
@@ -56,17 +59,30 @@ class Failure(Exception):  # noqa: N818 - not an error of its own: the end of a 
 
 
 class Terminated(BaseException):
-    """SIGTERM arrived; like KeyboardInterrupt, not an Exception, so that nothing takes it for an error."""
+    """SIGTERM or SIGHUP arrived; like KeyboardInterrupt, no Exception, so that nothing takes it for an error.
+
+    Attributes:
+        number: of the signal.
+    """
+
+    def __init__(self, number: signal.Signals = signal.SIGTERM) -> None:
+        super().__init__(number)
+        self.number = number
 
 
-def tables_stopped(names: Sequence[str]) -> Failure:
-    """The end of a run that caught up while these tables or documents stand still."""
-    listed = ", ".join(names)
-    return Failure(
-        f"caught up, but stopped by errors of their own: {listed}\n"
-        "remedy: `smelt status` shows each error with its remedy",
-        exit_code=TABLES_STOPPED,
-    )
+def tables_stopped(names: Sequence[str], *, waiting: Sequence[str] = ()) -> Failure:
+    """The end of a run that caught up while these tables or documents stand still.
+
+    Args:
+        names: those that an error of their own has stopped.
+        waiting: those of which something is still to come: changes that bronze lacks, a first copy.
+    """
+    said = [f"stopped by errors of their own: {', '.join(names)}"] if names else []
+    said += [f"waiting for what bronze or silver lacks of them: {', '.join(waiting)}"] if waiting else []
+    remedy = "`smelt status` shows each error with its remedy"
+    if waiting:
+        remedy += "; what waits for a copy gets it from the reader: smelt bronze FILE --until-caught-up"
+    return Failure(f"caught up, but {'; '.join(said)}\nremedy: {remedy}", exit_code=TABLES_STOPPED)
 
 
 def without_secrets(text: str) -> str:
@@ -78,10 +94,14 @@ def report(error: BaseException, *, debug: bool = False, log: Path | None = None
     """Tell the user on standard error; returns the exit code."""
     if not isinstance(error, SmeltError | Failure):
         error = interruption_behind(error, (KeyboardInterrupt, Terminated)) or error
-    if isinstance(error, KeyboardInterrupt | Terminated):
-        code = INTERRUPTED if isinstance(error, KeyboardInterrupt) else TERMINATED
-        _say("interrupted" if code == INTERRUPTED else "ended by SIGTERM")
-        return code
+    if isinstance(error, KeyboardInterrupt):
+        _say("interrupted")
+        return INTERRUPTED
+    if isinstance(error, Terminated):
+        if error.number == signal.SIGHUP:
+            return HUNG_UP  # there is no terminal any more to say it on
+        _say("ended by SIGTERM")
+        return TERMINATED
     _LOGGER.error("command failed", exc_info=error)
     if debug:
         _say(without_secrets("".join(traceback.format_exception(error))).rstrip())

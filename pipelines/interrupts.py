@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM at a moment when nothing may be left half done."""
+"""Ctrl-C, SIGTERM and SIGHUP at a moment when nothing may be left half done."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
+_NUMBERS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager

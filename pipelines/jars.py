@@ -63,7 +63,7 @@ def delta_jars(announce: Callable[[str], None] | None = None) -> list[Path]:
     given = os.environ.get("SMELT_JARS")
     if given:
         return _from_folder(Path(given), expected)
-    cache = _cache_root() / "jars" / f"delta-{DELTA_VERSION}-spark-{line}"
+    cache = cache_root() / "jars" / f"delta-{DELTA_VERSION}-spark-{line}"
     if not cache.is_dir():
         if announce is not None:
             announce("fetching Delta's jars (once) …")
@@ -71,7 +71,8 @@ def delta_jars(announce: Callable[[str], None] | None = None) -> list[Path]:
     return [cache / name for name in expected]
 
 
-def _cache_root() -> Path:
+def cache_root() -> Path:
+    """The account's folder for what is fetched once."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "deltasmelt"
 

@@ -10,8 +10,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from bronze.control_tables import ControlTables
+from bronze.errors import SmeltError
+from pipelines.failures import TABLES_STOPPED, Failure, without_secrets
 from pipelines.queries import require_lake, spark_for
 from pipelines.stages import maintenance, upkeep_text
+from silver.errors import cause
 
 if TYPE_CHECKING:
     from pipelines.output import Output
@@ -23,12 +26,21 @@ def run_maintain(pipeline: Pipeline, output: Output) -> None:
 
     Raises:
         SmeltError: there is no lake.
+        Failure: some tables could not be maintained; the others are.
     """
     require_lake(pipeline)
     control = ControlTables(pipeline.lake_address())
     with spark_for(pipeline, output) as spark:
-        for done in maintenance(spark, pipeline, control, ("silver", "gold")).all_tables():
+        upkeep = maintenance(spark, pipeline, control, ("silver", "gold"))
+        for done in upkeep.all_tables():
             if output.json:
                 output.value(asdict(done))
             else:
                 output.line(upkeep_text(done))
+        for name, error in upkeep.failed.items():
+            output.say(
+                without_secrets(f"{name}: {error.message if isinstance(error, SmeltError) else cause(error)}")
+            )
+    if upkeep.failed:
+        names = ", ".join(sorted(upkeep.failed))
+        raise Failure(f"upkeep failed: {names}", exit_code=TABLES_STOPPED)

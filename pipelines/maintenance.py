@@ -4,7 +4,8 @@ What must stay is what a recorded cut names. A cut counts until `lake.retention`
 place, so every moment of that period can be asked for, and the newest cut always. The order makes it safe to
 end anywhere:
 
-1. cuts past retention leave `control.cuts`, in one commit: nothing names what is removed afterwards;
+1. cuts past retention leave `control.cuts`, in one commit: nothing names what is removed afterwards. Those
+   within it are thinned (`bronze.thinning`), which frees no file;
 2. VACUUM removes files that left a table before its oldest named version was committed, and longer than the
    retention ago. All files of that version and of each later one left it, if at all, after that commit; so
    did the changes that gold reads between two of them. It does not matter why a version is old: an idle
@@ -15,9 +16,19 @@ end anywhere:
 4. OPTIMIZE and REORG write new versions with the same rows. Cuts go on naming the older versions, whose
    files stay; the next cut names the newest.
 
+What step 2 keeps stands in the table's properties, because every VACUUM goes by them, also one that did not
+look at the cuts. The need of a gold that stands still grows by the hour, so a day more is stated than is
+needed (`_AHEAD`), and stated again when half of it is used up. A VACUUM within a day of an upkeep, whoever
+runs it, finds enough. An upkeep that fails before that leaves the older statement, and removes nothing.
+
 One writer per table: each table's work holds the layer's lock (`pipelines.lock.writing`) that a cycle also
-holds, so neither finds the table changed under it. VACUUM is told whole hours and never less than one, so
-also where there are no such locks it leaves alone what a cycle is writing.
+holds, so neither finds the table changed under it. VACUUM is told more than a day, so also where there are
+no such locks it leaves alone what a cycle is writing.
+
+**One table's trouble is never everyone's**, and none of upkeep ends a run. What fails for a table is recorded
+for it (`pipelines.upkeep_errors`) and tried again after growing pauses between cycles, or by the next
+`smelt maintain`; the others have their turn. Where it cannot be read at which LSN a document stands, no cut
+leaves `control.cuts`: it might be the one that document goes on from.
 
 Clusters that are large enough are not written again when new files come (`_CLUSTER_BYTES`); Delta would
 write all of a table of up to 100 GB each time.
@@ -25,32 +36,44 @@ write all of a table of up to 100 GB each time.
 
 from __future__ import annotations
 
-import json
+import logging
 import math
 import re
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow.fs import FileSelector, FileType
 
 from bronze import delta
-from bronze.parts import file_system
+from bronze.lsn import Lsn
+from gold.plans import GOLD_APP
+from pipelines import upkeep_errors
 from pipelines.lock import writing
+from pipelines.log_entries import committed_at, cut_log, data_files
+from silver.pauses import Pauses
 from silver.sessions import own_session
 from silver.sql import literal
+from silver.troubles import answers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
     from bronze.control_tables import ControlTables
     from bronze.lake import Lake, Layer
+
+_T = TypeVar("_T")
+_LOGGER: Final = logging.getLogger("deltasmelt.upkeep")
+
+_CUTS: Final = "control.cuts"
+_TABLES: Final = "control.tables"
+"""Under these names what concerns no single table is told; the latter is no table."""
 
 _FILE_BYTES: Final = 64 * 2**20
 """Size of joined files. A MERGE of neighbouring keys reads whole files: less than Delta's 1 GiB."""
@@ -86,14 +109,14 @@ _KEPT: Final = "delta.deletedFileRetentionDuration"
 _LOG_KEPT: Final = "delta.logRetentionDuration"  # Delta wants it to be no less
 _CLEANUP: Final = "delta.enableExpiredLogCleanup"
 _HOURS: Final = re.compile(r"interval (\d+) hours")
+_AHEAD: Final = 24
+"""Hours that a table says more than is needed now: what is needed grows with the age of the oldest version
+that is named, and a VACUUM by hand, or of a nightly job, goes by what was said last."""
+_LEFT: Final = 12
+"""Hours of these that may be used up before it is said again: saying it is a commit, and a need that grows by
+the hour is not said each hour. Upkeeps twelve hours apart find twelve left, rarer ones say it each time."""
 _ROUGHLY: Final = 24
-"""Hours that a table may say more than it needs to: saying it is a commit."""
-
-_VERSION: Final = re.compile(
-    r"\.?(\d{20})\.(?:json|crc|checkpoint.*\.parquet|\d{20}\.compacted\.json)(?:\.crc)?"
-)
-"""Names of log entries, and of the checksums that Hadoop lays beside them on a local disk."""
-_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
+"""Hours that a table may say more than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +180,9 @@ class Maintenance:
         retention: seconds that superseded cuts stay readable.
         documents: whether gold is built from silver here.
         layers: whose tables.
+
+    Attributes:
+        failed: what ended the last upkeep of tables, by layer and name; those that have passed since are out.
     """
 
     def __init__(
@@ -177,46 +203,89 @@ class Maintenance:
         self._retention = retention
         self._documents = documents
         self._layers = layers
-        self._handles: dict[tuple[Layer, str], DeltaTable] = {}
+        self._handles: dict[str, DeltaTable] = {}
         self._last: dict[tuple[Layer, str], _Last] = {}
         self._waiting: list[tuple[Layer, str]] = []
         self._next_round = self._next_expiry = -math.inf
+        self._pauses: Pauses[str] = Pauses()
+        self.failed: dict[str, Exception] = {}
 
     def all_tables(self) -> Iterator[Upkeep]:
-        """Everything, whether it pays or not: what `smelt maintain` does; one result after each table."""
-        self.expire()
-        for layer, name in self._tables():
-            done = self._maintain(layer, name, optimize=True, purge=True, remove=True)
+        """Everything, whether it pays or not: what `smelt maintain` does; one result after each table.
+
+        Raises nothing: what could not be done is in `failed` thereafter.
+        """
+        self._guarded(_CUTS, self.expire, at_once=True)
+        for layer, name in self._guarded(_CUTS, self._tables, at_once=True) or ():
+            work = partial(self._maintain, layer, name, optimize=True, purge=True, remove=True)
+            done = self._guarded(f"{layer}.{name}", work, at_once=True)
             if done is not None:
                 yield done
 
     def when_it_pays(self) -> Iterator[Upkeep]:
         """Between two cycles: tables with many small files or many holes, and now and then what is past.
 
-        Ends after `_TURN`; the next call goes on with the tables that are left of this round.
+        Ends after `_TURN`; the next call goes on with the tables that are left of this round. Raises nothing.
         """
         begun = time.monotonic()
         if not self._waiting and begun >= self._next_round:
             self._next_round = begun + _LOOK_EVERY
-            if begun >= self._next_expiry:
+            if begun >= self._next_expiry and self._guarded(_CUTS, self.expire) is not None:
                 self._next_expiry = begun + _EVERY
-                self.expire()
-            self._waiting = self._tables()
+            self._waiting = self._guarded(_TABLES, self._tables) or []
         while self._waiting and time.monotonic() - begun < _TURN:
             layer, name = self._waiting.pop(0)
-            done = self._look_after(layer, name)
+            done = self._guarded(f"{layer}.{name}", partial(self._look_after, layer, name))
             if done is not None and done.done:
                 yield done
 
+    def _guarded(self, name: str, work: Callable[[], _T], *, at_once: bool = False) -> _T | None:
+        """Do a part of upkeep; None where it rests, or fails, which is told and recorded."""
+        if self._pauses.rests(name) and not at_once:
+            return None
+        try:
+            done = work()
+            if name in self._pauses or done is not None:
+                upkeep_errors.close(self._control, name)
+        except Exception as error:
+            self._handles.pop(name, None)
+            self.failed[name] = error
+            seconds = self._pauses.failed(name)
+            _LOGGER.warning("upkeep of %s failed; tried again in %.0f s", name, seconds, exc_info=True)
+            self._record(name, error)
+            return None
+        self._pauses.passed(name)
+        self.failed.pop(name, None)
+        return done
+
+    def _record(self, name: str, error: Exception) -> None:
+        """Where Spark answers nothing, as after its stop, what failed is no table's."""
+        if not answers(self._spark):
+            return
+        try:
+            upkeep_errors.record(self._control, name, error)
+        except Exception:
+            _LOGGER.warning("that could not be recorded", exc_info=True)
+
     def expire(self) -> int:
-        """Remove cuts past retention from `control.cuts`; returns how many."""
+        """Remove cuts past retention from `control.cuts`; returns how many.
+
+        Those that stay are thinned with their age, and old runs go (`bronze.thinning`).
+        """
         self._control.tidy()
-        before = datetime.now(UTC) - timedelta(seconds=self._retention)
-        return self._control.expire_cuts(before, gold=self._documents)
+        now = datetime.now(UTC)
+        before = now - timedelta(seconds=self._retention)
+        self._control.expire_runs(now, before)
+        standing = positions(self._lake, self._control)
+        removed = self._control.expire_cuts(before, gold=self._documents, positions=standing)
+        self._control.thin_cuts(now, gold=self._documents, positions=standing)
+        return removed
 
     def _tables(self) -> list[tuple[Layer, str]]:
         cuts = [(layer, self._control.latest_cut(layer)) for layer in self._layers]
-        return [(layer, name) for layer, cut in cuts if cut is not None for name in sorted(cut.tables)]
+        found = [(layer, name) for layer, cut in cuts if cut is not None for name in sorted(cut.tables)]
+        upkeep_errors.close_others(self._control, self._layers, {f"{layer}.{name}" for layer, name in found})
+        return found
 
     def _look_after(self, layer: Layer, name: str) -> Upkeep | None:
         last = self._last.setdefault((layer, name), _Last())
@@ -266,12 +335,12 @@ class Maintenance:
 
     def _vacuum(self, table: DeltaTable, address: str, oldest: int, files: Files) -> int:
         """Remove files that neither the retention nor version `oldest` keeps; returns how many."""
-        committed, count = committed_at(table, oldest), _data_files(table)
+        committed, count = committed_at(table, oldest), data_files(table)
         if committed is None or count <= files.count:
             return 0  # nobody knows what that version needs; or no file but those of the newest version
         self._state_retention(table, address, max(self._retention, time.time() - committed + _STARTS_WITHIN))
         self._spark.sql(f"VACUUM {address}").collect()
-        return count - _data_files(table)
+        return count - data_files(table)
 
     def _state_retention(self, table: DeltaTable, address: str, seconds: float) -> None:
         """Have the table say how long files that left it stay.
@@ -279,12 +348,10 @@ class Maintenance:
         VACUUM goes by that, also one by hand; RETAIN is ignored by newer ones.
         """
         known = table.metadata().configuration
-        hours, stated = math.ceil(seconds / 3600), _HOURS.fullmatch(known.get(_KEPT, ""))
-        if (
-            stated is not None
-            and hours <= int(stated[1]) <= hours + _ROUGHLY
-            and known.get(_CLEANUP) == "false"
-        ):
+        stated = _HOURS.fullmatch(known.get(_KEPT, ""))
+        before = None if stated is None else int(stated[1])
+        hours = hours_to_state(seconds, before)
+        if hours == before and known.get(_CLEANUP) == "false":
             return
         interval = literal(f"interval {hours} hours")
         properties = f"{literal(_KEPT)} = {interval}, {literal(_LOG_KEPT)} = {interval}"
@@ -310,43 +377,29 @@ class Maintenance:
 
     def _open(self, layer: Layer, name: str) -> DeltaTable | None:
         """The table at its newest version; its log is read on from where it was read before."""
-        table = self._handles.get((layer, name))
+        table = self._handles.get(f"{layer}.{name}")
         if table is not None:
             table.update_incremental()
             return table
         table = delta.open_table(delta.location(self._lake, layer, name))
         if table is not None:
-            self._handles[layer, name] = table
+            self._handles[f"{layer}.{name}"] = table
         return table
 
 
-def committed_at(table: DeltaTable, version: int) -> float | None:
-    """When a version was committed, in seconds since 1970; None where its log entry is gone."""
-    system, path = file_system(table.table_uri), f"_delta_log/{version:020}.json"
-    if system.get_file_info(path).type == FileType.NotFound:
-        return None
-    with system.open_input_file(path) as file:
-        entries = [json.loads(line) for line in file.read().splitlines()]
-    times = [float(entry["commitInfo"]["timestamp"]) / 1000 for entry in entries if "commitInfo" in entry]
-    return times[0] if times else None
+def positions(lake: Lake, control: ControlTables) -> set[Lsn]:
+    """LSNs that the tables of documents say of themselves, also of those that stand still."""
+    tables = [delta.open_table(delta.location(lake, "gold", name)) for name in control.names("gold")]
+    marks = [None if table is None else table.transaction_version(GOLD_APP) for table in tables]
+    return {Lsn(mark) for mark in marks if mark is not None}
 
 
-def cut_log(table: DeltaTable, oldest: int) -> int:
-    """Remove the log before the last checkpoint from which version `oldest` can be read; returns how much."""
-    system = file_system(table.table_uri)
-    names = [info.base_name for info in system.get_file_info(FileSelector("_delta_log"))]
-    checkpoints = [int(match[1]) for name in names if (match := _CHECKPOINT.fullmatch(name))]
-    first = max((version for version in checkpoints if version <= oldest), default=0)
-    past = sorted(name for name in names if (match := _VERSION.fullmatch(name)) and int(match[1]) < first)
-    for name in past:
-        system.delete_file(f"_delta_log/{name}")
-    return len(past)
+def hours_to_state(needed: float, stated: int | None) -> int:
+    """How many hours a table should say that files which left it stay; `stated` while that is about right.
 
-
-def _data_files(table: DeltaTable) -> int:
-    """Files in the table's folder, its log and checksums apart."""
-    found = file_system(table.table_uri).get_file_info(FileSelector("", recursive=True))
-    return sum(
-        info.is_file and not info.path.startswith("_delta_log") and not info.base_name.startswith(".")
-        for info in found
-    )
+    Args:
+        needed: seconds that they have to stay if VACUUM ran now.
+        stated: what it says.
+    """
+    hours = math.ceil(needed / 3600) + _AHEAD
+    return stated if stated is not None and hours - _LEFT <= stated <= hours + _ROUGHLY else hours

@@ -4,6 +4,12 @@ A definite error that the reader reports is raised here as the same error. Trans
 by itself. A reader that ends without a word (killed, out of memory) is started again with growing pauses:
 it finds its place from bronze, so nothing is lost or doubled by that. After a handful of such ends without
 any progress in between, the run stops instead of hiding the fault.
+
+That a reader tells how far it is, is no progress: each tells so as soon as it starts, also one that dies at
+the same transaction each time, while the slot keeps the log for it. Progress is that bronze holds more of the
+stream than it ever did; of a reader that died while it copied tables, that more rows of one were copied than
+ever, or a table is complete: there the stream may get on while each copy ends the process. How long it lived
+says nothing: one that dies of a transaction which takes it a quarter of an hour to read dies of it each time.
 """
 
 from __future__ import annotations
@@ -18,7 +24,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
-from pipelines.logs import log_folder
+from bronze.progress import Growth
+from pipelines.logs import log_folder, open_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +35,8 @@ if TYPE_CHECKING:
 
 _STOP_SECONDS: Final = 30.0
 _SILENT_ENDS: Final = 5
+_PAUSE_SECONDS: Final = 0.5
+_LONGEST_PAUSE: Final = 10.0
 _LOGGER = logging.getLogger("deltasmelt.run")
 
 
@@ -53,6 +62,8 @@ class ReaderProcess:
         self._listener: threading.Thread | None = None
         self._error: SmeltError | None = None
         self._silent_ends = 0
+        self._growth = Growth()
+        self._streamed = self._copied = self._copying = False
         self._start_again_at: float | None = None
         self.finished = False
         self.restarts = 0
@@ -68,7 +79,7 @@ class ReaderProcess:
         if self._until is not None:
             command += ["--until", str(self._until)]
         paths = os.pathsep.join(path or "." for path in sys.path)
-        with (log_folder(self._pipeline.pipeline) / "smelt.log").open("ab") as log:
+        with open_log(log_folder(self._pipeline.pipeline) / "smelt.log", "ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - ourselves
                 command,
                 stdin=subprocess.PIPE,
@@ -77,6 +88,7 @@ class ReaderProcess:
                 env={**os.environ, "PYTHONPATH": paths},
                 start_new_session=True,  # Ctrl-C reaches us; we then stop the reader in order
             )
+        self._streamed = self._copied = self._copying = False
         self._listener = threading.Thread(target=self._listen, args=(self._process,), daemon=True)
         self._listener.start()
 
@@ -97,10 +109,14 @@ class ReaderProcess:
             return
         if self._listener is not None:
             self._listener.join()
+        if process.stdin is not None:
+            process.stdin.close()
         if self._error is not None:
             raise self._error
         if self.finished:
             return
+        if self._got_on():
+            self._silent_ends = 0
         self._silent_ends += 1
         ended = (
             f"signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
@@ -110,10 +126,16 @@ class ReaderProcess:
                 f"the reader process ended {self._silent_ends} times without a word (last: {ended})",
                 code="reader-died",
                 where=str(log_folder(self._pipeline.pipeline) / "smelt.log"),
-                remedy="read the log named above; out of memory is a common cause",
+                remedy="read the log named above; out of memory is a common cause. Until the reader runs, "
+                "the slot keeps the server's log",
             )
-        _LOGGER.warning("the reader process ended by %s; starting it again", ended)
-        self._start_again_at = time.monotonic() + min(0.5 * 2**self._silent_ends, 10.0)
+        _LOGGER.warning(
+            "the reader process ended by %s; starting it again (%d of %d ends without getting on)",
+            ended,
+            self._silent_ends,
+            _SILENT_ENDS,
+        )
+        self._start_again_at = time.monotonic() + min(_PAUSE_SECONDS * 2**self._silent_ends, _LONGEST_PAUSE)
 
     def stop(self) -> None:
         """Ask it to end after its current commit, and wait; nothing if it does not run."""
@@ -148,9 +170,19 @@ class ReaderProcess:
         elif kind == "end":
             self.finished = not event["stopped"]
         elif kind == "progress":
-            self._silent_ends = 0
+            self._streamed |= self._growth.streamed(event)
+            self._copied |= self._growth.copied(event)
+            self._copying = any(not table["done"] for table in event["snapshots"].values())
             if self._on_progress is not None:
-                self._on_progress(event)
+                try:
+                    self._on_progress(event)
+                except OSError as error:  # nobody can be told; the pipe must be read on, or the reader stands
+                    _LOGGER.warning("progress cannot be told: %s", error)
+                    self._on_progress = None
+
+    def _got_on(self) -> bool:
+        """Whether the reader that has just ended did something that those before it had not."""
+        return self._copied or (self._streamed and not self._copying)
 
 
 def _error(fields: dict[str, Any], log: str) -> SmeltError:

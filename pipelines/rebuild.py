@@ -3,7 +3,8 @@
 It holds the locks of the layers, so the stages must not run meanwhile; the reader may. Silver is first
 carried to bronze's frontier by a cycle; then each table, and its history where it has one, is derived as of
 that very LSN (`silver.rebuild`) and the cut is recorded again with the new versions. A table that an error
-had stopped and that can be derived joins the cut again.
+had stopped and that can be derived joins the cut again; one that a cycle refuses, because its name or its
+columns clash or cannot be read, is refused here too, and another table's rows stay as they are.
 
 Gold sees from the record that its own cut followed which version it was built from, and compares that with
 the new one (`gold.cycle`); so documents that were built from a damaged table are put right by its next cycle.
@@ -11,20 +12,24 @@ the new one (`gold.cycle`); so documents that were built from a damaged table ar
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bronze.control import Run
 from bronze.control_tables import ControlTables
+from bronze.delta import location, open_existing
 from bronze.errors import ConfigurationError, TableError
 from bronze.relations import read_relations
+from bronze.tables import CHANGES
 from gold.yaml_source import suggestion
 from pipelines.failures import TABLES_STOPPED, Failure, describe
 from pipelines.lock import lake_lock, writing
 from pipelines.queries import documents_named, open_gold, require_lake, spark_for
 from silver.catalog import histories, silver_catalog
+from silver.refusals import refused, there
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +44,8 @@ if TYPE_CHECKING:
     from pipelines.output import Output
     from pipelines.settings import Pipeline
     from silver.catalog import SilverTable
+
+_LOGGER: Final = logging.getLogger("deltasmelt.rebuild")
 
 
 def run_rebuild(pipeline: Pipeline, layer: str, name: str | None, output: Output) -> None:
@@ -84,8 +91,19 @@ def rebuild_silver(
             silver.close()
         cut, relations = require_lake(pipeline), read_relations(lake)
         catalog = silver_catalog(relations, settings)
+        bronze = open_existing(location(lake, "bronze", CHANGES))
+        known = there(catalog.values(), bronze, settings)
         for name in [name for name in tables if name in catalog]:
             whole = True
+            why = refused(
+                catalog[name], cut.commit_lsn, there=known, relations=relations, last=cut, settings=settings
+            )
+            if (
+                why is not None
+            ):  # it would be written over another table's rows, or by columns that do not fit
+                output.say(describe(why))
+                failed.append(catalog[name].name)
+                continue
             for table in [catalog[name], *histories([catalog[name]], settings)]:
                 try:
                     cut = _derive(
@@ -116,8 +134,9 @@ def _derive(
     Raises:
         TableError: it cannot be derived.
     """
-    from silver.errors import table_error  # noqa: PLC0415
+    from silver.errors import failure, table_error  # noqa: PLC0415
     from silver.rebuild import rebuild  # noqa: PLC0415
+    from silver.troubles import answers  # noqa: PLC0415
 
     lake = pipeline.lake_address()
     started, clock = datetime.now(UTC), time.monotonic()
@@ -127,10 +146,10 @@ def _derive(
     except TableError:
         raise
     except Exception as error:
-        found = table_error(table.table, str(error))
-        if found is None:
+        if not answers(spark):
             raise
-        raise found from None
+        _LOGGER.warning("%s could not be derived", table.table, exc_info=error)
+        raise table_error(table.table, str(error)) or failure(table.table, error) from None
     run = Run("silver", table.name, "full", None, end, reason="smelt rebuild", started_at=started)
     run.delta_version, run.seconds = version, time.monotonic() - clock
     control.record_runs([run])

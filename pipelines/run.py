@@ -2,7 +2,8 @@
 
 ``--until-caught-up`` notes the server's WAL position once, at the start, and ends when every layer holds
 everything up to it. Tables or documents that stand still by an error of their own do not hold up the others;
-they are named at the end (exit code 3). Without it, stages run until they are interrupted.
+they, and what waits for a copy, are named at the end (exit code 3, `pipelines.standing`).
+Without it, stages run until they are interrupted.
 
 Documents and settings are read before anything starts, so that a mistake in a file costs no snapshot.
 """
@@ -15,13 +16,13 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.control_tables import ControlTables
 from bronze.errors import DefiniteError
 from bronze.lsn import Lsn
 from bronze.progress import SnapshotView, snapshot_view
 from bronze.server import connect, describe, translated
 from pipelines.failures import Terminated, tables_stopped
 from pipelines.output import bytes_text, seconds_text
+from pipelines.standing import standing_still
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,9 +71,11 @@ def run_layers(
         while not supervisor.wait(0.2):
             pass
     if until_caught_up:
-        stopped = stopped_names(pipeline)
-        if stopped:
-            raise tables_stopped(stopped)
+        found = standing_still(
+            pipeline.lake_address(), pipeline.silver, layers, [document.name for document in documents]
+        )
+        if found:
+            raise tables_stopped(found.stopped, waiting=found.waiting)
         output.say("caught up")
 
 
@@ -105,12 +108,6 @@ def head_of_source(pipeline: Pipeline) -> Lsn:
             )
         found = connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
     return Lsn.parse(found[0]) if found else Lsn(0)
-
-
-def stopped_names(pipeline: Pipeline) -> list[str]:
-    """Tables and documents that stand still by an error of their own."""
-    errors = ControlTables(pipeline.lake_address()).open_errors()
-    return sorted({error.name for error in errors if error.scope in {"table", "document"}})
 
 
 class Progress:
@@ -149,11 +146,11 @@ class Progress:
 
 def reader_text(event: dict[str, Any]) -> str:
     """The reader's progress in a few words."""
+    if event["phase"] == "waiting":
+        return f"waits: {event['said']}"
     view = snapshot_view(event["snapshots"], time.time())
     if view is not None:
         return snapshot_text(view) if view.rows else ""
-    if event["phase"] == "waiting":
-        return f"waits: {event['said']}"
     return f"{event['changes']:,} changes so far" if event["changes"] else ""
 
 
@@ -168,16 +165,23 @@ def snapshot_text(view: SnapshotView) -> str:
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM ends the block in order, as Ctrl-C does; only where signals may be handled."""
+    """SIGTERM, and SIGHUP of a terminal that is closed, end the block in order, as Ctrl-C does.
+
+    Only where signals may be handled; a SIGHUP that is ignored (`nohup`) stays so.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def end(*_: object) -> None:
-        raise Terminated
+    def end(number: int, _: object) -> None:
+        raise Terminated(signal.Signals(number))
 
-    before = signal.signal(signal.SIGTERM, end)
+    handled = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        handled.append(signal.SIGHUP)
+    before = {number: signal.signal(number, end) for number in handled}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

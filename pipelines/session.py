@@ -15,6 +15,11 @@ change afterwards is set on it. Elsewhere a local one is started. Settings and t
 The JVM prints by itself what no log4j file can catch (incubator modules, native library notices). Its
 standard output and error are the log file from the start, so the terminal stays ours.
 
+Settings go to the JVM in a file that only its account may read, and that is removed once the JVM answers:
+`launch_gateway` would put each on the command line, which every account of the machine can list, and keys of
+object stores are among them. Options of the JVM itself (`spark.driver.extraJavaOptions`) do stand there; Java
+takes them nowhere else.
+
 Under spark-submit the JVM runs already: master, memory and jars are what was submitted, and only what Delta
 needs of the session is added.
 """
@@ -24,9 +29,12 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shlex
 import signal
 import subprocess
+import tempfile
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,9 +43,10 @@ from pipelines.conf_files import conf_folder
 from pipelines.interrupts import held_back
 from pipelines.jars import delta_jars
 from pipelines.java import check_java
+from pipelines.logs import open_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
@@ -53,6 +62,9 @@ _STEADY: Final = (
 )
 
 _STOP_SECONDS: Final = 15.0
+
+_SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
+_SHELL: Final = "pyspark-shell"
 
 _STATIC: Final = {
     "spark.master": "local[*]",
@@ -82,6 +94,7 @@ _DYNAMIC: Final = {
     "spark.databricks.delta.merge.materializeSource": "none",
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
     "spark.databricks.delta.properties.defaults.enableDeletionVectors": "true",
+    "spark.sql.variable.substitute": "false",  # a value or a name may hold ${…}, and means itself
     # Case-insensitive names are Spark's default; silver refuses columns that differ only in case.
     "spark.sql.caseSensitive": "false",
 }
@@ -224,13 +237,13 @@ def _launch(conf: SparkConf, log: Path) -> SparkContext:
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
 
     started: list[Any] = []
-    with log.open("ab") as output:
+    with open_log(log, "ab") as output, _unlisted(conf):
         try:
             # Interrupted before it has told where it listens, a JVM would wait for ever.
             with held_back(lambda: started[0].proc.stdin.close()):  # noqa: PLW0108 - it is not there yet
                 started.append(
                     launch_gateway(  # type: ignore[no-untyped-call]  # pyspark ships it without types
-                        conf, popen_kwargs={"stdout": output, "stderr": output}
+                        popen_kwargs={"stdout": output, "stderr": output}
                     )
                 )
         except PySparkRuntimeError as error:
@@ -249,6 +262,36 @@ def _launch(conf: SparkConf, log: Path) -> SparkContext:
     if main and before is not None:
         signal.signal(signal.SIGINT, before)
     return context
+
+
+@contextmanager
+def _unlisted(conf: SparkConf) -> Iterator[None]:
+    """Have a JVM that is launched in this block read its settings from a private file."""
+    given = os.environ.get(_SUBMIT)
+    with tempfile.TemporaryDirectory(prefix="smelt-spark-") as folder:
+        file = Path(folder) / "spark.properties"
+        file.touch(mode=0o600)
+        file.write_text(properties_text(dict(conf.getAll())), encoding="utf-8")
+        options = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults"
+        more = (given or "").removesuffix(_SHELL)
+        os.environ[_SUBMIT] = f"{more} {options} {_SHELL}"
+        try:
+            yield
+        finally:
+            if given is None:
+                del os.environ[_SUBMIT]
+            else:
+                os.environ[_SUBMIT] = given
+
+
+def properties_text(settings: Mapping[str, str]) -> str:
+    """Settings as a file of Java properties."""
+    return "".join(f"{_property(name)}={_property(value)}\n" for name, value in settings.items())
+
+
+def _property(text: str) -> str:
+    escaped = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    return "".join(escaped.get(one) or (f"\\{one}" if one in "\\ :=#!" else one) for one in text)
 
 
 def _log_settings() -> Path:

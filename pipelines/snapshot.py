@@ -10,8 +10,9 @@ With `--all` it is also the remedy for a slot that is lost or moved: what the st
 given up first, in one commit that asks for every table (`bronze.recovery`).
 
 Only snapshots behind that position count as done, so one that was under way when the command was given does
-not end it too early. Silver replaces a table's rows by those of its newest snapshot, rows that no longer
-exist included.
+not end it too early. Silver leaves a table out of its cuts from the mark on, so it cannot be past the
+snapshot when that comes; then it replaces the table's rows by the snapshot's, rows that no longer exist
+included.
 """
 
 from __future__ import annotations

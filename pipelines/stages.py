@@ -3,7 +3,11 @@
 The loop is safe to end anywhere: each MERGE carries its position in its own commit, a cut is recorded after
 all tables of it, and the next start takes up from there. So stopping never waits for a long cycle to finish.
 
-A continuous run keeps the tables in order between two cycles, where it pays (`pipelines.maintenance`).
+A continuous run keeps the tables in order between two cycles, where it pays (`pipelines.maintenance`);
+nothing that fails there ends it.
+
+A lake that does not answer is waited for, wherever in a cycle it is asked (`silver.outages`): nothing is
+half-done that the next cycle does not see. A Spark that does not answer ends the loop.
 
 New bronze commits are noticed by reading bronze's position (milliseconds); Spark is only asked when it moved.
 """
@@ -11,11 +15,13 @@ New bronze commits are noticed by reading bronze's position (milliseconds); Spar
 from __future__ import annotations
 
 import logging
+import math
 import random
+import time
 from typing import TYPE_CHECKING, Final
 
 from bronze.control_tables import ControlTables
-from bronze.errors import DefiniteError, TransientError
+from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.lsn import ZERO
 from bronze.position import read_position
 from bronze.relations import read_relations
@@ -38,7 +44,10 @@ if TYPE_CHECKING:
     from silver.catalog import SilverTable
 
 _POLL_SECONDS: Final = 0.1
+_FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
+PATIENCE_SECONDS: Final = 600.0
+"""For how long a run that must catch up waits for what heals by itself."""
 _LOGGER = logging.getLogger("deltasmelt.stages")
 
 
@@ -60,9 +69,10 @@ class Stages:
         observe: Callable[[Cut, list[Run]], None] | None = None,
         maintain: bool = False,
     ) -> None:
-        from gold.cycle import Gold  # noqa: PLC0415 - they load Spark
+        from gold.cycle import Gold, close_undefined  # noqa: PLC0415 - they load Spark
         from silver.cycle import Silver  # noqa: PLC0415
 
+        self._spark = spark
         self._lake = pipeline.lake_address()
         self._control = ControlTables(self._lake)
         self._settings = pipeline.silver
@@ -70,11 +80,14 @@ class Stages:
         self._seen = -1
         self._folded = ZERO
         self._built = ZERO
+        self._given: Cut | None = None
         self._silver = (
             Silver(spark, self._lake, pipeline.silver, self._control) if "silver" in layers else None
         )
         wanted = "gold" in layers and documents
         self._gold = Gold(spark, self._lake, list(documents), self.catalog, self._control) if wanted else None
+        if "gold" in layers and not documents:
+            close_undefined(self._control, ())
         self.silver_cut = self._control.latest_cut("silver")
         self.gold_cut = self._control.latest_cut("gold")
         self._maintenance = maintenance(spark, pipeline, self._control, layers) if maintain else None
@@ -85,34 +98,53 @@ class Stages:
 
         return silver_catalog(read_relations(self._lake), self._settings)
 
-    def carry(self, target: Callable[[], Lsn | None], stop: threading.Event) -> None:
+    def carry(
+        self, target: Callable[[], Lsn | None], stop: threading.Event, *, patience: float = math.inf
+    ) -> None:
         """Run cycles until told to stop, or until both layers reached the target.
 
         Args:
             target: the LSN that ends the loop, once it is known; None until then, or for ever.
             stop: ends the loop.
+            patience: seconds for which what heals by itself is waited for.
 
         Raises:
-            SmeltError: what no retry heals.
+            SmeltError: what no retry heals, or has not healed in time.
         """
-        pause = 1.0
+        pause, failing_since = _FIRST_PAUSE, math.inf
         while not stop.is_set():
-            goal = target()
             try:
+                goal = target()
                 moved = self.cycle()
-            except TransientError as error:
-                _LOGGER.warning("will try again in %.0f s: %s", pause, error)
+            except Exception as error:
+                waits = self._waits_for(error)
+                failing_since = min(failing_since, time.monotonic())
+                if waits is None:
+                    raise
+                if time.monotonic() - failing_since >= patience:
+                    raise waits from error
+                _LOGGER.warning("will try again in %.0f s: %s", pause, waits)
                 stop.wait(pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 continue
             if self._maintenance is not None and not stop.is_set():
                 for done in self._maintenance.when_it_pays():
                     _LOGGER.info("%s", upkeep_text(done))
-            pause = 1.0
+            pause, failing_since = _FIRST_PAUSE, math.inf
             if goal is not None and self.reached(goal):
                 return
             if not moved:
                 stop.wait(_POLL_SECONDS)
+
+    def _waits_for(self, error: Exception) -> TransientError | None:
+        """What heals by itself, as its error; None where nothing does, or Spark does not answer any more."""
+        from silver.outages import outage  # noqa: PLC0415 - they load Spark
+        from silver.troubles import answers, unreachable  # noqa: PLC0415
+
+        if isinstance(error, TransientError):
+            return error
+        said = None if isinstance(error, SmeltError) else outage(error)
+        return unreachable(self._lake, said) if said is not None and answers(self._spark) else None
 
     def cycle(self) -> bool:
         """Fold what is new into silver, then build gold from it; returns whether anything moved."""
@@ -127,12 +159,13 @@ class Stages:
                     self.silver_cut, moved = cut, True
                     self._tell(cut)
         if self._gold is not None:
-            if self._silver is None:
-                self.silver_cut = self._control.latest_cut("silver")
-            if self.silver_cut is not None and self.silver_cut.commit_lsn > self._built:
+            # Silver may record the cut of one LSN again, with a table that joined it or was derived again.
+            if self._silver is None and (found := self._control.latest_cut("silver")) != self.silver_cut:
+                self.silver_cut = found
+            if self.silver_cut is not None and self.silver_cut is not self._given:
                 with writing(self._lake, "gold"):
                     cut = self._gold.cycle()
-                self._built = self.silver_cut.commit_lsn
+                self._built, self._given = self.silver_cut.commit_lsn, self.silver_cut
                 if cut is not None:
                     self.gold_cut, moved = cut, True
                     self._tell(cut)
@@ -153,8 +186,10 @@ class Stages:
 
     def _tell(self, cut: Cut) -> None:
         if self._observe is not None:
-            runs = self._control.runs(cut.layer, limit=max(len(cut.tables), 1) * 2)
-            self._observe(cut, [run for run in runs if run.to_lsn == cut.commit_lsn])
+            made = self._control.just_recorded()
+            self._observe(
+                cut, [run for run in made if (run.layer, run.to_lsn) == (cut.layer, cut.commit_lsn)]
+            )
 
 
 def maintenance(

@@ -33,6 +33,7 @@ from bronze.server import connect, describe, translated
 from bronze.slots import read_slot
 from bronze.tables import CHANGES
 from pipelines.reader_progress import read_progress
+from pipelines.upkeep_errors import stops
 
 if TYPE_CHECKING:
     import psycopg
@@ -275,7 +276,7 @@ def _tables(
     errors: tuple[OpenError, ...],
 ) -> tuple[TableStatus, ...]:
     newest = {relation.table: relation for relation in read_relations(lake)}
-    stopped = {error.name: error for error in errors if error.scope == "table"}
+    stopped = {error.name: error for error in errors if error.scope == "table" and stops(error)}
     found = []
     for table in sorted(newest):
         names = (str(table), table.silver_name)  # the reader speaks of the source's table, silver of its own

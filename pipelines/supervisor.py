@@ -13,6 +13,7 @@ Who does what, and why nothing hangs:
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -22,7 +23,7 @@ from pipelines.lock import lake_lock
 from pipelines.logs import spark_log
 from pipelines.reader_supervision import ReaderProcess
 from pipelines.session import active_session, spark_session, stop_session
-from pipelines.stages import Stages
+from pipelines.stages import PATIENCE_SECONDS, Stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -151,7 +152,8 @@ class Supervisor:
                     observe=self._observe,
                     maintain=self._until is None,
                 )
-                self.stages.carry(self._goal, self._stop)
+                patience = math.inf if self._until is None else PATIENCE_SECONDS
+                self.stages.carry(self._goal, self._stop, patience=patience)
         except BaseException as error:  # noqa: BLE001 - raised again by `wait`, in the main thread
             if self._stop.is_set():
                 _LOGGER.info("a cycle was cut short by the stop: %s", error)

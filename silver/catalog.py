@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import TableError
+from bronze.errors import ConfigurationError, TableError
 from silver.types import Reading, reading
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class SilverTable:
         relation: the version that this was made from.
         soft: whether deleted rows stay, marked.
         history: whether the rows are versions of the source's rows.
+        problem: why the table cannot be carried; its columns are then those of the mapped types.
     """
 
     table: TableName
@@ -82,6 +83,7 @@ class SilverTable:
     relation: Relation
     soft: bool = False
     history: bool = False
+    problem: TableError | None = None
 
     @property
     def own_columns(self) -> dict[str, str]:
@@ -149,8 +151,14 @@ def histories(tables: Iterable[SilverTable], settings: SilverSettings) -> list[S
 def check_names(table: SilverTable, tables: Iterable[SilverTable], settings: SilverSettings) -> None:
     """Whether a table leaves our own names free.
 
+    Args:
+        table: which.
+        tables: those that there are, or that are to come; one that is left out wants no name.
+        settings: what they ask for.
+
     Raises:
-        TableError: one of its columns, or another table, has the name of what the settings ask for.
+        TableError: one of its columns, or another table, has the name of what the settings ask for. Of two
+            tables both are refused, so that no rows mix.
     """
     history = histories([table], settings)
     wanted = {name for one in [table, *history] for name in one.own_columns}
@@ -159,17 +167,26 @@ def check_names(table: SilverTable, tables: Iterable[SilverTable], settings: Sil
         raise TableError(
             table.table,
             f"its column {clash} has the name of a column that silver adds",
-            code="column-name-reserved",
+            code="silver-settings-clash",
             remedy=f"ALTER TABLE {table.table.quoted} RENAME COLUMN … TO …; or change silver.deletes or "
             "silver.history",
         )
+    if not settings.history:
+        return
     names = {one.name.lower() for one in history}
-    other = next((one.table for one in tables if one.name.lower() in names), None)
-    if other is not None:
+    for other in tables:
+        if other.table == table.table:
+            continue
+        if other.name.lower() in names:
+            said = f"its history wants the silver table {history[0].name}, which is that of {other.table}"
+        elif any(one.name.lower() == table.name.lower() for one in histories([other], settings)):
+            said = f"it wants the silver table {table.name}, which is the history of {other.table}"
+        else:
+            continue
         raise TableError(
             table.table,
-            f"its history wants the silver table {history[0].name}, which is that of {other}",
-            code="silver-name-clash",
+            said,
+            code="silver-settings-clash",
             remedy="leave one of them out: source.exclude, or silver.history",
         )
 
@@ -185,10 +202,8 @@ def silver_catalog(relations: Sequence[Relation], settings: SilverSettings) -> d
     """The newest shape of each table, by its newest name.
 
     A relation (by id) counts under the name of its newest version alone; of several relations with one name,
-    dropped and made again, the newest counts.
-
-    Raises:
-        ConfigurationError: as `silver_table`.
+    dropped and made again, the newest counts. A table whose columns cannot be read as the settings say is
+    there with its `SilverTable.problem`: what became of one column at the source must not stop the others.
     """
     newest: dict[int, Relation] = {}
     for relation in relations:
@@ -200,4 +215,13 @@ def silver_catalog(relations: Sequence[Relation], settings: SilverSettings) -> d
         other = by_name.get(relation.table)
         if other is None or relation.from_lsn > other.from_lsn:
             by_name[relation.table] = relation
-    return {table: silver_table(relation, settings) for table, relation in sorted(by_name.items())}
+    return {table: _carried(relation, settings) for table, relation in sorted(by_name.items())}
+
+
+def _carried(relation: Relation, settings: SilverSettings) -> SilverTable:
+    try:
+        return silver_table(relation, settings)
+    except ConfigurationError as error:
+        problem = TableError(relation.table, error.message, code=error.code, remedy=error.remedy)
+        plain = silver_table(relation, settings.model_copy(update={"types": {}}))
+        return replace(plain, problem=problem)

@@ -9,12 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bronze.shapes import BY_KEY
 from silver.errors import marker
 from silver.sql import literal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bronze.lsn import Lsn
-    from silver.catalog import SilverTable
+    from silver.catalog import SilverColumn, SilverTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,7 @@ class Facts:
     Attributes:
         inserts, updates, deletes: whether there may be such changes.
         old_tuples: updates that carry an old tuple, so that a key may have changed.
-        unchanged: columns whose out-of-line value some update did not send.
+        unchanged: columns whose out-of-line value some update did not send, by the names that they had.
         moved_unchanged: how many updates carry both an old tuple and such columns.
     """
 
@@ -41,11 +44,13 @@ class Shape:
     """Columns as they stand in `new` and `old` of some rows, mapped to the table's columns.
 
     Attributes:
+        after: the rows are those after this place, (commit LSN, LSN), and not after the next shape's.
         names: the `columns` of those rows.
         positions: for each column of the table: where it stands in `names`; None where it did not exist.
         missing: for each column of the table: the text that rows have in it which were written before it.
     """
 
+    after: tuple[int, int]
     names: tuple[str, ...]
     positions: tuple[int | None, ...]
     missing: tuple[str | None, ...]
@@ -54,6 +59,14 @@ class Shape:
     def straight(self) -> bool:
         """Whether the rows are already in the table's order."""
         return self.positions == tuple(range(len(self.names)))
+
+    def renamed(self, columns: Sequence[SilverColumn]) -> dict[str, str | None]:
+        """Names in `names` that stand for another name of the table's, or for none of its columns."""
+        found: dict[str, str | None] = dict.fromkeys(self.names)
+        for column, position in zip(columns, self.positions, strict=True):
+            if position is not None:
+                found[self.names[position]] = column.name
+        return {name: to for name, to in found.items() if name != to}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +78,7 @@ class Window:
         relation_id: the relation whose changes count.
         fold_key: columns that identify a row in every old tuple.
         shapes: how rows may look, newest first; one alone needs no comparison.
-        announcing: whether the transaction that announced the newest shape is in the window, so that rows may
-            have been written under the one before.
+        announcing: whether rows may have been written with more than one shape.
         snapshot: LSN of the newest complete snapshot in the window: what came before it does not count, nor
             does the target.
         truncated: (commit_lsn, seq) of the last TRUNCATE after it, likewise.
@@ -114,11 +126,13 @@ class Layout:
         keys = {table.position(name): f"key_{table.position(name)}" for name in window.fold_key}
         full = table.relation.replica_identity == "f" and not window.announcing
         by_image = full and (facts.deletes or facts.old_tuples > 0)
-        left_out = [
+        unsent = {
             position
-            for position, column in enumerate(table.columns)
-            if column.name in facts.unchanged and position not in keys and not by_image
-        ]
+            for shape in window.shapes
+            for position, at in enumerate(shape.positions)
+            if at is not None and shape.names[at] in facts.unchanged
+        }
+        left_out = sorted(unsent - keys.keys()) if not by_image else []
         return cls(keys, left_out, by_image, bool(left_out) and facts.moved_unchanged > 0)
 
 
@@ -150,7 +164,9 @@ def rows_query(table: SilverTable, window: Window) -> str:
     if window.facts.old_tuples or window.facts.deletes:
         columns.append(_named(old, "old"))
     if window.facts.unchanged:
-        columns += [_named(unchanged, "unchanged"), "old_is_key"]
+        # Of a partitioned table the stream does not say which old tuples are full rows.
+        by_key = table.relation.replica_identity == BY_KEY
+        columns += [_named(unchanged, "unchanged"), "true AS old_is_key" if by_key else "old_is_key"]
     where = "\n  AND ".join(conditions)
     return f"SELECT {', '.join(columns)}\nFROM {window.changes}\nWHERE {where}"
 
@@ -163,33 +179,51 @@ def _names(shape: Shape) -> str:
     return f"array({', '.join(literal(name) for name in shape.names)})"
 
 
+def _is_of(shape: Shape, newer: Shape | None) -> str:
+    """Whether a row was written with a shape, by its place; that it has the shape's names is made sure of."""
+    places = [_after(shape.after)] + ([] if newer is None else [f"NOT {_after(newer.after)}"])
+    return " AND ".join([*places, f"columns = {_names(shape)}"])
+
+
+def _after(place: tuple[int, int]) -> str:
+    return f"(commit_lsn > {place[0]} OR commit_lsn = {place[0]} AND lsn > {place[1]})"
+
+
+def _with_newer(window: Window) -> list[tuple[Shape, Shape | None]]:
+    """Each shape with the one after it."""
+    return list(zip(window.shapes, [None, *window.shapes], strict=False))
+
+
 def _shaped(window: Window, tuple_name: str) -> str:
     """A tuple in the table's order, whichever shape the row was written with."""
     cases = []
-    for shape in window.shapes:
+    for shape, newer in _with_newer(window):
         cells = ", ".join(
             f"CAST({literal(missing)} AS STRING)" if position is None else f"{tuple_name}[{position}]"
             for position, missing in zip(shape.positions, shape.missing, strict=True)
         )
         cases.append(
-            f"WHEN columns = {_names(shape)} THEN {tuple_name if shape.straight else f'array({cells})'}"
+            f"WHEN {_is_of(shape, newer)} THEN {tuple_name if shape.straight else f'array({cells})'}"
         )
     unknown = marker("unknown-shape", "'columns '", "array_join(columns, ', ')")
     return f"CASE WHEN {tuple_name} IS NULL THEN NULL {' '.join(cases)} ELSE {unknown} END"
 
 
 def _renamed(table: SilverTable, window: Window) -> str:
-    """`unchanged` by the table's names, where a row was written under other ones."""
+    """`unchanged` by the table's names, where a row was written under other ones.
+
+    A name of a column that the table has no more is left out; another column may have it now.
+    """
     cases = []
-    for shape in window.shapes:
-        renames = [
-            f"WHEN {literal(shape.names[position])} THEN {literal(table.columns[index].name)}"
-            for index, position in enumerate(shape.positions)
-            if position is not None and shape.names[position] != table.columns[index].name
-        ]
-        if renames:
-            renamed = f"transform(unchanged, c -> CASE c {' '.join(renames)} ELSE c END)"
-            cases.append(f"WHEN columns = {_names(shape)} THEN {renamed}")
+    for shape, newer in _with_newer(window):
+        renamed = shape.renamed(table.columns)
+        if not renamed.keys().isdisjoint(window.facts.unchanged):
+            to = " ".join(
+                f"WHEN {literal(name)} THEN {'NULL' if new is None else literal(new)}"
+                for name, new in renamed.items()
+            )
+            names = f"transform(unchanged, c -> CASE c {to} ELSE c END)"
+            cases.append(f"WHEN {_is_of(shape, newer)} THEN filter({names}, c -> c IS NOT NULL)")
     return f"CASE {' '.join(cases)} ELSE unchanged END" if cases else "unchanged"
 
 

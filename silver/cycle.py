@@ -22,8 +22,13 @@ A table's history is a second table, with a mark of its own; both are carried si
 and every cut names both or neither.
 
 A definite error of one table stops that table alone: it keeps its last version and is in no later cut, until
-a newer snapshot of it arrives or the process starts again. Any other failure ends the cycle after the tables
-that run beside it are done; no cut is recorded.
+a newer snapshot of it arrives or the process starts again.
+
+**One table's trouble is never everyone's.** Whatever ends a table's part, whether a statement or a look at
+its log, is tried once more in the same cycle, from what the table holds then: as after a kill, its mark says
+what is done, and its columns say which ALTERs are left. What becomes of it if it fails again is told in
+`silver.troubles`. A failure that heals by itself (`TransientError`), or after which Spark answers nothing,
+ends the cycle after the tables that run beside it are done; no cut is recorded.
 """
 
 from __future__ import annotations
@@ -35,26 +40,28 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from bronze.control import Cut, OpenError, Run
+from bronze.control import Cut, Run
 from bronze.delta import location, open_table
-from bronze.errors import TableError
+from bronze.errors import TableError, TransientError
 from bronze.gaps import healed_at, is_left_out, is_whole
 from bronze.lsn import ZERO, Lsn
 from bronze.position import position_of, snapshot_of
 from bronze.relations import read_relations
 from bronze.tables import CHANGES
 from silver import ddl
-from silver.catalog import check_names, histories, silver_catalog
-from silver.errors import CODES, table_error
+from silver.catalog import histories, silver_catalog
+from silver.errors import failure, table_error
+from silver.refusals import check_relation, refused, there
 from silver.segments import plan_versions
 from silver.sessions import Sessions, tune, warm_up
 from silver.source import Source, files_after, whole
 from silver.steps import SMALL, StepRunner
 from silver.tables import SilverLog
+from silver.troubles import Troubles
 from silver.window import Activity, activity_of, activity_query, plan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
@@ -66,6 +73,7 @@ if TYPE_CHECKING:
     from bronze.shapes import Relation
     from silver.catalog import SilverTable
     from silver.settings import SilverSettings
+    from silver.tables import Stored
 
 _THREADS: Final = min(4, max(2, os.cpu_count() or 2))
 
@@ -105,12 +113,12 @@ class Silver:
         self._sessions = Sessions(spark)
         self._source = Source(lake)
         self._runner = StepRunner(lake, settings, self._log)
-        self._stopped: dict[TableName, Lsn | None] = {}
+        self._troubles = Troubles(spark, lake, control)
 
     @property
     def stopped(self) -> frozenset[TableName]:
-        """Tables that a definite error has stopped."""
-        return frozenset(self._stopped)
+        """Tables that an error has stopped."""
+        return self._troubles.tables
 
     def cycle(self, *, until: Lsn | None = None) -> Cut | None:
         """Carry all tables to bronze's frontier and record the cut.
@@ -125,15 +133,20 @@ class Silver:
         position = None if bronze is None else position_of(bronze)
         if bronze is None or position is None:
             return None
+        self._troubles.look(bronze)
         last = self._control.latest_cut("silver")
         relations = read_relations(self._lake)
         end = self._end(position, last, relations, until)
         known = [one for one in relations if one.from_lsn <= end]
-        work = self._work(known, last, bronze, end)
-        busy = [one for one in work if one.activity is not None]
-        runs = self._run_all(busy, end)
-        self._close_healed(work, relations)
-        healthy = [one.table for one in work if one.table.table not in self._stopped]
+        work, runs, troubled = self._carry(known, last, bronze, end)
+        if troubled:
+            again, more, troubled = self._carry(known, last, bronze, end, only=troubled)
+            work, runs = [*work, *again], [*runs, *more]
+            self._troubles.settle(troubled, end)
+        self._troubles.close_healed((one.table.table for one in work), relations)
+        if self._runner.owes:
+            self._runner.settle(self._sessions.own())
+        healthy = [one.table for one in work]
         if last is not None and last.commit_lsn == end and not runs and _names(healthy) == set(last.tables):
             return None
         versions = {table.name: stored.version for table in healthy if (stored := self._log.read(table.name))}
@@ -163,11 +176,44 @@ class Silver:
             return position.frontier
         catalog = silver_catalog(relations, self._settings)
         marks = [
-            stored.mark or ZERO
-            for table in [*catalog.values(), *histories(catalog.values(), self._settings)]
-            if (stored := self._log.read(table.name)) is not None
+            self._mark(table) for table in [*catalog.values(), *histories(catalog.values(), self._settings)]
         ]
         return min(position.frontier, max([until, last.commit_lsn if last else ZERO, *marks]))
+
+    def _mark(self, table: SilverTable) -> Lsn:
+        """LSN of the newest window that a table holds; ZERO where it holds none, or cannot be read."""
+        try:
+            stored = self._log.read(table.name)
+        except Exception:  # noqa: BLE001 - told as that table's own trouble where its part begins
+            return ZERO
+        return ZERO if stored is None or stored.mark is None else stored.mark
+
+    def _carry(
+        self,
+        relations: Sequence[Relation],
+        last: Cut | None,
+        bronze: DeltaTable,
+        end: Lsn,
+        *,
+        only: Collection[TableName] | None = None,
+    ) -> tuple[list[_Work], list[Run], dict[TableName, Exception]]:
+        """Carry tables to an LSN.
+
+        Returns:
+            what was to be done of the tables that stand there now; the runs; what no rule knows, by table.
+
+        Raises:
+            TransientError: it will heal by itself.
+        """
+        troubled: dict[TableName, Exception] = {}
+        work = self._work(relations, last, bronze, end, only=only, troubled=troubled)
+        runs = self._run_all([one for one in work if one.activity is not None], end, troubled)
+        whole = [
+            one
+            for one in work
+            if one.table.table not in troubled and not self._troubles.is_stopped(one.table.table)
+        ]
+        return whole, runs, troubled
 
     def _work(
         self,
@@ -175,21 +221,27 @@ class Silver:
         last: Cut | None,
         bronze: DeltaTable,
         end: Lsn,
+        *,
+        only: Collection[TableName] | None,
+        troubled: dict[TableName, Exception],
     ) -> list[_Work]:
         """What each table that silver has, or begins with, must do."""
-        tables = self._begun(relations, last, bronze, end)
+        tables = self._begun(relations, last, bronze, end, only=only, troubled=troubled)
         if not tables:
             return []
         starts = {table.relation.relation_id: start for table, start in tables}
-        changes, activities = self._activities(bronze, starts, end)
+        windows = self._windows(bronze, starts, last, end)
         found = []
         for table, start in tables:
             relation_id = table.relation.relation_id
             versions = tuple(one for one in relations if one.relation_id == relation_id)
-            activity = activities.get(relation_id) or self._shape_alone(table)
-            if recreated := _made_again(table, relations, start, activity):
-                self._stop(recreated, end)
-            else:
+            with self._troubles.apart(table.table, end, troubled):
+                stored = self._log.read(table.name)
+                changes, activity = windows[relation_id]
+                activity = activity or self._shape_alone(table, stored)
+                check_relation(table, stored, relations, start, activity)
+                if (stored is None or stored.mark is None) and not (activity and activity.snapshot):
+                    continue  # the copy that lets it begin is of another relation of this name
                 work = _Work(
                     table, versions, changes, start, activity, self._fresh(table), self._healed(table)
                 )
@@ -197,32 +249,38 @@ class Silver:
         return found
 
     def _begun(
-        self, relations: Sequence[Relation], last: Cut | None, bronze: DeltaTable, end: Lsn
+        self,
+        relations: Sequence[Relation],
+        last: Cut | None,
+        bronze: DeltaTable,
+        end: Lsn,
+        *,
+        only: Collection[TableName] | None,
+        troubled: dict[TableName, Exception],
     ) -> list[tuple[SilverTable, Lsn]]:
         """Tables that can be carried on, and the LSN up to which each is done."""
         tables: list[tuple[SilverTable, Lsn]] = []
         catalog = silver_catalog(relations, self._settings)
+        known = there(catalog.values(), bronze, self._settings)
         for table in catalog.values():
+            if only is not None and table.table not in only:
+                continue
             snapshot = snapshot_of(bronze, table.table)
             if is_left_out(bronze, table.table):
-                self._stopped.pop(table.table, None)
+                self._troubles.left_out(table.table)
                 continue  # dropped or renamed: no cut from now on can say that it is the source
-            if table.table in self._stopped:
-                if snapshot is None or snapshot > end or snapshot == self._stopped[table.table]:
-                    continue
-                del self._stopped[table.table]
-            start = self._start(table, last, snapshot, end)
-            if start is not None and not is_whole(bronze, table.table, end):
-                continue  # bronze lacks changes of it; a copy behind the gap is on its way
-            if start is not None:
-                try:
-                    check_names(table, catalog.values(), self._settings)
-                except TableError as error:
-                    self._stop(error, end)
-                    continue
-                tables.append((table, start))
-            elif renamed := _former_name(table, relations, last):
-                self._stop(renamed, end)
+            if self._troubles.stands(table.table, snapshot, end):
+                continue
+            with self._troubles.apart(table.table, end, troubled):
+                start = self._start(table, last, snapshot, end)
+                if start is not None and not is_whole(bronze, table.table, end):
+                    continue  # bronze lacks changes of it; a copy behind the gap is on its way
+                if why := refused(
+                    table, start, there=known, relations=relations, last=last, settings=self._settings
+                ):
+                    self._troubles.record(why, end)
+                elif start is not None:
+                    tables.append((table, start))
         return tables
 
     def _histories(self, work: _Work, last: Cut | None, bronze: DeltaTable, end: Lsn) -> list[_Work]:
@@ -238,7 +296,8 @@ class Silver:
                 starts = {relation_id: start}
                 changes, activities = self._activities(bronze, starts, end, keep=False)
                 activity = activities.get(relation_id)
-            activity = activity if activity and activity.effective else self._shape_alone(table)
+            activity = activity if activity and activity.effective else None
+            activity = activity or self._shape_alone(table, self._log.read(table.name))
             fresh = self._fresh(table)
             found.append(
                 replace(work, table=table, changes=changes, start=start, activity=activity, fresh=fresh)
@@ -258,8 +317,28 @@ class Silver:
         if stored is not None and stored.mark is not None:
             if last is not None and table.name in last.tables:
                 return max(stored.mark, last.commit_lsn)
-            return stored.mark
+            # In no cut for a while: what it holds is what the last cut that named it says, if that is newer.
+            return max(stored.mark, self._control.last_named("silver", table.name) or ZERO)
         return Lsn(snapshot - 1) if snapshot is not None and snapshot <= end else None
+
+    def _windows(
+        self, bronze: DeltaTable, starts: dict[int, Lsn], last: Cut | None, end: Lsn
+    ) -> dict[int, tuple[str, Activity | None]]:
+        """By relation: what is read of bronze for it, and what that holds of it, if anything.
+
+        Mostly all tables go on from the newest cut, and what came since is little. Where some lag behind it,
+        and what came since they stopped is much, that is read for them alone.
+        """
+        groups = [starts]
+        if last is not None and not files_after(bronze, min(starts.values())).little:
+            behind = {relation: start for relation, start in starts.items() if start < last.commit_lsn}
+            others = {relation: start for relation, start in starts.items() if relation not in behind}
+            groups = [group for group in (others, behind) if group]
+        found: dict[int, tuple[str, Activity | None]] = {}
+        for place, group in enumerate(groups):
+            changes, activities = self._activities(bronze, group, end, keep=place == 0)
+            found |= {relation: (changes, activities.get(relation)) for relation in group}
+        return found
 
     def _activities(
         self, bronze: DeltaTable, starts: dict[int, Lsn], end: Lsn, *, keep: bool = True
@@ -280,13 +359,12 @@ class Silver:
         }
         return changes, {relation: activity for relation, activity in found.items() if activity.effective}
 
-    def _shape_alone(self, table: SilverTable) -> Activity | None:
+    def _shape_alone(self, table: SilverTable, stored: Stored | None) -> Activity | None:
         """No change, but the shape alone: a column of which the table's rows have to get a value.
 
         Nobody wrote to the table since. Or soft deletes were switched on or off.
         """
         wanted = [column for column in table.columns if column.missing is not None]
-        stored = self._log.read(table.name)
         if stored is None or stored.mark is None:
             return None
         if ddl.switches(table, stored.fields):
@@ -297,42 +375,20 @@ class Silver:
         unfilled = any(known.get(one.attnum) is not None for one in wanted)
         return Activity.none() if lacks or unfilled else None
 
-    def _run_all(self, busy: Sequence[_Work], end: Lsn) -> list[Run]:
-        """Run all tables side by side; their own errors stop them, the first other failure is raised."""
+    def _run_all(self, busy: Sequence[_Work], end: Lsn, troubled: dict[TableName, Exception]) -> list[Run]:
+        """Run all tables side by side; what ends one of them is its own (`silver.troubles`)."""
         runs: list[Run] = []
-        failures: list[Exception] = []
+        transient: list[TransientError] = []
         futures = [(one.table.table, self._pool.submit(self._run, one, end)) for one in busy]
         for name, future in futures:
             try:
-                runs.append(future.result())
-            except TableError as error:
-                self._stop(error, end)
-            except Exception as error:  # noqa: BLE001 - told apart here, raised below
-                found = table_error(name, str(error))
-                if found is None:
-                    failures.append(error)
-                else:
-                    self._stop(found, end)
-        if failures:
-            raise failures[0]
+                with self._troubles.apart(name, end, troubled):
+                    runs.append(future.result())
+            except TransientError as error:
+                transient.append(error)
+        if transient:
+            raise transient[0]
         return runs
-
-    def _stop(self, error: TableError, end: Lsn) -> None:
-        self._stopped[error.table] = None if self._bronze is None else snapshot_of(self._bronze, error.table)
-        self._control.open_error(
-            OpenError("table", str(error.table), error.code, error.message, error.remedy, commit_lsn=end)
-        )
-
-    def _close_healed(self, work: Sequence[_Work], relations: Sequence[Relation]) -> None:
-        """Close errors of silver's own kinds on tables that went through, or that the source has no more."""
-        found = [one for one in self._control.open_errors() if one.scope == "table" and one.code in CODES]
-        if not found or self._bronze is None:
-            return
-        done = {str(one.table.table) for one in work if one.table.table not in self._stopped}
-        done |= {str(one.table) for one in relations if is_left_out(self._bronze, one.table)}
-        for error in found:
-            if error.name in done:
-                self._control.close_errors("table", error.name, error.code)
 
     def _run(self, work: _Work, end: Lsn) -> Run:
         """All steps of one table."""
@@ -364,6 +420,8 @@ class Silver:
             except Exception as error:
                 found = table_error(work.table.table, str(error))
                 found = error if isinstance(error, TableError) else found
+                if found is None and step.optional and self._troubles.may_do_without(work.table.table, error):
+                    found = failure(work.table.table, error)
                 if not step.optional or found is None:
                     raise
                 left_out.append(found.message)  # the snapshot that follows is its remedy
@@ -381,37 +439,6 @@ class Silver:
         if left_out:
             run.details["changes before the snapshot that were left out"] = left_out
         return run
-
-
-def _former_name(table: SilverTable, relations: Sequence[Relation], last: Cut | None) -> TableError | None:
-    """An error where the table is in silver under another name, which it had before."""
-    names = {one.table for one in relations if one.relation_id == table.relation.relation_id} - {table.table}
-    known = sorted(name for name in names if last is not None and name.silver_name in last.tables)
-    if not known:
-        return None
-    return TableError(
-        table.table,
-        f"the table was called {known[0]} before; silver.{known[0].silver_name} stays as it was",
-        code="table-renamed",
-        remedy=f"take it again under its new name: smelt snapshot FILE {table.table}",
-    )
-
-
-def _made_again(
-    table: SilverTable, relations: Sequence[Relation], start: Lsn, activity: Activity | None
-) -> TableError | None:
-    """An error where the table was dropped and made again, without a snapshot of the new one."""
-    relation_id = table.relation.relation_id
-    others = {one.relation_id for one in relations if one.table == table.table} - {relation_id}
-    born = min(one.from_lsn for one in relations if one.relation_id == relation_id)
-    if not others or start >= born or (activity and activity.snapshot and activity.snapshot >= born):
-        return None
-    return TableError(
-        table.table,
-        "the table was dropped and made again; silver has the rows of the old one",
-        code="table-recreated",
-        remedy=f"take it again: smelt snapshot FILE {table.table}",
-    )
 
 
 def _names(tables: Sequence[SilverTable]) -> set[str]:

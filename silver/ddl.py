@@ -19,6 +19,7 @@ files), change data feed (gold), type widening, clustering by key.
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -29,12 +30,13 @@ from silver.fold import lost_values
 from silver.sql import comma, literal, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from silver.catalog import SilverColumn, SilverTable
     from silver.settings import SilverSettings
 
 _FEED: Final = "delta.enableChangeDataFeed"
+_STATISTICS: Final = "delta.dataSkippingStatsColumns"
 PROPERTIES: Final = {
     "delta.columnMapping.mode": "name",
     "delta.enableDeletionVectors": "true",
@@ -44,6 +46,9 @@ PROPERTIES: Final = {
     "delta.enableExpiredLogCleanup": "false",
 }
 """The log is cut off by what cuts name (`pipelines.maintenance`); Delta goes by the age of entries alone."""
+
+RELATION_PROPERTY: Final = "deltasmelt.relation"
+"""Table property: id of the relation whose rows the table holds, and whose attnums its columns carry."""
 
 _CLUSTERING_COLUMNS: Final = 4
 _INDEXED_COLUMNS: Final = 32
@@ -133,18 +138,15 @@ def _comment(column: SilverColumn, *, filled: bool) -> str:
 
 
 def create(target: str, table: SilverTable) -> str:
-    """CREATE TABLE for a table that is not there."""
+    """CREATE TABLE for a table that is not there; it says whose rows it holds (`silver.recreated`)."""
     columns = [_definition(column) for column in table.columns]
     columns += [f"{quote(name)} {ddl}" for name, ddl in table.own_columns.items()]
     clustering = _clustering(table)
-    properties = dict(PROPERTIES)
+    properties = {**PROPERTIES, RELATION_PROPERTY: str(table.relation.relation_id)}
     if not _feedable(table):
         properties[_FEED] = "false"
-    if any(_leaves_before(table, name) >= _INDEXED_COLUMNS for name in clustering):
-        # Clustering needs statistics, which Delta keeps for the first columns alone unless told otherwise.
-        properties["delta.dataSkippingStatsColumns"] = ",".join(
-            quote(name) for name in [*clustering, COMMIT_LSN, *([VALID_TO_LSN] if table.history else [])]
-        )
+    if _is_wide(table, clustering):
+        properties[_STATISTICS] = _indexed(table, clustering)
     cluster = f"\nCLUSTER BY ({', '.join(quote(name) for name in clustering)})" if clustering else ""
     options = comma((f"{literal(name)} = {literal(value)}" for name, value in properties.items()), 2)
     return f"""\
@@ -165,6 +167,11 @@ def _clustering(table: SilverTable) -> list[str]:
     """Key columns to cluster by: the first four that have statistics."""
     types = {name: table.column(name).spark_type.partition("(")[0] for name in table.key}
     return [name for name, type_ in types.items() if type_ in _WITH_STATISTICS][:_CLUSTERING_COLUMNS]
+
+
+def _is_wide(table: SilverTable, clustering: Sequence[str]) -> bool:
+    """Whether a column to cluster by lies behind those that Delta keeps statistics of by itself."""
+    return any(_leaves_before(table, name) >= _INDEXED_COLUMNS for name in clustering)
 
 
 def _leaves_before(table: SilverTable, name: str) -> int:
@@ -189,8 +196,9 @@ def steps(
             anew.
 
     Raises:
-        TableError: a type changed in a way that stored values do not survive.
+        TableError: a type changed in a way that stored values do not survive; a name is taken.
     """
+    _check_case(table)
     wanted = {column.attnum: column for column in table.columns if column.attnum is not None}
     known = {field.attnum: field for field in actual if field.attnum is not None}
     names = {attnum: field.name for attnum, field in known.items()}
@@ -199,13 +207,20 @@ def steps(
     sql += _soft(target, table, actual)
     if not _feedable(table) and not any("`" in name for name in names.values()):
         sql.append(f"{alter} SET TBLPROPERTIES ({literal(_FEED)} = 'false')")
-    sql += [f"{alter} {action}" for action in _dropped(names, wanted, settings)]
-    sql += [f"{alter} {action}" for action in _renamed(names, wanted)]
+    others = [field.name for field in actual if field.attnum is None]
+    sql += [f"{alter} {action}" for action in _made_room(table, others, emptied=emptied)]
+    types = {attnum: field.ddl for attnum, field in known.items()}
+    sql += [
+        f"{alter} {action}"
+        for action in _dropped(table, names, wanted, types=types, others=others, settings=settings)
+    ]
+    sql += [f"{alter} {action}" for action in _renamed(names, wanted, others)]
     for attnum, column in wanted.items():
         field = known.get(attnum)
         if field is None or field.ddl == column.spark_type:
             continue
-        sql += _retyped(alter, table, field, column, names, emptied=emptied)
+        actions = _retyped(table, field, column, names, types=types, others=others, emptied=emptied)
+        sql += [f"{alter} {action}" for action in actions]
     unfilled = {
         attnum: field.missing
         for attnum, field in known.items()
@@ -229,19 +244,61 @@ def steps(
     return sql
 
 
+def _check_case(table: SilverTable) -> None:
+    """Whether all columns can stand in one table."""
+    seen: dict[str, str] = {}
+    for column in table.columns:
+        other = seen.setdefault(column.name.lower(), column.name)
+        if other != column.name:
+            raise TableError(
+                table.table,
+                f"columns {other} and {column.name} differ only in case, which Spark does not tell apart",
+                code="table-failed",
+                remedy=f"rename one of them, then take the table again: smelt snapshot FILE {table.table}",
+            )
+
+
+def _made_room(table: SilverTable, others: list[str], *, emptied: bool) -> list[str]:
+    """Columns that are no source's make room for one of their name; `others`, their names, follow.
+
+    Such are columns of a former table of this name, former columns of another type, and what somebody added.
+
+    Raises:
+        TableError: the table stays as it is, so that nobody knows whose values the column has.
+    """
+    wanted = {column.name.lower() for column in table.columns if column.attnum is not None}
+    actions = []
+    for at, name in enumerate(others):
+        if name.lower() not in wanted or name in table.own_columns:
+            continue
+        if not (emptied or table.versioned):
+            raise TableError(
+                table.table,
+                f"silver.{table.name} has a column {name} that does not come from the source, which has one "
+                "of that name now",
+                code="table-failed",
+                remedy=f"rename or drop that column of silver.{table.name}; or take the table again: "
+                f"smelt snapshot FILE {table.table}",
+            )
+        others[at] = free_name(f"{name}__former", [*others, *wanted])
+        actions.append(f"RENAME COLUMN {quote(name)} TO {quote(others[at])}")
+    return actions
+
+
 def _retyped(
-    alter: str,
     table: SilverTable,
     field: Field,
     column: SilverColumn,
     names: dict[int, str],
     *,
+    types: Mapping[int, str],
+    others: list[str],
     emptied: bool,
 ) -> list[str]:
-    """A column of another type: widened, or made anew where nothing is lost; `names` follows."""
+    """A column of another type: widened, or made anew where nothing is lost; `names` and `others` follow."""
     attnum, name = column.attnum, quote(column.name)
     if widens(field.ddl, column.spark_type):
-        return [f"{alter} ALTER COLUMN {name} TYPE {column.spark_type}"]
+        return [f"ALTER COLUMN {name} TYPE {column.spark_type}"]
     if not emptied or attnum is None:
         raise TableError(
             table.table,
@@ -252,11 +309,11 @@ def _retyped(
     del names[attnum]
     if table.versioned:
         # Rows that the source no longer has keep their value, in a column that is no source's any more.
-        former = quote(former_name(column.name, attnum, field.ddl))
-        return [f"{alter} RENAME COLUMN {name} TO {former}", f"{alter} ALTER COLUMN {former} COMMENT ''"]
-    # Delta drops no column that the table is clustered by
-    uncluster = [f"{alter} CLUSTER BY NONE"] if column.name in table.key else []
-    return [*uncluster, f"{alter} DROP COLUMN {name}"]
+        taken = [*names.values(), *others, *(one.name for one in table.columns)]
+        others.append(free_name(former_name(column.name, attnum, field.ddl), taken))
+        former = quote(others[-1])
+        return [f"RENAME COLUMN {name} TO {former}", f"ALTER COLUMN {former} COMMENT ''"]
+    return [*_clustered(table, names, types), f"DROP COLUMN {name}"]
 
 
 def switches(table: SilverTable, actual: Sequence[Field]) -> bool:
@@ -301,18 +358,95 @@ def _fill(target: str, table: SilverTable, column: SilverColumn, text: str) -> s
     return f"UPDATE {target} SET {', '.join(sets)}{where}"
 
 
+def free_name(name: str, taken: Iterable[str]) -> str:
+    """A name that no column has: this one, or with a number behind it."""
+    used = {one.lower() for one in taken}
+    numbered = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+    return next(one for one in numbered if one.lower() not in used)
+
+
+def _clustered(table: SilverTable, names: Mapping[int, str], types: Mapping[int, str]) -> list[str]:
+    """Cluster anew, by what the table has of its key: Delta drops no column that it is clustered by.
+
+    By which columns it is, its key of now does not say; a drop is rare, and this is a commit without data.
+
+    Args:
+        table: its wanted shape.
+        names: of the columns that stay, as they are called at this moment.
+        types: of all its columns, as they are at this moment.
+    """
+    columns = [
+        names[column.attnum]
+        for column in map(table.column, _clustering(table))
+        if column.attnum is not None
+        and column.attnum in names
+        and types[column.attnum].partition("(")[0] in _WITH_STATISTICS
+    ]
+    if not columns:
+        return ["CLUSTER BY NONE"]
+    return _cluster_by(table, columns, wide=len(types) > _INDEXED_COLUMNS)
+
+
+def clustered_again(target: str, table: SilverTable, *, statistics: bool = False) -> list[str]:
+    """Cluster a table whose rows were all replaced: Delta's INSERT OVERWRITE forgets by what it was.
+
+    A commit of its own, without data. Killed before it, the table is clustered by nothing until its next copy
+    or TRUNCATE; that costs time when its files are joined, and nothing else.
+
+    Args:
+        target: the table as Spark SQL.
+        table: its shape.
+        statistics: say also of which columns there are statistics, which an INSERT OVERWRITE leaves as it is.
+    """
+    columns = _clustering(table)
+    if not columns:
+        return []
+    wide = statistics and _is_wide(table, columns)
+    return [f"ALTER TABLE {target} {action}" for action in _cluster_by(table, columns, wide=wide)]
+
+
+def is_optional(target: str, statement: str) -> bool:
+    """Whether a statement of `steps` says by what the table is clustered, and no more."""
+    alter = f"ALTER TABLE {target}"
+    return statement.startswith(
+        (f"{alter} CLUSTER BY ", f"{alter} SET TBLPROPERTIES ({literal(_STATISTICS)} = ")
+    )
+
+
+def _cluster_by(table: SilverTable, columns: Sequence[str], *, wide: bool) -> list[str]:
+    by = f"CLUSTER BY ({', '.join(quote(name) for name in columns)})"
+    if not wide:
+        return [by]
+    return [f"SET TBLPROPERTIES ({literal(_STATISTICS)} = {literal(_indexed(table, columns))})", by]
+
+
+def _indexed(table: SilverTable, clustering: Sequence[str]) -> str:
+    """Columns with statistics, where Delta would keep them of the first ones alone; clustering needs them."""
+    own = [COMMIT_LSN, *([VALID_TO_LSN] if table.history else [])]
+    return ",".join(quote(name) for name in [*clustering, *own])
+
+
 def _dropped(
-    names: dict[int, str], wanted: Mapping[int, SilverColumn], settings: SilverSettings
+    table: SilverTable,
+    names: dict[int, str],
+    wanted: Mapping[int, SilverColumn],
+    *,
+    types: Mapping[int, str],
+    others: Sequence[str],
+    settings: SilverSettings,
 ) -> list[str]:
     """What becomes of columns that the source no longer has; `names` follows."""
     actions: list[str] = []
-    for attnum in [attnum for attnum in names if attnum not in wanted]:
+    gone = [attnum for attnum in names if attnum not in wanted]
+    if settings.on_drop_column == "drop":
+        drops = [f"DROP COLUMN {quote(names.pop(attnum))}" for attnum in gone]
+        return [*_clustered(table, names, types), *drops] if drops else []
+    for attnum in gone:
         name = names[attnum]
-        if settings.on_drop_column == "drop":
-            actions.append(f"DROP COLUMN {quote(name)}")
-            del names[attnum]
-        elif any(column.name.lower() == name.lower() for column in wanted.values()):
-            names[attnum] = f"{name}__{attnum}"  # its name is needed for another column
+        if any(column.name.lower() == name.lower() for column in wanted.values()):
+            # its name is needed for another column
+            taken = [*names.values(), *others, *(column.name for column in wanted.values())]
+            names[attnum] = free_name(f"{name}__{attnum}", taken)
             actions.append(f"RENAME COLUMN {quote(name)} TO {quote(names[attnum])}")
     return actions
 
@@ -330,12 +464,15 @@ def _added(names: Mapping[int, str], table: SilverTable, *, filled: bool) -> lis
             new_key = new_key or column.name in table.key
         previous = column.name
     if new_key and (clustering := _clustering(table)):
-        actions.append(f"CLUSTER BY ({', '.join(quote(name) for name in clustering)})")
+        actions += _cluster_by(table, clustering, wide=_is_wide(table, clustering))
     return actions
 
 
-def _renamed(names: dict[int, str], wanted: Mapping[int, SilverColumn]) -> list[str]:
-    """Renames in an order in which no name is taken twice; a cycle goes through a name that is free."""
+def _renamed(names: dict[int, str], wanted: Mapping[int, SilverColumn], others: Sequence[str]) -> list[str]:
+    """Renames in an order in which no name is taken twice; a cycle goes through a name that is free.
+
+    So does a name of which only the case changes: to Delta it is taken, by the column itself.
+    """
     actions: list[str] = []
     open_ = {attnum for attnum, name in names.items() if attnum in wanted and wanted[attnum].name != name}
 
@@ -345,13 +482,14 @@ def _renamed(names: dict[int, str], wanted: Mapping[int, SilverColumn]) -> list[
 
     def free(attnum: int) -> bool:
         name = wanted[attnum].name.lower()
-        return not any(other != attnum and taken.lower() == name for other, taken in names.items())
+        return not any(taken.lower() == name for taken in names.values())
 
     while open_:
         ready = next((attnum for attnum in sorted(open_) if free(attnum)), None)
         if ready is None:
             stuck = min(open_)
-            rename(stuck, f"{names[stuck]}__{stuck}")
+            taken = [*names.values(), *others, *(column.name for column in wanted.values())]
+            rename(stuck, free_name(f"{names[stuck]}__{stuck}", taken))
         else:
             rename(ready, wanted[ready].name)
             open_.discard(ready)

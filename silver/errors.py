@@ -3,6 +3,9 @@
 A query that meets what it must not guess about calls ``raise_error`` with a marker. The statement then fails
 as a whole and writes nothing, so the table keeps its last version, and the marker's code finds message and
 remedy here.
+
+Whatever else ends a table's statement is that table's trouble too, as long as Spark answers at all: it is
+told in the cause's own words (`failure`).
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import TableError
+from bronze.errors import SmeltError, TableError
 from silver.sql import literal
 
 if TYPE_CHECKING:
@@ -18,8 +21,10 @@ if TYPE_CHECKING:
 
 _PREFIX: Final = "deltasmelt:"
 _SUFFIX: Final = ":deltasmelt"
-_MARKER: Final = re.compile(rf"{_PREFIX}([a-z-]+):(.*?){_SUFFIX}", re.DOTALL)
+_MARKER: Final = re.compile(rf"\[USER_RAISED_EXCEPTION\] {_PREFIX}([a-z-]+):(.*?){_SUFFIX}", re.DOTALL)
+"""As `raise_error` says it. A message that quotes the statement or its plan has the marker as well."""
 _DETAIL_LENGTH: Final = 300
+_CONDITION: Final = re.compile(r"\[([A-Z0-9.]+_[A-Z0-9_.]+)\] (.*?)(?: SQLSTATE:|\n\s*at |\Z)", re.DOTALL)
 _RETAKE: Final = "take the table again: smelt snapshot FILE {table}"
 
 _MEANINGS: Final = {
@@ -58,8 +63,9 @@ CODES: Final = frozenset(
         "column-retyped",
         "table-recreated",
         "table-renamed",
-        "column-name-reserved",
-        "silver-name-clash",
+        "silver-settings-clash",
+        "table-failed",
+        "type-override",
     )
 )
 """Codes of the errors that silver records."""
@@ -84,3 +90,29 @@ def table_error(table: TableName, message: str) -> TableError | None:
     return TableError(
         table, meaning.format(detail=detail, table=table), code=code, remedy=remedy.format(table=table)
     )
+
+
+def failure(table: TableName, error: Exception) -> TableError:
+    """The table's error where no rule knows what ended its statement."""
+    if isinstance(error, TableError):
+        return error
+    if isinstance(error, SmeltError):
+        return TableError(table, error.message, code=error.code, remedy=error.remedy)
+    return TableError(
+        table,
+        f"the table could not be carried on: {cause(error)}",
+        code="table-failed",
+        remedy="it is tried again by itself, ever more rarely; where somebody else changed its silver table, "
+        f"undo that; or {_RETAKE.format(table=table)}",
+    )
+
+
+def cause(error: Exception) -> str:
+    """What Spark says of the innermost failure; of another one its kind and first line."""
+    found = _CONDITION.findall(str(error))
+    if found:
+        condition, said = found[-1]
+        text = f"[{condition}] {' '.join(said.split())}"
+    else:
+        text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    return text if len(text) <= _DETAIL_LENGTH else f"{text[:_DETAIL_LENGTH]}…"

@@ -3,7 +3,8 @@
 * `load`: the state starts empty in this window (snapshot or TRUNCATE). What the fold gives *is* the table:
   INSERT OVERWRITE. No join, and no ``WHEN NOT MATCHED BY SOURCE``, which would read the whole target and
   switch file pruning off (delta-io/delta#7362).
-* `append`: nothing but inserts, of a key that the source itself enforces: INSERT, without a join.
+* `append`: nothing but inserts, of a key that the source itself enforces; or a load of a table that has no
+  rows, so that what it is clustered by stays: INSERT, without a join.
 * `merge`: everything else. The target is pruned by literal key ranges of the window, because MERGE skips
   files by predicates on the target alone.
 

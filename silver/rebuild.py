@@ -20,6 +20,7 @@ nothing is done and the error says so.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +28,7 @@ from pyarrow.fs import FileType
 
 from bronze.delta import location, open_existing
 from bronze.errors import TableError
-from bronze.gaps import is_whole
+from bronze.gaps import is_left_out, is_whole
 from bronze.lake import Lake
 from bronze.lsn import Lsn
 from bronze.parts import file_system
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from silver.catalog import SilverTable
     from silver.settings import SilverSettings
 
+_LOGGER: Final = logging.getLogger("deltasmelt.silver")
 SCRATCH: Final = ".rebuild"
 """Folder of the lake, beside its layers, in which tables are derived."""
 
@@ -82,6 +84,13 @@ def rebuild(
     """
     bronze = open_existing(location(lake, "bronze", CHANGES))
     snapshot = snapshot_of(bronze, table.table)
+    if is_left_out(bronze, table.table):
+        raise TableError(
+            table.table,
+            "the source does not have it under this name any more, or the pipeline does not carry it",
+            code="rebuild-incomplete",
+            remedy="nothing to rebuild: no cut names it; see source.tables where it should be carried",
+        )
     if snapshot is None or snapshot > end or not is_whole(bronze, table.table, end):
         raise _incomplete(table)
     changes = whole(lake, bronze)
@@ -174,8 +183,7 @@ def _keep(
     if not any_ended:
         return False
     target = scratch.sql("silver", table.name)
-    for statement in [ddl.create(target, table), *adopted(target, table, [], None)[0]]:
-        session.sql(statement)
+    session.sql(ddl.create(target, table))
     names = [*(column.name for column in table.columns), *own]
     values = [_as_of(name, snapshot) if table.history else quote(name) for name in names]
     listed = ", ".join(quote(name) for name in names)
@@ -211,7 +219,7 @@ def _replace(
     made = SilverLog(session, scratch).written(table.name)
     stored = log.read(table.name)
     if stored is None:
-        statements = [ddl.create(target, table), *adopted(target, table, [], None)[0]]
+        statements = [ddl.create(target, table)]
     else:  # mostly none: a cycle has just been there
         statements, fields = adopted(target, table, stored.fields, stored.relation)
         statements += ddl.steps(target, table, fields, settings, emptied=False)
@@ -230,4 +238,9 @@ def _replace(
             f"INSERT OVERWRITE {target} ({', '.join(quote(name) for name in values)})\n"
             f"SELECT {', '.join(values.values())}\nFROM {scratch.sql('silver', table.name)}"
         ).collect()
+    for lost in ddl.clustered_again(target, table):
+        try:
+            session.sql(lost)
+        except Exception:  # its rows are right
+            _LOGGER.warning("silver.%s is not clustered by its key any more", table.name, exc_info=True)
     return log.written(table.name).version

@@ -1,9 +1,13 @@
-"""A table that was dropped and made again under its name, where rows of the former one stay. Pure text.
+"""Whose rows a silver table holds: the relation's id, in a property of the table. Pure text.
+
+A name may come to mean another relation: the table was dropped and made again, or two tables swapped their
+names. Rows of one and changes of the other must never be mixed, so a cycle compares ids (`silver.cycle`);
+only a copy of the new relation ends the old one's rows. The property is written before them: killed in
+between, or where the load fails, the copy is still ahead of the table's mark, and is loaded next.
 
 History and soft-deleted rows outlive the table that they came from, but attnums do not: another table's
-column 3 is another column. So a table of versions says in a property whose columns its attnums are. For
-another relation, columns of the same name and type are taken for the same; a column of another type makes
-room for the new one; the others are no source's any more.
+column 3 is another column. For another relation, columns of the same name and type are then taken for the
+same; a column of another type makes room for the new one; the others are no source's any more.
 
 Names and types decide, so the statements may end anywhere and be derived again; the property comes last.
 """
@@ -11,9 +15,9 @@ Names and types decide, so the statements may end anywhere and be derived again;
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from silver.ddl import former_name
+from silver.ddl import RELATION_PROPERTY, former_name, free_name
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
@@ -21,9 +25,6 @@ if TYPE_CHECKING:
 
     from silver.catalog import SilverTable
     from silver.ddl import Field
-
-RELATION_PROPERTY: Final = "deltasmelt.relation"
-"""Table property: id of the relation whose attnums the columns carry."""
 
 
 def adopted(
@@ -35,13 +36,13 @@ def adopted(
         target: the table as Spark SQL.
         table: the wanted shape.
         actual: the columns that it has.
-        relation: what the property says; None where there was no need of it yet.
+        relation: what the property says; None of a table that was made before it was kept.
     """
     wanted = str(table.relation.relation_id)
-    if not table.versioned or relation == wanted:
+    if relation == wanted:
         return [], list(actual)
     alter, sql, fields = f"ALTER TABLE {target}", [], list(actual)
-    if relation is not None:
+    if relation is not None and table.versioned:
         columns = {column.name.lower(): column for column in table.columns}
         for at, field in enumerate(actual):
             same = columns.get(field.name.lower())
@@ -51,7 +52,8 @@ def adopted(
             if same is not None and same.spark_type == field.ddl:
                 attnum = same.attnum
             elif same is not None:
-                name = former_name(field.name, field.attnum, field.ddl)
+                taken = [*(one.name for one in fields), *(one.name for one in table.columns)]
+                name = free_name(former_name(field.name, field.attnum, field.ddl), taken)
                 sql.append(f"{alter} RENAME COLUMN {quote(field.name)} TO {quote(name)}")
             if attnum != field.attnum:
                 comment = "" if attnum is None else f"attribute {attnum}"

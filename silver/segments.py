@@ -22,9 +22,12 @@ from silver.window import (
     Barrier,
     Step,
     check_identity,
+    copy_is_unique,
     distinct_shapes,
     only_inserts,
+    shapes_at,
     shapes_of,
+    splits,
     window_of,
 )
 
@@ -72,26 +75,25 @@ def plan_versions(
         table = silver_table(version, settings)
         return history_of(table) if history else table
 
-    if not activity.effective:
-        newest = max(versions, key=lambda version: version.from_lsn)
-        window = window_of(changes, newest, activity, start, end)
-        return [Step(table_of(newest), window, "alter", folded=False)]
-    low = start if healed is None or not start < healed <= end else Lsn(healed - 1)
     distinct = distinct_shapes(versions)
+    if not activity.effective:
+        window = window_of(changes, distinct[-1], activity, start, end)
+        return [Step(table_of(distinct[-1]), window, "alter", folded=False)]
+    low = start if healed is None or not start < healed <= end else Lsn(healed - 1)
     barriers = {Lsn(one.commit_lsn - 1): one for one in activity.barriers if low < one.commit_lsn <= end}
-    announced = {Lsn(one.from_lsn - 1) for one in distinct[1:] if low < one.from_lsn <= end}
+    announced = {Lsn(lsn - 1) for lsn in splits(distinct) if low < lsn <= end and lsn > distinct[0].from_lsn}
     places = sorted({low, *barriers, *announced} - {end})
     last_snapshot = max((place for place, one in barriers.items() if one.seq is None), default=low)
     steps: list[Step] = []
     for place, following in zip(places, [*places[1:], end], strict=True):
         barrier = barriers.get(place)
-        at = max((at for at, version in enumerate(distinct) if version.from_lsn <= place + 1), default=0)
-        version = distinct[at]
+        holding = shapes_at(distinct, Lsn(place + 1))
+        version = holding[-1]
         table = table_of(version)
         check_identity(version, activity)
-        announcing = place in announced and not (barrier is not None and barrier.seq is None)
-        shapes = shapes_of(table, distinct[: at + 1] if announcing else [version])
-        window = window_of(changes, version, activity, place, following, shapes=shapes, announcing=announcing)
+        split = place in announced and not (barrier is not None and barrier.seq is None)
+        shapes = shapes_of(table, holding if split else [version])
+        window = window_of(changes, version, activity, place, following, shapes=shapes)
         found = _steps(table, _emptied(window, barrier), activity, fresh=fresh and not steps)
         steps += [replace(step, optional=place < last_snapshot) for step in found]
     return steps
@@ -107,7 +109,7 @@ def _emptied(window: Window, barrier: Barrier | None) -> Window:
 
 def _steps(table: SilverTable, window: Window, activity: Activity, *, fresh: bool) -> list[Step]:
     snapshot = window.snapshot
-    if fresh and snapshot is not None:
+    if fresh and snapshot is not None and copy_is_unique(table, window):
         if activity.last_change <= snapshot or snapshot == window.end:
             return [Step(table, window, "load", folded=False)]
         rows = replace(window, end=snapshot)

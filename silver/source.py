@@ -34,9 +34,9 @@ _FILES: Final = 32
 """Files that Spark looks for by itself; of more it makes a job."""
 
 _COLUMNS: Final = {
-    "relation_id": "BIGINT", "commit_lsn": "BIGINT", "seq": "BIGINT", "commit_ts": "TIMESTAMP",
-    "op": "STRING", "columns": "ARRAY<STRING>", "new": "ARRAY<STRING>", "old": "ARRAY<STRING>",
-    "old_is_key": "BOOLEAN", "unchanged": "ARRAY<STRING>",
+    "relation_id": "BIGINT", "commit_lsn": "BIGINT", "seq": "BIGINT", "lsn": "BIGINT",
+    "commit_ts": "TIMESTAMP", "op": "STRING", "columns": "ARRAY<STRING>", "new": "ARRAY<STRING>",
+    "old": "ARRAY<STRING>", "old_is_key": "BOOLEAN", "unchanged": "ARRAY<STRING>",
 }  # fmt: skip
 """Columns of `bronze.changes` that silver reads, and their types."""
 

@@ -6,7 +6,6 @@ through `quote` or `literal` and cannot be read as SQL. Needs no Spark.
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ def literal(value: str | float | None) -> str:
     """A string, boolean, number or NULL as Spark SQL reads it under default settings.
 
     Backslashes start escapes in Spark's string literals, so they are doubled; line ends are written as
-    escapes, so that statements keep their lines.
+    escapes, so that `indented` finds none inside a text.
     """
     if value is None:
         return "NULL"
@@ -44,6 +43,20 @@ def comma(parts: Iterable[str], indent: int = 0) -> str:
     return (",\n" + " " * indent).join(parts)
 
 
+def indented(text: str, by: str) -> str:
+    r"""Put `by` before every line that is not blank.
+
+    A line ends at ``\n`` alone. Python's `splitlines`, and so `textwrap.indent`, also ends one at U+2028,
+    U+0085, vertical tabs and others, which stand inside texts and names, and would change them.
+    """
+    return "\n".join(f"{by}{line}" if line.strip() else line for line in text.split("\n"))
+
+
 def block(text: str, indent: int) -> str:
     """Indent every line after the first, to put a statement inside another."""
-    return textwrap.indent(text, " " * indent).lstrip()
+    return indented(text, " " * indent).lstrip()
+
+
+def comment(text: str) -> str:
+    """A line of comment. No name in it may end the line, or join the next to it (a backslash)."""
+    return "-- " + "".join(one if one.isprintable() and one != "\\" else "\ufffd" for one in text)

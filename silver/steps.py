@@ -6,21 +6,29 @@ by itself.
 
 The mark and the rows are one commit. The ALTERs before it are commits of their own, outside the mark; each
 leaves a table from which the rest follows (`silver.ddl`), so it does not matter between which two the process
-ends.
+ends, or which of them fails: nothing of a step is kept but what the table itself says.
+
+By what a table is clustered decides about time alone. A statement about that which fails stops no step; it is
+tried again between cycles, after growing pauses. A process that ends before it leaves the table clustered by
+nothing until its next copy or TRUNCATE.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from silver import ddl, merge, versions
 from silver.fold import commits, fold, key_ranges, moves, unfolded
+from silver.pauses import Pauses
 from silver.recreated import adopted
 from silver.sessions import ONE_TASK, REWRITTEN, generate_code, mark, settings, tune
 from silver.tables import SILVER_APP
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import SparkSession
 
     from bronze.lake import Lake
@@ -30,6 +38,7 @@ if TYPE_CHECKING:
     from silver.tables import SilverLog, Stored
     from silver.window import Step
 
+_LOGGER: Final = logging.getLogger("deltasmelt.silver")
 SMALL: Final = 20_000
 """Changes up to which a window is small: see `silver.sessions.tune`."""
 _SMALL_TARGET: Final = 50_000
@@ -61,6 +70,40 @@ class StepRunner:
         self._lake = lake
         self._settings = settings
         self._log = log
+        self._owed: dict[str, SilverTable] = {}
+        self._pauses: Pauses[str] = Pauses()
+
+    @property
+    def owes(self) -> bool:
+        """Whether some table is not clustered by its key."""
+        return bool(self._owed)
+
+    def settle(self, session: SparkSession) -> None:
+        """Cluster tables by their keys that could not be clustered when their rows were written.
+
+        Args:
+            session: the thread's own session.
+        """
+        for name, table in list(self._owed.items()):
+            if not self._pauses.rests(name):
+                target = self._lake.sql("silver", name)
+                self._optional(session, table, ddl.clustered_again(target, table, statistics=True))
+
+    def _optional(self, session: SparkSession, table: SilverTable, statements: Sequence[str]) -> None:
+        """Run statements without which rows are right: what fails is tried again later."""
+        try:
+            for statement in statements:
+                session.sql(statement)
+        except Exception:
+            seconds = self._pauses.failed(table.name)
+            self._owed[table.name] = table
+            _LOGGER.warning(
+                "silver.%s is not clustered by its key; tried again in %.0f s", table.name, seconds,
+                exc_info=True,
+            )  # fmt: skip
+        else:
+            self._owed.pop(table.name, None)
+            self._pauses.passed(table.name)
 
     def run(self, session: SparkSession, step: Step, *, changes: int) -> int:
         """Run a step; returns the table's version after it.
@@ -114,9 +157,14 @@ class StepRunner:
                 session.sql(merge.merge(target, table, folded, ranges)).collect()
                 version = self._log.written(table.name).version
             return version
-        insert = merge.load if step.mode == "load" else merge.append
+        # Into a table without rows they are added: to replace what is there costs a statement more.
+        replaces = step.mode == "load" and stored.files > 0
+        insert = merge.load if replaces else merge.append
         statement = insert(target, table, folded, ddl.kept(table, stored.fields))
-        return self._commit(session, step, statement)
+        version = self._commit(session, step, statement)
+        if replaces:
+            self._optional(session, table, ddl.clustered_again(target, table))
+        return version
 
     def _lacks_rows(self, table: SilverTable, version: int) -> bool:
         """Whether a MERGE of known rows did not find all of them: somebody took them away.
@@ -158,7 +206,7 @@ class StepRunner:
         """The table in the step's shape."""
         stored = self._log.read(step.table.name)
         if stored is None:
-            statements = [ddl.create(target, step.table), *adopted(target, step.table, [], None)[0]]
+            statements = [ddl.create(target, step.table)]
         elif step.mode != "alter" and stored.mark is not None and stored.mark >= step.window.end:
             return stored
         else:
@@ -168,7 +216,10 @@ class StepRunner:
             if not statements:
                 return stored
         for statement in statements:
-            session.sql(statement)
+            if ddl.is_optional(target, statement):
+                self._optional(session, step.table, [statement])
+            else:
+                session.sql(statement)
         return self._log.written(step.table.name)
 
     def _origins(self, session: SparkSession, step: Step, before: str) -> str | None:

@@ -17,8 +17,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from bronze.lsn import Lsn
-from silver.ddl import Field, fields_of
-from silver.recreated import RELATION_PROPERTY
+from silver.ddl import RELATION_PROPERTY, Field, fields_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +37,8 @@ class Stored:
         mark: LSN of the newest window in it; None where none is.
         fields: its columns, own ones included.
         files: number of data files.
-        relation: what it says of the relation that its columns are of (`silver.recreated`).
+        relation: id of the relation whose rows it holds (`silver.recreated`); None of a table that was made
+            before that was kept.
     """
 
     version: int
@@ -55,6 +55,7 @@ class SilverLog:
         self._spark = spark
         self._lake = lake
         self._tables: dict[str, DeltaTable] = {}
+        self._stored: dict[str, Stored] = {}
         self._locations: dict[str, str] = {}
 
     def read(self, name: str) -> Stored | None:
@@ -62,15 +63,19 @@ class SilverLog:
         table = self._open(name)
         if table is None:
             return None
+        known = self._stored.get(name)
+        if known is not None and known.version == table.version():
+            return known
         mark = table.transaction_version(SILVER_APP)
         fields = fields_of(json.loads(table.schema().to_json()))
-        return Stored(
+        self._stored[name] = Stored(
             table.version(),
             None if mark is None else Lsn(mark),
             tuple(fields),
             len(table.file_uris()),
             table.metadata().configuration.get(RELATION_PROPERTY),
         )
+        return self._stored[name]
 
     def written(self, name: str) -> Stored:
         """The table, which was just written."""
@@ -104,16 +109,17 @@ class SilverLog:
         return share_of(pa.table(table.get_add_actions(flatten=True)), stored_as, low, high)
 
     def counts(self, name: str, version: int) -> dict[str, int]:
-        """Rows inserted, updated and deleted by the newest commit, if it is this version.
+        """Rows inserted, updated and deleted by a version, if it is one of the two newest commits.
 
         Of a MERGE also how many rows its source has: ``source``.
         """
         table = self._open(name)
-        entries = [] if table is None else table.history(1)
-        if not entries or entries[0].get("version", version) != version:
+        entries = [] if table is None else table.history(2)
+        entry = next((one for one in entries if one.get("version") == version), None)
+        if entry is None:
             return {}
-        metrics = entries[0].get("operationMetrics", {})
-        written = {"inserts": "numOutputRows"} if entries[0].get("operation") == "WRITE" else _MERGE_METRICS
+        metrics = entry.get("operationMetrics", {})
+        written = {"inserts": "numOutputRows"} if entry.get("operation") == "WRITE" else _MERGE_METRICS
         return {kind: int(metrics.get(metric, 0)) for kind, metric in written.items()}
 
     def _open(self, name: str) -> DeltaTable | None:

@@ -8,8 +8,11 @@ statement and one Delta commit with its own mark:
   not matter.
 * Where the shape changes, the window is split right before the transaction that announced it: rows before are
   folded into a table of the old shape, then the table is altered, then the rest follows. So schema changes
-  take effect in order with the data. The announcing transaction itself may hold rows of both shapes; each is
-  read by its own column names.
+  take effect in order with the data. The announcing transaction itself may hold rows of many shapes; the
+  table takes the last of them, and each row is read by the one that holds at its own place in the log. Names
+  would not tell them apart: a transaction may drop a column and add another of its name.
+* The table is the one that its newest version names, in every step: what it was called before, or for a
+  while, is the same table.
 * A snapshot much larger than what followed is loaded as it is, without a shuffle, and what followed is
   merged.
 """
@@ -21,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from bronze.errors import TableError
 from bronze.lsn import ZERO, Lsn
+from bronze.shapes import BY_KEY, same_shape
 from silver.catalog import silver_table
 from silver.changes import Facts, Shape, Window
 from silver.sql import literal
@@ -171,17 +175,6 @@ def _barriers(found: Iterable[tuple[int, int | None, int | None]]) -> tuple[Barr
     return tuple(chosen.values())
 
 
-def fold_key(relation: Relation) -> tuple[str, ...]:
-    """Columns by which an old tuple names its row: the key, or the identity where it does not cover the key.
-
-    Both identify a row of the source; but of a changed or deleted row PostgreSQL sends the identity alone.
-    """
-    identity = tuple(column.name for column in relation.columns if column.in_identity)
-    if relation.replica_identity == "f" or set(relation.key) <= set(identity) or not identity:
-        return relation.key
-    return identity
-
-
 def plan(
     changes: str,
     versions: Sequence[Relation],
@@ -205,30 +198,31 @@ def plan(
         TableError: the window holds changes whose row cannot be known.
         ConfigurationError: see `silver_table`.
     """
+    distinct = distinct_shapes(versions)
     if not activity.effective:
-        version = max(versions, key=lambda version: version.from_lsn)
+        version = distinct[-1]
         window = window_of(changes, version, activity, start, end)
         return [Step(silver_table(version, settings), window, "alter", folded=False)]
     truncated = activity.truncated
     if truncated is not None and activity.snapshot is not None and truncated[0] <= activity.snapshot:
         truncated = None
     barrier = Lsn(max(start, activity.snapshot or 0, truncated[0] if truncated else 0))
-    distinct = distinct_shapes(versions)
-    first = max((at for at, version in enumerate(distinct) if version.from_lsn <= barrier), default=0)
-    later = [at for at in range(first + 1, len(distinct)) if distinct[at].from_lsn <= end]
+    begun = max(barrier, distinct[0].from_lsn)
+    later = [lsn for lsn in splits(distinct) if begun < lsn <= end]
     steps: list[Step] = []
     low = start
-    for at, following in zip([first, *later], [*later, None], strict=True):
-        high = end if following is None else Lsn(distinct[following].from_lsn - 1)
+    for since, following in zip([begun, *later], [*later, None], strict=True):
+        high = end if following is None else Lsn(following - 1)
         if high <= low:  # done before the process ended
             continue
-        version = distinct[at]
+        # Of the transaction at `since` rows of several shapes may count; of a snapshot, or where all rows lie
+        # after the barrier, those of the last one alone.
+        split = since > barrier or (truncated is not None and truncated[0] == since)
+        holding = shapes_at(distinct, since) if split else shapes_at(distinct, since)[-1:]
+        version = holding[-1]
         table = silver_table(version, settings)
         check_identity(version, activity)
-        announces = at != first or (truncated is not None and truncated[0] == version.from_lsn)
-        both = at > 0 and version.from_lsn > low and announces
-        shapes = shapes_of(table, distinct[: at + 1] if both else [version])
-        window = window_of(changes, version, activity, low, high, shapes=shapes, announcing=both)
+        window = window_of(changes, version, activity, low, high, shapes=shapes_of(table, holding))
         if not steps:
             window = replace(
                 window, snapshot=activity.snapshot if truncated is None else None, truncated=truncated
@@ -246,7 +240,6 @@ def window_of(
     end: Lsn,
     *,
     shapes: tuple[Shape, ...] = (),
-    announcing: bool = False,
 ) -> Window:
     """The changes of one relation in ``start < commit_lsn <= end``, told by one version's key."""
     return Window(
@@ -254,20 +247,50 @@ def window_of(
         relation_id=version.relation_id,
         start=start,
         end=end,
-        fold_key=fold_key(version),
+        fold_key=version.fold_key,
         shapes=shapes,
         facts=activity.facts,
-        announcing=announcing,
+        announcing=len(shapes) > 1,
     )
 
 
 def distinct_shapes(versions: Sequence[Relation]) -> list[Relation]:
-    """Versions, oldest first, that differ from the one before in what silver sees."""
+    """Versions, oldest first, that differ from the one before in what silver sees; all by the newest name."""
+    ordered = sorted(versions, key=lambda version: version.place)
     found: list[Relation] = []
-    for version in sorted(versions, key=lambda version: version.from_lsn):
-        if not found or replace(version, from_lsn=ZERO) != replace(found[-1], from_lsn=ZERO):
-            found.append(version)
+    for version in ordered:
+        named = replace(version, table=ordered[-1].table)
+        if not found or not same_shape(named, found[-1]):
+            found.append(named)
     return found
+
+
+def splits(distinct: Sequence[Relation]) -> list[Lsn]:
+    """LSNs right before which a window is split, ascending.
+
+    Where old tuples are full rows, a transaction with rows of several shapes is a window of its own: such a
+    window cannot tell rows by their content (`silver.images`).
+    """
+    found = {version.from_lsn for version in distinct}
+    found |= {
+        Lsn(version.from_lsn + 1)
+        for version in distinct
+        if version.after_lsn and version.replica_identity == "f"
+    }
+    return sorted(found)
+
+
+def shapes_at(distinct: Sequence[Relation], lsn: Lsn) -> list[Relation]:
+    """The shapes that rows of the transaction at an LSN may have, oldest first.
+
+    Args:
+        distinct: `distinct_shapes`; where all of them are later, the first transaction's count.
+        lsn: of the transaction.
+    """
+    lsn = max(lsn, distinct[0].from_lsn)
+    before = [version for version in distinct if version.from_lsn < lsn]
+    own = [version for version in distinct if version.from_lsn == lsn]
+    return own if own and not own[0].after_lsn else [*before[-1:], *own]
 
 
 def check_identity(version: Relation, activity: Activity) -> None:
@@ -288,8 +311,8 @@ def check_identity(version: Relation, activity: Activity) -> None:
 
 
 def shapes_of(table: SilverTable, versions: Sequence[Relation]) -> tuple[Shape, ...]:
-    """How rows of these versions map to the table, newest first; one per list of names."""
-    found: dict[tuple[str, ...], Shape] = {}
+    """How rows of these versions map to the table, newest first."""
+    found = []
     for version in reversed(versions):
         names = tuple(column.name for column in version.columns)
         by_attnum = {
@@ -300,8 +323,9 @@ def shapes_of(table: SilverTable, versions: Sequence[Relation]) -> tuple[Shape, 
             by_name.get(column.name) if column.attnum is None else by_attnum.get(column.attnum)
             for column in table.columns
         )
-        found.setdefault(names, Shape(names, positions, tuple(column.missing for column in table.columns)))
-    return tuple(found.values())
+        missing = tuple(column.missing for column in table.columns)
+        found.append(Shape((int(version.from_lsn), int(version.after_lsn)), names, positions, missing))
+    return tuple(found)
 
 
 def _steps(table: SilverTable, window: Window, activity: Activity) -> list[Step]:
@@ -309,6 +333,7 @@ def _steps(table: SilverTable, window: Window, activity: Activity) -> list[Step]
     counts = activity.counts
     stream = counts["insert"] + counts["update"] + counts["delete"]
     inserts_only = only_inserts(table, window, activity)
+    unique = copy_is_unique(table, window)
     if not window.from_empty:
         return [Step(table, window, "append" if inserts_only else "merge", folded=not inserts_only)]
     snapshot = window.snapshot
@@ -318,14 +343,24 @@ def _steps(table: SilverTable, window: Window, activity: Activity) -> list[Step]
     if not quiet and not inserts_only and counts["snapshot"] > max(_SPLIT_ABOVE, _SPLIT_RATIO * stream):
         rows = replace(window, end=snapshot)
         rest = replace(window, start=snapshot, snapshot=None)
-        return [Step(table, rows, "load", folded=False), Step(table, rest, "merge", folded=True)]
-    return [Step(table, window, "load", folded=not (quiet or inserts_only))]
+        return [Step(table, rows, "load", folded=not unique), Step(table, rest, "merge", folded=True)]
+    return [Step(table, window, "load", folded=not ((unique and quiet) or inserts_only))]
 
 
 def only_inserts(table: SilverTable, window: Window, activity: Activity) -> bool:
     """Whether every change is an insert, of a key that the source itself enforces: no key occurs twice."""
-    relation, counts = table.relation, activity.counts
-    enforced = relation.replica_identity in "di" and set(window.fold_key) == {
+    counts = activity.counts
+    return _is_identity(table, window) and not counts["update"] and not counts["delete"]
+
+
+def copy_is_unique(table: SilverTable, window: Window) -> bool:
+    """Whether the source itself lets no two rows have one key, so that those of a copy need no fold."""
+    return table.relation.key_unique or _is_identity(table, window)
+
+
+def _is_identity(table: SilverTable, window: Window) -> bool:
+    """Whether rows are told by the replica identity's own index."""
+    relation = table.relation
+    return relation.replica_identity in ("d", "i", BY_KEY) and set(window.fold_key) == {
         column.name for column in relation.columns if column.in_identity
     }
-    return enforced and not counts["update"] and not counts["delete"]

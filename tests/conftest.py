@@ -1,42 +1,37 @@
 """Fixtures of all tests: real servers, one real Spark session in each process."""
 
 import signal
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from tests.fix_postgres import database, database18, lake_path, own_server, server18, server_dsn
 from tests.fix_spark import spark
+from tests.scheduling import LONGEST_FIRST, FromBothEnds, in_order
 
 __all__ = ["database", "database18", "lake_path", "own_server", "server18", "server_dsn", "spark"]
+
+# Their assertions say what they compared, as those of test files do.
+pytest.register_assert_rewrite("tests.bronze.first_start", "tests.bronze.standard_history")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A run in the background of a script ignores Ctrl-C, and so would the commands that the tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-LONGEST_FIRST: Final = (
-    "pipelines/test_end_to_end.py",
-    "silver/test_random_histories.py",
-    "silver/test_versions.py",
-    "pipelines/test_maintenance.py",
-    "pipelines/test_run.py",
-    "gold/test_cycle.py",
-    "gold/test_language.py",
-    "gold/test_random_schemas.py",
-    "gold/test_large.py",
-    "gold/test_kill.py",
-    "silver/test_scenarios.py",
-    "pipelines/test_jobs_spark_submit.py",
-    "silver/test_tables_stop_and_change.py",
-    "silver/test_killed.py",
-    "silver/test_versions_killed.py",
-)
-"""Files that take minutes. Two processes end together if these are begun first (`--no-loadscope-reorder`)."""
+LONG_FIXTURE_SECONDS: Final = 1500
+"""Their fixtures play many histories at once and count towards a test; a busy machine must not end them."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files; the order within a file stays."""
-    here = Path(__file__).parent
-    places = {here / name: place for place, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: places.get(item.path, len(places)))
+    """Put the files in order for several processes, and give the longest time."""
+    items[:] = in_order(items)
+    for item in items:
+        long = item.path.as_posix().endswith(LONGEST_FIRST) or item.get_closest_marker("torture") is not None
+        if long and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LONG_FIXTURE_SECONDS))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FromBothEnds | None:
+    """Of several processes, two for Spark and the others for the rest (`--dist loadfile`)."""
+    return FromBothEnds(config, log) if config.getoption("dist") == "loadfile" else None

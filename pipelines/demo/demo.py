@@ -78,7 +78,7 @@ def shop_database(output: Output, dsn: str | None) -> Iterator[str]:
     """
     if dsn is None:
         output.say("starting an embedded PostgreSQL 16 …")
-        with EmbeddedServer() as server:
+        with EmbeddedServer(reach="socket") as server:
             _seed(server.dsn(), "shop")
             yield server.dsn("shop")
         return

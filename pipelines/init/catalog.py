@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _CURED_BY_OWNERS: Final = frozenset(
     {
         "table-without-key", "replica-identity-nothing", "replica-identity-missing", "key-not-in-identity",
+        "key-generated", "identity-generated",
         "columns-differ-only-in-case", "column-name-reserved", "partition-not-logged", "silver-name-clash",
     }
 )  # fmt: skip

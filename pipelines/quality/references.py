@@ -4,6 +4,9 @@ Great Expectations sees one table at a time; as one of its SQL expectations each
 Spark jobs. Here all of them are left anti joins in one query that returns a line for each; only those that
 are broken are asked again for some of the orphans. As in PostgreSQL (MATCH SIMPLE), a row with a NULL among
 the columns refers to nothing and is in order.
+
+One that cannot be computed (a text beside a number, after an override of types) fails the query that it
+shares with others. These are then asked one by one, so that it alone is told as not checked.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import json
 import operator
 from typing import TYPE_CHECKING, Final
 
+from pipelines.quality.engine import cause
 from pipelines.quality.expectations import Result
 from silver.sql import quote
 
@@ -39,21 +43,37 @@ def check_references(
         frame: the table at the cut, by its name (``silver.orders``).
         rows: how many rows a table has, where that is known already.
     """
+    from gold.failures import SPARK_ERRORS  # noqa: PLC0415 - Spark is loaded by who needs it
+
     counts = dict(rows)
-    for about in expectations:
-        if about.qualified not in counts:
-            counts[about.qualified] = frame(about.qualified).count()
     results: list[Result] = []
     for start in range(0, len(expectations), _PER_QUERY):
-        results += _check(expectations[start : start + _PER_QUERY], frame, counts)
+        together = expectations[start : start + _PER_QUERY]
+        try:
+            results += _check(together, frame, counts)
+        except SPARK_ERRORS:
+            results += [_alone(about, frame, counts) for about in together]
     return results
 
 
-def _check(
-    expectations: Sequence[Expectation], frame: Callable[[str], DataFrame], rows: Mapping[str, int]
-) -> list[Result]:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark is loaded by who needs it
+def _alone(about: Expectation, frame: Callable[[str], DataFrame], rows: dict[str, int]) -> Result:
+    """What became of one foreign key, also where it cannot be computed."""
+    from gold.failures import SPARK_ERRORS  # noqa: PLC0415
 
+    try:
+        return _check([about], frame, rows)[0]
+    except SPARK_ERRORS as error:
+        return Result(about, None, error=cause(str(error)))
+
+
+def _check(
+    expectations: Sequence[Expectation], frame: Callable[[str], DataFrame], rows: dict[str, int]
+) -> list[Result]:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    for about in expectations:
+        if about.qualified not in rows:
+            rows[about.qualified] = frame(about.qualified).count()
     orphans = [_orphans(about, frame) for about in expectations]
     counts = [
         found.agg(F.count(F.lit(1)).alias("orphans")).select(F.lit(index).alias("index"), "orphans")

@@ -14,6 +14,7 @@ from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from deltalake import DeltaTable
@@ -31,7 +32,7 @@ from pipelines.quality.constraints import (
 )
 from pipelines.quality.cut import QualityCut, choose_cut
 from pipelines.quality.derived import catalog_frame, from_catalog, from_documents
-from pipelines.quality.engine import Engine
+from pipelines.quality.engine import Engine, cause
 from pipelines.quality.expectations import (
     FOREIGN_KEY,
     Expectation,
@@ -44,6 +45,7 @@ from pipelines.quality.references import check_references
 from pipelines.quality.report import write_report
 from pipelines.quality.results import append_results, past_runs
 from pipelines.quality.suite_files import QUERY, load_suites, misnamed, placeholders
+from pipelines.upkeep_errors import stops
 from silver.catalog import silver_catalog
 from silver.living import living_rows
 
@@ -162,7 +164,7 @@ def _stopped(control: ControlTables) -> list[LeftOut]:
     return [
         LeftOut(f"{error.scope} {error.name}", f"it stands still: {error.message}")
         for error in control.open_errors()
-        if error.scope in {"table", "document"}
+        if error.scope in {"table", "document"} and stops(error)
     ]
 
 
@@ -178,6 +180,8 @@ class _Checks:
 
     def run(self, expectations: Sequence[Expectation], frames: dict[str, DataFrame]) -> list[Result]:
         """What became of each expectation, in their order."""
+        from gold.failures import SPARK_ERRORS  # noqa: PLC0415 - `smelt check` reads suites without Spark
+
         columns = {name: frame.columns for name, frame in frames.items()}
         results: dict[int, Result] = {}
         groups: dict[str, dict[bool, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -194,7 +198,12 @@ class _Checks:
         with self._in_memory(frames), self._views(frames, expectations) as views:
             for number, (name, suites) in enumerate(sorted(groups.items()), 1):
                 self.say(f"checking {name} ({number} of {len(groups)})")
-                rows[name] = living_rows(frames[name]).count()
+                try:
+                    rows[name] = living_rows(frames[name]).count()
+                except SPARK_ERRORS as error:  # a file that is gone, say: the other tables are looked at
+                    for index in chain(*suites.values()):
+                        results[index] = Result(expectations[index], None, error=cause(str(error)))
+                    continue
                 for derived, indexes in suites.items():
                     asked = [expectations[index] for index in indexes]
                     frame = catalog_frame(frames[name], asked) if derived else frames[name]

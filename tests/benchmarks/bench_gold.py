@@ -2,19 +2,21 @@
 
 One million customers with five orders each, in silver tables as a snapshot leaves them (`gold_work`). All
 runs share one Spark session with the pipeline's own settings and memory; a small lake is built and changed
-before, so that the JVM knows the code. Full builds and the hand-written statement take turns, and a ratio is
-that of neighbours. A run of gold is a whole cycle: from the cut of silver to the recorded cut of gold.
+before, each way as often as the others, so that the JVM knows the code. Full builds and the hand-written
+statements take turns, each time in another order, and so do windows and the hand-written MERGE; a ratio is
+that of neighbours. A run of gold is a whole cycle: from the cut of silver to the recorded cut of gold. The
+MERGE by hand gets its documents ready made: making them is not part of the floor.
 
 The bars: the full build at least 0.7 times as fast as ``collect_list`` of structs (without order and without
 the hash, which gold has); a run after changes to 1 % of the roots at most 15 % of the full build, to 0.01 %
 at most 5 %, or no more than one hand-written MERGE of so many ready documents into the same table; and a
-parent with 200,000 children is built and changed in the session's default memory.
+parent with 200,000 children is built and changed in the session's default memory. Two parts have no bar: what
+little costs (`gold_small`), and what each level of a recursion does.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import statistics
 import sys
@@ -26,36 +28,48 @@ from typing import TYPE_CHECKING, Final
 
 from pipelines.session import spark_session, stop_session
 from silver.sessions import warm_up
+from tests.benchmarks.gold_small import recursions, small_lake
 from tests.benchmarks.gold_work import COLLECTED, CUSTOMER, NESTED, GoldWork
+from tests.benchmarks.measuring import machine, ratio, say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _CHILDREN: Final = 5
 _WARM_ROWS: Final = 60_000
+_PARTS: Final = ("documents", "skew", "small", "recursion")
 _BARS: Final = {"full": 0.7, "percent": 0.15, "few": 0.05}
 
 
 def main() -> int:
     """Measure, print the table, and say whether the bars hold."""
     parser = argparse.ArgumentParser(prog="bench-gold")
+    parser.add_argument("parts", nargs="*", default=_PARTS, help=", ".join(_PARTS))
     parser.add_argument("--rows", type=int, default=1_000_000, help="root documents")
     parser.add_argument("--pairs", type=int, default=3, help="full builds, and windows of each size")
     parser.add_argument("--children", type=int, default=200_000, help="of one parent, for skew")
     parser.add_argument("--folder", type=Path, help="where the lakes go; a temporary folder")
     options = parser.parse_args()
-    say(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start\n")
+    say(f"{machine()}\n")
     spark = spark_session({"spark.master": "local[2]"})
     warm_up(spark)
     try:
         with tempfile.TemporaryDirectory() as temporary:
             folder = options.folder or Path(temporary)
-            rehearse(spark, folder / "rehearsal")
-            say(f"{'what':66} {'wall s':>7}")
-            held = documents(spark, folder / "documents", options.rows, options.pairs)
-            held = skew(spark, folder / "skew", options.children) and held
+            held = True
+            if {"documents", "skew"} & set(options.parts):
+                rehearse(spark, folder / "rehearsal")
+                say(f"\n{'what':66} {'wall s':>7}")
+            if "documents" in options.parts:
+                held = documents(spark, folder / "documents", options.rows, options.pairs)
+            if "skew" in options.parts:
+                held = skew(spark, folder / "skew", options.children) and held
+            if "small" in options.parts:
+                small_lake(spark, folder / "small")
+            if "recursion" in options.parts:
+                recursions(spark, folder / "recursion")
     finally:
         stop_session(spark)
     return 0 if held else 1
@@ -64,62 +78,74 @@ def main() -> int:
 def rehearse(spark: SparkSession, folder: Path) -> None:
     """All that is measured, on little."""
     work = shop(spark, folder, _WARM_ROWS)
-    work.gold.cycle()
-    for kind in COLLECTED:
-        work.build_by_hand(kind)
+    for number in range(2):
+        for action in turn(builds(work), number).values():
+            action()
     for count in (_WARM_ROWS // 100, _WARM_ROWS // 1000) * 2:
         change(work, _WARM_ROWS, count, seed=count)
         work.gold.cycle()
-    merge_by_hand(work, 10)
+        merge_by_hand(work, ready(work, count))
+
+
+def builds(work: GoldWork) -> dict[str, Callable[[], object]]:
+    """Every way to build all documents."""
+
+    def full() -> None:
+        shutil.rmtree(f"{work.lake.path}/gold/customer", ignore_errors=True)
+        work.gold.cycle(rebuild=["customer"])
+
+    return {"gold": full, **{kind: partial(work.build_by_hand, kind) for kind in COLLECTED}}
+
+
+def turn(actions: dict[str, Callable[[], object]], by: int) -> dict[str, Callable[[], object]]:
+    """The actions in another order each time."""
+    names = list(actions)
+    start = by % len(names)
+    return {name: actions[name] for name in names[start:] + names[:start]}
 
 
 def documents(spark: SparkSession, folder: Path, rows: int, pairs: int) -> bool:
-    """Full builds in turns with the hand-written ones, then windows, then one MERGE alone."""
+    """Full builds in turns with the hand-written ones, then windows in turns with one MERGE alone."""
     work = shop(spark, folder, rows)
-    by_hand: dict[str, list[float]] = {kind: [] for kind in COLLECTED}
-    full = []
-    for _ in range(pairs):
-        for kind, walls in by_hand.items():
-            walls.append(timed(f"{kind}, {rows:,} documents", partial(work.build_by_hand, kind)))
-        shutil.rmtree(f"{folder}/gold/customer", ignore_errors=True)
-        full.append(timed(f"gold, full build of {rows:,}", lambda: work.gold.cycle(rebuild=["customer"])))
-    ratios = {
-        kind: [hand / gold for hand, gold in zip(walls, full, strict=True)] for kind, walls in by_hand.items()
-    }
-    plain, *others = COLLECTED
-    held = ratio(f"speed of the full build beside {plain}", ratios[plain], at_least=_BARS["full"])
-    for kind in others:
-        ratio(f"speed of the full build beside {kind}", ratios[kind])
+    walls: dict[str, list[float]] = {kind: [] for kind in builds(work)}
+    for number in range(pairs):
+        for kind, action in turn(builds(work), number).items():
+            walls[kind].append(timed(f"{kind}, full build of {rows:,} documents", action))
+    full = walls["gold"]
+    held = True
+    for kind in COLLECTED:
+        speeds = [hand / gold for hand, gold in zip(walls[kind], full, strict=True)]
+        bar = _BARS["full"] if kind == next(iter(COLLECTED)) else None
+        held = ratio(f"speed of the full build beside {kind}", speeds, at_least=bar) and held
     whole = statistics.median(full)
-    walls = windows(work, rows, rows // 100, pairs)
-    part = [wall / whole for wall in walls]
+    some, _ = windows(work, rows, rows // 100, pairs)
+    part = [wall / whole for wall in some]
     held = ratio("1 % of the roots beside the full build", part, at_most=_BARS["percent"]) and held
-    few = max(rows // 10_000, 1)
-    walls = windows(work, rows, few, pairs)
-    floor = [
-        timed(f"one MERGE by hand of {few:,} documents", lambda: merge_by_hand(work, few))
-        for _ in range(pairs)
-    ]
-    small = ratio(
-        "0.01 % of the roots beside the full build", [wall / whole for wall in walls], at_most=_BARS["few"]
-    )
-    floored = ratio(
-        "0.01 % of the roots beside one MERGE by hand",
-        [wall / statistics.median(floor) for wall in walls],
-        at_most=1.0,
-    )
+    few, floor = windows(work, rows, max(rows // 10_000, 1), pairs)
+    part = [wall / whole for wall in few]
+    small = ratio("0.01 % of the roots beside the full build", part, at_most=_BARS["few"])
+    beside = [wall / least for wall, least in zip(few, floor, strict=True)]
+    floored = ratio("0.01 % of the roots beside one MERGE by hand", beside, at_most=1.0)
     return held and (small or floored)
 
 
-def windows(work: GoldWork, rows: int, count: int, number: int) -> list[float]:
-    """Cycles after changes to so many roots."""
-    walls = []
+def windows(work: GoldWork, rows: int, count: int, number: int) -> tuple[list[float], list[float]]:
+    """Seconds of cycles after changes to so many roots, and of a MERGE of so many ready documents."""
+    walls: dict[str, list[float]] = {"gold": [], "hand": []}
     for window in range(number):
         change(work, rows, count, seed=count + 7 * window)
-        walls.append(timed(f"gold, {count:,} of {rows:,} roots changed", work.gold.cycle))
+        made = ready(work, count)
+        steps = {
+            "gold": partial(timed, f"gold, {count:,} of {rows:,} roots changed", work.gold.cycle),
+            "hand": partial(
+                timed, f"one MERGE by hand of {count:,} documents", partial(merge_by_hand, work, made)
+            ),
+        }
+        for kind in ("gold", "hand") if window % 2 == 0 else ("hand", "gold"):
+            walls[kind].append(steps[kind]())
         run = work.control.runs("gold")[0]
         assert (run.mode, run.updates) == ("incremental", count), run
-    return walls
+    return walls["gold"], walls["hand"]
 
 
 def skew(spark: SparkSession, folder: Path, children: int) -> bool:
@@ -166,13 +192,21 @@ def change(work: GoldWork, rows: int, count: int, *, seed: int) -> None:
     work.cut()
 
 
-def merge_by_hand(work: GoldWork, count: int) -> None:
-    """One MERGE of documents that are ready, as a person writes it."""
+def ready(work: GoldWork, count: int) -> DataFrame:
+    """So many documents, made and kept."""
     target = work.lake.sql("gold", "customer")
-    ready = work.spark.sql(f"SELECT * FROM {target} WHERE id % 99991 < 1 + {count} DIV 10 LIMIT {count}")
-    ready.localCheckpoint().createOrReplaceTempView("ready")
+    some = work.spark.sql(
+        f"SELECT * EXCEPT (tier), concat(tier, '+') AS tier FROM {target} "
+        f"WHERE id % 99991 < 1 + {count} DIV 10 LIMIT {count}"
+    )
+    return some.localCheckpoint()
+
+
+def merge_by_hand(work: GoldWork, made: DataFrame) -> None:
+    """One MERGE of documents that are ready, as a person writes it."""
+    made.createOrReplaceTempView("ready")
     work.spark.sql(
-        f"MERGE INTO {target} AS t USING (SELECT * EXCEPT (tier), concat(tier, '+') AS tier FROM ready) AS s "
+        f"MERGE INTO {work.lake.sql('gold', 'customer')} AS t USING ready AS s "
         "ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
 
@@ -184,23 +218,6 @@ def timed(what: str, action: Callable[[], object]) -> float:
     wall = time.monotonic() - clock
     say(f"{what:66} {wall:7.2f}")
     return wall
-
-
-def ratio(
-    what: str, ratios: Sequence[float], *, at_least: float | None = None, at_most: float | None = None
-) -> bool:
-    """Print the median of ratios and whether the bar holds."""
-    median = statistics.median(ratios)
-    held = (at_least is None or median >= at_least) and (at_most is None or median <= at_most)
-    bar = f"; bar {'≥' if at_least else '≤'} {at_least or at_most}: {'holds' if held else 'MISSED'}"
-    verdict = "" if at_least is at_most is None else bar
-    say(f"  {what}: median ratio {median:.2f} ({min(ratios):.2f} to {max(ratios):.2f}){verdict}")
-    return held
-
-
-def say(text: str) -> None:
-    """Print at once, also into a file."""
-    print(text, flush=True)  # noqa: T201 - the result
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -29,7 +28,7 @@ from bronze.lake import Lake
 from bronze.reader import Reader
 from bronze.settings import BronzeSettings, SnapshotSettings, SourceSettings
 from pipelines.embedded import EmbeddedServer
-from tests.benchmarks.bench_reader import say
+from tests.benchmarks.measuring import machine, say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,8 +52,7 @@ def main() -> int:
     if options.read:
         read(options.read, options.lake, options.interval)
         return 0
-    load = os.getloadavg()[0]
-    say(f"{os.cpu_count()} cores, load {load:.1f} at the start; {options.rate} transactions/s\n")
+    say(f"{machine()}; {options.rate} transactions/s\n")
     say(f"{'interval ms':>11} {'transactions':>13} {'commits':>8} {'p50 ms':>8} {'p99 ms':>8} {'max ms':>8}")
     held = [measure(interval, options.rate, options.seconds) for interval in _INTERVALS]
     return 0 if all(held) else 1

@@ -1,8 +1,12 @@
 """`make bench-reader`: the reader into bronze beside `pg_recvlogical` to /dev/null, over the same WAL.
 
 Publication and slot are made before the rows; each run reads the same WAL from a copy of that slot. The two
-take turns, and a ratio is that of neighbours, so that what else happens on the machine falls on both. Each
-run of the reader has a fresh lake.
+take turns, each second pair in the other order, and a ratio is that of neighbours, so that what else happens
+on the machine falls on both. Each run of the reader has a fresh lake.
+
+Both are measured from just before START_REPLICATION (`pg_recvlogical --verbose` says when) to the end: there
+of the process, here when everything is durable in bronze and confirmed. Starting a process and connecting is
+on neither side. CPU seconds are those of the whole process there, and of the same span here.
 
 The bars: wall at most 1.25 times pg_recvlogical's for bulk (and 10 s of CPU), 1.0 for oltp; peak resident
 memory at most 300 MB, also for one transaction of ten million rows.
@@ -12,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -20,12 +23,15 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
 from bronze.lsn import Lsn
-from pipelines.embedded import EmbeddedServer
+from tests.benchmarks.measuring import Run, Watched, bench_server, machine, say
+
+if TYPE_CHECKING:
+    from pipelines.embedded import EmbeddedServer
 
 _WORKLOADS: Final = Path(__file__).parent / "workloads"
 _WALL_BARS: Final = {"bulk": 1.25, "oltp": 1.0}
@@ -35,20 +41,16 @@ _MEMORY_BAR: Final = 300e6 / 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """One measured run.
+class ReaderRun(Run):
+    """One measured run of the reader.
 
     Attributes:
-        wall: seconds.
-        cpu: seconds of the client, user and system.
-        peak: resident memory, MiB.
+        start_up: seconds before what is measured: imports, connecting, making the tables.
+        changes: that it wrote.
     """
 
-    wall: float
-    cpu: float
-    peak: float
-    start_up: float = 0.0
-    changes: int = 0
+    start_up: float
+    changes: int
 
 
 def main() -> int:
@@ -57,8 +59,7 @@ def main() -> int:
     parser.add_argument("workloads", nargs="*", default=["bulk", "oltp", "transaction"])
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    load = os.getloadavg()[0]
-    say(f"{os.cpu_count()} cores, load {load:.1f} at the start\n")
+    say(f"{machine()}\n")
     say(f"{'workload':12} {'client':16} {'wall s':>8} {'CPU s':>8} {'peak MiB':>9} {'ratio':>7}")
     held = True
     for workload in options.workloads:
@@ -67,25 +68,23 @@ def main() -> int:
     return 0 if held else 1
 
 
-def measure(workload: str, repeats: int) -> list[tuple[Run, Run]]:
+def measure(workload: str, repeats: int) -> list[tuple[Run, ReaderRun]]:
     """Pairs of neighbouring runs: pg_recvlogical, reader."""
-    with EmbeddedServer(settings={"max_wal_size": "16GB", "checkpoint_timeout": "1h"}) as server:
+    with bench_server() as server:
         end = load_workload(server, workload)
         pairs = []
         for repeat in range(repeats):
-            first_reader = repeat % 2 == 1
-            runs = {
-                name: run(server, end)
-                for name, run in sorted(
-                    {"pg_recvlogical": run_pg_recvlogical, "reader": run_reader}.items(), reverse=first_reader
-                )
-            }
-            pairs.append((runs["pg_recvlogical"], runs["reader"]))
+            if repeat % 2 == 0:
+                limit = run_pg_recvlogical(server, end)
+                pairs.append((limit, run_reader(server, end)))
+            else:
+                ours = run_reader(server, end)
+                pairs.append((run_pg_recvlogical(server, end), ours))
         return pairs
 
 
 def load_workload(server: EmbeddedServer, workload: str) -> int:
-    """Make tables, publication, slot, then the changes; the LSN behind them."""
+    """Make tables, publication, slot, then the changes; the LSN after them."""
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         execute_file(connection, "schema.sql")
         if workload == "oltp":
@@ -134,18 +133,19 @@ def run_pg_recvlogical(server: EmbeddedServer, end: int) -> Run:
     slot = copy_slot(server)
     command = [
         str(server.bin / "pg_recvlogical"), "-d", server.dsn(), "-S", slot, "--start", "-f", "/dev/null",
-        f"--endpos={Lsn(end)}", "-o", "proto_version=1", "-o", "publication_names=bench",
+        f"--endpos={Lsn(end)}", "-o", "proto_version=1", "-o", "publication_names=bench", "--verbose",
     ]  # fmt: skip
-    begun = time.monotonic()
-    process = subprocess.Popen(command)
-    _, status, usage = os.wait4(process.pid, 0)
-    wall = time.monotonic() - begun
-    assert status == 0
+    watched = Watched(command)
+    assert watched.process.stderr is not None
+    for line in watched.process.stderr:
+        if "starting log streaming" in line:
+            break
+    run = watched.ended(time.monotonic())
     drop_slot(server, slot)
-    return Run(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    return run
 
 
-def run_reader(server: EmbeddedServer, end: int) -> Run:
+def run_reader(server: EmbeddedServer, end: int) -> ReaderRun:
     """Our reader, in a process of its own, into a fresh lake."""
     slot = copy_slot(server)
     with tempfile.TemporaryDirectory() as lake:
@@ -158,7 +158,7 @@ def run_reader(server: EmbeddedServer, end: int) -> Run:
         )
     said = json.loads(done.stdout.splitlines()[-1])
     drop_slot(server, slot)
-    return Run(said["wall"], said["cpu"], said["peak_mib"], said["start_up"], said["changes"])
+    return ReaderRun(said["wall"], said["cpu"], said["peak_mib"], said["start_up"], said["changes"])
 
 
 def copy_slot(server: EmbeddedServer) -> str:
@@ -181,7 +181,7 @@ def drop_slot(server: EmbeddedServer, slot: str) -> None:
         connection.execute("SELECT pg_drop_replication_slot(%s)", [slot])
 
 
-def report(workload: str, pairs: list[tuple[Run, Run]]) -> bool:
+def report(workload: str, pairs: list[tuple[Run, ReaderRun]]) -> bool:
     """Print a workload's runs; whether the bars hold."""
     for limit, ours in pairs:
         ratio = ours.wall / limit.wall
@@ -199,11 +199,6 @@ def report(workload: str, pairs: list[tuple[Run, Run]]) -> bool:
         f"{'holds' if held else 'MISSED'}\n"
     )
     return held
-
-
-def say(line: str) -> None:
-    """Print at once, also into a file."""
-    print(line, flush=True)  # noqa: T201 - the result
 
 
 if __name__ == "__main__":

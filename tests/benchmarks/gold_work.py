@@ -61,6 +61,18 @@ fields:
         - items: {many: public.items, on: {order_id: id}, fields: [id, sku, qty]}
   - units: {sum: public.items.qty, through: {table: public.orders, on: {customer_id: id}, to: {id: order_id}}}
 """
+STAFF: Final = """
+document: staff
+root: public.employees
+fields:
+  - id
+  - name
+  - staff:
+      many: public.employees
+      on: {manager_id: id}
+      recurse: {on: {manager_id: id}, max_depth: DEPTH}
+      fields: [id, name]
+"""
 SHAPES: Final = {
     "public.customers": {
         "id": "int8", "email": "text", "name": "text", "tier": "text", "balance": "numeric",
@@ -71,6 +83,7 @@ SHAPES: Final = {
         "placed_at": "timestamptz", "note": "text", "uid": "text",
     },
     "public.items": {"id": "int8", "order_id": "int8", "sku": "text", "qty": "int4"},
+    "public.employees": {"id": "int8", "manager_id": "int8", "name": "text"},
 }  # fmt: skip
 
 _TIME: Final = "timestamp_seconds(1760000000 + (n * 7919) % 30000000)"
@@ -87,6 +100,8 @@ _ROWS: Final = {
       concat('note for order ', n) AS note, sha1(string(n)) AS uid""",
     "items": """
       n AS id, 1 + n DIV 2 AS order_id, concat('sku-', n % 10000) AS sku, int(1 + n % 7) AS qty""",
+    "employees": """
+      n AS id, IF(n = 1, NULL, n DIV 2) AS manager_id, concat('Name ', n) AS name""",
 }
 _FILES: Final = {"customers": 2, "orders": 4, "items": 2}
 
@@ -147,18 +162,20 @@ class GoldWork:
             "FROM (SELECT id AS n FROM numbers)"
         )
 
-    def touch(self, ids: str, status: str) -> None:
-        """Update orders as silver does for rows that are known: one MERGE of ready rows.
+    def touch(self, ids: str, value: str, column: str = "orders.status") -> None:
+        """Update rows as silver does for rows that are known: one MERGE of ready rows.
 
         Args:
-            ids: the orders, as a query with a column ``id``.
-            status: what they get.
+            ids: the rows, as a query with a column ``id``.
+            value: what they get.
+            column: where, as ``table.column``.
         """
         self._lsn += 1000
+        table, name = column.split(".")
         self.spark.sql(
-            f"MERGE INTO {self.lake.sql('silver', 'orders')} AS t\n"
+            f"MERGE INTO {self.lake.sql('silver', table)} AS t\n"
             f"USING (SELECT /*+ BROADCAST(f) */ * FROM ({ids}) AS f) AS s ON t.id = s.id\n"
-            f"WHEN MATCHED THEN UPDATE SET t.status = '{status}', t._commit_lsn = {self._lsn}L"
+            f"WHEN MATCHED THEN UPDATE SET t.{name} = '{value}', t._commit_lsn = {self._lsn}L"
         )
 
     def cut(self) -> None:

@@ -1,10 +1,13 @@
-"""Whom `bench_silver` measures, each in a process with a JVM of its own: silver, and the template.
+"""Whom `bench_silver` measures, each in a process with a JVM of its own: silver, and two templates.
 
-Started as ``python -m tests.benchmarks.silver_clients silver|template FOLDER``; each line of standard input
-is a piece of work, each line of standard output what it cost. While it waits it uses no CPU.
+Started as ``python -m tests.benchmarks.silver_clients silver|template|tuned FOLDER``; each line of standard
+input is a piece of work, each line of standard output what it cost. While it waits it uses no CPU.
 
 The template is what users write today: the batch of JSON records parsed by `from_json`, reduced to the newest
-record of each key by `row_number`, then one MERGE. Session and table have default settings.
+record of each key by `row_number`, then one MERGE. Session and table have default settings. The tuned one is
+what a careful user makes of it for this machine: records that are typed already, as many shuffle partitions
+as there are cores, deletion vectors on the table. Both show one row a key and no more: no types out of range,
+no unchanged TOAST values, no changed keys, no TRUNCATE.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from deltalake import DeltaTable
 
@@ -27,6 +30,8 @@ from silver.settings import SilverSettings
 from tests.benchmarks.silver_work import NAMES, TYPED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
 _MASTER: Final = "local[2]"
@@ -63,47 +68,79 @@ class SilverClient:
 class TemplateClient:
     """row_number, then MERGE."""
 
+    batches = "json"
+    settings: ClassVar[dict[str, str]] = {}
+    properties = ""
+
     def __init__(self, folder: str) -> None:
         from pyspark.sql import SparkSession  # noqa: PLC0415
 
-        self._target = f"{folder}/target"
+        name = type(self).__name__
+        self._target = f"{folder}/{name}"
         jars = ",".join(str(jar) for jar in delta_jars(lambda _: None))
-        self.spark = (
+        builder = (
             SparkSession.builder.master(_MASTER)
             .config("spark.driver.memory", _MEMORY)
             .config("spark.jars", jars)
             .config("spark.ui.enabled", "false")
-            .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
+            .config("spark.sql.warehouse.dir", f"{folder}/warehouse-{name}")
             .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
             .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-            .getOrCreate()
         )
+        for key, value in self.settings.items():
+            builder = builder.config(key, value)
+        self.spark = builder.getOrCreate()
         self.spark.sparkContext.setLogLevel("ERROR")
         warm_up(self.spark)
-        self.spark.sql(f"CREATE TABLE delta.`{self._target}` ({TYPED}) USING DELTA")
+        self.spark.sql(f"CREATE TABLE delta.`{self._target}` ({TYPED}) USING DELTA {self.properties}")
 
-    def fold(self, batch: str) -> None:
+    def records(self) -> str:
+        """The batch as rows with `op`, `lsn` and the columns."""
         source = "source STRUCT<ts_ms BIGINT, txId BIGINT, lsn BIGINT>"
         record = f"before STRUCT<{TYPED}>, after STRUCT<{TYPED}>, {source}, op STRING, ts_ms BIGINT"
-        self.spark.read.format("delta").load(batch).createOrReplaceTempView("batch")
-        updates = ", ".join(f"t.{name} = s.after.{name}" for name in NAMES)
-        values = ", ".join(f"s.after.{name}" for name in NAMES)
+        values = ", ".join(f"r.after.{name} AS {name}" for name in NAMES if name != "id")
+        return (
+            f"SELECT r.op AS op, r.source.lsn AS lsn, coalesce(r.after.id, r.before.id) AS id, {values} "
+            f"FROM (SELECT from_json(value, '{record}') AS r FROM batch)"
+        )
+
+    def fold(self, batch: str) -> None:
+        self.spark.read.format("delta").load(f"{batch}/{self.batches}").createOrReplaceTempView("batch")
+        updates = ", ".join(f"t.{name} = s.{name}" for name in NAMES)
+        values = ", ".join(f"s.{name}" for name in NAMES)
         self.spark.sql(f"""
             MERGE INTO delta.`{self._target}` AS t
             USING (
               SELECT * FROM (
-                SELECT *, row_number() OVER (PARTITION BY coalesce(after.id, before.id)
-                                             ORDER BY source.lsn DESC) AS newest
-                FROM (SELECT r.* FROM (SELECT from_json(value, '{record}') AS r FROM batch)))
+                SELECT *, row_number() OVER (PARTITION BY id ORDER BY lsn DESC) AS newest
+                FROM ({self.records()}))
               WHERE newest = 1
             ) AS s
-            ON t.id = coalesce(s.after.id, s.before.id)
+            ON t.id = s.id
             WHEN MATCHED AND s.op = 'd' THEN DELETE
             WHEN MATCHED THEN UPDATE SET {updates}
             WHEN NOT MATCHED AND s.op <> 'd' THEN INSERT ({", ".join(NAMES)}) VALUES ({values})""")
 
     def tables(self) -> list[str]:
         return [self._target]
+
+
+class TunedClient(TemplateClient):
+    """The same with typed records, few shuffle partitions and deletion vectors."""
+
+    batches = "typed"
+    settings: ClassVar[dict[str, str]] = {"spark.sql.shuffle.partitions": "2"}
+    properties = "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+
+    def records(self) -> str:
+        return "SELECT * FROM batch"
+
+
+CLIENTS: Final[dict[str, Callable[[str], Client]]] = {
+    "silver": SilverClient,
+    "template": TemplateClient,
+    "tuned": TunedClient,
+}
 
 
 def java() -> int | None:
@@ -153,7 +190,7 @@ def written(uri: str) -> dict[str, Any]:
 
 def main(kind: str, folder: str) -> None:
     """Work line by line until standard input ends."""
-    client: Client = SilverClient(folder) if kind == "silver" else TemplateClient(folder)
+    client = CLIENTS[kind](folder)
     pid = java()
     say({"ready": True})
     for line in sys.stdin:

@@ -1,8 +1,8 @@
-"""The work that silver is measured by, without a server: as bronze has it, and as JSON change records.
+"""The work that silver is measured by, without a server: as bronze has it, as JSON, and as typed rows.
 
-Rows are those of `bulk.sql`. The same change is written into `bronze.changes`, as the reader does, and as the
+Rows are those of `bulk.sql`. The same change is written into `bronze.changes`, as the reader does; as the
 JSON text that a connector sends (Debezium's envelope without schema: `before`, `after`, `source`, `op`,
-`ts_ms`), which the template reads.
+`ts_ms`), which the template reads; and as flat rows of the target's types, which the tuned template reads.
 """
 
 from __future__ import annotations
@@ -49,6 +49,10 @@ TYPED: Final = (
     "tags ARRAY<STRING>, qty INT, price DOUBLE, uid STRING"
 )
 """The same columns as Spark has them."""
+_ARROW: Final = {
+    "id": pa.int64(), "customer_id": pa.int64(), "status": pa.string(), "total": pa.decimal128(12, 2),
+    "note": pa.string(), "qty": pa.int32(), "price": pa.float64(), "uid": pa.string(),
+}  # fmt: skip
 
 
 def orders(name: str, relation_id: int) -> Relation:
@@ -153,14 +157,31 @@ class Changes:
             records = words('{"before":null,"after":{', *after, "}", tail)
         return pa.table({"value": records})
 
+    def typed(self, lsn: int) -> pa.Table:
+        """Rows as the target has them, with ``op`` and ``lsn``; where one was deleted, its key alone."""
+        count, letter = len(self.ids), {"insert": "c", "update": "u", "delete": "d"}[self.op]
+        place = np.int64(lsn) * 10_000_000 + np.arange(count)
+        row = dict(zip(NAMES, order_columns(self.ids, self.status, self.raised), strict=True))
+        cells: dict[str, Any] = {name: row[name].cast(kind) for name, kind in _ARROW.items() if name in row}
+        placed_at = pa.scalar(START, pa.timestamp("us", tz="UTC"))
+        cells["placed_at"] = pa.array([placed_at.as_py()] * count, placed_at.type)
+        cells["tags"] = pa.array(
+            [["a", f"b{one}"] for one in (self.ids % 10).tolist()], pa.list_(pa.string())
+        )
+        if self.op == "delete":
+            cells = {
+                name: cell if name == "id" else pa.nulls(count, cell.type) for name, cell in cells.items()
+            }
+        return pa.table({"op": same(letter, count), "lsn": pa.array(place)} | {n: cells[n] for n in NAMES})
+
 
 class Work:
-    """A folder with a lake of ours and batches of JSON; writes changes to one or both."""
+    """A folder with a lake of ours and batches for the templates; writes changes to one or both."""
 
-    def __init__(self, folder: Path, shapes: Sequence[Relation], *, json: bool = False) -> None:
+    def __init__(self, folder: Path, shapes: Sequence[Relation], *, templates: bool = False) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         self.lake = Lake(path=str(folder / "lake"))
-        self._batches = folder / "json" if json else None
+        self._batches = folder / "batches" if templates else None
         self._batch = 0
         self._lsn = 10
         bronze = BronzeWriter(self.lake)
@@ -170,7 +191,7 @@ class Work:
         bronze.commit(10)
 
     def write(self, *changes: Changes) -> str:
-        """One transaction for each kind of change, all of them one window; returns the folder of the JSON."""
+        """One transaction for each kind of change, all one window; returns the folder of the batch."""
         self._batch += 1
         folder = "" if self._batches is None else str(self._batches / str(self._batch))
         for one in changes:
@@ -178,7 +199,8 @@ class Work:
             last = one is changes[-1]
             self._append(one.bronze(self._lsn), [] if not last else self._marks())
             if folder:
-                write_deltalake(folder, one.json(self._lsn), mode="append")
+                write_deltalake(f"{folder}/json", one.json(self._lsn), mode="append")
+                write_deltalake(f"{folder}/typed", one.typed(self._lsn), mode="append")
         return folder
 
     def take(self, shape: Relation, ids: Any) -> None:

@@ -1,6 +1,6 @@
 """Bronze folded in plain Python, columns told by attnum: silver's contract in its plainest form.
 
-A row's columns are those of the newest version of its table's shape, at or before it, that has their names.
+A row's columns are those of the newest version of its table's shape that begins before it.
 Columns that came later hold what that version says of rows from before it.
 """
 
@@ -52,7 +52,7 @@ class Fold:
         shape = self._shape(row)
         if row["op"] in ("update", "delete"):
             identity = self._cells(row, "old" if row["old"] is not None else "new")
-            key = [_number(shape.column(name).attnum) for name in shape.key]
+            key = [_number(shape.column(name).attnum) for name in shape.fold_key]
             (before,) = [one for one in self._state if all(one[at] == identity[at] for at in key)]
             self._state.remove(before)
         if row["op"] in ("insert", "update"):
@@ -71,11 +71,7 @@ class Fold:
         return cells
 
     def _shape(self, row: dict[str, Any]) -> Relation:
-        return next(
-            one
-            for one in reversed(self._versions)
-            if one.from_lsn <= row["commit_lsn"] and [each.name for each in one.columns] == row["columns"]
-        )
+        return next(one for one in reversed(self._versions) if one.place < (row["commit_lsn"], row["lsn"]))
 
 
 def _number(attnum: int | None) -> int:

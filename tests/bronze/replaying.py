@@ -77,6 +77,7 @@ def make_reader(
     reached: Callable[[str], None] | None = None,
     bronze: BronzeSettings | None = None,
     snapshot: SnapshotSettings | None = None,
+    progress: Callable[[dict[str, Any]], None] | None = None,
 ) -> Reader:
     """A reader with fast commits."""
     return Reader(
@@ -86,6 +87,7 @@ def make_reader(
         bronze or BronzeSettings(flush_interval=0.05),
         snapshot or SnapshotSettings(),
         reached=reached,
+        progress=progress,
     )
 
 
@@ -196,9 +198,11 @@ def added_defaults(source: SourceSettings, table: TableName) -> Row:
         return dict(rows.fetchall())
 
 
-def assert_bronze_equals_source(source: SourceSettings, lake_path: str, *tables: str) -> None:
-    """Every table, folded from bronze, is what PostgreSQL holds."""
-    changes = bronze_rows(lake_path)
+def assert_bronze_equals_source(
+    source: SourceSettings, lake_path: str, *tables: str, changes: Sequence[dict[str, Any]] | None = None
+) -> None:
+    """Every table, folded from bronze (whose rows may be given), is what PostgreSQL holds."""
+    changes = bronze_rows(lake_path) if changes is None else changes
     for name in tables:
         table = TableName.parse(name)
         defaults = added_defaults(source, table)

@@ -13,7 +13,7 @@ from bronze.identifiers import TableName
 from bronze.lsn import ZERO
 from bronze.server import connect
 from bronze.settings import SourceSettings
-from bronze.shapes import PgType
+from bronze.shapes import BY_KEY, PgType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -356,6 +356,46 @@ def test_the_identity_of_each_partition_counts_not_that_of_the_root(dsn: str) ->
     assert (
         found["public.keyless"].problems[0].remedy == 'ALTER TABLE "public"."keyless1" REPLICA IDENTITY FULL;'
     )
+
+
+def test_a_root_with_full_identity_needs_it_of_its_leaves_only_where_no_index_guards_the_key(
+    dsn: str,
+) -> None:
+    run(dsn, """
+        CREATE TABLE guarded (a int, part int, v text, PRIMARY KEY (a, part)) PARTITION BY LIST (part);
+        ALTER TABLE guarded REPLICA IDENTITY FULL;
+        CREATE TABLE guarded1 PARTITION OF guarded FOR VALUES IN (1);
+        CREATE TABLE guarded2 PARTITION OF guarded FOR VALUES IN (2);
+        ALTER TABLE guarded2 REPLICA IDENTITY FULL;
+        CREATE TABLE open (a int, part int, v text) PARTITION BY LIST (part);
+        ALTER TABLE open REPLICA IDENTITY FULL;
+        CREATE TABLE open1 PARTITION OF open FOR VALUES IN (1);
+        CREATE TABLE open2 PARTITION OF open FOR VALUES IN (2);
+        CREATE TABLE open3 PARTITION OF open FOR VALUES IN (3);
+        ALTER TABLE open1 ADD PRIMARY KEY (a), REPLICA IDENTITY FULL;
+        ALTER TABLE open2 ADD PRIMARY KEY (a);
+        ALTER TABLE open3 ADD PRIMARY KEY (a);
+        CREATE TABLE deferred (a int, part int, PRIMARY KEY (a, part) DEFERRABLE) PARTITION BY LIST (part);
+        CREATE TABLE deferred1 PARTITION OF deferred FOR VALUES IN (1);
+        ALTER TABLE deferred REPLICA IDENTITY FULL;
+    """)  # fmt: skip
+    found = tables(dsn, keys={"public.open": ["a"]})
+    guarded = found["public.guarded"]
+    assert guarded.problem is None
+    assert guarded.relation.replica_identity == BY_KEY
+    assert [column.in_identity for column in guarded.relation.columns] == [True, True, False]
+    assert problems(found["public.open"]) == ["partition-identity"]
+    problem = found["public.open"].problems[0]
+    assert "public.open2, public.open3 are not" in problem.message
+    assert problems(found["public.deferred"]) == ["replica-identity-missing"]
+    for table in (found["public.open"], found["public.deferred"]):
+        run(dsn, str(table.problems[0].remedy).partition(" or ")[0])
+    found = tables(dsn, keys={"public.open": ["a"]})
+    assert [found[f"public.{name}"].problem for name in ("open", "deferred")] == [None, None]
+    assert [found[f"public.{name}"].relation.replica_identity for name in ("open", "deferred")] == ["f", "f"]
+    run(dsn, "CREATE TABLE open4 PARTITION OF open FOR VALUES IN (4)")
+    run(dsn, "ALTER TABLE open4 ADD PRIMARY KEY (a)")
+    assert problems(tables(dsn, keys={"public.open": ["a"]})["public.open"]) == ["partition-identity"]
 
 
 def test_an_unlogged_partition_is_a_problem_of_its_root(dsn: str) -> None:

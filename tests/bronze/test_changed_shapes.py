@@ -9,11 +9,11 @@ from __future__ import annotations
 import random
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze import delta, snapshot
+from bronze import delta
 from bronze.catalog import select_tables
 from bronze.gaps import is_open
 from bronze.identifiers import TableName
@@ -25,8 +25,6 @@ from tests.bronze.replaying import bronze_rows, execute, read_all, session, sour
 from tests.bronze.running import Running
 
 if TYPE_CHECKING:
-    import psycopg
-
     from bronze.settings import SourceSettings
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
@@ -83,21 +81,18 @@ def test_a_reader_runs_meanwhile(source: SourceSettings, lake_path: str) -> None
 
 
 def test_a_schema_that_is_renamed_before_its_table_is_copied_does_not_end_the_reader(
-    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+    source: SourceSettings, lake_path: str
 ) -> None:
     execute(source, "CREATE SCHEMA former", "CREATE TABLE former.t (id int PRIMARY KEY)")
     execute(source, "INSERT INTO former.t VALUES (1)")
     renamed: list[str] = []
 
-    def pages_after_the_rename(guard: psycopg.Connection[Any], table: TableName) -> int:
-        if not renamed:
+    def rename(point: str) -> None:
+        if point == "snapshot-exported" and not renamed:
             renamed.append("later")
             execute(source, "ALTER SCHEMA former RENAME TO later")
-        return measured(guard, table)
 
-    measured = snapshot._pages
-    monkeypatch.setattr(snapshot, "_pages", pages_after_the_rename)
-    read_all(source, lake_path)
+    read_all(source, lake_path, reached=rename)
     assert renamed
     assert_values_are_in_their_columns(source, lake_path)
 

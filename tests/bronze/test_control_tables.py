@@ -5,16 +5,21 @@ from __future__ import annotations
 import multiprocessing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
 from bronze.control import Cut, OpenError, Run
 from bronze.control_tables import ControlTables
+from bronze.doors import Door, guarded
 from bronze.identifiers import TableName
 from bronze.lake import Lake
 from bronze.lsn import Lsn
 from bronze.position import read_position, read_snapshot
 from bronze.relations import read_relations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -188,6 +193,56 @@ def test_gold_keeps_the_cut_of_silver_that_it_stands_at(lake_path: str) -> None:
     assert control.expire_cuts(later, gold=False) == 1
     assert [each.commit_lsn for each in control.cuts("silver")] == [30]
     assert control.latest_cut("gold") is not None
+
+
+def test_a_cut_at_which_a_document_stands_is_kept_with_gold_alone(lake_path: str) -> None:
+    control = ControlTables(Lake(lake_path))
+    for lsn in (10, 20, 30, 40):
+        control.record_cut(replace(cut(lsn, a=lsn), recorded_at=NOON + timedelta(seconds=lsn)))
+    control.record_cut(Cut("gold", Lsn(30), None, {"d": 1}, NOON))
+    later = NOON + timedelta(days=1)
+    assert control.expire_cuts(later, gold=True, positions=[Lsn(10), Lsn(99)]) == 1
+    assert [each.commit_lsn for each in control.cuts("silver")] == [10, 30, 40]
+    assert control.expire_cuts(later, gold=False, positions=[Lsn(10)]) == 2
+    assert [each.commit_lsn for each in control.cuts("silver")] == [40]
+
+
+def test_the_last_cut_that_named_a_table_is_found_among_those_that_do_not(lake_path: str) -> None:
+    control = ControlTables(Lake(lake_path))
+    assert control.last_named("silver", "a") is None
+    for lsn, tables in (
+        (10, {"a": 1, "b": 1}),
+        (30, {"a": 2, "b": 2}),
+        (20, {"a": 1, "b": 2}),
+        (40, {"b": 3}),
+    ):
+        control.record_cut(cut(lsn, **tables))
+    control.record_cut(Cut("gold", Lsn(99), None, {"a": 7}))
+    for known in (control, ControlTables(Lake(lake_path))):
+        assert [known.last_named("silver", name) for name in ("a", "b", "c")] == [30, 40, None]
+        assert known.last_named("gold", "a") == 99
+    control.expire_cuts(NOON + timedelta(days=900), gold=False)
+    assert control.last_named("silver", "a") is None, "what it held is in no cut any more"
+
+
+def test_what_another_process_wrote_is_flushed_before_the_first_write_after_it(lake_path: str) -> None:
+    """It may have been killed between its commit and its flush; reading alone flushes nothing."""
+    ControlTables(Lake(lake_path)).open_error(OpenError("table", "a", "some-code", "said", None))
+    flushed: list[int] = []
+
+    def watch(door: Door, where: str, effect: Callable[[], Any]) -> Any:
+        if door is Door.FLUSH and where.endswith(".json"):
+            flushed.append(int(where.rpartition("/")[2].removesuffix(".json")))
+        return effect()
+
+    control = ControlTables(Lake(lake_path))
+    with guarded(watch):
+        assert len(control.open_errors()) == 1
+        assert flushed == []
+        control.open_error(OpenError("table", "b", "some-code", "said", None))
+        assert flushed == [0, 1, 2], "ours is the last"
+        control.open_error(OpenError("table", "c", "some-code", "said", None))
+    assert flushed[3:] == [3], "once is enough"
 
 
 def test_the_oldest_version_of_a_table_is_that_of_any_record_also_of_one_replaced(lake_path: str) -> None:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bronze.announced import breaks_with, relation_version, same_shape
+from bronze.announced import breaks_with, relation_version
 from bronze.builtin_types import builtin_type, format_type
 from bronze.catalog import describe_relation
 from bronze.decoder import StreamDecoder
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
 from bronze.messages import AnnouncedColumn, AnnouncedRelation, AnnouncedType
-from bronze.shapes import Column, PgType, Relation
+from bronze.shapes import Column, PgType, Relation, same_shape
 from tests.bronze import wire
 from tests.bronze.record_messages import history, record, schema
 
@@ -40,7 +40,7 @@ def version(
         Column(name, attnum, type_, format_type(type_), not_null=name in key, in_identity=name in key)
         for name, attnum, type_ in columns
     )
-    return Relation(1, TABLE, listed, key, identity, Lsn(5))
+    return Relation(1, TABLE, listed, key, identity, Lsn(5), key_unique=True)
 
 
 def complete(
@@ -124,7 +124,7 @@ def test_a_shape_breaks_with_the_one_before_where_values_may_be_others(
     columns: list[tuple[str, int, PgType]],
     breaks: bool,  # noqa: FBT001
 ) -> None:
-    assert breaks_with(ALIKE, version(*columns)) is breaks
+    assert breaks_with([ALIKE], version(*columns)) is breaks
 
 
 def test_a_key_keeps_its_columns_when_their_names_are_swapped_in_a_catalog_that_is_ahead() -> None:
@@ -181,15 +181,96 @@ def test_a_key_changed_in_a_catalog_that_is_ahead_does_not_replace_the_known_one
     assert complete(announced(("id", INT4), ("v", TEXT), key=("v",)), catalog, known).key == ("v",)
 
 
-def test_a_shape_announced_again_is_given_out_only_when_it_differs() -> None:
+def test_a_shape_announced_again_is_given_out_again() -> None:
     catalog = version(("id", 1, TEXT), ("v", 2, TEXT))
     decoder = StreamDecoder(lambda _id, _lsn: catalog, lambda _table: True, known=[catalog])
     again, wider = wire.plain_relation(1, "t", ["id", "v"]), wire.plain_relation(1, "t", ["id", "v", "w"])
     messages = [wire.begin(100), again, wire.insert(1, ["1", "a"]), wire.commit(100)]
-    assert decoder.feed(messages).relations == []
-    messages = [wire.begin(200), again, wider, wire.insert(1, ["1", "a", "b"]), wire.commit(200)]
     (given,) = decoder.feed(messages).relations
-    assert (attnums(given), given.from_lsn) == ({"id": 1, "v": 2, "w": None}, 200)
+    assert (attnums(given), given.place) == ({"id": 1, "v": 2}, (100, 0))
+    messages = [wire.begin(200), again, wider, wire.insert(1, ["1", "a", "b"]), wire.commit(200)]
+    _, given = decoder.feed(messages).relations
+    assert (attnums(given), given.place) == ({"id": 1, "v": 2, "w": None}, (200, 0))
+
+
+NARROW, WIDE = wire.plain_relation(1, "t", ["id", "v"]), wire.plain_relation(1, "t", ["id", "v", "w"])
+OTHER = wire.plain_relation(2, "other", ["id"])
+
+
+@pytest.mark.parametrize("cut", range(11))
+def test_a_shape_begins_after_the_last_change_before_it(cut: int) -> None:
+    messages = [
+        wire.begin(100), NARROW, wire.insert(1, ["1", "a"], lsn=10), OTHER, wire.insert(2, ["1"], lsn=20),
+        WIDE, wire.insert(1, ["2", "b", "c"], lsn=30), WIDE, wire.insert(1, ["3", "b", "c"], lsn=40),
+        NARROW, wire.insert(1, ["4", "a"], lsn=50), wire.commit(100),
+        wire.begin(200), OTHER, wire.insert(2, ["1"], lsn=110), WIDE,
+        wire.insert(1, ["5", "b", "c"], lsn=120), wire.commit(200),
+    ]  # fmt: skip
+    decoder = StreamDecoder(lambda _id, _lsn: None, lambda _table: True)
+    given = [*decoder.feed(messages[:cut]).relations, *decoder.feed(messages[cut:]).relations]
+    places = [one.place for one in given if one.relation_id == 1]
+    assert places == [(100, 0), (100, 20), (100, 20), (100, 40), (200, 0)]
+
+
+def test_a_relation_is_kept_under_a_name_that_it_has_inside_of_a_transaction_alone() -> None:
+    catalog = version(("id", 1, TEXT), ("v", 2, TEXT))
+    gone = replace(catalog, table=TableName("public", "away"), relation_id=3)
+    decoder = StreamDecoder(
+        lambda oid, _lsn: {1: catalog, 3: gone}[oid],
+        lambda table: table == TABLE,
+        knows={1, 3}.__contains__,
+    )
+    away, others = wire.plain_relation(1, "away", ["id", "v"]), [2, 3]
+    messages = [wire.begin(100), away, wire.insert(1, ["1", "a"])]
+    for other in others:
+        messages += [wire.plain_relation(other, "away", ["id"]), wire.insert(other, ["1"])]
+    decoded = decoder.feed([*messages, wire.commit(100)])
+    assert decoded.changes["table_name"].to_pylist() == ["t"]
+    assert [one.table for one in decoded.relations] == [TABLE]
+
+
+def test_a_table_that_is_renamed_has_its_new_name() -> None:
+    before, after = (
+        version(("id", 1, INT4)),
+        replace(version(("id", 1, INT4)), table=TableName("public", "u")),
+    )
+    message = announced(("id", INT4))
+    assert complete(replace(message, table=after.table), after, before).table == after.table
+    assert complete(message, after, before).table == TABLE
+    assert complete(replace(message, table=TableName("public", "x")), after, before).table.name == "x"
+
+
+KEYED_ANEW = version(("id", 1, INT4), ("a", 2, TEXT), ("b", 3, TEXT), key=("b",))
+
+
+@pytest.mark.parametrize(
+    ("former", "relation", "breaks"),
+    [
+        (ALIKE, KEYED_ANEW, False),
+        (ALIKE, replace(KEYED_ANEW, after_lsn=Lsn(1)), True),
+        (replace(ALIKE, replica_identity="f"), replace(KEYED_ANEW, after_lsn=Lsn(1)), False),
+        (ALIKE, replace(ALIKE, replica_identity="f", after_lsn=Lsn(1)), False),
+    ],
+)
+def test_rows_of_one_transaction_are_known_by_columns_that_all_old_tuples_have(
+    former: Relation,
+    relation: Relation,
+    breaks: bool,  # noqa: FBT001
+) -> None:
+    assert breaks_with([former], relation) is breaks
+
+
+def test_of_a_partitioned_tables_old_tuples_the_key_counts_alone() -> None:
+    catalog = replace(version(("id", 1, INT4), ("v", 2, TEXT), identity="k"), partitioned=True)
+    message = announced(("id", INT4), ("v", TEXT), key=("id", "v"), identity="f")
+    made = complete(message, catalog)
+    assert made == replace(catalog, from_lsn=Lsn(9))
+    assert same_shape(complete(message, None, made), made), "the table is gone, or the server did not say"
+    assert not breaks_with([made], complete(message, catalog, made))
+    full = complete(message, replace(catalog, replica_identity="f"), made)
+    assert full.replica_identity == "f"
+    assert breaks_with([made], full)
+    assert breaks_with([full], made)
 
 
 def test_excluded_tables_are_not_described() -> None:
@@ -218,7 +299,7 @@ def test_a_live_catalog_agrees_with_what_the_server_announces_of_every_table(dat
     newest = {relation.relation_id: relation for relation in relations}
     assert len(newest) == len(described) > 15
     for relation_id, relation in newest.items():
-        assert relation == replace(described[relation_id], from_lsn=relation.from_lsn)
+        assert same_shape(relation, described[relation_id])
     shapes = [relation for relation in relations if relation.table.name in ("shaped", "reshaped")]
     names = [[column.name for column in relation.columns] for relation in shapes]
     assert names[:4] == [["id", "a", "b"], ["id", "a", "b", "c"], ["id", "z", "b", "c"], ["id", "z", "c"]]
@@ -252,3 +333,41 @@ def test_built_in_types_are_what_a_server_says_of_them(server_dsn: str) -> None:
                     format_type(builtin_type(oid, typmod)),
                     format_type(builtin_type(array, typmod)),
                 )
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("size", [1, 1000])
+def test_a_partition_that_logs_less_than_its_root_is_told_when_it_begins_to(database: str, size: int) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        for statement in (
+            "CREATE TABLE parted (id int, part int, v text) PARTITION BY LIST (part)",
+            "CREATE TABLE parted1 PARTITION OF parted FOR VALUES IN (1)",
+            "CREATE TABLE parted2 (v text, part int, id int)",
+            "ALTER TABLE parted ATTACH PARTITION parted2 FOR VALUES IN (2)",
+            *(f"ALTER TABLE {name} REPLICA IDENTITY FULL" for name in ("parted", "parted1", "parted2")),
+            "CREATE TABLE other (id int PRIMARY KEY)",
+            "CREATE PUBLICATION p FOR TABLE parted, other WITH (publish_via_partition_root)",
+        ):
+            connection.execute(statement.encode())
+        history = [
+            "INSERT INTO parted VALUES (1, 1, 'a'), (2, 2, 'b')",
+            "TRUNCATE parted, other",
+            "INSERT INTO other VALUES (1)",
+            "ALTER TABLE parted2 ADD PRIMARY KEY (id), REPLICA IDENTITY DEFAULT",
+            "INSERT INTO parted VALUES (1, 1, 'a')",
+            "INSERT INTO parted VALUES (2, 2, 'b')",
+            "ALTER TABLE parted2 REPLICA IDENTITY FULL",
+            "UPDATE parted SET v = 'c'",
+        ]
+        messages = record(database, history)
+        decoder = StreamDecoder(
+            lambda one, _lsn: describe_relation(connection, one, {"public.parted": ["id"]}),
+            lambda _table: True,
+        )
+    told = []
+    with psycopg.connect(database, autocommit=True) as connection:
+        for at in range(0, len(messages), size):
+            told += decoder.feed(messages[at : at + size]).partial
+    begun = [bytes(one[25:26]) for one in messages].index(b"B")
+    commits = [int.from_bytes(one[26:34]) for one in messages[begun:] if bytes(one[25:26]) == b"B"]
+    assert told == [(TableName("public", "parted"), commits[4])]

@@ -8,12 +8,22 @@ import pytest
 from deltalake import DeltaTable, Transaction
 
 from bronze import delta
-from bronze.gaps import gap_app, gap_marks, healing, is_left_out, is_open, is_whole, note, open_gaps
+from bronze.gaps import (
+    gap_app,
+    gap_marks,
+    healed_at,
+    healing,
+    is_left_out,
+    is_open,
+    is_whole,
+    note,
+    open_gaps,
+)
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
 from bronze.marks import commit_marks
 from bronze.membership import NOT_CARRIED, numbers
-from bronze.retake import needs_copy
+from bronze.retake import needs_copy, want_again
 from bronze.server import connect
 from bronze.tables import CHANGES_SCHEMA, snapshot_app
 from bronze.timeline import parting
@@ -35,10 +45,10 @@ def changes(tmp_path: Path) -> DeltaTable:
     return table
 
 
-def take(changes: DeltaTable, lsn: int) -> None:
-    """Commit the marks of a snapshot of `items`, as the sink does."""
+def take(changes: DeltaTable, lsn: int, table: TableName = ITEMS) -> None:
+    """Commit the marks of a snapshot, as the sink does."""
     changes.update_incremental()
-    marks = [Transaction(snapshot_app(ITEMS), lsn), *healing(changes, ITEMS, Lsn(lsn))]
+    marks = [Transaction(snapshot_app(table), lsn), *healing(changes, table, Lsn(lsn))]
     commit_marks(changes, changes.table_uri, marks)
 
 
@@ -94,12 +104,45 @@ def test_a_first_sight_is_no_gap_and_each_difference_is_one_gap(changes: DeltaTa
     uri = changes.table_uri
     assert note(uri, {ITEMS: 7, OTHERS: 7}, [], Lsn(200)) == []
     assert note(uri, {ITEMS: 7, OTHERS: 7}, [], Lsn(210)) == []
-    assert note(uri, {ITEMS: 8, OTHERS: 8}, [], Lsn(220)) == [ITEMS], (
-        "others has no snapshot that could lack a change"
-    )
+    assert note(uri, {ITEMS: 8, OTHERS: 8}, [], Lsn(220)) == [ITEMS, OTHERS]
     assert note(uri, {ITEMS: 8, OTHERS: 8}, [], Lsn(230)) == []
     changes.update_incremental()
     assert not is_whole(changes, ITEMS, Lsn(300))
+
+
+def test_a_first_copy_from_before_a_change_of_the_publication_is_not_enough(changes: DeltaTable) -> None:
+    uri = changes.table_uri
+    note(uri, {OTHERS: 7}, [], Lsn(200))
+    assert note(uri, {OTHERS: 8}, [], Lsn(220)) == [OTHERS]
+    take(changes, 210, OTHERS)
+    assert needs_copy(changes, OTHERS)
+    assert not is_whole(changes, OTHERS, Lsn(300))
+    take(changes, 230, OTHERS)
+    assert not needs_copy(changes, OTHERS)
+    assert is_whole(changes, OTHERS, Lsn(230))
+
+
+def test_a_table_that_is_asked_for_is_not_whole_until_its_snapshot_lies_in_the_window(
+    changes: DeltaTable,
+) -> None:
+    want_again(changes.table_uri, [ITEMS], Lsn(200))
+    changes.update_incremental()
+    assert not is_whole(changes, ITEMS, Lsn(300)), "else silver is past the snapshot before it comes"
+    take(changes, 200)
+    assert not is_whole(changes, ITEMS, Lsn(300)), "a snapshot at the mark may lack what was committed there"
+    take(changes, 250)
+    assert not is_whole(changes, ITEMS, Lsn(249))
+    assert is_whole(changes, ITEMS, Lsn(250))
+    take(changes, 400)
+    assert is_whole(changes, ITEMS, Lsn(300)), "settled long ago"
+    assert healed_at(changes, ITEMS) is None, "nothing was missing: a history keeps what came before"
+
+
+def test_a_request_that_was_settled_before_that_was_marked_is_settled(changes: DeltaTable) -> None:
+    want_again(changes.table_uri, [ITEMS], Lsn(200))
+    changes.update_incremental()
+    commit_marks(changes, changes.table_uri, [Transaction(snapshot_app(ITEMS), 250)])
+    assert is_whole(changes, ITEMS, Lsn(250))
 
 
 def test_a_table_that_is_left_out_has_its_gap_when_it_comes_back(changes: DeltaTable) -> None:

@@ -153,7 +153,7 @@ def test_a_transaction_larger_than_every_buffer_appears_at_once_in_one_version(
     assert_bronze_equals_source(source, lake_path, "public.items")
 
 
-def test_a_commit_exactly_at_the_slots_point_is_streamed_and_not_in_the_snapshot(
+def test_commits_beside_the_making_of_slot_and_snapshot_are_each_there_once(
     source: SourceSettings, lake_path: str
 ) -> None:
     execute(source, ITEMS)

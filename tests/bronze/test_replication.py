@@ -15,6 +15,7 @@ from bronze.receiver import Batch, Receiver
 from bronze.replication import ReplicationConnection
 from tests.bronze.certificates import Authority
 from tests.bronze.replaying import current_lsn, execute, fetch, session, source_of
+from tests.bronze.running import wait_for
 from tests.bronze.tls_front import TlsFront
 
 if TYPE_CHECKING:
@@ -48,7 +49,11 @@ def receiving(
     source: SourceSettings, capacity: int = 10_000_000, feedback_seconds: float = 0.2
 ) -> Iterator[Receiver]:
     connection = ReplicationConnection(source, application_name="test")
-    connection.start(ZERO)
+    try:
+        connection.start(ZERO)
+    except BaseException:
+        connection.close()
+        raise
     receiver = Receiver(connection, capacity=capacity, durable=ZERO, feedback_seconds=feedback_seconds)
     receiver.start()
     try:
@@ -106,7 +111,8 @@ def test_a_few_bytes_never_wait_long_for_a_batch_to_fill(source: SourceSettings)
                     break
             delays.append(time.monotonic() - committed)
             time.sleep(0.03)
-    assert sorted(delays)[len(delays) // 2] < 0.1
+    # Were few bytes held back until more came, each would wait; a busy machine makes only some of them late.
+    assert sorted(delays)[len(delays) // 4] < 0.1
 
 
 def test_nothing_is_confirmed_but_what_the_writer_said(source: SourceSettings) -> None:
@@ -122,8 +128,7 @@ def test_nothing_is_confirmed_but_what_the_writer_said(source: SourceSettings) -
         time.sleep(0.6)
         assert fetch(source, query, source.slot) == before
         receiver.confirm(end, at_once=True)
-        time.sleep(0.3)
-        assert fetch(source, query, source.slot) == str(end)
+        wait_for(lambda: fetch(source, query, source.slot) == str(end))
 
 
 def test_a_full_queue_stops_reading_but_not_feedback(own_server: EmbeddedServer) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from bronze.errors import DefiniteError, SmeltError, TransientError
+from bronze import publication
+from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
 from bronze.identifiers import TableName
 from bronze.publication import Member, Publication, publication_statements
 from bronze.server import connect
@@ -173,6 +174,40 @@ def test_a_table_that_is_dropped_meanwhile_is_no_lasting_error(dsn: str) -> None
     assert caught.value.code == "concurrent-change"
 
 
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_locked_table_among_many_costs_few_statements(
+    dsn: str, monkeypatch: pytest.MonkeyPatch, *, seen: bool
+) -> None:
+    """Also where the lock was not there yet when the locks were looked at."""
+    for name, seconds in (("_ALL_SECONDS", 0.3), ("_EACH_SECONDS", 0.2)):
+        monkeypatch.setattr(publication, name, seconds)
+    if not seen:
+        monkeypatch.setattr(publication, "said_of_holders", lambda *_: {})
+    many = [f"many_{number:02}" for number in range(60)]
+    run(dsn, "".join(f"CREATE TABLE {name} (id int PRIMARY KEY);" for name in many))
+    asked: list[int] = []
+    change = publication._change
+
+    def counted(connection: Any, source: Any, tables: Any, seconds: float) -> list[str]:
+        asked.append(len(tables))
+        return change(connection, source, tables, seconds)
+
+    monkeypatch.setattr(publication, "_change", counted)
+    tables = [TableName("public", name) for name in many]
+    locked: list[TableError] = []
+    with psycopg.connect(dsn) as other, connect(source(dsn)) as connection:
+        ensure_publication(connection, source(dsn), [A], [])
+        other.execute("LOCK TABLE many_07, many_41 IN SHARE ROW EXCLUSIVE MODE")
+        ensure_publication(connection, source(dsn), tables, locked)
+        assert sorted(error.table.name for error in locked) == ["many_07", "many_41"]
+        assert all(f"backend {other.info.backend_pid}" in error.message for error in locked)
+        assert published(dsn) == ["a", *(name for name in many if name not in ("many_07", "many_41"))]
+        assert len(asked) < (8 if seen else 30), asked
+        other.rollback()
+        ensure_publication(connection, source(dsn), tables, locked := [])
+    assert (locked, published(dsn)) == ([], ["a", *many])
+
+
 def test_a_publication_is_read_as_it_is(dsn: str) -> None:
     run(dsn, """
         CREATE TABLE wide (id int PRIMARY KEY, x int, y int);
@@ -180,18 +215,18 @@ def test_a_publication_is_read_as_it_is(dsn: str) -> None:
             WITH (publish = 'insert, truncate');
     """)  # fmt: skip
     with connect(source(dsn)) as connection:
-        publication = read_publication(connection, "smelt_pub")
+        found = read_publication(connection, "smelt_pub")
         assert read_publication(connection, "another") is None
-    assert publication is not None
-    assert publication.operations == {"insert", "truncate"}
-    assert publication.member(TableName("public", "wide")) == Member(frozenset({1, 3}), "(id > 5)")
-    assert publication.member(A) == Member()
-    assert publication.member(B) is None
+    assert found is not None
+    assert found.operations == {"insert", "truncate"}
+    assert found.member(TableName("public", "wide")) == Member(frozenset({1, 3}), "(id > 5)")
+    assert found.member(A) == Member()
+    assert found.member(B) is None
 
 
 def test_statements_are_quoted_and_in_a_stable_order() -> None:
     tables = [TableName("s", 'odd"name'), TableName("S", "T")]
-    publication = Publication(
+    insert_only = Publication(
         "my pub", owner="me", owned=True, all_tables=False, operations=frozenset({"insert"}), via_root=False
     )
     assert publication_statements(None, "my pub", tables) == [
@@ -200,7 +235,7 @@ def test_statements_are_quoted_and_in_a_stable_order() -> None:
             "WITH (publish_via_partition_root = true);"
         )
     ]
-    assert publication_statements(publication, "my pub", tables) == [
+    assert publication_statements(insert_only, "my pub", tables) == [
         (
             "ALTER PUBLICATION \"my pub\" SET (publish = 'insert, update, delete, truncate', "
             "publish_via_partition_root = true);"

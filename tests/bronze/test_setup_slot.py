@@ -168,17 +168,18 @@ def test_making_a_slot_names_the_transactions_it_waits_for(settings: SourceSetti
     run(dsn, "CREATE TABLE t (id int PRIMARY KEY)")
     with psycopg.connect(dsn) as idle, connect(settings) as connection:
         idle.execute("INSERT INTO t VALUES (1)")
-        blocker = f"pid {idle.info.backend_pid}"
+        blocker = f"pid {idle.info.backend_pid} ("
         with pytest.raises(TransientError) as caught:
             ensure_slot(connection, settings, wait=1.0)
         assert caught.value.code == "slot-waits-for-transactions"
         assert blocker in caught.value.message
         assert read_slot(connection, settings.slot) is None
 
-        ending = threading.Timer(3.5, idle.commit)
-        ending.start()
-        slot = ensure_slot(connection, settings, wait=60, progress=said.append)
-        ending.join()
+        def told(text: str) -> None:
+            said.append(text)
+            idle.commit()
+
+        slot = ensure_slot(connection, settings, wait=60, progress=told)
     assert slot.created
     assert blocker in said[0]
 

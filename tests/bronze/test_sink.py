@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,10 +111,9 @@ def test_many_commits_leave_checkpoints_so_that_the_log_stays_short(lake_path: s
     sink = open_sink(lake_path)
     for lsn in range(1, 120):
         sink.commit(at(lsn))
-    assert list(Path(lake_path, "bronze/changes/_delta_log").glob("*.checkpoint*.parquet"))
-    started = time.monotonic()
+    checkpoints = Path(lake_path, "bronze/changes/_delta_log").glob("*.checkpoint*.parquet")
+    assert max(int(path.name.split(".")[0]) for path in checkpoints) >= 119 - 50
     position = read_position(Lake(lake_path))
-    assert time.monotonic() - started < 1
     assert position is not None
     assert position.frontier == 119
 
@@ -313,6 +313,7 @@ def test_a_storage_that_cannot_be_written_is_a_fault_that_heals(lake_path: str) 
     folder.unlink()
     hidden.rename(folder)
     assert sink.position == Position(Lsn(5), Lsn(6), 1, None)
+    sink.discard()
     sink.commit(at(6))
 
 
@@ -336,6 +337,48 @@ def test_a_shape_is_appended_only_where_it_differs_from_the_one_that_holds_there
     again.record([shape(300, "id", "more")])
     assert len(read_relations(Lake(lake_path))) == 3
     assert [each.from_lsn for each in again.until(Lsn(150))] == [50, 120]
+
+
+def test_shapes_of_one_transaction_are_all_kept_in_their_order(lake_path: str) -> None:
+    sink = open_sink(lake_path)
+    log = ShapeLog(sink.relations(), sink.add_relations)
+    first, second = shape(50, "id"), replace(shape(50, "id", "a"), after_lsn=Lsn(42))
+    third = replace(shape(50, "id"), after_lsn=Lsn(44))
+    log.record([first, second, third])
+    log.record([first, second, third])
+    assert sink.relations() == [first, second, third]
+    assert log.before(third) == [first, second]
+    assert log.before(first) == []
+    ShapeLog(sink.relations(), sink.add_relations).record([replace(second, replica_identity="f")])
+    assert [one.replica_identity for one in sink.relations()] == ["d", "f", "d"]
+
+
+def test_the_shape_of_a_copy_holds_where_the_stream_announces_another_before_it(lake_path: str) -> None:
+    sink = open_sink(lake_path)
+    log = ShapeLog(sink.relations(), sink.add_relations)
+    log.record([shape(50, "id")])
+    log.record([shape(100, "id")], ahead=True)
+    log.record([shape(100, "id")], ahead=True)
+    log.record([shape(70, "id", "tmp")])
+    log.record([shape(120, "id")])
+    assert [(one.from_lsn, len(one.columns)) for one in sink.relations()] == [(50, 1), (70, 2), (100, 1)]
+
+
+def test_a_shape_whose_append_failed_is_appended_when_it_is_announced_again() -> None:
+    durable: list[Relation] = []
+    failures = [OSError("no space left on device")]
+
+    def append(relations: Sequence[Relation]) -> None:
+        if failures:
+            raise failures.pop()
+        durable.extend(relations)
+
+    log = ShapeLog([shape(50, "id")], append)
+    with pytest.raises(OSError, match="no space"):
+        log.record([shape(60, "id", "a")])
+    assert log.until(Lsn(100)) == [shape(50, "id")]
+    log.record([shape(60, "id", "a")])
+    assert durable == [shape(60, "id", "a")]
 
 
 def _log(lake_path: str, version: int) -> Sequence[dict[str, Any]]:

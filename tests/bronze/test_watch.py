@@ -19,7 +19,15 @@ from bronze.server import connect
 from bronze.slot_danger import Level
 from bronze.slots import SlotState
 from bronze.watch import SlotWatch
-from tests.bronze.replaying import assert_bronze_equals_source, bronze_rows, execute, read_all, source_of
+from tests.bronze.replaying import (
+    assert_bronze_equals_source,
+    bronze_rows,
+    current_lsn,
+    execute,
+    make_reader,
+    read_all,
+    source_of,
+)
 from tests.bronze.running import Running, wait_for
 
 if TYPE_CHECKING:
@@ -101,7 +109,7 @@ def test_a_rewrite_is_noticed_within_seconds_while_the_reader_runs(
         time.sleep(2.5)
         assert copies() == 1
         execute(source, "ALTER TABLE t ALTER a TYPE bigint USING a * 1000")
-        wait_for(lambda: copies() == 2, 8)
+        wait_for(lambda: copies() == 2, 30)
         assert running.error is None
     read_all(source, lake_path)
     assert copies() == 2
@@ -127,13 +135,62 @@ def test_a_rewrite_is_noticed_while_another_table_is_copied(source: SourceSettin
             wait_for(copying.is_set)
             assert not gap()
             execute(source, "ALTER TABLE t ALTER a TYPE bigint USING a * 1000")
-            wait_for(gap, 8)
+            wait_for(gap, 30)
         finally:
             go_on.set()
-        wait_for(lambda: running.error is not None or not gap(), 8)
+        wait_for(lambda: running.error is not None or not gap(), 30)
         assert running.error is None
     read_all(more, lake_path)
     assert_bronze_equals_source(more, lake_path, "public.t", "public.other")
+
+
+@pytest.mark.postgres
+def test_a_target_is_not_reached_while_a_second_round_of_copies_is_under_way(
+    source: SourceSettings, lake_path: str
+) -> None:
+    read_all(source, lake_path)
+    with connect(source) as connection:
+        until = Lsn(current_lsn(connection) + 300_000)
+    copying, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def hold(point: str) -> None:
+        if point == "snapshot-exported":
+            copying.set()
+            go_on.wait(60)
+
+    reader = make_reader(source, lake_path, reached=hold)
+
+    def run() -> None:
+        reader.run(until=until)
+        ended.set()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        wait_for(lambda: reader.progress.read()["phase"] == "streaming")
+        time.sleep(0.5)  # the first round, which has nothing to copy, is over
+        execute(source, "ALTER TABLE t ALTER a TYPE bigint USING a * 1000")
+        wait_for(copying.is_set)
+        execute(source, "SELECT pg_logical_emit_message(true, 'noise', repeat('x', 400000))")
+        wait_for(lambda: reader.progress.read()["durable"] > until)
+        assert not ended.wait(1)
+    finally:
+        go_on.set()
+    assert ended.wait(20)
+    thread.join()
+    assert_bronze_equals_source(source, lake_path, "public.t")
+
+
+@pytest.mark.postgres
+def test_a_watch_that_fails_ends_the_reader_with_its_error(
+    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> tuple[object, ...]:
+        raise ZeroDivisionError("a mistake of ours")
+
+    monkeypatch.setattr("bronze.watch.catalog_trace", fails)
+    with Running(source, lake_path) as running:
+        assert isinstance(running.wait_until_failed(), ZeroDivisionError)
 
 
 SLOT = SlotState("s", "pgoutput", Lsn(5), Lsn(5), 1, "reserved", 100)

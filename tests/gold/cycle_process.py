@@ -6,16 +6,25 @@ import sys
 
 from bronze.control_tables import ControlTables
 from bronze.lake import Lake
+from bronze.relations import read_relations
 from gold.cycle import Gold
 from pipelines.session import spark_session
-from tests.gold.shop import catalog
+from silver.catalog import silver_catalog
+from silver.settings import SilverSettings
 from tests.gold.shop_documents import COUNTRY, PARCEL_LINE, document
 
 
 def main() -> None:
     lake = Lake(path=sys.argv[1])
     spark = spark_session({"spark.driver.memory": "1g", "spark.master": "local[2]"})
-    gold = Gold(spark, lake, [document(PARCEL_LINE), document(COUNTRY)], catalog, ControlTables(lake))
+    documents = [document(PARCEL_LINE), document(COUNTRY)]
+    gold = Gold(
+        spark,
+        lake,
+        documents,
+        lambda: silver_catalog(read_relations(lake), SilverSettings()),
+        ControlTables(lake),
+    )
     print("cycle", flush=True)  # noqa: T201 - the test waits for it
     gold.cycle()
     print("done", flush=True)  # noqa: T201

@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
+    from tests.gold.random_expressions import Expressions
     from tests.gold.shop import Shapes
 
 INTEGERS: Final = ("int2", "int4", "int8")
 _OTHERS: Final = ("text", "text", "numeric", "float8", "timestamptz", "bool", "date")
+
+AGGREGATES: Final = (
+    "count", "sum", "avg", "min", "max", "count_distinct", "collect", "first", "last",
+)  # fmt: skip
 
 
 def random_shapes(source: random.Random, tables: int = 4) -> Shapes:
@@ -35,20 +40,32 @@ def random_shapes(source: random.Random, tables: int = 4) -> Shapes:
 class Writer:
     """Writes one document; collects what its conditions mean in Python."""
 
-    def __init__(self, source: random.Random, shapes: Shapes, snippets: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        source: random.Random,
+        shapes: Shapes,
+        snippets: dict[str, Any],
+        expressions: Mapping[str, Expressions] | None = None,
+    ) -> None:
+        """With `expressions`, for each table what writes some, documents hold SQL of every kind."""
         self._source = source
         self._shapes = shapes
         self._snippets = snippets
+        self._expressions = expressions
         self._names = 0
 
-    def document(self, name: str) -> str:
-        """The text of a document file. (JSON is YAML.)"""
+    def document(self, name: str, aggregates: Sequence[str] = ()) -> str:
+        """The text of a document file, these aggregates among its fields. (JSON is YAML.)"""
         root = self._source.choice(list(self._shapes))
         definition: dict[str, Any] = {
             "document": name,
             "root": root,
             "fields": self._fields(root, 3, top=True),
         }
+        definition["fields"] += [
+            {self._name(): self._aggregate(self._source.choice(list(self._shapes)), root, {}, function)}
+            for function in aggregates
+        ]
         if self._source.random() < 0.4:
             definition["where"] = self._where(root)
         return json.dumps(definition)
@@ -66,6 +83,8 @@ class Writer:
         fields: list[Any] = [{self._name(): {"column": name}} for name in columns]
         if self._source.random() < 0.3:
             fields.append({self._name(): {"object": self._fields(table, 0)}})
+        if self._expressions is not None:
+            fields.append({self._name(): {"sql": self._expressions[table].any()}})
         wanted = (self._source.randint(1, 3) if top else self._source.randint(0, 2)) if depth else 0
         return fields + [{self._name(): self._join(table, depth - 1)} for _ in range(wanted)]
 
@@ -78,6 +97,8 @@ class Writer:
         return dict(zip(mine, theirs, strict=False))
 
     def _where(self, table: str) -> str:
+        if self._expressions is not None:
+            return self._expressions[table].truth()
         name, kind = self._source.choice(list(self._shapes[table][0].items()))
         meaning: Callable[[dict[str, Any]], Any]
         if kind in INTEGERS:
@@ -153,23 +174,11 @@ class Writer:
         ends = ["", " desc", " asc", " nulls first", " desc nulls last"]
         return [name + self._source.choice(ends) for name in columns]
 
-    def _aggregate(self, table: str, parent: str, options: dict[str, Any]) -> dict[str, Any]:
-        function = self._source.choice(
-            [
-                "count",
-                "count",
-                "sum",
-                "sum",
-                "avg",
-                "min",
-                "max",
-                "count_distinct",
-                "collect",
-                "first",
-                "last",
-            ]
-        )
-        numbers = {"sum": (*INTEGERS, "float8", "numeric"), "avg": (*INTEGERS, "float8")}
+    def _aggregate(
+        self, table: str, parent: str, options: dict[str, Any], function: str | None = None
+    ) -> dict[str, Any]:
+        function = function or self._source.choice([*AGGREGATES, "count", "sum"])
+        numbers = {"sum": (*INTEGERS, "float8", "numeric"), "avg": (*INTEGERS, "float8", "numeric")}
         of = self._source.choice(self._of(table, *numbers.get(function, ())))
         options[function] = table if function == "count" and self._source.random() < 0.5 else f"{table}.{of}"
         if self._source.random() < 0.3:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import ROUND_HALF_UP, Decimal
 from functools import cmp_to_key
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 Row = dict[str, Any]
+
+MEAN = Decimal("0.000001")
+"""The mean of numbers with two decimals has four more."""
 
 
 class Reference:
@@ -204,7 +208,8 @@ class Reference:
         if not values:
             return None
         if function == "avg":
-            return sum(sorted(values)) / len(values)
+            mean = sum(sorted(values)) / len(values)
+            return mean.quantize(MEAN, ROUND_HALF_UP) if isinstance(mean, Decimal) else mean
         return {"sum": lambda: sum(sorted(values)), "min": lambda: min(values), "max": lambda: max(values)}[
             function
         ]()

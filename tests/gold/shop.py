@@ -1,25 +1,30 @@
-"""A small shop as silver tables, kept in memory beside: what the tests of gold change and compare with."""
+"""A small shop: rows in memory, what PostgreSQL sends of their changes, and silver's own cycles over that."""
 
 from __future__ import annotations
 
-import copy
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from unittest.mock import patch
+from zlib import crc32
 
-import pyarrow as pa
-from deltalake import DeltaTable
-
-from bronze.control import Cut
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
+from bronze.relations import read_relations
 from bronze.shapes import Column, PgType, Relation
-from silver.catalog import SilverTable, silver_table
+from silver.catalog import SilverTable, silver_catalog, silver_table
+from silver.cycle import Silver
+from silver.rebuild import rebuild
 from silver.settings import SilverSettings
+from tests.silver.histories import BronzeWriter, change
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from pyspark.sql import SparkSession
+
+    from bronze.control import Cut
     from bronze.control_tables import ControlTables
     from bronze.lake import Lake
 
@@ -27,12 +32,6 @@ Row = dict[str, Any]
 Key = tuple[Any, ...]
 Shapes: TypeAlias = "Mapping[str, tuple[dict[str, str], tuple[str, ...]]]"
 """For each table: PostgreSQL types of its columns, and its key."""
-
-_ARROW: Final[dict[str, pa.DataType]] = {
-    "int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64(), "text": pa.string(), "bool": pa.bool_(),
-    "numeric": pa.decimal128(12, 2), "timestamptz": pa.timestamp("us", tz="UTC"), "float8": pa.float64(),
-    "date": pa.date32(), "hstore": pa.map_(pa.string(), pa.string()),
-}  # fmt: skip
 
 SHAPES: Final[Shapes] = {
     "public.countries": ({"id": "int2", "code": "text", "name": "text"}, ("id",)),
@@ -69,29 +68,43 @@ SHAPES: Final[Shapes] = {
 }  # fmt: skip
 
 
-SOFT: Final = frozenset(("public.customers", "public.order_items", "public.customer_tags", "public.products"))
-"""Tables whose deleted rows stay in silver, marked."""
+def relation(
+    name: str,
+    columns: Mapping[str, str],
+    key: tuple[str, ...],
+    *,
+    attnums: Mapping[str, int | None] | None = None,
+    from_lsn: int = 0,
+    added: Mapping[str, str] | None = None,
+) -> Relation:
+    """A shape as the reader records it.
 
-
-def relation(name: str, columns: Mapping[str, str], key: tuple[str, ...]) -> Relation:
-    """A shape as the reader records it."""
+    Args:
+        name: of the table.
+        columns: PostgreSQL's types by name.
+        key: its columns.
+        attnums: by name, where they are not 1, 2, 3 …
+        from_lsn: since when.
+        added: by name, what rows from before the column hold in it.
+    """
     typmods = {"numeric": (12 << 16 | 2) + 4}
     return Relation(
-        relation_id=abs(hash(name)) % 2**31,
+        relation_id=crc32(name.encode()) % 2**31,
         table=TableName.parse(name),
         columns=tuple(
             Column(
                 column,
-                index + 1,
+                index if attnums is None else attnums[column],
                 PgType("base", kind, typmod=typmods.get(kind, -1)),
                 kind,
                 in_identity=column in key,
+                missing=(added or {}).get(column),
             )
-            for index, (column, kind) in enumerate(columns.items())
+            for index, (column, kind) in enumerate(columns.items(), 1)
         ),
         key=key,
         replica_identity="d",
-        from_lsn=Lsn(0),
+        from_lsn=Lsn(from_lsn),
     )
 
 
@@ -99,6 +112,17 @@ def catalog(shapes: Shapes = SHAPES) -> dict[TableName, SilverTable]:
     """Silver's catalog of the shop."""
     tables = (silver_table(relation(name, *shape), SilverSettings()) for name, shape in shapes.items())
     return {table.table: table for table in tables}
+
+
+def text_of(value: Any) -> str | None:
+    """PostgreSQL's text of a value."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "t" if value else "f"
+    if isinstance(value, datetime):
+        return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}+00"
+    return str(value)
 
 
 def moment(days: float) -> datetime:
@@ -111,94 +135,247 @@ def money(text: str) -> Decimal:
 
 
 class Shop:
-    """Rows of all tables, and silver tables of them. `commit` writes what changed and records a cut."""
+    """Rows of all tables as the source has them, and silver.
+
+    What is done to rows is one transaction until `transaction` ends it, or `commit`, which also writes all of
+    them into bronze, as the reader would, and runs a cycle of silver.
+
+    Args:
+        spark: for silver.
+        lake: where.
+        control: its control tables.
+        shapes: the tables.
+        settings: of silver.
+        tiny: write small tables again as a whole, as silver does. Otherwise they are written to as large ones
+            are: what a MERGE does not touch stays, and rows that go are marked by deletion vectors.
+    """
 
     def __init__(
-        self, lake: Lake, control: ControlTables, shapes: Shapes = SHAPES, soft: Collection[str] = SOFT
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        control: ControlTables,
+        shapes: Shapes = SHAPES,
+        *,
+        settings: SilverSettings | None = None,
+        tiny: bool = False,
     ) -> None:
-        self._lake = lake
-        self._control = control
-        self._soft = soft
-        self.shapes = shapes
+        self._spark, self._lake, self._control = spark, lake, control
+        self._tiny = tiny
+        self._bronze = BronzeWriter(lake)
+        self._changes: list[dict[str, Any]] = []
+        self._new_shapes: list[Relation] = []
+        self._uncopied = set(shapes)
+        self._relations = {name: relation(name, *shape) for name, shape in shapes.items()}
+        self._new_shapes += self._relations.values()
+        self.shapes = {name: (dict(columns), key) for name, (columns, key) in shapes.items()}
         self.lsn = 1000
         self.rows: dict[str, dict[Key, Row]] = {name: {} for name in shapes}
-        self._written: dict[str, dict[Key, Row]] = {name: {} for name in shapes}
-        self.versions: dict[str, int] = {}
-        for name, (columns, _) in shapes.items():
-            silver_name = TableName.parse(name).silver_name
-            DeltaTable.create(
-                lake.uri("silver", silver_name),
-                schema=pa.schema([pa.field(column, _ARROW[kind]) for column, kind in columns.items()]
-                                 + [pa.field("_commit_lsn", pa.int64())]
-                                 + ([pa.field("_deleted", pa.bool_())] if name in soft else [])),
-                configuration={"delta.enableChangeDataFeed": "true"},
-            )  # fmt: skip
-            self.versions[silver_name] = 0
+        self.settings = settings or SilverSettings()
+        self.silver = self.start_silver()
+
+    def start_silver(self, control: ControlTables | None = None) -> Silver:
+        """Silver as a new process would start it."""
+        return Silver(self._spark, self._lake, self.settings, control or self._control)
+
+    def catalog(self) -> dict[TableName, SilverTable]:
+        """Silver's tables as bronze describes them."""
+        return silver_catalog(read_relations(self._lake), self.settings)
+
+    # -- rows
+    # ------------------------------------------------------------------------------------
 
     def put(self, table: str, **values: Any) -> None:
         """Insert a row, or change the row of that key."""
-        name = table if "." in table else f"public.{table}"
+        name = full_name(table)
         columns, key = self.shapes[name]
         identity = tuple(values[column] for column in key)
-        known = self.rows[name].get(identity, dict.fromkeys(columns))
+        known = self.rows[name].get(identity)
         assert values.keys() <= columns.keys(), values.keys() - columns.keys()
-        self.rows[name][identity] = {**known, **values}
+        row = {**(known or dict.fromkeys(columns)), **values}
+        self.rows[name][identity] = row
+        self._say(name, "insert" if known is None else "update", new=row)
 
     def remove(self, table: str, *key: Any) -> Row:
         """Delete a row; returns it."""
-        name = table if "." in table else f"public.{table}"
-        return self.rows[name].pop(tuple(key))
+        name = full_name(table)
+        row = self.rows[name].pop(tuple(key))
+        self._say(name, "delete", old=row)
+        return row
 
     def rekey(self, table: str, old: Key, **values: Any) -> None:
-        """Change a row's key, as silver sees it: one row goes, another comes."""
-        row = self.remove(table, *old)
-        self.put(table, **{**row, **values})
+        """Change a row's key, and what else is given. Where another row has the new key, that one goes."""
+        name = full_name(table)
+        before = self.rows[name].pop(tuple(old))
+        row = {**before, **values}
+        identity = tuple(row[column] for column in self.shapes[name][1])
+        if identity in self.rows[name]:
+            self.remove(name, *identity)
+        self.rows[name][identity] = row
+        self._say(name, "update", new=row, old=before)
 
     def truncate(self, table: str) -> None:
-        self.rows[table if "." in table else f"public.{table}"].clear()
+        name = full_name(table)
+        self.rows[name].clear()
+        self._say(name, "truncate")
 
     def all(self, table: str) -> Iterable[Row]:
-        return self.rows[table if "." in table else f"public.{table}"].values()
+        return self.rows[full_name(table)].values()
 
-    def commit(self) -> Cut:
-        """Write the changes since the last commit, each table in one version, and record the cut."""
+    def _say(self, name: str, op: str, *, new: Row | None = None, old: Row | None = None) -> None:
+        """What PostgreSQL sends: of the old row its key alone."""
+        shape = self._relations[name]
+        cells: dict[str, Any] = {}
+        if new is not None:
+            cells["new"] = [text_of(new[column.name]) for column in shape.columns]
+        if old is not None:
+            key = [text_of(old[one.name]) if one.in_identity else None for one in shape.columns]
+            cells |= {"old": key, "old_is_key": True}
+        self._changes.append(change(shape, op, **cells))
+
+    # -- shapes
+    # ------------------------------------------------------------------------------------
+
+    def rename_column(self, table: str, old: str, new: str) -> None:
+        """ALTER TABLE … RENAME COLUMN."""
+        name = full_name(table)
+        self._reshape(name, {new if column == old else column: column for column in self.shapes[name][0]})
+
+    def swap_columns(self, table: str, one: str, other: str) -> None:
+        """Each of two columns gets the other's name."""
+        name, names = full_name(table), {one: other, other: one}
+        self._reshape(name, {names.get(column, column): column for column in self.shapes[name][0]})
+
+    def drop_column(self, table: str, old: str) -> None:
+        """ALTER TABLE … DROP COLUMN."""
+        name = full_name(table)
+        self._reshape(name, {column: column for column in self.shapes[name][0] if column != old})
+
+    def add_column(self, table: str, new: str, kind: str, default: Any = None) -> None:
+        """ALTER TABLE … ADD COLUMN … DEFAULT."""
+        name = full_name(table)
+        self._reshape(name, {column: column for column in self.shapes[name][0]}, {new: (kind, default)})
+
+    def widen_column(self, table: str, column: str, kind: str) -> None:
+        """ALTER TABLE … ALTER COLUMN … TYPE, of which PostgreSQL writes the table again."""
+        name = full_name(table)
+        self.shapes[name][0][column] = kind
+        self._reshape(name, {column: column for column in self.shapes[name][0]})
+
+    def _reshape(
+        self, name: str, origins: Mapping[str, str], added: Mapping[str, tuple[str, Any]] | None = None
+    ) -> None:
+        """Another shape from the next transaction on; the columns by their names before."""
+        self.transaction()
+        added = added or {}
+        kinds, key = self.shapes[name]
+        before = {column.name: column.attnum for column in self._relations[name].columns}
+        attnums = {new: before[old] for new, old in origins.items()}
+        attnums |= {new: self._last_attnum(name) + place for place, new in enumerate(added, 1)}
+        columns = {new: kinds[old] for new, old in origins.items()}
+        columns |= {new: kind for new, (kind, _) in added.items()}
+        names = {old: new for new, old in origins.items()}
+        self.shapes[name] = (columns, tuple(names[column] for column in key))
+        filled = {new: value for new, (_, value) in added.items()}
+        for identity, row in self.rows[name].items():
+            self.rows[name][identity] = {new: row[old] for new, old in origins.items()} | filled
+        texts = {new: text for new, value in filled.items() if (text := text_of(value)) is not None}
+        known = {column.name: column.missing for column in self._relations[name].columns}
+        texts |= {new: text for new, old in origins.items() if (text := known[old]) is not None}
+        shape = relation(name, *self.shapes[name], attnums=attnums, from_lsn=self.lsn + 10, added=texts)
+        self._relations[name] = shape
+        self._new_shapes.append(shape)
+
+    def _last_attnum(self, name: str) -> int:
+        known = [one for one in [*read_relations(self._lake), *self._new_shapes] if str(one.table) == name]
+        return max(column.attnum or 0 for shape in known for column in shape.columns)
+
+    # -- bronze and silver
+    # ------------------------------------------------------------------------------------
+
+    def transaction(self) -> None:
+        """End a transaction."""
         self.lsn += 10
-        for name, rows in self.rows.items():
-            before = self._written[name]
-            gone = [key for key in before if key not in rows]
-            came = [key for key, row in rows.items() if before.get(key) != row]
-            if gone or came:
-                self._write(name, [before[key] for key in gone], [rows[key] for key in came])
-                self._written[name] = copy.deepcopy(rows)
-        cut = Cut("silver", Lsn(self.lsn), moment(self.lsn), dict(self.versions))
+        uncopied = {self._relations[name].relation_id for name in self._uncopied}
+        self._bronze.add(self.lsn, [one for one in self._changes if one["relation_id"] not in uncopied])
+        self._changes = []
+
+    def retake(self, table: str) -> None:
+        """The table is copied again, as it is now; the stream goes on meanwhile."""
+        self.transaction()
+        self._copy(full_name(table))
+
+    def lose(self, table: str) -> None:
+        """What happened to the table since the last transaction is not in bronze, and bronze knows."""
+        shape = self._relations[full_name(table)]
+        self._changes = [one for one in self._changes if one["relation_id"] != shape.relation_id]
+        self.transaction()
+        self._bronze.gap(shape, self.lsn)
+
+    def write(self) -> None:
+        """All transactions into bronze, by one commit."""
+        self.transaction()
+        for name in sorted(self._uncopied):
+            self._copy(name)
+        self._uncopied = set()
+        if self._new_shapes:
+            self._bronze.relations(self._new_shapes)
+        self._new_shapes = []
+        self._bronze.commit(self.lsn)
+
+    def _copy(self, name: str) -> None:
+        shape = self._relations[name]
+        rows = [[text_of(row[column.name]) for column in shape.columns] for row in self.rows[name].values()]
+        self._bronze.snapshot(shape, self.lsn, rows)
+
+    def fold(self, silver: Silver | None = None) -> Cut | None:
+        """A cycle of silver."""
+        if self._tiny:
+            return (silver or self.silver).cycle()
+        with patch("silver.steps._TINY_TARGET", 0):
+            return (silver or self.silver).cycle()
+
+    def commit(self, *, without: Sequence[str] = ()) -> Cut:
+        """Write the changes into bronze and fold them into silver; tables are missing only where told."""
+        self.write()
+        cut = self.fold()
+        assert cut is not None
+        assert cut.commit_lsn == self.lsn
+        wanted = {TableName.parse(name).silver_name for name in self.shapes if name not in without}
+        assert set(cut.tables) == wanted, self._control.open_errors()
+        return cut
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """What the newest cut of silver names."""
+        cut = self._control.latest_cut("silver")
+        return {} if cut is None else dict(cut.tables)
+
+    def derive_again(self) -> Cut:
+        """What happened since the last cut belongs to it, and silver lacked it: its tables are made anew.
+
+        The cut of that LSN is recorded again, as `smelt rebuild silver` does.
+        """
+        cut = self._control.latest_cut("silver")
+        assert cut is not None
+        names = {f"{one['table_schema']}.{one['table_name']}" for one in self._changes}
+        self._bronze.add(self.lsn, [{**one, "seq": 10**6 + at} for at, one in enumerate(self._changes)])
+        self._changes = []
+        self._bronze.commit(self.lsn)
+        relations, catalog = read_relations(self._lake), self.catalog()
+        tables = dict(cut.tables)
+        for table in (catalog[TableName.parse(name)] for name in names):
+            made = rebuild(
+                self._spark, self._lake, self.settings, table, relations=relations, end=cut.commit_lsn
+            )
+            tables[table.name] = made
+        cut = replace(cut, tables=tables, recorded_at=datetime.now(UTC))
         self._control.record_cut(cut)
         return cut
 
-    def _write(self, name: str, gone: list[Row], came: list[Row]) -> None:
-        columns, key = self.shapes[name]
-        silver_name = TableName.parse(name).silver_name
-        schema = pa.schema(
-            [pa.field(column, _ARROW[kind]) for column, kind in columns.items()]
-            + [pa.field("_commit_lsn", pa.int64()), pa.field("_gone", pa.bool_())]
-        )
-        rows = [{**row, "_commit_lsn": self.lsn, "_gone": False} for row in came]
-        rows += [{**row, "_commit_lsn": self.lsn, "_gone": True} for row in gone]
-        table = DeltaTable(self._lake.uri("silver", silver_name))
-        values = {f"`{column}`": f"s.`{column}`" for column in (*columns, "_commit_lsn")}
-        soft = name in self._soft
-        marked = {"`_deleted`": "s._gone"} if soft else {}
-        merge = (
-            table.merge(
-                pa.Table.from_pylist(rows, schema=schema),
-                predicate=" AND ".join(f"t.`{column}` = s.`{column}`" for column in key),
-                source_alias="s",
-                target_alias="t",
-            )
-            .when_matched_update(updates={**values, **marked}, predicate=None if soft else "NOT s._gone")
-            .when_not_matched_insert(updates={**values, **marked})
-        )
-        (merge if soft else merge.when_matched_delete(predicate="s._gone")).execute()
-        self.versions[silver_name] = DeltaTable(self._lake.uri("silver", silver_name)).version()
+
+def full_name(table: str) -> str:
+    return table if "." in table else f"public.{table}"
 
 
 def fill(shop: Shop) -> None:  # noqa: C901 - a list of rows, in loops

@@ -6,7 +6,9 @@ import pytest
 
 from gold.expressions import parse_expression
 
-COLUMNS = ["id", "status", "Total", "order", "placed_at", "a b", "tags", "position", "date"]
+COLUMNS = {"id": "BIGINT", "status": "STRING", "Total": "DECIMAL(12,2)", "order": "INT",
+           "placed_at": "TIMESTAMP", "a b": "INT", "tags": "ARRAY<STRING>", "position": "INT",
+           "date": "DATE"}  # fmt: skip
 
 
 def read(text: str) -> tuple[str, set[str]]:
@@ -85,3 +87,8 @@ def test_what_it_may_not_hold_is_refused_with_a_reason(text: str, said: str) -> 
     with pytest.raises(ValueError) as caught:
         read(text)
     assert said in str(caught.value)
+
+
+def test_one_that_is_nested_beyond_what_can_be_read_is_refused_as_any_other() -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parse_expression("(" * 100_000 + "id" + ")" * 100_000, {"id": "int"}, "public.t")

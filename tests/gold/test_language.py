@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from silver.settings import SilverSettings
 from tests.gold.shop_documents import FAMILY, LAND, PROFILE
-from tests.gold.world import World, mutate
+from tests.gold.world import Model, World, mutate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
     from tests.gold.shop import Shop
@@ -19,10 +22,13 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
-def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
-    world = World(spark, str(tmp_path_factory.mktemp("language") / "lake"), [PROFILE, FAMILY, LAND])
-    world.step(lambda _: None)
-    return world
+def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Silver keeps deleted rows, marked."""
+    lake = str(tmp_path_factory.mktemp("language") / "lake")
+    world = World(spark, lake, [PROFILE, FAMILY, LAND], Model(silver=SilverSettings(deletes="soft")))
+    world.first()
+    yield world
+    world.shop.silver.close()
 
 
 def test_flattened_rows_that_are_not_there_leave_nothing(world: World) -> None:

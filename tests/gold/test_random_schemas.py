@@ -1,8 +1,10 @@
 """Random documents over random tables, through random histories: incremental = full = plain Python.
 
-Each world has tables, documents and a history of its own. Gold runs after some commits of several, and is
-ended at times where a crash would end it: after the commits of some documents, or of all, before the cut that
-names them is recorded. `SMELT_SEEDS` gives other seeds: ``SMELT_SEEDS=100,101``.
+Each world has tables, documents and a history of its own; every kind of aggregate is in each. Rows go through
+real bronze and silver; tables are emptied and taken again, also with changes that bronze lacks, and their
+files are joined and purged. Gold runs after one or several cuts of silver. Silver and gold are ended where a
+crash would end them: after the commits of some documents, or of all tables, before the cut that names them is
+recorded. Every world has such an end of each. `SMELT_SEEDS` gives other seeds: ``SMELT_SEEDS=100,101``.
 """
 
 from __future__ import annotations
@@ -15,10 +17,13 @@ import pytest
 
 from bronze.control_tables import ControlTables
 from gold.verify import verify
-from tests.gold.random_documents import Writer, random_shapes
+from pipelines.maintenance import Maintenance
+from silver.settings import SilverSettings
+from tests.gold.random_documents import AGGREGATES, Writer, random_shapes
 from tests.gold.world import Model, World, mutate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -47,27 +52,55 @@ class Killed(ControlTables):
 def random_world(spark: SparkSession, path: Path, source: random.Random) -> World:
     snippets: dict[str, object] = {}
     shapes = random_shapes(source)
-    texts = [Writer(source, shapes, snippets).document(f"d{number}") for number in range(DOCUMENTS)]
-    soft = [name for name in shapes if source.random() < 0.3]
-    return World(spark, str(path / "lake"), texts, Model(shapes, soft, snippets))  # type: ignore[arg-type]
+    functions = list(AGGREGATES)
+    source.shuffle(functions)
+    shares = [functions[number::DOCUMENTS] for number in range(DOCUMENTS)]
+    texts = [
+        Writer(source, shapes, snippets).document(f"d{number}", aggregates=share)
+        for number, share in enumerate(shares)
+    ]
+    silver = SilverSettings(deletes=source.choice(["hard", "soft"]))
+    model = Model(shapes, snippets, silver, tiny=source.random() < 0.3)  # type: ignore[arg-type]
+    return World(spark, str(path / "lake"), texts, model)
 
 
 def random_changes(world: World, source: random.Random) -> None:
-    """Some commits, with everything that can happen to rows."""
+    """Some transactions, in one window of silver or several, with everything that can happen to rows."""
+    shop = world.shop
     for _ in range(source.randint(1, 3)):
         for _ in range(source.randint(1, 8)):
-            mutate(world.shop, source, most=6)
-        if source.random() < 0.1:
-            world.shop.truncate(source.choice(list(world.shop.shapes)))
-        world.shop.commit()
+            mutate(shop, source, most=6)
+        name = source.choice(list(shop.shapes))
+        happens = source.random()
+        if happens < 0.15:
+            shop.truncate(name)
+        elif happens < 0.3:
+            shop.retake(name)
+        elif happens < 0.4:
+            shop.lose(name)
+            shop.retake(name)
+        if source.random() < 0.4:
+            shop.commit()
+        else:
+            shop.transaction()
 
 
-def kill_a_cycle(world: World, source: random.Random) -> None:
-    """A cycle of some documents, or of all, that ends before its cut is recorded."""
+def kill_silver(world: World) -> None:
+    """A cycle of silver that ends before its cut is recorded."""
+    shop = world.shop
+    shop.write()
+    with pytest.raises(KilledError, match="silver"):
+        shop.fold(shop.start_silver(Killed(world.lake)))
+    shop.silver = shop.start_silver()
+
+
+def kill_gold(world: World, source: random.Random) -> Iterable[str]:
+    """A cycle of some documents, or of all, that ends before its cut is recorded; says which."""
     some = source.sample(world.documents, source.randint(1, len(world.documents)))
-    with pytest.raises(KilledError):
+    with pytest.raises(KilledError, match="gold"):
         world.start_gold(some, Killed(world.lake)).cycle()
     world.gold = world.start_gold(world.documents)
+    return [doc.name for doc in some]
 
 
 @pytest.mark.parametrize(
@@ -78,15 +111,27 @@ def test_random_documents_over_random_tables(spark: SparkSession, tmp_path: Path
     world = random_world(spark, tmp_path, source)
     for _ in range(40):
         mutate(world.shop, source, most=6)
+    world.shop.commit()
+    gold_ends, silver_ends, upkeep = (source.randrange(ROUNDS) for _ in range(3))
+    unbuilt = set(world.names)
     for number in range(ROUNDS):
         random_changes(world, source)
-        if source.random() < 0.4:
-            kill_a_cycle(world, source)
-        world.cycle(world.shop.commit())
+        if number == silver_ends:
+            kill_silver(world)
+            mutate(world.shop, source, most=6)
+        if number == upkeep:
+            list(Maintenance(spark, world.lake, world.control, retention=86400, documents=True).all_tables())
+            mutate(world.shop, source, most=6)
+        cut = world.shop.commit()
+        if number == gold_ends:
+            unbuilt -= set(kill_gold(world, source))
+            mutate(world.shop, source, most=6)
+            cut = world.shop.commit()
+        world.cycle(cut, full=dict.fromkeys(unbuilt, "first build"))
+        unbuilt = set()
         world.check()
-        modes = {name: run.mode for name, run in world.runs().items()}
-        assert number == 0 or "full" not in modes.values(), modes
     for doc in world.documents:
         assert verify(spark, world.lake, world.gold.built(doc.name)).equal, doc.name
-    world.gold.cycle(rebuild=[doc.name for doc in world.documents])
+    world.gold.cycle(rebuild=world.names)
     assert {run.changes for run in world.runs().values()} == {0}
+    world.shop.silver.close()

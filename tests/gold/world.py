@@ -1,8 +1,8 @@
-"""The shop, its lake, and gold over it, compared with documents assembled in plain Python."""
+"""The shop, its lake with real silver, and gold; compared with documents assembled in plain Python."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -12,20 +12,24 @@ from bronze.lake import Lake
 from gold.cycle import Gold
 from gold.plans import SMALL_PLAN
 from gold.tree import resolve
+from pipelines.settings import load_pipeline
 from silver.sessions import settings
+from silver.settings import SilverSettings
 from tests.gold.reference import Reference
-from tests.gold.shop import SHAPES, SOFT, Shop, catalog, fill, moment, money
+from tests.gold.shop import SHAPES, Shop, fill, moment, money
 from tests.gold.shop_documents import SNIPPETS, document
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from bronze.control import Cut, Run
     from bronze.identifiers import TableName
     from gold.documents import Document
+    from pipelines.settings import Pipeline
     from silver.catalog import SilverTable
     from tests.gold.shop import Shapes
 
@@ -49,11 +53,19 @@ def plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Model:
-    """Tables, those that keep deleted rows, and what SQL texts of the documents mean."""
+    """What a world is made of.
 
-    shapes: Shapes
-    soft: Collection[str]
-    snippets: Mapping[str, Callable[[dict[str, Any]], Any]]
+    Attributes:
+        shapes: its tables; the shop's are filled.
+        snippets: what SQL texts of the documents mean.
+        silver: settings of silver.
+        tiny: as `Shop`'s.
+    """
+
+    shapes: Shapes = field(default_factory=lambda: SHAPES)
+    snippets: Mapping[str, Callable[[dict[str, Any]], Any]] = field(default_factory=lambda: SNIPPETS)
+    silver: SilverSettings = field(default_factory=SilverSettings)
+    tiny: bool = False
 
 
 class World:
@@ -65,15 +77,23 @@ class World:
         self.lake = Lake(path=path)
         self.spark = spark
         self.control = ControlTables(self.lake)
-        self.model = model or Model(SHAPES, SOFT, SNIPPETS)
-        self.shop = Shop(self.lake, self.control, self.model.shapes, self.model.soft)
-        if model is None:
+        self.model = model or Model()
+        self.shop = Shop(
+            spark,
+            self.lake,
+            self.control,
+            self.model.shapes,
+            settings=self.model.silver,
+            tiny=self.model.tiny,
+        )
+        if self.model.shapes is SHAPES:
             fill(self.shop)
-        self.documents = [document(text) for text in texts]
+        self.texts = {document(text).name: text for text in texts}
+        self.documents = [document(text) for text in self.texts.values()]
         self.gold = self.start_gold(self.documents)
 
     def catalog(self) -> dict[TableName, SilverTable]:
-        return catalog(self.model.shapes)
+        return self.shop.catalog()
 
     def start_gold(self, documents: Sequence[Document], control: ControlTables | None = None) -> Gold:
         """Gold as a new process would start it."""
@@ -96,7 +116,7 @@ class World:
 
     def reference(self, doc: Document) -> Reference:
         """The documents in plain Python."""
-        keys = {name: key for name, (_, key) in self.model.shapes.items()}
+        keys = {name: key for name, (_, key) in self.shop.shapes.items()}
         return Reference(doc.definition, self.shop.rows, keys, self.model.snippets)
 
     def runs(self) -> dict[str, Run]:
@@ -116,22 +136,56 @@ class World:
             }
             assert plain(actual) == plain(reference.documents()), doc.name
 
-    def step(self, change: Callable[[Shop], Any]) -> dict[str, Run]:
-        """Change the shop, commit, run gold, check; returns the runs."""
+    def first(self) -> None:
+        """Build everything that there is."""
+        self.step(lambda _: None, full=dict.fromkeys(self.names, "first build"))
+
+    @property
+    def names(self) -> list[str]:
+        return [doc.name for doc in self.documents]
+
+    def step(self, change: Callable[[Shop], Any], *, full: Mapping[str, str] | None = None) -> dict[str, Run]:
+        """Change the shop, let silver and gold run, check; returns the runs. `full` as in `cycle`."""
         change(self.shop)
-        cut = self.shop.commit()
-        self.cycle(cut)
+        self.cycle(self.shop.commit(), full=full)
         self.check()
         return self.runs()
 
-    def cycle(self, cut: Cut) -> None:
-        """Run gold and see that it reached the cut."""
+    def cycle(self, cut: Cut, *, full: Mapping[str, str] | None = None) -> None:
+        """Run gold and see that it reached the cut, with each document by its changes alone.
+
+        Args:
+            cut: silver's newest.
+            full: documents that are built as a whole, and what is said of the reason.
+        """
         gold_cut = self.gold.cycle()
         errors = [(error.name, error.message) for error in self.control.open_errors()]
         assert errors == [], errors
         assert gold_cut is not None
         assert gold_cut.commit_lsn == cut.commit_lsn
-        assert set(gold_cut.tables) == {doc.name for doc in self.documents}
+        assert set(gold_cut.tables) == set(self.names)
+        runs = self.runs()
+        for name in self.names:
+            run = runs[name]
+            assert run.to_lsn == cut.commit_lsn, name
+            reason = (full or {}).get(name)
+            if reason is None:
+                assert run.mode in {"incremental", "none"}, (name, run.reason)
+            else:
+                assert run.mode == "full", name
+                assert reason in str(run.reason), (name, run.reason)
+
+
+def pipeline_of(world: World, folder: Path) -> Pipeline:
+    """A pipeline file over the world's lake and documents, as a user would have it; nobody is at its DSN."""
+    for doc in world.documents:
+        (folder / f"{doc.name}.yml").write_text(world.texts[doc.name])
+    file = folder / "pipeline.yaml"
+    file.write_text(
+        "pipeline: p\nsource: {dsn: 'postgresql://127.0.0.1:1/x', slot: s, publication: p}\n"
+        f"lake: {{path: '{world.lake.path}'}}\ngold: {{documents: ['*.yml']}}\n"
+    )
+    return load_pipeline(file)
 
 
 def mutate(shop: Shop, source: random.Random, *, most: int = 12) -> None:
@@ -150,9 +204,7 @@ def mutate(shop: Shop, source: random.Random, *, most: int = 12) -> None:
     if kind == "delete":
         shop.remove(name, *identity)
     elif kind == "rekey":
-        moved = {**rows[identity], key[0]: fresh(key[0])}
-        shop.remove(name, *identity)
-        shop.put(name, **moved)
+        shop.rekey(name, identity, **{key[0]: fresh(key[0])})
     else:
         column = source.choice([column for column in columns if column not in key])
         shop.put(name, **{**rows[identity], column: fresh(column)})

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 _TIMES = re.compile(r'("(?:deletionTimestamp|modificationTime|timestamp)":)(\d{13})')
 
 
-def age(spark: SparkSession, lake: Path, *, days: int) -> None:
-    """As if everything had been done `days` earlier. Checkpoints must not be there yet."""
-    seconds = days * 86400
-    for table in (lake / "silver").iterdir():
+def age(spark: SparkSession, lake: Path, *, days: int = 0, hours: int = 0) -> None:
+    """As if everything had been done so much earlier. Checkpoints must not be there yet."""
+    seconds = days * 86400 + hours * 3600
+    tables = [table for layer in ("silver", "gold") for table in lake.glob(f"{layer}/*")]
+    for table in tables:
         assert not list(table.glob("_delta_log/*.checkpoint*.parquet"))
         for path in [path for path in table.rglob("*") if path.is_file()]:
             if path.name.endswith(".crc"):
@@ -32,7 +33,7 @@ def age(spark: SparkSession, lake: Path, *, days: int) -> None:
                 )
             os.utime(path, (time - seconds, time - seconds))
     DeltaTable(str(lake / "control" / "cuts")).update(
-        updates={"recorded_at": f"recorded_at - INTERVAL '{days} days'"}
+        updates={"recorded_at": f"recorded_at - INTERVAL '{seconds} seconds'"}
     )
     jvm: Any = spark._jvm
     jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()

@@ -83,3 +83,15 @@ def until(condition: Callable[[], object], seconds: float = 500) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.1)
+
+
+def thread_seconds(pid: int) -> dict[str, float]:
+    """User seconds of a process's threads, by the first letters of their names; those alike are added."""
+    found: dict[str, float] = {}
+    for task in Path(f"/proc/{pid}/task").glob("*/stat"):
+        try:
+            name, _, fields = task.read_text().partition("(")[2].rpartition(")")
+        except OSError:  # it ended while we looked
+            continue
+        found[name] = found.get(name, 0.0) + int(fields.split()[11]) / os.sysconf("SC_CLK_TCK")
+    return found

@@ -8,6 +8,7 @@ value (else None).
 from __future__ import annotations
 
 import json
+import struct
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -96,13 +97,19 @@ def _decimal(text: str) -> Decimal:
     return value
 
 
+def _float4(text: str) -> float:
+    """What Python has of Spark's FLOAT: the nearest number of four bytes."""
+    value: float = struct.unpack("f", struct.pack("f", float(text)))[0]
+    return value
+
+
 _READERS: dict[str, Callable[[str], Any]] = {
     "bool": lambda text: text in {"t", "true"},
     "int2": int,
     "int4": int,
     "int8": int,
     "oid": int,
-    "float4": float,
+    "float4": _float4,
     "float8": float,
     "numeric": _decimal,
     "date": date.fromisoformat,

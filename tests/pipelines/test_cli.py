@@ -17,6 +17,8 @@ from bronze.control import Cut
 from bronze.control_tables import ControlTables
 from bronze.lake import Lake
 from bronze.lsn import Lsn
+from bronze.publication import ensure_publication
+from pipelines.settings import load_pipeline
 from tests.silver.histories import INT, BronzeWriter, relation
 
 if TYPE_CHECKING:
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 
-def smelt(*arguments: str | Path, folder: Path, **environment: str) -> CompletedProcess[str]:
+def smelt(
+    *arguments: str | Path, folder: Path, seconds: float = 120, **environment: str
+) -> CompletedProcess[str]:
     """Run the command in a process of its own, its logs in `folder`."""
     return subprocess.run(
         [sys.executable, "-m", "pipelines.cli", *map(str, arguments)],
@@ -33,7 +37,7 @@ def smelt(*arguments: str | Path, folder: Path, **environment: str) -> Completed
         capture_output=True,
         text=True,
         cwd=folder,
-        timeout=120,
+        timeout=seconds,
         env={**os.environ, "PYTHONPATH": str(ROOT), "SMELT_LOGS": str(folder / "logs"), **environment},
     )
 
@@ -232,12 +236,12 @@ def test_status_without_a_lake_shows_the_server_alone_and_the_other_way_round(
 
 
 @pytest.mark.postgres
-def test_drop_removes_slot_and_publication_and_says_the_sql(
-    tmp_path: Path, server_dsn: str, database: str
+def test_drop_removes_slot_and_publication_that_it_made_and_says_the_sql(
+    tmp_path: Path, database: str
 ) -> None:
     file = pipeline_file(tmp_path, database)
     with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("CREATE PUBLICATION cli_test")
+        ensure_publication(connection, load_pipeline(file).source, [])
         connection.execute("SELECT pg_create_logical_replication_slot('cli_test', 'pgoutput')")
         done = smelt("drop", file, folder=tmp_path)
         assert done.returncode == 0, done.stderr
@@ -249,8 +253,16 @@ def test_drop_removes_slot_and_publication_and_says_the_sql(
             "SELECT (SELECT count(*) FROM pg_publication), "
             "(SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'cli_test')"
         ).fetchone()
-    assert left == (0, 0)
-    assert "nothing to do" in smelt("drop", file, folder=tmp_path).stderr
+        assert left == (0, 0)
+        assert "nothing to do" in smelt("drop", file, folder=tmp_path).stderr
+
+        connection.execute("CREATE PUBLICATION cli_test")
+        ensure_publication(connection, load_pipeline(file).source, [])  # taken as it is, and extended
+        kept = smelt("drop", file, folder=tmp_path)
+        assert kept.returncode == 0, kept.stderr
+        assert kept.stdout.splitlines() == ['DROP PUBLICATION "cli_test";']
+        assert "not changed" in kept.stderr
+        assert connection.execute("SELECT pubname FROM pg_publication").fetchall() == [("cli_test",)]
 
 
 def test_a_start_that_the_connection_does_not_allow_is_one_message_with_its_remedy(

@@ -15,19 +15,29 @@ from unittest.mock import patch
 import pytest
 from deltalake import DeltaTable
 
+from bronze.control_tables import ControlTables
 from bronze.errors import DefiniteError
+from bronze.lake import Lake
 from bronze.lsn import Lsn
+from pipelines import maintenance
+from pipelines.failures import Failure
 from pipelines.lock import writing
+from pipelines.log_entries import cut_log
 from pipelines.maintain import run_maintain
-from pipelines.maintenance import Files, Maintenance, cut_log
+from pipelines.maintenance import Files, Maintenance
 from pipelines.output import Output
 from pipelines.rebuild import rebuild_silver
 from pipelines.settings import Pipeline, load_pipeline
 from pipelines.sql import choose_cut
+from pipelines.standing import standing_still
+from pipelines.status import read_status
+from silver import pauses
+from silver.cycle import Silver
 from silver.rebuild import SCRATCH
+from silver.settings import SilverSettings
 from tests.pipelines.aged import age
 from tests.silver import test_versions_killed as kept
-from tests.silver.histories import INT, TEXT, change, relation
+from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
 from tests.silver.killed import EndedError, end, ending
 from tests.silver.test_killed import Stage
 
@@ -267,6 +277,50 @@ def test_a_rebuild_heals_a_damaged_table_wherever_it_ended_before(shop: Shop) ->
     shop.check_all()
 
 
+@pytest.mark.spark
+def test_upkeep_of_one_table_that_fails_ends_neither_the_others_nor_the_run_and_is_tried_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pauses, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(maintenance, "_LOOK_EVERY", 0.0)
+    shop.step()
+    upkeep = shop.maintenance(0.0)
+
+    def round_() -> dict[str, str]:
+        list(upkeep.when_it_pays())
+        while upkeep._waiting:
+            list(upkeep.when_it_pays())
+        assert {error.code for error in shop.control.open_errors()} <= {"upkeep-failed"}
+        return {error.name: error.message for error in shop.control.open_errors()}
+
+    damage = shop.root / "silver/left/_delta_log" / f"{shop.table().version() + 1:020}.json"
+    damage.write_text("{")
+    try:
+        with patch.object(shop.control, "tidy", side_effect=OSError("no answer")):
+            said = round_()
+            assert set(said) == {"control.cuts", "silver.left"}
+            assert said["control.cuts"] == "upkeep failed: OSError: no answer"
+            assert set(round_()) == {"control.cuts", "silver.left"}
+        assert set(upkeep._last) == {("silver", "left"), ("silver", "right")}
+        assert upkeep._last["silver", "right"].removed_at > 0
+        with pytest.raises(Failure, match=r"upkeep failed: silver\.left$") as ended:
+            run_maintain(pipeline_of(shop.path), Output())
+        assert ended.value.exit_code == 3
+        said_there = capsys.readouterr()
+        assert said_there.out.startswith("silver.right: ")
+        assert "silver.left: " in said_there.err
+        assert not standing_still(shop.lake, shop.settings(), ["silver"], ())
+        tables = read_status(pipeline_of(shop.path)).tables
+        assert {table.name: table.state for table in tables} == dict.fromkeys(
+            ("public.left", "public.right"), "streaming"
+        )
+    finally:
+        damage.unlink()
+    assert round_() == {}
+    assert upkeep.failed == {}
+    assert shop.check_all() >= 1
+
+
 def killed(shop: Shop, command: str, point: str) -> None:
     file = pipeline_of(shop.path).path
     arguments = [sys.executable, "-m", "tests.pipelines.killed_upkeep", str(file), command, point]
@@ -376,3 +430,39 @@ def test_upkeep_pays_from_many_small_files_or_many_holes() -> None:
     assert not Files(count=23, small=23, size=9, rows=100, holes=20).many_holes
     assert Files(count=24, small=24, size=9, rows=100, holes=0).many_small
     assert Files(count=1, small=1, size=9, rows=100, holes=21).many_holes
+
+
+@pytest.mark.spark
+def test_a_rebuild_of_what_a_cycle_refuses_leaves_every_other_table_as_it_is(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A history that would have another table's name; a type that a column's text cannot be read as."""
+    lake = Lake(str(tmp_path))
+    bronze, control = BronzeWriter(lake), ControlTables(lake)
+    shapes = [
+        relation(name, [("id", INT), ("note", TEXT)], ["id"], relation_id=at)
+        for at, name in enumerate(("orders", "orders__history", "overridden", "plain"), 1)
+    ]
+    bronze.relations(shapes)
+    for shape in shapes:
+        bronze.snapshot(shape, 10, [["1", shape.table.name]])
+    bronze.commit(20)
+    silver = Silver(spark, lake, SilverSettings(), control)
+    silver.cycle()
+    silver.close()
+    before = {
+        shape.table.name: DeltaTable(lake.uri("silver", shape.table.name)).version() for shape in shapes
+    }
+    more = "silver: {history: [public.orders], types: {public.overridden.note: array<string>}}\n"
+    names = [shape.table for shape in shapes]
+    failed = rebuild_silver(spark, pipeline_of(str(tmp_path), more), names, Output())
+    assert failed == ["orders", "orders__history", "overridden"]
+    said = capsys.readouterr().err
+    assert "which is the history of public.orders" in said
+    assert "public.overridden" in said
+    after = {shape.table.name: DeltaTable(lake.uri("silver", shape.table.name)).version() for shape in shapes}
+    assert after.pop("plain") > before.pop("plain")
+    assert after == before
+    rows = spark.sql(f"SELECT id, note FROM {lake.sql('silver', 'orders__history')}").collect()
+    assert [tuple(row) for row in rows] == [(1, "orders__history")]
+    assert {error.code for error in control.open_errors()} == {"silver-settings-clash", "type-override"}

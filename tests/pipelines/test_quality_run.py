@@ -322,3 +322,26 @@ def test_loading_the_package_loads_neither_spark_nor_great_expectations() -> Non
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_foreign_key_that_cannot_be_computed_is_told_and_all_others_are_checked(
+    spark: SparkSession, lake: QualityLake
+) -> None:
+    """The key is text after an override of types, and holds what is no number."""
+    schema = SCHEMAS["silver.customers"]
+    at = schema.get_field_index("id")
+    customers = [{**row, "id": str(row["id"])} for row in ROWS["silver.customers"]]
+    lake.write("silver.customers", [*customers, {"id": "abc"}], schema.set(at, pa.field("id", pa.string())))
+    lake.cut_all()
+    result = run_quality(spark, lake.pipeline)
+    keys = {
+        (row.expectation.qualified, row.expectation.column): row
+        for row in result.rows
+        if row.expectation.kind == "expect_foreign_key_to_hold"
+    }
+    broken = [("silver.orders", "customer_id"), ("gold.customer", "id")]
+    for name in broken:
+        assert keys[name].success is None
+        assert "CAST_INVALID_INPUT" in str(keys[name].error)
+    assert keys["silver.customers", "country"].success is True
+    assert {name for name, row in keys.items() if row.success is None} == set(broken)

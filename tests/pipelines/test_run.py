@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,7 @@ from pipelines.sql import LakeSql, print_rows
 from pipelines.status import read_status
 from pipelines.verify import run_verify
 from tests.fix_postgres import drop_database, make_database
-from tests.pipelines.processes import Command, until
+from tests.pipelines.processes import Command, thread_seconds, until
 from tests.pipelines.test_cli import smelt
 
 if TYPE_CHECKING:
@@ -199,6 +198,16 @@ def test_sql_shows_all_layers_at_one_cut_and_as_of_an_earlier_one(
 
 @pytest.mark.postgres
 @pytest.mark.spark
+def test_what_looks_like_a_variable_in_a_statement_means_itself(shop: Shop, spark: SparkSession) -> None:
+    lake = LakeSql(spark, shop.pipeline)
+    row = lake.query(
+        "SELECT '${env:HOME} ${spark.app.name} ${x}' AS said, count(*) AS `${env:HOME}` FROM silver.customers"
+    ).collect()[0]
+    assert row.asDict() == {"said": "${env:HOME} ${spark.app.name} ${x}", "${env:HOME}": 50}
+
+
+@pytest.mark.postgres
+@pytest.mark.spark
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
@@ -281,15 +290,27 @@ def test_explain_tells_how_changes_reach_a_document_and_what_the_last_run_marked
 
 @pytest.mark.postgres
 @pytest.mark.spark
-@pytest.mark.parametrize("seconds", [0.3, 3, 12], ids=["JVM starting", "Spark starting", "statement running"])
-def test_ctrl_c_ends_a_statement_that_would_run_for_days(shop: Shop, seconds: float) -> None:
+@pytest.mark.parametrize("moment", ["JVM starting", "Spark starting", "statement running"])
+def test_ctrl_c_ends_a_statement_that_would_run_for_days(shop: Shop, moment: str) -> None:
     endless = "SELECT sum(a.id * b.id) FROM range(10000000) a CROSS JOIN range(10000000) b"
+
+    def reached(sql: Command) -> bool:
+        for pid in sql.family("java"):
+            threads = thread_seconds(pid)
+            if moment == "JVM starting":
+                return not any(name.startswith("dispatcher") for name in threads)
+            if moment == "Spark starting":
+                return any(name.startswith("dispatcher") for name in threads)
+            return (
+                max((spent for name, spent in threads.items() if name.startswith("Executor")), default=0) > 4
+            )
+        return False
+
     with Command("sql", shop.file, endless, folder=shop.folder) as sql:
-        until(lambda: sql.family("java"))
-        time.sleep(seconds)
+        until(lambda: reached(sql))
         sql.process.send_signal(signal.SIGINT)
-        assert sql.wait(30) == 130, sql.text()
-        until(lambda: not sql.family(), 30)
+        assert sql.wait(60) == 130, sql.text()
+        until(lambda: not sql.family(), 60)
     assert sql.text().splitlines()[-1] == "interrupted"
     assert "Traceback" not in sql.text()
 

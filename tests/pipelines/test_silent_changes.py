@@ -15,9 +15,10 @@ from bronze.identifiers import TableName
 from bronze.lake import Lake
 from bronze.lsn import Lsn
 from bronze.position import read_position
+from bronze.settings import BronzeSettings
 from tests.bronze.running import Running, wait_for
 from tests.fix_postgres import drop_database, make_database
-from tests.pipelines.test_end_to_end import Flow, difference
+from tests.pipelines.test_end_to_end import Flow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +79,9 @@ def cuts(flow: Flow) -> list[Cut]:
     row = flow.connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
     assert row is not None
     now, lake_path = Lsn.parse(row[0]), str(flow.lake.path)
-    with Running(flow.source, lake_path, pipeline="e2e", reached=hold):
+    # An idle reader, too, says soon how far it is.
+    bronze = BronzeSettings(flush_interval=0.05, heartbeat=0.2)
+    with Running(flow.source, lake_path, pipeline="e2e", reached=hold, bronze=bronze):
         try:
             wait_for(held.is_set)
             wait_for(lambda: (place := read_position(flow.lake)) is not None and place.frontier + 1 >= now)
@@ -94,7 +97,7 @@ def cuts(flow: Flow) -> list[Cut]:
 def differences(flow: Flow, cut: Cut) -> dict[tuple[int, str], str]:
     """Of every table that a cut names from the source now, to which nothing happened since."""
     tables = [TableName("public", name) for name in cut.tables]
-    found = {table.name: difference(flow.spark, flow.lake, flow.connection, table, cut) for table in tables}
+    found = {table.name: flow.difference(table, cut) for table in tables}
     return {(cut.commit_lsn, name): text for name, text in found.items() if text}
 
 

@@ -61,9 +61,13 @@ def relation(
     identity: str = "d",
     identity_columns: Sequence[str] | None = None,
     from_lsn: int = 0,
+    after_lsn: int = 0,
     attnums: Sequence[int] | None = None,
 ) -> Relation:
-    """A shape; the replica identity covers the key unless said otherwise."""
+    """A shape; the replica identity covers the key unless said otherwise.
+
+    Where it begins inside of a transaction, `after_lsn` is how many rows of that have other shapes.
+    """
     identity_columns = key if identity_columns is None else identity_columns
     covered = {name for name, _ in columns} if identity == "f" else set(identity_columns)
     numbers = attnums or range(1, len(columns) + 1)
@@ -77,6 +81,7 @@ def relation(
         key=tuple(key),
         replica_identity=identity,
         from_lsn=Lsn(from_lsn),
+        after_lsn=Lsn(after_lsn),
     )
 
 
@@ -100,7 +105,7 @@ class BronzeWriter:
         """A transaction (or a snapshot's rows)."""
         made = [
             {
-                "commit_lsn": lsn, "seq": seq, "lsn": lsn, "xid": lsn, "commit_ts": time_of(lsn),
+                "commit_lsn": lsn, "seq": seq, "lsn": seq + 1, "xid": lsn, "commit_ts": time_of(lsn),
                 "columns": None, "new": None, "old": None, "old_is_key": None, "unchanged": None,
                 "end_of_tx": False, "ingested_at": START, **row,
             }

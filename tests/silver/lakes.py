@@ -9,6 +9,7 @@ from bronze.control_tables import ControlTables
 from bronze.lake import Lake
 from silver.cycle import Silver
 from silver.settings import SilverSettings
+from tests.fix_spark import rows_of
 from tests.silver.histories import BronzeWriter
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Lakes:
 
     def read(self, lake: Lake, name: str, columns: str, where: str = "true") -> list[tuple[Any, ...]]:
         """Rows of a silver table, sorted."""
-        rows = self.spark.sql(f"SELECT {columns} FROM {lake.sql('silver', name)} WHERE {where}").collect()
+        rows = rows_of(self.spark, f"SELECT {columns} FROM {lake.sql('silver', name)} WHERE {where}")
         return sorted((tuple(row) for row in rows), key=repr)
 
     def as_of(self, name: str, lsn: int, columns: str) -> list[tuple[Any, ...]]:

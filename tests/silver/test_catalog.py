@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from bronze.errors import ConfigurationError
+from bronze.errors import ConfigurationError, TableError
 from bronze.identifiers import TableName
 from bronze.shapes import PgType
-from silver.catalog import silver_catalog, silver_table
+from silver.catalog import check_names, silver_catalog, silver_table
 from silver.settings import SilverSettings
 from tests.silver.histories import INT, NUMERIC, TEXT, relation
 
@@ -58,6 +58,30 @@ def test_an_impossible_override_is_refused() -> None:
     settings = SilverSettings(types={"public.t.id": "geometry"})
     with pytest.raises(ConfigurationError):
         silver_table(relation("t", [("id", INT)], ["id"], relation_id=1), settings)
+
+
+def test_an_impossible_override_is_its_tables_own_trouble() -> None:
+    settings = SilverSettings(types={"public.t.id": "geometry"})
+    shapes = [relation(name, [("id", INT)], ["id"], relation_id=at) for at, name in enumerate(("t", "u"), 1)]
+    refused, fine = silver_catalog(shapes, settings).values()
+    assert fine.problem is None
+    assert refused.problem is not None
+    assert (refused.problem.code, refused.problem.table) == ("type-override", refused.table)
+    assert refused.column("id").spark_type == "INT"
+
+
+def test_of_two_tables_that_want_one_name_both_are_refused() -> None:
+    settings = SilverSettings(history=["public.t"])
+    names = ("t", "t__history", "u")
+    shapes = [relation(name, [("id", INT)], ["id"], relation_id=at) for at, name in enumerate(names, 1)]
+    t, rival, other = silver_catalog(shapes, settings).values()
+    for table, said in ((t, "its history wants"), (rival, "which is the history of public.t")):
+        with pytest.raises(TableError, match=said) as caught:
+            check_names(table, [t, rival, other], settings)
+        assert caught.value.code == "silver-settings-clash"
+        check_names(table, [table, other], settings)
+    check_names(other, [t, rival, other], settings)
+    check_names(t, [t, rival, other], PLAIN)
 
 
 def test_the_catalog_needs_no_spark() -> None:

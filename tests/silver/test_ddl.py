@@ -37,8 +37,8 @@ def apply(statement: str, actual: list[Field]) -> list[Field]:
     if "CLUSTER BY" in statement:
         return actual
     if found := re.search(r"RENAME COLUMN `(.+)` TO `(.+)`$", statement):
-        field = by_name.pop(found[1].lower())
-        assert found[2].lower() not in by_name, statement
+        field = by_name[found[1].lower()]
+        assert found[2].lower() not in by_name, statement  # also where it is the column's own
         return [Field(found[2], one.attnum, one.ddl) if one == field else one for one in actual]
     if found := re.search(r"DROP COLUMN `(.+)`$", statement):
         return [one for one in actual if one != by_name[found[1].lower()]]
@@ -62,7 +62,29 @@ SHAPES = [
     table(("a", INT, 1), ("id", TEXT, 2), ("c", TEXT, 3)),
     table(("id", BIGINT, 1), ("a", TEXT, 2), ("A2", TEXT, 5), ("b", TEXT, 3)),
     table(("id", INT, 1), ("B", TEXT, 3)),  # only the case of a name changed
+    table(("ID", INT, 1), ("A", TEXT, 2), ("B", TEXT, 3)),
+    table(("Id", INT, 1), ("B", TEXT, 2), ("A", TEXT, 3)),  # names swapped, and their case changed
+    replace(table(("id", INT, 1), ("a", TEXT, 2), ("a__2", TEXT, 7), ("b", TEXT, 3)), key=("a", "id")),
 ]
+
+
+def clustering(shape: SilverTable) -> list[str]:
+    """What a table of a shape is clustered by, from its CREATE TABLE."""
+    found = re.search(r"CLUSTER BY \((.+)\)", create("t", shape))
+    return [] if found is None else re.findall(r"`(.+?)`", found[1])
+
+
+def clustered_after(statement: str, clustered: list[str], actual: list[Field]) -> list[str]:
+    """What the table is clustered by after a statement; Delta drops no column that it is clustered by."""
+    if "CLUSTER BY" in statement:
+        names = re.findall(r"`(.+?)`", statement.partition("CLUSTER BY")[2])
+        assert set(names) <= {one.name for one in actual}, statement
+        return names
+    if found := re.search(r"RENAME COLUMN `(.+)` TO `(.+)`$", statement):
+        return [found[2] if name == found[1] else name for name in clustered]
+    if found := re.search(r"DROP COLUMN `(.+)`$", statement):
+        assert found[1] not in clustered, statement
+    return clustered
 
 
 @pytest.mark.parametrize("settings", [KEEP, DROP], ids=["keep", "drop"])
@@ -72,8 +94,10 @@ def test_any_shape_becomes_any_other_and_from_every_point_between(
 ) -> None:
     wanted = SHAPES[after]
     reached = [fields(SHAPES[before])]
+    clustered = clustering(SHAPES[before])
     narrowing = before == 4
     for statement in steps("t", wanted, reached[0], settings, emptied=narrowing):
+        clustered = clustered_after(statement, clustered, reached[-1])
         reached.append(apply(statement, reached[-1]))
     for start in reached:  # killed here, the next cycle starts again
         state = start
@@ -82,6 +106,84 @@ def test_any_shape_becomes_any_other_and_from_every_point_between(
         gone = {name for name, _ in kept(wanted, state)}
         assert [field for field in state if field.name not in gone] == fields(wanted)
         assert not gone or settings is KEEP
+
+
+KEYED_BY_TWO = replace(SHAPES[0], key=("id", "a"))
+
+
+def all_clustered(wanted: SilverTable, settings: SilverSettings, *, emptied: bool) -> list[str]:
+    """The statements from `KEYED_BY_TWO` to a shape, and that Delta takes them."""
+    clustered, state = clustering(KEYED_BY_TWO), fields(KEYED_BY_TWO)
+    statements = steps("t", wanted, state, settings, emptied=emptied)
+    for statement in statements:
+        clustered = clustered_after(statement, clustered, state)
+        state = apply(statement, state)
+    assert [field for field in state if field in fields(wanted)] == fields(wanted)
+    return statements
+
+
+def test_a_former_key_column_is_dropped() -> None:
+    statements = all_clustered(table(("id", INT, 1), ("b", TEXT, 3)), DROP, emptied=False)
+    assert statements == ["ALTER TABLE t CLUSTER BY (`id`)", "ALTER TABLE t DROP COLUMN `a`"]
+    # nothing is left of the key, and what takes its place is not there yet
+    statements = all_clustered(table(("new", INT, 9), ("b", TEXT, 3)), DROP, emptied=False)
+    assert statements[0] == "ALTER TABLE t CLUSTER BY NONE"
+    assert statements[-1] == "ALTER TABLE t CLUSTER BY (`new`)"
+
+
+def test_a_former_key_column_gets_another_type() -> None:
+    wanted = table(("id", INT, 1), ("a", INT, 2), ("b", TEXT, 3))
+    statements = all_clustered(wanted, KEEP, emptied=True)
+    assert statements[:2] == ["ALTER TABLE t CLUSTER BY (`id`)", "ALTER TABLE t DROP COLUMN `a`"]
+
+
+def test_a_new_key_column_behind_those_with_statistics() -> None:
+    wide = [(f"c{number}", TEXT, number + 1) for number in range(40)]
+    shape = relation("t", [(name, type_) for name, type_, _ in wide], ["c35"], relation_id=1)
+    before = [Field(name, attnum, "STRING") for name, _, attnum in wide if name not in ("c35", "c3")]
+    before.append(Field("gone", 50, "STRING"))
+    statements = steps("t", silver_table(shape, KEEP), before, DROP, emptied=False)
+    assert [one for one in statements if "ADD" not in one] == [
+        "ALTER TABLE t CLUSTER BY NONE",
+        "ALTER TABLE t DROP COLUMN `gone`",
+        "ALTER TABLE t SET TBLPROPERTIES ('delta.dataSkippingStatsColumns' = '`c35`,`_commit_lsn`')",
+        "ALTER TABLE t CLUSTER BY (`c35`)",
+    ]
+
+
+def test_a_column_that_is_no_source_s_makes_room_where_nothing_of_it_counts() -> None:
+    wanted = table(("id", INT, 1), ("a", TEXT, 2))
+    state = [Field("id", 1, "INT"), Field("A", None, "STRING"), Field("a__former", None, "STRING")]
+    renamed = "ALTER TABLE t RENAME COLUMN `A` TO `a__former_2`".replace("a__former_2", "A__former_2")
+    assert steps("t", wanted, state, KEEP, emptied=True)[0] == renamed
+    assert steps("t", replace(wanted, soft=True), state, KEEP, emptied=False)[3] == renamed
+    with pytest.raises(TableError, match="has a column A that does not come from the source"):
+        steps("t", wanted, state, KEEP, emptied=False)
+
+
+def test_names_that_differ_only_in_case_stop_the_table_and_end() -> None:
+    with pytest.raises(TableError, match="columns a and A differ only in case"):
+        steps(
+            "t", table(("id", INT, 1), ("a", TEXT, 2), ("A", TEXT, 3)), fields(SHAPES[0]), KEEP, emptied=False
+        )
+
+
+def test_a_type_that_changes_back_and_forth_leaves_former_columns_of_different_names() -> None:
+    def shape(type_: PgType) -> SilverTable:
+        return replace(table(("id", INT, 1), ("a", type_, 2)), soft=True)
+
+    state = [*fields(shape(TEXT)), Field("_deleted", None, "BOOLEAN")]
+    for type_ in (INT, TEXT, INT, TEXT, INT):
+        for statement in steps("t", shape(type_), state, KEEP, emptied=True):
+            if statement.endswith("COMMENT ''"):
+                name = re.findall(r"`(.+)`", statement)[0]
+                state = [replace(one, attnum=None) if one.name == name else one for one in state]
+            else:
+                state = apply(statement, state)
+    former = {one.name for one in state if one.attnum is None}
+    assert former == {
+        "_deleted", "a__2_string", "a__2_int", "a__2_string_2", "a__2_int_2", "a__2_string_3"
+    }  # fmt: skip
 
 
 DEFAULTED = replace(

@@ -122,7 +122,7 @@ def test_a_default_may_be_half_given(stage: Stage) -> None:
     shape = relation("right", [*COLUMNS, ("n", NUMERIC), ("v", INT)], ["id"], relation_id=2)
     defaults = {"n": "NaN", "v": "7"}
     columns = [replace(column, missing=defaults.get(column.name)) for column in shape.columns]
-    changed = replace(shape, columns=tuple(columns), from_lsn=Lsn(stage.lsn))
+    changed = replace(shape, columns=tuple(columns), from_lsn=Lsn(stage.lsn), after_lsn=Lsn(1))
     stage.bronze.relations([changed])
     touched = min(stage.rows)
     before = change(stage.shapes[1], "update", new=[str(touched), "5", "a", "b"])

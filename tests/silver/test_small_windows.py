@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from bronze.shapes import Relation
 
+pytestmark = pytest.mark.spark
+
 COLUMNS = (("id", INT), ("note", TEXT), ("big", TEXT))
 robbed = relation("robbed", COLUMNS, ["id"], relation_id=1)
 beyond_repair = relation("beyond_repair", COLUMNS, ["id"], relation_id=2)

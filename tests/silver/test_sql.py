@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from silver.sql import literal, quote
+from silver.sql import block, comment, literal, quote
 
 
 def test_any_name_is_quoted() -> None:
@@ -19,6 +19,20 @@ def test_a_literal_cannot_end_early_and_keeps_its_backslashes() -> None:
     assert literal("it's") == r"'it\'s'"
     assert literal("a\\") == r"'a\\'"
     assert literal("a\nb") == r"'a\nb'"
+
+
+ENDS = "a\rb\x0bc\x0cd\x1ce\x85f\u2028g\u2029h"
+"""Characters that Python takes for ends of lines, and Spark for text."""
+
+
+def test_statements_are_indented_without_a_change_of_what_their_texts_and_names_hold() -> None:
+    text, name = literal(ENDS), quote(ENDS.replace("\r", ""))
+    statement = f"SELECT {text} AS {name},\n{text}"
+    assert block(statement, 2) == f"SELECT {text} AS {name},\n  {text}"
+
+
+def test_a_name_in_a_comment_neither_ends_it_nor_takes_the_next_line_into_it() -> None:
+    assert comment("public.a\n; b\\") == "-- public.a\ufffd; b\ufffd"
 
 
 def test_other_literals() -> None:

@@ -35,8 +35,8 @@ TABLE = silver_table(SHAPE, SETTINGS)
 FULL = silver_table(replace(SHAPE, replica_identity="f"), SETTINGS)
 CHANGES, TARGET = "delta.`/lake/bronze/changes` VERSION AS OF 9", "delta.`/lake/silver/orders`"
 BEFORE = f"{TARGET} VERSION AS OF 3"
-STRAIGHT = Shape(("id", "status", "total", "days"), (0, 1, 2, 3), (None,) * 4)
-OLDER = Shape(("id", "state", "total"), (0, 1, 2, None), (None,) * 4)
+STRAIGHT = Shape((150, 140), ("id", "status", "total", "days"), (0, 1, 2, 3), (None,) * 4)
+OLDER = Shape((20, 0), ("id", "state", "total"), (0, 1, 2, None), (None,) * 4)
 
 
 def window(
@@ -63,6 +63,7 @@ def moved() -> str:
 
 PLAIN = Facts(updates=True, deletes=True)
 LATE = Facts(updates=True, deletes=False, unchanged=frozenset({"days"}))
+RENAMED = Facts(updates=True, deletes=False, unchanged=frozenset({"days", "state"}))
 MOVING = Facts(updates=True, deletes=True, old_tuples=2, unchanged=frozenset({"days"}), moved_unchanged=2)
 
 STATEMENTS: dict[str, Callable[[], str]] = {
@@ -79,7 +80,7 @@ STATEMENTS: dict[str, Callable[[], str]] = {
     "append": lambda: merge.append(
         TARGET, TABLE, unfolded(TABLE, window(Facts(updates=False, deletes=False)))
     ),
-    "two_shapes": lambda: folded(window(LATE, shapes=(STRAIGHT, OLDER))).query,
+    "two_shapes": lambda: folded(window(RENAMED, shapes=(STRAIGHT, OLDER))).query,
     "merge_full_identity": lambda: merge.merge(
         TARGET, FULL, fold(FULL, window(MOVING), target=BEFORE), {0: ("17", "4711")}
     ),

@@ -35,19 +35,23 @@ without_identity = relation(
 twice = relation("twice", PLAIN, ["id"], relation_id=6, identity="f")
 late = relation("late", PLAIN, ["id"], relation_id=7, from_lsn=25)
 wider = relation("wider", PLAIN, ["id"], relation_id=8)
-wider_after = relation("wider", [*PLAIN, ("more", TEXT)], ["id"], relation_id=8, from_lsn=40)
+wider_after = relation("wider", [*PLAIN, ("more", TEXT)], ["id"], relation_id=8, from_lsn=40, after_lsn=1)
 swapped = relation("swapped", [("id", INT), ("a", TEXT), ("b", TEXT)], ["id"], relation_id=9)
 swapped_after = relation(
-    "swapped", [("id", INT), ("b", TEXT), ("a", TEXT)], ["id"], relation_id=9, from_lsn=40
+    "swapped", [("id", INT), ("b", TEXT), ("a", TEXT)], ["id"], relation_id=9, from_lsn=40, after_lsn=3
 )
 dropped = relation("dropped", [("id", INT), ("a", TEXT), ("b", TEXT)], ["id"], relation_id=10)
 dropped_after = relation(
-    "dropped", [("id", INT), ("a", TEXT)], ["id"], relation_id=10, from_lsn=40, attnums=[1, 3]
+    "dropped", [("id", INT), ("a", TEXT)], ["id"], relation_id=10, from_lsn=40, after_lsn=5, attnums=[1, 3]
 )
 widened = relation("widened", PLAIN, ["id"], relation_id=11)
-widened_after = relation("widened", [("id", BIGINT), ("note", TEXT)], ["id"], relation_id=11, from_lsn=40)
+widened_after = relation(
+    "widened", [("id", BIGINT), ("note", TEXT)], ["id"], relation_id=11, from_lsn=40, after_lsn=7
+)
 retyped = relation("retyped", PLAIN, ["id"], relation_id=12)
-retyped_after = relation("retyped", [("id", INT), ("note", INT)], ["id"], relation_id=12, from_lsn=40)
+retyped_after = relation(
+    "retyped", [("id", INT), ("note", INT)], ["id"], relation_id=12, from_lsn=40, after_lsn=9
+)
 rekeyed = relation("rekeyed", PLAIN, ["id"], relation_id=13)
 rekeyed_after = relation("rekeyed", [("id", TEXT), ("note", TEXT)], ["id"], relation_id=13, from_lsn=70)
 old_name = relation("old_name", PLAIN, ["id"], relation_id=14)

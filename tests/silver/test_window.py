@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.errors import TableError
+from bronze.identifiers import TableName
 from bronze.lsn import ZERO, Lsn
+from silver.catalog import silver_table
 from silver.changes import Facts
 from silver.settings import SilverSettings
-from silver.window import Activity, Step, activity_query, fold_key, plan
+from silver.window import Activity, Step, activity_query, plan
 from tests.silver.histories import INT, TEXT, relation
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ def test_a_large_snapshot_is_loaded_apart_from_the_few_changes_after_it() -> Non
 
 def test_a_changed_shape_splits_the_window_before_its_transaction() -> None:
     wider = relation("t", [("id", INT), ("note", TEXT), ("more", TEXT)], ["id"], relation_id=7, from_lsn=40)
+    wider = replace(wider, after_lsn=Lsn(33))
     before, after = steps(activity(insert=3, update=1), SHAPE, wider)
     assert spans([before, after]) == [("merge", 10, 39), ("merge", 39, 100)]
     assert len(before.table.columns) == 2
@@ -91,6 +94,49 @@ def test_a_changed_shape_splits_the_window_before_its_transaction() -> None:
     # The announcing transaction may hold rows of both shapes.
     assert [shape.names for shape in after.window.shapes] == [("id", "note", "more"), ("id", "note")]
     assert after.window.shapes[1].positions == (0, 1, None)
+    assert after.window.shapes[0].after == (40, 33)
+
+
+def test_a_shape_that_holds_for_all_of_its_transaction_is_the_only_one_after_it() -> None:
+    wider = relation("t", [("id", INT), ("note", TEXT), ("more", TEXT)], ["id"], relation_id=7, from_lsn=40)
+    _, after = steps(activity(insert=3, update=1), SHAPE, wider)
+    assert [shape.names for shape in after.window.shapes] == [("id", "note", "more")]
+    assert not after.window.announcing
+
+
+def test_shapes_of_one_transaction_are_one_step_of_the_last_of_them() -> None:
+    versions = [
+        replace(
+            relation(
+                "t", [("id", INT), *((name, INT) for name in names)], ["id"], relation_id=7, from_lsn=40
+            ),
+            after_lsn=Lsn(after),
+        )
+        for after, names in ((33, ["a"]), (35, ["a", "b"]), (37, ["b"]))
+    ]
+    before, after = steps(activity(update=1), SHAPE, *versions)
+    assert spans([before, after]) == [("merge", 10, 39), ("merge", 39, 100)]
+    assert [column.name for column in after.table.columns] == ["id", "b"]
+    assert [shape.after for shape in after.window.shapes] == [(40, 37), (40, 35), (40, 33), (0, 0)]
+
+
+def test_a_table_that_was_called_otherwise_for_a_while_is_the_same_table() -> None:
+    away = replace(SHAPE, table=TableName("public", "away"), from_lsn=Lsn(40))
+    assert [
+        step.table.name for step in steps(activity(update=1), SHAPE, away, replace(SHAPE, from_lsn=Lsn(60)))
+    ] == ["t"]
+    assert [step.table.name for step in steps(activity(update=1), away, SHAPE)] == ["away"]
+
+
+def test_a_copy_is_folded_where_the_source_does_not_hold_the_key_to_be_unique() -> None:
+    override = relation("t", [("id", INT), ("code", INT)], ["code"], relation_id=7, identity="f")
+    assert [step.folded for step in steps(activity(snapshot=60, last=50), override)] == [True]
+    kept = replace(override, key_unique=True)
+    assert [step.folded for step in steps(activity(snapshot=60, last=50), kept)] == [False]
+    large = activity(snapshot=60, update=1)
+    large = replace(large, counts={**large.counts, "snapshot": 10**6})
+    assert [step.folded for step in steps(large, override)] == [True, True]
+    assert [step.folded for step in steps(large, kept)] == [False, True]
 
 
 def test_a_shape_announced_before_the_window_is_the_only_one() -> None:
@@ -113,10 +159,12 @@ def test_a_shape_announced_again_without_a_change_splits_nothing() -> None:
 
 def test_a_renamed_column_is_found_by_its_attnum() -> None:
     swapped = relation("t", [("id", INT), ("b", TEXT), ("a", TEXT)], ["id"], relation_id=7, from_lsn=40)
+    swapped = replace(swapped, after_lsn=Lsn(33))
     before = relation("t", [("id", INT), ("a", TEXT), ("b", TEXT)], ["id"], relation_id=7)
     shape = steps(activity(update=1), before, swapped)[1].window.shapes[1]
     assert shape.names == ("id", "a", "b")
     assert shape.positions == (0, 1, 2)
+    assert shape.renamed(silver_table(swapped, SilverSettings()).columns) == {"a": "b", "b": "a"}
 
 
 def test_rows_are_known_by_the_key_where_the_identity_covers_it() -> None:
@@ -124,9 +172,9 @@ def test_rows_are_known_by_the_key_where_the_identity_covers_it() -> None:
     index = relation(
         "t", [("id", INT), ("code", INT)], ["id"], relation_id=7, identity="i", identity_columns=["code"]
     )
-    assert fold_key(SHAPE) == ("id",)
-    assert fold_key(full) == ("id",)
-    assert fold_key(index) == ("code",)
+    assert SHAPE.fold_key == ("id",)
+    assert full.fold_key == ("id",)
+    assert index.fold_key == ("code",)
 
 
 def test_updates_without_a_replica_identity_stop_the_table() -> None:
@@ -162,6 +210,7 @@ def test_a_shape_without_any_change_alters_the_table_also_where_its_place_was_pa
 
 def test_a_truncate_in_the_transaction_that_announces_a_shape_leaves_rows_of_both() -> None:
     wider = relation("t", [("id", INT), ("note", TEXT), ("v", INT)], ["id"], relation_id=7, from_lsn=50)
+    wider = replace(wider, after_lsn=Lsn(33))
     (step,) = steps(activity(insert=3, truncate=1, truncated=(50, 2)), SHAPE, wider)
     assert [shape.names for shape in step.window.shapes] == [("id", "note", "v"), ("id", "note")]
     (step,) = steps(activity(insert=3, truncate=1, truncated=(60, 2)), SHAPE, wider)

@@ -15,5 +15,6 @@ TBLPROPERTIES (
   'delta.enableChangeDataFeed' = 'true',
   'delta.enableTypeWidening' = 'true',
   'delta.checkpointInterval' = '50',
-  'delta.enableExpiredLogCleanup' = 'false'
+  'delta.enableExpiredLogCleanup' = 'false',
+  'deltasmelt.relation' = '16384'
 )

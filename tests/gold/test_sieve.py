@@ -1,42 +1,17 @@
-"""The plans for large tables give the same documents: nothing counts as little here."""
+"""Sieves: which keys a bitmap lets through."""
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gold import build
 from gold.sieve import bitmap, sieve
-from tests.gold.shop_documents import COUNTRY, PARCEL_LINE
-from tests.gold.world import World, mutate
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
-    from tests.gold.shop import Shop
-
 pytestmark = pytest.mark.spark
-
-
-def test_a_random_history(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_SMALL_ROWS", "_FEW", "_WALKED"):
-        monkeypatch.setattr(build, name, -1)
-    world = World(spark, str(tmp_path / "lake"), [COUNTRY, PARCEL_LINE])
-    world.step(lambda _: None)
-    source = random.Random(1)
-
-    def change(shop: Shop) -> None:
-        for _ in range(15):
-            mutate(shop, source)
-
-    for sent in (1_000_000, -1):  # keys sent to every task; tables shuffled to meet them
-        monkeypatch.setattr(build, "_SENT", sent)
-        runs = world.step(change)
-        assert {run.mode for run in runs.values()} == {"incremental"}
 
 
 def test_a_sieve_lets_all_of_its_keys_through_and_few_others(spark: SparkSession) -> None:

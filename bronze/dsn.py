@@ -1,0 +1,105 @@
+"""Reading a connection string without ever saying a part of it: any part may be the password.
+
+libpq is generous. A ``/`` or ``@`` of a password that is not percent-encoded makes another URI that it can
+read: in ``postgresql://me:Pa55/Word@host/db`` the host is ``me``, the port ``Pa55``, the database
+``Word@host/db``. Names of host, port, database and user are shown in messages, so such a string must be
+refused before anything of it is taken for a name. What gives it away:
+
+* In a URI an ``@`` that is not encoded ends user and password, so there is at most one, before the first
+  ``/``. An ``@`` anywhere else may be the one that should have ended a password. Who means an ``@`` elsewhere
+  encodes it.
+* A port is a number up to 65535, whatever the form.
+* No name holds ``://``: that is a whole connection string in the place of a name. No host holds an ``@``.
+
+What libpq refuses by itself it quotes in its message, now and then with the tail of a password that was cut
+at a quote or a space. So its text is never repeated.
+
+A string that reads well and means something else cannot be told apart: ``postgresql://me:12/Word`` has the
+port 12.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from bronze.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_URI: Final = re.compile(r"postgres(?:ql)?://(?P<rest>.*)", re.DOTALL)
+_NAMES: Final = ("host", "hostaddr", "port", "dbname", "user", "service", "application_name")
+_HIGHEST_PORT: Final = 65535
+
+
+def read_dsn(dsn: str) -> dict[str, str]:
+    """The libpq keywords of a URI or keyword string.
+
+    Raises:
+        ConfigurationError: ``dsn-invalid``; the message has no part of the string.
+    """
+    require_sendable({"dsn": dsn})
+    uri = _URI.match(dsn)
+    if uri is not None:
+        authority, _, path = uri["rest"].partition("/")
+        if "@" in path or authority.count("@") > 1:
+            raise _unreadable("an @ or / in user or password is not percent-encoded")
+    try:
+        values = {
+            keyword: str(value) for keyword, value in conninfo_to_dict(dsn).items() if value is not None
+        }
+    except psycopg.Error:
+        # libpq's own words may hold the tail of a password; see above.
+        reason = "libpq cannot read it as a URI" if uri else "libpq cannot read it as a list of keyword=value"
+        raise _unreadable(reason) from None
+    require_plain_names(values, "source.dsn")
+    return values
+
+
+def require_plain_names(values: Mapping[str, str], where: str) -> None:
+    """Refuse names of a connection that may hold a password.
+
+    Args:
+        values: libpq keywords.
+        where: they were given.
+
+    Raises:
+        ConfigurationError: ``dsn-invalid``; the message has no part of the values.
+    """
+    for keyword in _NAMES:
+        if "://" in values.get(keyword, ""):
+            raise _unreadable(f"{keyword} holds another connection string", where)
+    if "@" in values.get("host", "") or "@" in values.get("hostaddr", ""):
+        raise _unreadable("an @ in user or password is not percent-encoded", where)
+    if not all(_is_port(port) for port in values.get("port", "").split(",")):
+        raise _unreadable("the port is no number (is a : or / of the password not encoded?)", where)
+
+
+def require_sendable(values: Mapping[str, str], section: str = "source") -> None:
+    """Refuse what cannot travel in libpq's strings, which end at a NUL and are UTF-8 here.
+
+    Raises:
+        ConfigurationError: ``dsn-invalid``; the message has no part of the values.
+    """
+    for key, value in values.items():
+        if "\0" in value or any("\ud800" <= sign <= "\udfff" for sign in value):
+            raise _unreadable("it holds a NUL, or bytes that are no UTF-8", f"{section}.{key}")
+
+
+def _is_port(text: str) -> bool:
+    return not text or (text.isascii() and text.isdigit() and int(text) <= _HIGHEST_PORT)
+
+
+def _unreadable(reason: str, where: str = "source.dsn") -> ConfigurationError:
+    return ConfigurationError(
+        f"the connection string cannot be read: {reason}",
+        code="dsn-invalid",
+        where=where,
+        remedy="write postgresql://user:password@host:5432/database, special characters of user and password "
+        "percent-encoded (@ as %40, / as %2F, : as %3A, % as %25), or use the keys host, port, database, "
+        "user and password",
+    )

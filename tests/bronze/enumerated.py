@@ -1,0 +1,218 @@
+"""A guard that puts one fault of any kind at one effect of a real reader, lake and source alike.
+
+`SourceAndLake` counts what goes through each door. One effect meets the fault:
+
+* *before*: it fails, and nothing came about. At the source the backend is really ended first.
+* *after*: it came about, and its answer is lost; at the source the backend is ended then.
+* *late*: it comes about after longer than every patience (which the tests make short).
+* *half*: a file is half written, then the write fails; of a batch of messages one half comes, then the
+  connection ends.
+* *stale*: a table or a listing is answered as it was before; feedback is swallowed on its way.
+
+With a kill, the next effect at any door, whichever thread asks for it, never comes about, nor does any later
+one: what the reader does about the fault is what it dies in. `Killed` is no Exception, so nothing heals it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+import psycopg
+from deltalake import DeltaTable
+
+from bronze.disk import local_folder
+from bronze.doors import Door
+from bronze.framing import Block
+from bronze.lsn import ZERO, Lsn
+from bronze.replication import Drained
+from bronze.tables import CONFIRM_APP
+from tests.bronze.faults import OF_THE_SOURCE, failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+Kind = Literal["before", "after", "late", "half", "stale"]
+
+LATE_SECONDS: Final = 1.4
+PATIENCE_SECONDS: Final = 0.9
+_KINDS: Final[dict[Kind, frozenset[Door]]] = {
+    "before": frozenset(Door),
+    "after": frozenset(Door),
+    "late": OF_THE_SOURCE | {Door.COMMIT, Door.REFRESH, Door.CLOSE_PART},
+    "half": frozenset({Door.WRITE_PART, Door.CLOSE_PART, Door.CREATE_TABLE, Door.CHECKPOINT, Door.RECEIVE}),
+    "stale": frozenset({Door.REFRESH, Door.OPEN_TABLE, Door.LIST_FILES, Door.FEEDBACK}),
+}
+
+
+class Killed(BaseException):
+    """The process is gone, as far as its effects go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The n-th effect at a door, from 1, meets a fault; perhaps a kill follows it."""
+
+    door: Door
+    number: int
+    kind: Kind
+    kill: bool
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.door} {self.number}{', killed' if self.kill else ''}"
+
+
+def cases(seen: Counter[Door]) -> list[Case]:
+    """Each fault of each effect that was counted, with and without a kill."""
+    return [
+        Case(door, number, kind, kill)
+        for door in Door
+        for number in range(1, seen[door] + 1)
+        for kind, doors in _KINDS.items()
+        if door in doors
+        for kill in (False, True)
+    ]
+
+
+class SourceAndLake:
+    """Counts effects and lets one of them meet a fault; any thread may come through.
+
+    Args:
+        dsn: of an administrator, who ends backends.
+        changes: folder of `bronze.changes`.
+        case: the fault; None to count alone.
+        at_commit: called before the commit of this number.
+    """
+
+    def __init__(
+        self, dsn: str, changes: Path, case: Case | None, at_commit: dict[int, Callable[[], None]]
+    ) -> None:
+        self._dsn = dsn
+        self._changes = changes
+        self._case = case
+        self._at_commit = at_commit
+        self._lock = threading.Lock()
+        self._listing: Any = None
+        self.durable = ZERO
+        self._torn = ""
+        self._dies = False
+        self.seen: Counter[Door] = Counter()
+        self.met = False
+        self.killed = False
+        self.confirmed_too_far: list[str] = []
+
+    def __call__(self, door: Door, where: str, effect: Callable[[], Any]) -> Any:
+        if self._dies:
+            self.killed = True
+            raise Killed
+        if door is Door.RECEIVE and where == self._torn:
+            while True:  # nothing comes behind a hole: what was on its way is forgotten until the line ends
+                effect()
+        with self._lock:
+            now = self._is_due(door)
+        if door is Door.COMMIT and where.endswith("/changes"):
+            self._at_commit.get(self.seen[door], lambda: None)()
+        if door is Door.FEEDBACK:
+            self._check(Lsn.parse(where.split()[1]))
+        if not now:
+            return self._counted(door, effect())
+        self.met = True
+        case = cast("Case", self._case)
+        try:
+            if door in OF_THE_SOURCE:
+                return self._at_source(case, where, effect)
+            return self._at_lake(case, where, effect)
+        finally:
+            self._dies = case.kill
+
+    def _is_due(self, door: Door) -> bool:
+        if door is not Door.RECEIVE:  # counted when something came
+            self.seen[door] += 1
+        number = self.seen[door] + (door is Door.RECEIVE)
+        case = self._case
+        return not self.met and case is not None and (case.door, case.number) == (door, number)
+
+    def _counted(self, door: Door, result: Any) -> Any:
+        if door is Door.RECEIVE and len(result.block):
+            with self._lock:
+                self.seen[door] += 1
+        if door is Door.LIST_FILES and self._listing is None:
+            self._listing = result
+        return result
+
+    def _check(self, confirmed: Lsn) -> None:
+        """Nothing is confirmed that no commit holds; looked up past the doors."""
+        if confirmed > self.durable:
+            table = DeltaTable(str(self._changes))
+            self.durable = max(self.durable, Lsn(table.transaction_version(CONFIRM_APP) or 0))
+        if confirmed > self.durable:
+            self.confirmed_too_far.append(f"{confirmed} is confirmed, {self.durable} is durable")
+
+    def _at_source(self, case: Case, where: str, effect: Callable[[], Any]) -> Any:
+        lost = psycopg.OperationalError("injected: server closed the connection unexpectedly")
+        match case.kind:
+            case "late":
+                time.sleep(LATE_SECONDS)
+                return effect()
+            case "stale":
+                return None
+            case "before" if case.door is Door.CONNECT:
+                raise psycopg.OperationalError("injected: Connection refused")
+            case "before":
+                self._end(where)
+                return effect()
+        result = effect()
+        if case.door is Door.CONNECT:
+            if result is not None:
+                result.close()
+            raise lost
+        self._end(where)
+        if case.door is not Door.RECEIVE:
+            raise lost
+        self._torn = where
+        if case.kind == "after":
+            return self(case.door, where, effect)
+        messages = cast("Drained", result).block.messages()
+        return Drained(Block.of(messages[: len(messages) // 2]))
+
+    def _at_lake(self, case: Case, where: str, effect: Callable[[], Any]) -> Any:
+        said = failure(case.door, f"injected {case} at {where}")
+        match case.kind:
+            case "before":
+                raise said
+            case "after":
+                effect()
+                raise said
+            case "late":
+                time.sleep(LATE_SECONDS)
+                return effect()
+            case "half":
+                effect()
+                self._halve(case.door, where)
+                raise said
+        if case.door is Door.REFRESH:
+            return None
+        if case.door is Door.LIST_FILES:
+            return [] if self._listing is None else self._listing
+        table = effect()
+        return DeltaTable(where, version=table.version() - 1) if table.version() else table
+
+    def _halve(self, door: Door, where: str) -> None:
+        path = local_folder(where)
+        assert path is not None
+        found = [path]
+        if door is Door.CREATE_TABLE:
+            found = list(path.parent.glob(f"_{path.name}-*/_delta_log/*.json"))
+        if door is Door.CHECKPOINT:
+            found = list(path.glob("*/_delta_log/*.checkpoint.parquet"))
+        for file in found:
+            with file.open("r+b") as opened:
+                opened.truncate(file.stat().st_size // 2)
+
+    def _end(self, where: str) -> None:
+        with psycopg.connect(self._dsn, autocommit=True) as connection:
+            connection.execute("SELECT pg_terminate_backend(%s, 5000)", [int(where.split(maxsplit=1)[0])])

@@ -1,0 +1,149 @@
+"""Guards at bronze's doors: one effect fails once; a power cut at any moment.
+
+`Faults` makes the n-th effect at a door fail, before or after it came about, and counts what goes through
+otherwise; `tests/bronze/enumerated.py` knows more kinds of faults. `Disk` knows what would be on the disk if
+the power went now: files are as long as what was flushed of them, and names are there if their folder was
+flushed since.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from deltalake.exceptions import DeltaError
+
+from bronze.doors import Door
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+When = Literal["before", "after"]
+
+OF_THE_SOURCE: Final = frozenset(
+    {
+        Door.CONNECT,
+        Door.STATEMENT,
+        Door.COPY_OUT,
+        Door.REPLICATION_COMMAND,
+        Door.EXPORT_SNAPSHOT,
+        Door.START_STREAM,
+        Door.RECEIVE,
+        Door.FEEDBACK,
+    }
+)
+_OF_DELTA: Final = frozenset(
+    {Door.OPEN_TABLE, Door.CREATE_TABLE, Door.REFRESH, Door.COMMIT, Door.CHECKPOINT, Door.CLEAN}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The n-th effect at a door fails, from 1; of those at places that hold a text, if one is given."""
+
+    door: Door
+    number: int
+    when: When
+    place: str = ""
+
+
+class Faults:
+    """A guard that counts effects, and makes some fail. Any thread may come through."""
+
+    def __init__(self, *faults: Fault) -> None:
+        self._faults = dict.fromkeys(faults, 0)
+        self._lock = threading.Lock()
+        self.seen: Counter[Door] = Counter()
+        self.failed: list[tuple[Fault, str]] = []
+
+    def __call__(self, door: Door, where: str, effect: Callable[[], Any]) -> Any:
+        with self._lock:
+            self.seen[door] += 1
+            now = [fault for fault in self._faults if fault.door is door and fault.place in where]
+            for fault in now:
+                self._faults[fault] += 1
+            now = [fault for fault in now if self._faults[fault] == fault.number]
+        for fault in now:
+            if fault.when == "before":
+                self._fail(fault, where)
+        result = effect()
+        for fault in now:
+            self._fail(fault, where)
+        return result
+
+    def _fail(self, fault: Fault, where: str) -> None:
+        self.failed.append((fault, where))
+        raise failure(fault.door, f"injected {fault.when} {fault.door} {fault.number} at {where}")
+
+
+def failure(door: Door, said: str) -> Exception:
+    """What the lake raises at a door."""
+    return DeltaError(said) if door in _OF_DELTA else OSError(errno.EIO, said)
+
+
+class Disk:
+    """What a power cut would leave of everything below a folder.
+
+    Args:
+        folder: everything in it, itself excepted, is made after this.
+        each: called after each effect, with what it was.
+    """
+
+    def __init__(self, folder: Path, each: Callable[[Door, str], None] | None = None) -> None:
+        self._folder = folder
+        self._each = each
+        self._flushed: dict[int, int] = {}
+        self._names: dict[int, dict[str, int]] = {}
+
+    def __call__(self, door: Door, where: str, effect: Callable[[], Any]) -> Any:
+        result = effect()
+        if door is Door.FLUSH:
+            self._flush(Path(where))
+        if self._each is not None:
+            self._each(door, where)
+        return result
+
+    def _flush(self, path: Path) -> None:
+        inode = path.stat().st_ino
+        if path.is_dir():
+            self._names[inode] = {each.name: each.stat().st_ino for each in path.iterdir()}
+        else:
+            self._flushed[inode] = path.stat().st_size
+
+    def is_flushed(self, file: Path) -> bool:
+        """Whether a file's bytes, its name and the names of all its folders are on disk."""
+        inode = file.stat().st_ino
+        if file.is_file() and self._flushed.get(inode) != file.stat().st_size:
+            return False
+        named = self._names.get(file.parent.stat().st_ino, {}).get(file.name) == inode
+        return named and (file.parent == self._folder or self.is_flushed(file.parent))
+
+    def cut(self, target: Path, *, names_last: bool) -> None:
+        """Write what a power cut leaves to a new folder.
+
+        Args:
+            target: made here.
+            names_last: a name that was not flushed is there all the same, as many a file system has it: the
+                file is empty then, if it was not flushed.
+        """
+        target.mkdir()
+        self._copy(self._folder, target, names_last=names_last)
+
+    def _copy(self, folder: Path, target: Path, *, names_last: bool) -> None:
+        durable = self._names.get(folder.stat().st_ino, {})
+        for each in folder.iterdir():
+            inode = each.stat().st_ino
+            if not names_last and durable.get(each.name) != inode:
+                continue
+            if each.is_dir():
+                (target / each.name).mkdir()
+                self._copy(each, target / each.name, names_last=names_last)
+            elif self._flushed.get(inode) == each.stat().st_size:
+                shutil.copyfile(each, target / each.name)
+            else:
+                (target / each.name).touch()

@@ -1,0 +1,310 @@
+"""Histories of real tables whose rows and shapes change in one transaction: told ones, and random ones.
+
+A history keeps only what it needs to write valid SQL: names and types of columns, ids in use, the key. What
+the rows are is the server's to say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Collection
+
+KINDS: Final = (
+    "add", "away", "case", "drop", "identity", "key", "out", "partitions", "passed on", "rename", "retype",
+    "root identity", "swap", "tables", "truncate", "widen",
+)  # fmt: skip
+"""What may happen to a table beside changes of rows; each can be left out.
+
+``away``: renamed and back; ``out``: the same, by a name that the pipeline's patterns leave out; ``case``: a
+column's name changes its case alone; ``passed on``: a column is dropped and its name given to another one;
+``root identity``: that of a partitioned table's root is not that of its partitions; ``tables``: another table
+with the same rows takes the name.
+"""
+
+AWAY: Final = "away_"
+"""Begins the names that the pipeline's patterns leave out."""
+
+_STORIES: Final = Path(__file__).parent / "shapes_within_transactions.sql"
+_NAMES: Final = ("a", "b", "c", "d", "e", "f")
+_TYPES: Final = ("text", "text", "int", "numeric(8,2)")
+_FREE_IDS: Final = range(1, 13)
+
+
+def stories() -> dict[str, list[list[str]]]:
+    """By the table of each story, its windows: how it begins, then transactions parted by empty lines."""
+    found = {}
+    for story in _STORIES.read_text().split("=== ")[1:]:
+        name, _, text = story.partition("\n")
+        found[name] = [
+            [one.replace("{t}", name) for one in window.split("\n\n") if one.strip()]
+            for window in text.split("--- step\n")
+        ]
+    return found
+
+
+@dataclass
+class History:
+    """One table.
+
+    Attributes:
+        name: of the table, between transactions.
+        rng: decides.
+        kinds: of `KINDS`, those that may happen.
+        here: its name now.
+        columns: type by name, those beside ``id`` and ``code``.
+        ids: in use.
+        key: ``id`` or ``code``.
+        made_again: whether another table took the name; its constraints are called otherwise.
+        partitioned: whether it has partitions, by id.
+        statements: of the present transaction.
+    """
+
+    name: str
+    rng: random.Random
+    kinds: Collection[str] = KINDS
+    here: str = ""
+    columns: dict[str, str] = field(default_factory=dict)
+    ids: set[int] = field(default_factory=set)
+    key: str = "id"
+    partitioned: bool = False
+    made_again: bool = False
+    statements: list[str] = field(default_factory=list)
+    codes: int = 0
+
+    def begin(self) -> list[str]:
+        """The table, and its first rows."""
+        self.here, self.columns = self.name, {"a": "text", "b": "text", "c": "int"}
+        self.partitioned = "partitions" in self.kinds and self.rng.random() < 0.2
+        unique = "" if self.partitioned else " UNIQUE"
+        by = " PARTITION BY RANGE (id)" if self.partitioned else ""
+        columns = f"id int CONSTRAINT {self.name}_pk PRIMARY KEY, code int NOT NULL{unique}"
+        self.statements = [f"CREATE TABLE {self.name} ({columns}, a text, b text, c int){by}"]
+        if self.partitioned:
+            for number, (low, high) in enumerate((("MINVALUE", "5"), ("5", "MAXVALUE"))):
+                part = f"{self.name}_p{number} PARTITION OF {self.name}"
+                self.statements.append(f"CREATE TABLE {part} FOR VALUES FROM ({low}) TO ({high})")
+        self._out_of_line("a")
+        self._out_of_line("b")
+        for _ in range(4):
+            self._insert()
+        return ["; ".join(self.statements)]
+
+    def transactions(self) -> list[str]:
+        """Some transactions; the last one changes a row, so that its message tells the shape of then."""
+        found = []
+        for _ in range(self.rng.randint(1, 3)):
+            self.statements = []
+            for _ in range(self.rng.randint(2, 7)):
+                self._statement()
+            if self.here != self.name:
+                self._to(self.name)
+            found.append(f"BEGIN; {'; '.join(self.statements)}; COMMIT")
+        self.statements = []
+        if "tables" in self.kinds and not self.partitioned and self.rng.random() < 0.1:
+            found += self._swap_tables()
+        self._insert() if len(self.ids) < len(_FREE_IDS) else self._update()
+        return [*found, *self.statements]
+
+    def _statement(self) -> None:
+        shapes: dict[str, Callable[[], None]] = {
+            "add": self._add, "away": self._away, "case": self._case, "drop": self._drop,
+            "identity": self._identity, "key": self._key, "out": self._out, "passed on": self._pass_on,
+            "rename": self._rename, "retype": self._retype, "swap": self._swap, "truncate": self._truncate,
+            "widen": self._widen,
+        }  # fmt: skip
+        if self.rng.random() < 0.5:
+            kind = self.rng.choice([kind for kind in KINDS if kind in self.kinds and kind in shapes])
+            shapes[kind]()
+        else:
+            self.rng.choice(
+                [self._insert, self._update, self._update, self._update, self._delete, self._move]
+            )()
+
+    # -- rows
+    # ------------------------------------------------------------------------------------------------------
+
+    def _insert(self) -> None:
+        free = [one for one in _FREE_IDS if one not in self.ids]
+        if not free:
+            return
+        one = self.rng.choice(free)
+        self.ids.add(one)
+        self.codes += 1
+        given = {name: self._value(type_) for name, type_ in self.columns.items() if self.rng.random() < 0.8}
+        names = ", ".join(["id", "code", *map(_quoted, given)])
+        values = ", ".join([str(one), str(self.codes), *given.values()])
+        self.statements.append(f"INSERT INTO {self.here} ({names}) VALUES ({values})")
+
+    def _update(self) -> None:
+        if not self.ids or not self.columns:
+            return
+        chosen = self.rng.sample(sorted(self.columns), k=self.rng.randint(1, min(2, len(self.columns))))
+        sets = ", ".join(f"{_quoted(name)} = {self._value(self.columns[name])}" for name in chosen)
+        self.statements.append(f"UPDATE {self.here} SET {sets} WHERE {self._some_rows()}")
+
+    def _some_rows(self) -> str:
+        one = self.rng.choice(sorted(self.ids))
+        return self.rng.choice([f"id = {one}", f"id = {one}", "id % 2 = 0"])
+
+    def _delete(self) -> None:
+        if self.ids:
+            one = self.rng.choice(sorted(self.ids))
+            self.ids.discard(one)
+            self.statements.append(f"DELETE FROM {self.here} WHERE id = {one}")
+
+    def _move(self) -> None:
+        free = [one for one in _FREE_IDS if one not in self.ids]
+        if not self.ids or not free:
+            return
+        one, to = self.rng.choice(sorted(self.ids)), self.rng.choice(free)
+        self.codes += 1
+        sets = [f"id = {to}", f"code = {self.codes}"]
+        if self.rng.random() < 0.5:
+            to, sets = (one, sets[1:]) if self.rng.random() < 0.5 else (to, sets[:1])
+        self.ids = self.ids - {one} | {to}
+        self.statements.append(f"UPDATE {self.here} SET {', '.join(sets)} WHERE id = {one}")
+
+    def _truncate(self) -> None:
+        self.ids = set()
+        self.statements.append(f"TRUNCATE {self.here}")
+        self._insert()
+
+    def _value(self, type_: str) -> str:
+        number = self.rng.randint(0, 99)
+        if self.rng.random() < 0.1:
+            return "NULL"
+        if type_ != "text":
+            return str(number)
+        return f"repeat(md5('{number}'), 100)" if self.rng.random() < 0.6 else f"'{number}'"
+
+    # -- columns
+    # ---------------------------------------------------------------------------------------------------
+
+    def _alter(self, action: str) -> None:
+        self.statements.append(f"ALTER TABLE {self.here} {action}")
+
+    def _out_of_line(self, name: str) -> None:
+        """A long text of the column is stored apart, and not sent again where it did not change."""
+        self._alter(f"ALTER {_quoted(name)} SET STORAGE EXTERNAL")
+
+    def _add(self, name: str | None = None) -> None:
+        free = [one for one in _NAMES if one not in {known.lower() for known in self.columns}]
+        if name is None and not free:
+            return
+        name, type_ = name or self.rng.choice(free), self.rng.choice(_TYPES)
+        default = f" DEFAULT {self._value('int')}" if self.rng.random() < 0.3 else ""
+        self.columns[name] = type_
+        self._alter(f"ADD {_quoted(name)} {type_}{default}")
+        if default:
+            self._alter(f"ALTER {_quoted(name)} DROP DEFAULT")
+        if type_ == "text":
+            self._out_of_line(name)
+
+    def _drop(self) -> None:
+        self._drop_one()
+
+    def _drop_one(self) -> str | None:
+        if not self.columns:
+            return None
+        name = self.rng.choice(sorted(self.columns))
+        del self.columns[name]
+        self._alter(f"DROP {_quoted(name)}")
+        return name
+
+    def _pass_on(self) -> None:
+        """A column is dropped, and another one gets its name."""
+        name = self._drop_one()
+        if name is not None:
+            self._add(name)
+
+    def _rename(self) -> None:
+        free = [one for one in _NAMES if one not in {known.lower() for known in self.columns}]
+        if self.columns and free:
+            name, to = self.rng.choice(sorted(self.columns)), self.rng.choice(free)
+            self.columns[to] = self.columns.pop(name)
+            self._alter(f"RENAME {_quoted(name)} TO {to}")
+
+    def _case(self) -> None:
+        if self.columns:
+            name = self.rng.choice(sorted(self.columns))
+            to = name.swapcase()
+            self.columns[to] = self.columns.pop(name)
+            self._alter(f"RENAME {_quoted(name)} TO {_quoted(to)}")
+
+    def _swap(self) -> None:
+        if len(self.columns) > 1:
+            one, other = self.rng.sample(sorted(self.columns), 2)
+            self.columns[one], self.columns[other] = self.columns[other], self.columns[one]
+            self._alter(f"RENAME {_quoted(one)} TO x")
+            self._alter(f"RENAME {_quoted(other)} TO {_quoted(one)}")
+            self._alter(f"RENAME x TO {_quoted(other)}")
+
+    def _retype(self) -> None:
+        """Another type: PostgreSQL writes the table anew, and the log has none of it."""
+        if self.columns:
+            name, type_ = self.rng.choice(sorted(self.columns)), self.rng.choice(_TYPES)
+            self.columns[name] = type_
+            using = "left(md5(id::text), 9)" if type_ == "text" else "id"
+            self._alter(f"ALTER {_quoted(name)} TYPE {type_} USING {using}")
+            if type_ == "text":
+                self._out_of_line(name)
+
+    def _widen(self) -> None:
+        ints = sorted(name for name, type_ in self.columns.items() if type_ == "int")
+        if ints:
+            name = self.rng.choice(ints)
+            self.columns[name] = "bigint"
+            self._alter(f"ALTER {_quoted(name)} TYPE bigint")
+
+    # -- the table
+    # -------------------------------------------------------------------------------------------------
+
+    def _to(self, name: str) -> None:
+        self._alter(f"RENAME TO {name}")
+        self.here = name
+
+    def _away(self) -> None:
+        self._to(f"{self.name}_b" if self.here == self.name else self.name)
+
+    def _out(self) -> None:
+        self._to(f"{AWAY}{self.name}" if self.here == self.name else self.name)
+
+    def _swap_tables(self) -> list[str]:
+        """Another table is filled and takes the name."""
+        self.made_again = True
+        new, old = f"{self.name}_new", f"{self.name}_old"
+        swap = f"ALTER TABLE {self.name} RENAME TO {old}; ALTER TABLE {new} RENAME TO {self.name}"
+        return [
+            f"DROP TABLE IF EXISTS {old}",
+            f"CREATE TABLE {new} (LIKE {self.name} INCLUDING ALL)",
+            f"INSERT INTO {new} SELECT * FROM {self.name}",
+            f"BEGIN; {swap}; UPDATE {self.name} SET code = code; COMMIT",
+        ]
+
+    def _key(self) -> None:
+        if self.partitioned or self.made_again:
+            return
+        self.key = "code" if self.key == "id" else "id"
+        self._alter("REPLICA IDENTITY DEFAULT")
+        self._alter(f"DROP CONSTRAINT {self.name}_pk, ADD CONSTRAINT {self.name}_pk PRIMARY KEY ({self.key})")
+        if self.key == "code":
+            self._alter("ALTER id SET NOT NULL")
+
+    def _identity(self) -> None:
+        named = not self.partitioned and not self.made_again
+        kind = self.rng.choice(["FULL", "DEFAULT", *(["USING INDEX"] if named else [])])
+        index = f" {self.name}_code_key" if kind == "USING INDEX" else ""
+        self._alter(f"REPLICA IDENTITY {kind}{index}")
+        if self.partitioned and not ("root identity" in self.kinds and self.rng.random() < 0.5):
+            self.statements += [
+                f"ALTER TABLE {self.name}_p{number} REPLICA IDENTITY {kind}" for number in range(2)
+            ]
+
+
+def _quoted(name: str) -> str:
+    return name if name.islower() else f'"{name}"'

@@ -1,0 +1,108 @@
+"""Each effect of the reader meets each kind of fault once, with and without a kill after it.
+
+Two histories. One lies in the log and is read anew for each case: some hundred transactions, one of them
+large, DDL, TRUNCATE, a table that is added, with heartbeats, joined files and a line that breaks. The other
+is lived through from the first start: publication, slot and first copies are made, and tables change
+meanwhile.
+
+Here a sample; `make torture` runs all of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.bronze.enumerated import Case, Killed, cases
+from tests.bronze.first_start import FirstStart
+from tests.bronze.standard_history import History, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+pytestmark = pytest.mark.postgres
+
+CHUNKS = 16
+SAMPLE = 7
+START_SAMPLE = 3
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Short patiences; and threads of a reader that was killed end without a word."""
+    told = threading.excepthook
+
+    def tell(arguments: threading.ExceptHookArgs) -> None:
+        if arguments.exc_type is not Killed:
+            told(arguments)
+
+    monkeypatch.setattr(threading, "excepthook", tell)
+    shorten(monkeypatch)
+    return iter([None])
+
+
+def run(history: History | FirstStart, chosen: Sequence[Case]) -> None:
+    """Each case; most of them meet their fault, for the number of effects varies from run to run.
+
+    All that fail are told, not the first alone.
+    """
+    met, failed = 0, []
+    for case in chosen:
+        try:
+            outcome = history.read(case)
+            met += outcome.guard.met
+            history.check(outcome, case)
+        except Exception as error:  # noqa: BLE001 - raised below
+            failed.append(error)
+    if failed:
+        raise ExceptionGroup(f"{len(failed)} of {len(chosen)} cases", failed)
+    assert met >= 0.6 * len(chosen)
+
+
+def sample(history: History | FirstStart, count: int) -> None:
+    """So many cases from all over the history, each of which meets its fault.
+
+    The number of effects varies from run to run: where a case comes too late, one before it is taken.
+    """
+    every = cases(history.seen)
+    for number in range(count):
+        last = (2 * number + 1) * len(every) // (2 * count)
+        tried = [every[max(last - step, 0)] for step in range(0, 60, 12)]
+        for case in tried:
+            outcome = history.read(case)
+            history.check(outcome, case)
+            if outcome.guard.met:
+                break
+        else:
+            pytest.fail(f"none of these met its fault: {tried}")
+
+
+def test_whatever_fault_an_effect_meets_bronze_is_the_log(database: str, tmp_path: Path) -> None:
+    sample(History(database, tmp_path), SAMPLE)
+
+
+def test_whatever_fault_a_first_start_meets_bronze_is_the_source(database: str, tmp_path: Path) -> None:
+    sample(FirstStart(database, tmp_path), START_SAMPLE)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(5400)
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_every_fault_of_every_effect_leaves_bronze_as_the_log(
+    database: str, tmp_path: Path, chunk: int
+) -> None:
+    history = History(database, tmp_path)
+    run(history, cases(history.seen)[chunk::CHUNKS])
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(5400)
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_every_fault_of_a_first_start_leaves_bronze_as_the_source(
+    database: str, tmp_path: Path, chunk: int
+) -> None:
+    start = FirstStart(database, tmp_path)
+    run(start, cases(start.seen)[chunk::CHUNKS])

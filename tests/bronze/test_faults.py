@@ -1,0 +1,169 @@
+"""Each effect on the lake fails once, at every point; and the power goes at every point.
+
+Afterwards, with a sound lake, bronze is what the log says, row for row; and what was confirmed was durable.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from deltalake import DeltaTable
+
+from bronze.control_tables import ControlTables
+from bronze.doors import Door, guarded
+from bronze.lake import Lake
+from bronze.position import read_position
+from bronze.relations import read_relations
+from bronze.tables import CONFIRM_APP
+from tests.bronze.faults import OF_THE_SOURCE, Disk, Fault, Faults, When
+from tests.bronze.replaying import bronze_rows
+from tests.bronze.written_log import LOG, Process, Server, expected, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bronze.lsn import Lsn
+
+
+WHEN: Final[tuple[When, ...]] = ("before", "after")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that happens now and then happens within seven transactions."""
+    monkeypatch.setattr("bronze.stream.WRITE_BYTES", 2_000)
+    monkeypatch.setattr("bronze.parts.FILE_BYTES", 6_000)
+    monkeypatch.setattr("bronze.delta.CHECKPOINT_INTERVAL", 4)
+    monkeypatch.setattr("bronze.sink._JOIN_AFTER_COMMITS", 3)
+    monkeypatch.setattr("bronze.sink._MANY_FILES", 3)
+    monkeypatch.setattr("bronze.sink._TIDY_EVERY", 8)
+
+
+def assert_whole(lake_path: str) -> None:
+    """Bronze is the log; and every file in its folder is one that it names, or named."""
+    assert plain(bronze_rows(lake_path)) == expected(LOG)
+    table = DeltaTable(f"{lake_path}/bronze/changes")
+    named = {Path(uri).name for uri in table.file_uris()}
+    joined = set(table.vacuum(0, dry_run=True, enforce_retention_duration=False))
+    there = {path.name for path in Path(lake_path, "bronze/changes").glob("*.parquet")}
+    assert named <= there <= named | joined
+    assert {len(each.columns) for each in read_relations(Lake(lake_path))} == {1, 2}
+    assert ControlTables(Lake(lake_path)).open_errors() == []
+
+
+def run_with(fault: Fault, lake_path: str) -> Faults:
+    server = Server(LOG)
+    faults = Faults(fault)
+    with guarded(faults):
+        Process(server, lake_path).run()
+    position = read_position(Lake(lake_path))
+    assert position is not None
+    assert server.confirmed <= position.confirm
+    Process(server, lake_path).run(sessions=1)
+    assert_whole(lake_path)
+    return faults
+
+
+def places(folder: Path, *, every: int) -> list[Fault]:
+    """One in so many of all effects of a run without a fault, each before and after it."""
+    faults = Faults()
+    with guarded(faults):
+        Process(Server(LOG), str(folder / "sound")).run(sessions=1)
+    assert_whole(str(folder / "sound"))
+    assert set(faults.seen) == set(Door) - OF_THE_SOURCE - {Door.DELETE_FILE}, "every door is passed"
+    found: list[Fault] = [
+        Fault(door, number, when)
+        for door, count in faults.seen.items()
+        for number in range(1, count + 1)
+        for when in WHEN
+    ]
+    return found[::every]
+
+
+@pytest.mark.usefixtures("small")
+def test_whatever_fails_once_before_or_after_it_came_about_bronze_is_the_log(tmp_path: Path) -> None:
+    for fault in places(tmp_path, every=29):
+        run_with(fault, str(tmp_path / f"{fault.door} {fault.number} {fault.when}"))
+
+
+@pytest.mark.torture
+@pytest.mark.usefixtures("small")
+def test_each_effect_that_fails_once_leaves_bronze_as_the_log(tmp_path: Path) -> None:
+    for fault in places(tmp_path, every=1):
+        run_with(fault, str(tmp_path / f"{fault.door} {fault.number} {fault.when}"))
+
+
+@pytest.mark.usefixtures("small")
+def test_what_a_commit_names_is_on_disk_before_it_and_the_commit_before_the_slot_is_confirmed(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    log = folder / "lake/bronze/changes/_delta_log"
+    disk = Disk(folder)
+    named, confirmed = 0, []
+
+    def look(door: Door, where: str, effect: Callable[[], Any]) -> Any:
+        nonlocal named
+        result = disk(door, where, effect)
+        if door is Door.COMMIT:  # the effect is over, so the entry is there; its files were flushed before
+            for entry in (folder / "lake").rglob("_delta_log/*.json"):
+                for line in entry.read_text().splitlines():
+                    added = json.loads(line).get("add")
+                    if added is not None and (entry.parent.parent / added["path"]).exists():
+                        assert disk.is_flushed(entry.parent.parent / added["path"]), added["path"]
+                        named += 1
+        return result
+
+    def check(durable: Lsn) -> None:
+        entries = sorted(log.glob("*.json"))
+        places = [
+            mark["version"]
+            for entry in entries
+            if disk.is_flushed(entry)
+            for line in entry.read_text().splitlines()
+            if (mark := json.loads(line).get("txn")) and mark["appId"] == CONFIRM_APP
+        ]
+        assert durable in places
+        assert all(disk.is_flushed(entry) for entry in entries)
+        confirmed.append(durable)
+
+    with guarded(look):
+        Process(Server(LOG, on_confirm=check), str(folder / "lake")).run(sessions=1)
+    assert named > len(LOG)
+    assert len(confirmed) > len(LOG)
+    for table in ("bronze/relations", "control/errors", "control/storage"):
+        for file in (folder / "lake" / table).rglob("*.*"):
+            assert file.name == "_last_checkpoint" or disk.is_flushed(file), file
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("names_last", [False, True], ids=["names are lost", "files are empty"])
+def test_after_a_power_cut_at_any_moment_the_lake_opens_and_nothing_that_was_confirmed_is_missing(
+    tmp_path: Path, *, names_last: bool
+) -> None:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    server = Server(LOG)
+    cuts: list[tuple[Path, Lsn]] = []
+    moments = (Door.COMMIT, Door.CHECKPOINT, Door.CREATE_TABLE)
+    effects = 0
+
+    def cut(door: Door, _where: str) -> None:
+        nonlocal effects
+        effects += 1
+        if door in moments or effects % 29 == 0:
+            cuts.append((tmp_path / f"cut {len(cuts)} {door}", server.confirmed))
+            disk.cut(cuts[-1][0], names_last=names_last)
+
+    disk = Disk(folder, cut)
+    with guarded(disk):
+        Process(server, str(folder / "lake")).run(sessions=1)
+    assert len(cuts) > 30
+    for left, confirmed in cuts:
+        lake_path = str(left / "lake")
+        Process(Server(LOG, confirmed), lake_path).run(sessions=1)
+        assert_whole(lake_path)

@@ -1,0 +1,110 @@
+"""Tables that join the publication under a server that forgets: the order of session and copy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.identifiers import TableName
+from bronze.joining import Joining, forgetting_findings, may_forget
+from bronze.lake import Lake
+from bronze.lsn import Lsn
+from bronze.position import read_snapshot
+from tests.bronze.replaying import (
+    assert_bronze_equals_source,
+    bronze_rows,
+    execute,
+    read_all,
+    session,
+    source_of,
+)
+from tests.bronze.running import Running, wait_for
+
+if TYPE_CHECKING:
+    from bronze.settings import SourceSettings
+
+A, B = TableName("public", "a"), TableName("public", "b")
+
+
+@pytest.mark.parametrize(
+    ("version", "forgets"),
+    [
+        (140017, True), (140018, False), (150012, True), (150013, False), (160008, True), (160009, False),
+        (170004, True), (170005, False), (180000, False), (190000, False),
+    ],
+)  # fmt: skip
+def test_the_minor_version_says_whether_a_server_forgets(version: int, forgets: bool) -> None:  # noqa: FBT001
+    assert may_forget(version) is forgets
+    assert [finding.level for finding in forgetting_findings(version)] == ["warning"] * forgets
+
+
+def test_a_table_waits_for_the_transactions_of_its_time_and_then_for_a_session_behind_them() -> None:
+    joining = Joining()
+    joining.session(Lsn(100))
+    joining.seen({A: 7}, oldest_xid=50, next_xid=60, end=Lsn(200))
+    assert (joining.may_copy(A), joining.wanted([A])) == (False, None), "transaction 50 still runs"
+    joining.seen({A: 7}, oldest_xid=59, next_xid=80, end=Lsn(300))
+    assert joining.wanted([A]) is None, "59 may have written it before it was published"
+    joining.seen({A: 7}, oldest_xid=60, next_xid=90, end=Lsn(400))
+    assert (joining.may_copy(A), joining.wanted([A])) == (False, 400)
+    joining.session(Lsn(399))
+    assert not joining.may_copy(A), "it may meet a transaction of that time once more"
+    joining.session(Lsn(400))
+    assert (joining.may_copy(A), joining.wanted([A])) == (True, None)
+    joining.seen({A: 7}, oldest_xid=95, next_xid=99, end=Lsn(500))
+    assert joining.may_copy(A), "the end of its time does not move on"
+
+
+def test_one_that_joins_anew_waits_anew_and_the_others_do_not() -> None:
+    joining = Joining()
+    joining.seen({A: 7, B: 8}, oldest_xid=60, next_xid=60, end=Lsn(100))
+    joining.session(Lsn(150))
+    assert (joining.may_copy(A), joining.may_copy(B)) == (True, True)
+    joining.seen({A: 9, B: 8}, oldest_xid=70, next_xid=70, end=Lsn(200))
+    assert (joining.may_copy(A), joining.may_copy(B), joining.wanted([A, B])) == (False, True, 200)
+    joining.forget()
+    assert joining.may_copy(A), "another server, which does not forget"
+
+
+@pytest.fixture
+def source(database: str) -> SourceSettings:
+    return source_of(database)
+
+
+@pytest.mark.postgres
+def test_the_stream_begins_anew_before_a_table_that_joined_is_copied(
+    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a server that forgets: this one does not, so what is seen is the order."""
+    monkeypatch.setattr("bronze.initial_copies.may_forget", lambda _: True)
+    monkeypatch.setattr("bronze.initial_copies._LOOK_SECONDS", 0.3)
+    execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)")
+    points: list[str] = []
+    with Running(source, lake_path, reached=points.append) as running:
+        wait_for(lambda: running.error is not None or read_snapshot(Lake(lake_path), A) is not None)
+        assert points.count("stream-starting") == 1, "its slot was made after the look"
+        with session(source) as older:
+            execute(source, "CREATE TABLE b (id int PRIMARY KEY)")
+            older.execute("BEGIN")
+            older.execute("INSERT INTO b VALUES (1)")
+            told = f"copying public.b waits for open transactions: pid {older.info.backend_pid} ("
+            wait_for(lambda: told in str(running.reader.progress.read()["said"]))
+            execute(source, "INSERT INTO b VALUES (2)", "INSERT INTO a VALUES (2)")
+            wait_for(lambda: any(row["new"] == ["2"] for row in bronze_rows(lake_path)))
+            assert points.count("snapshot-exported") == 1
+            assert points.count("stream-starting") == 1
+            older.execute("INSERT INTO b VALUES (3)")
+            older.execute("COMMIT")
+        wait_for(lambda: running.error is not None or read_snapshot(Lake(lake_path), B) is not None)
+        assert [point for point in points if point in ("stream-starting", "snapshot-exported")] == [
+            "stream-starting",
+            "snapshot-exported",
+            "stream-starting",
+            "snapshot-exported",
+        ]
+        execute(source, "INSERT INTO b VALUES (4)")
+    assert running.error is None
+    execute(source, "CREATE TABLE c (id int PRIMARY KEY)", "INSERT INTO c VALUES (1)")
+    read_all(source, lake_path)
+    assert_bronze_equals_source(source, lake_path, "public.a", "public.b", "public.c")

@@ -1,0 +1,64 @@
+"""A role that may read a partitioned table by its root alone: told beforehand, with the cure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.control_tables import ControlTables
+from bronze.lake import Lake
+from bronze.server import connect
+from bronze.setup import inspect
+from tests.bronze.replaying import assert_bronze_equals_source, execute, fetch, read_all, source_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bronze.findings import Finding
+    from bronze.settings import SourceSettings
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def role(database: str) -> Iterator[str]:
+    admin = source_of(database)
+    name = f"r_{fetch(admin, 'SELECT current_database()')}"
+    execute(
+        admin,
+        f"CREATE ROLE {name} LOGIN REPLICATION",
+        "CREATE SCHEMA shut",
+        "CREATE TABLE m (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE m1 PARTITION OF m FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE m2 PARTITION OF m FOR VALUES FROM (10) TO (20) PARTITION BY RANGE (id)",
+        "CREATE TABLE shut.m2a PARTITION OF m2 FOR VALUES FROM (10) TO (15)",
+        "CREATE TABLE m2b PARTITION OF m2 FOR VALUES FROM (15) TO (20)",
+        "INSERT INTO m VALUES (1), (11), (16)",
+        f"GRANT SELECT ON m, m1 TO {name}",
+        "CREATE PUBLICATION smelt FOR TABLE m WITH (publish_via_partition_root = true)",
+    )
+    yield name
+    execute(admin, f"DROP OWNED BY {name}", f"DROP ROLE {name}")
+
+
+def errors(source: SourceSettings) -> list[Finding]:
+    with connect(source) as connection:
+        return [each for each in inspect(connection, source) if each.level == "error"]
+
+
+def test_check_names_the_partitions_and_its_grants_are_enough(
+    database: str, role: str, lake_path: str
+) -> None:
+    admin, weak = source_of(database), source_of(database, user=role)
+    [found] = errors(weak)
+    assert (found.code, found.subject) == ("partition-privilege", "public.m")
+    assert "USAGE on schema shut and SELECT on 2 of 3 partitions (public.m2b, shut.m2a)" in found.message
+    read_all(weak, lake_path)
+    control = ControlTables(Lake(lake_path))
+    assert [(each.name, each.code) for each in control.open_errors()] == [("public.m", "partition-privilege")]
+    execute(admin, "INSERT INTO m VALUES (2)", str(found.remedy).partition(": ")[2])
+    assert errors(weak) == []
+    read_all(weak, lake_path)
+    assert control.open_errors() == []
+    assert_bronze_equals_source(admin, lake_path, "public.m")

@@ -1,0 +1,163 @@
+"""Whatever is wrong with a connection string, no part of a password is said: not in errors, places, logs."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+import psycopg
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from psycopg.conninfo import conninfo_to_dict
+
+from bronze.conninfo import conninfo, describe, user_and_database, without_secrets
+from bronze.errors import ConfigurationError, SmeltError
+from bronze.server import connect
+from bronze.settings import SourceSettings
+from pipelines import failures
+from pipelines.reader_process import error_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HEAD, TAIL = "hEaDw0rd", "tAiLw0rd"
+NOISE: Final = st.text(st.sampled_from("@/:?#%&='\"\\[], \t\nZ19\u00e9\0"), max_size=6)
+PASSWORDS: Final = st.tuples(NOISE, NOISE, NOISE).map(lambda each: f"{each[0]}{HEAD}{each[1]}{TAIL}{each[2]}")
+
+URIS: Final = (
+    "postgresql://smelt:{}@127.0.0.1:1/shop",
+    "postgres://smelt:{}@127.0.0.1:1/shop?sslmode=disable",
+    "postgresql://smelt:{}@127.0.0.1:1,127.0.0.1:1",
+    "postgresql://smelt:{}@/shop?host=127.0.0.1&port=1",
+    "postgresql://:{}@127.0.0.1:1/shop",
+    "postgresql://smelt:{}@@127.0.0.1:1/shop",
+    "postgresql://smelt@127.0.0.1:1/shop?password={}",
+    "postgresql://smelt:{}@127.0.0.1:1/shop?nonsense=1",
+    "postgresql://smelt:{}@[127.0.0.1:1/shop",
+    "postgresql:/smelt:{}@127.0.0.1:1/shop",
+    "jdbc:postgresql://smelt:{}@127.0.0.1:1/shop",
+    " postgresql://smelt:{}@127.0.0.1:1/shop",
+)
+KEYWORDS: Final = (
+    "host=127.0.0.1 port=1 user=smelt dbname=shop password={}",
+    "password={} host=127.0.0.1 port=1 user=smelt",
+    "password='{} host=127.0.0.1 port=1 user=smelt",
+    "password='{}' host=127.0.0.1 port=1 user=smelt",
+    'password="{}" host=127.0.0.1 port=1 user=smelt',
+    "host=127.0.0.1 port=1 user=smelt {}",
+    "host=127.0.0.1 port=1 user=smelt passwort={}",
+)
+WRONG_KEYS: Final = ("host", "hostaddr", "database", "user")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _plain_environment() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("PGHOST", "PGHOSTADDR", "PGPORT", "PGUSER", "PGDATABASE", "PGSERVICE", "PGPASSWORD"):
+            patch.delenv(name, raising=False)
+        yield
+
+
+def source(**values: object) -> SourceSettings:
+    return SourceSettings.model_validate({"slot": "smelt", "publication": "smelt", **values})
+
+
+def all_that_is_said(settings: SourceSettings) -> str:
+    """Places, the error of an attempt to connect, its way to the parent process, its traceback in the log."""
+    said = [describe(settings), *user_and_database(settings)]
+    with pytest.raises(SmeltError) as caught:
+        connect(settings)
+    error = caught.value
+    record = logging.LogRecord("deltasmelt", logging.ERROR, "", 0, "stopped: %s", (error,), None)
+    record.exc_info = (type(error), error, error.__traceback__)
+    said += [str(error), failures.describe(error), str(error_fields(error))]
+    said += [logging.Formatter().format(record), "".join(traceback.format_exception(error))]
+    return "\n".join(said)
+
+
+def assert_silent(settings: SourceSettings) -> None:
+    said = all_that_is_said(settings)
+    for part in (HEAD, TAIL):
+        assert part.lower() not in said.lower()
+
+
+@settings(max_examples=300, deadline=None)
+@given(password=PASSWORDS, form=st.sampled_from(URIS + KEYWORDS), encoded=st.booleans())
+@example(password=f"{HEAD}/{TAIL}", form=URIS[0], encoded=False)
+@example(password=f"{HEAD}@55/{TAIL}", form=URIS[0], encoded=False)
+@example(password=f"12/{HEAD}{TAIL}", form=URIS[0], encoded=False)
+@example(password=f'{HEAD}"x {TAIL}', form=KEYWORDS[0], encoded=False)
+@example(password=f"1/{HEAD}?application_name={TAIL}", form=URIS[0], encoded=False)
+@example(password=f"1/{HEAD}?port={TAIL}", form=URIS[0], encoded=False)
+@example(password=f"%zz{HEAD}{TAIL}", form=URIS[0], encoded=False)
+def test_no_form_of_a_connection_string_brings_its_password_to_light(
+    password: str, form: str, *, encoded: bool
+) -> None:
+    assert_silent(source(dsn=form.format(quote(password, safe="") if encoded else password)))
+
+
+@settings(max_examples=100, deadline=None)
+@given(password=PASSWORDS, key=st.sampled_from(WRONG_KEYS))
+@example(password=f"{HEAD}/{TAIL}", key="database")
+def test_nor_does_a_connection_string_in_the_place_of_another_key(password: str, key: str) -> None:
+    ours = {"host": "127.0.0.1", "port": 1, "user": "smelt", "database": "shop"}
+    assert_silent(source(**{**ours, key: f"postgresql://smelt:{password}@127.0.0.1:1/shop"}))
+
+
+@settings(max_examples=100, deadline=None)
+@given(password=PASSWORDS)
+def test_a_password_of_its_own_key_reaches_libpq_as_it_is_or_is_refused(password: str) -> None:
+    ours = source(host="127.0.0.1", port=1, user="smelt", database="shop", password=password)
+    assert_silent(ours)
+    if "\0" not in password:
+        assert conninfo_to_dict(conninfo(ours))["password"] == password
+    encoded = source(dsn=f"postgresql://smelt:{quote(password, safe='')}@127.0.0.1:1/shop")
+    if "\0" not in password:
+        assert conninfo_to_dict(conninfo(encoded))["password"] == password
+
+
+@pytest.mark.parametrize("password", [f"{HEAD}\0{TAIL}", f"{HEAD}\udcff{TAIL}"])
+def test_what_no_packet_can_carry_is_refused(password: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        conninfo(source(host="db", password=password))
+    assert (caught.value.code, caught.value.where) == ("dsn-invalid", "source.password")
+
+
+@pytest.mark.parametrize(
+    ("dsn", "place"),
+    [
+        ("postgresql://me%40corp:pw@db.example/shop%40home", "db.example:5432/shop@home as me@corp"),
+        ("postgresql://me:a:b?c#d@[::1]:6000/shop", "[::1]:6000/shop as me"),
+        ("postgresql://me@h1:1,h2:2/shop", "h1,h2:1,2/shop as me"),
+        ("postgresql:///shop?host=/run/pg&user=me", "/run/pg:5432/shop as me"),
+        ("host=h1,h2 port=,5433 user=me@corp dbname=shop@home", "h1,h2:,5433/shop@home as me@corp"),
+    ],
+)
+def test_what_is_written_as_it_should_be_is_taken_as_it_is(dsn: str, place: str) -> None:
+    assert describe(source(dsn=dsn)) == place
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"could not reach postgresql://me:{HEAD}@{TAIL}@db/shop",
+        f"could not reach postgresql://:{HEAD}/{TAIL}@db/shop",
+        f"bad: host=db password='{HEAD}\\' {TAIL}' user=me",
+        f"bad: host=db password={HEAD}\\ {TAIL} user=me",
+        f"bad: host=db sslpassword = {HEAD}{TAIL}",
+    ],
+)
+def test_the_texts_of_foreign_errors_lose_whole_passwords(text: str) -> None:
+    said = failures.without_secrets(text)
+    assert HEAD not in said
+    assert TAIL not in said
+    assert "***" in said
+
+
+def test_a_library_that_repeats_the_password_is_cut_short() -> None:
+    ours = source(host="db", user="me", password=f"{HEAD} {TAIL}")
+    assert without_secrets(f'server said "{HEAD} {TAIL}"', ours) == 'server said "****"'
+    assert isinstance(psycopg.OperationalError(), psycopg.Error)

@@ -1,0 +1,112 @@
+"""A real reader on a lake that fails now and then, in whatever it is asked: nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import errno
+import random
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake.exceptions import DeltaError
+
+from bronze.doors import Door, guarded
+from bronze.lake import Lake
+from bronze.position import read_position
+from bronze.settings import BronzeSettings, SnapshotSettings
+from tests.bronze.faults import OF_THE_SOURCE
+from tests.bronze.replaying import (
+    assert_bronze_equals_source,
+    assert_each_change_once,
+    bronze_rows,
+    execute,
+    read_all,
+    source_of,
+)
+from tests.bronze.running import Running, confirmed, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.postgres
+
+
+class NowAndThen:
+    """Fails each door about as often as the others, before or after the effect."""
+
+    def __init__(self, seed: int, share: float) -> None:
+        self._random = random.Random(seed)
+        self._share = share
+        self._lock = threading.Lock()
+        self.failed: list[str] = []
+
+    def __call__(self, door: Door, where: str, effect: Callable[[], Any]) -> Any:
+        of_the_test = threading.current_thread() is threading.main_thread()  # it looks at the lake
+        if of_the_test or door in OF_THE_SOURCE:
+            return effect()
+        with self._lock:
+            share = self._share / 5 if door in (Door.FLUSH, Door.REFRESH) else self._share
+            fails, before = self._random.random() < share, self._random.random() < 0.5
+        if fails and before:
+            self._fail(door, where, "before")
+        result = effect()
+        if fails:
+            self._fail(door, where, "after")
+        return result
+
+    def _fail(self, door: Door, where: str, when: str) -> None:
+        self.failed.append(f"{when} {door}")
+        if door in (Door.COMMIT, Door.REFRESH):
+            raise DeltaError(f"injected {when} {door} at {where}")
+        raise OSError(errno.EIO, f"injected {when} {door} at {where}")
+
+
+@pytest.mark.parametrize(
+    ("seed", "rounds"),
+    [(1, 60), *(pytest.param(seed, 250, marks=pytest.mark.torture) for seed in range(2, 8))],
+)
+def test_a_lake_that_fails_now_and_then_costs_no_change(
+    database: str, lake_path: str, monkeypatch: pytest.MonkeyPatch, seed: int, rounds: int
+) -> None:
+    monkeypatch.setattr("bronze.backoff._LONGEST_SECONDS", 0.2)
+    monkeypatch.setattr("bronze.initial_copies._LOOK_SECONDS", 0.5)
+    monkeypatch.setattr("bronze.stream.WRITE_BYTES", 20_000)
+    monkeypatch.setattr("bronze.stream.FEED_BYTES", 16_384)
+    monkeypatch.setattr("bronze.parts.FILE_BYTES", 100_000)
+    monkeypatch.setattr("bronze.delta.CHECKPOINT_INTERVAL", 10)
+    monkeypatch.setattr("bronze.sink._JOIN_AFTER_COMMITS", 5)
+    monkeypatch.setattr("bronze.sink._MANY_FILES", 5)
+    source = source_of(database)
+    execute(
+        source,
+        "CREATE TABLE items (id int PRIMARY KEY, note text)",
+        "CREATE TABLE others (id int PRIMARY KEY, note text)",
+        "INSERT INTO items SELECT i, repeat('n', 50) FROM generate_series(1, 5000) i",
+    )
+    settings = BronzeSettings(flush_interval=0.02, heartbeat=0.1)
+    copies = SnapshotSettings(workers=2, chunk_rows=1500)
+    guard = NowAndThen(seed, 0.03)
+    with guarded(guard), Running(source, lake_path, bronze=settings, snapshot=copies) as running:
+        for number in range(rounds):
+            execute(
+                source,
+                f"UPDATE items SET note = 'round {number}' WHERE id % 50 = {number % 50}",
+                f"INSERT INTO others VALUES ({number}, 'one')",
+            )
+            if number % 20 == 10:
+                execute(
+                    source,
+                    f"ALTER TABLE others ADD COLUMN c{number} int DEFAULT {number}",
+                    f"UPDATE items SET note = repeat('m', {number + 100}) WHERE id % 2 = 0",
+                )
+            time.sleep(0.02)
+            if number % 10 == 0:
+                at, position = confirmed(source), read_position(Lake(lake_path))
+                assert position is not None
+                assert at <= position.confirm
+        wait_for(lambda: running.error is not None or len(guard.failed) >= 5, 60)
+    assert running.error is None
+    read_all(source, lake_path)
+    assert_each_change_once(bronze_rows(lake_path))
+    assert_bronze_equals_source(source, lake_path, "public.items", "public.others")

@@ -1,0 +1,126 @@
+"""Shapes that change in the middle of a transaction: every value stays in its column, by its row's place.
+
+The same histories are carried to silver in `tests.silver`.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze import delta
+from bronze.catalog import select_tables
+from bronze.errors import TransientError
+from bronze.gaps import is_open
+from bronze.lake import Lake
+from bronze.relations import read_relations
+from bronze.server import connect
+from bronze.sink import DeltaSink
+from tests.bronze.attnums import Fold
+from tests.bronze.replaying import bronze_rows, execute, read_all, source_of, source_rows
+from tests.bronze.running import Running, wait_for
+from tests.bronze.shape_histories import AWAY, History, stories
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bronze.identifiers import TableName
+    from bronze.lsn import Lsn
+    from bronze.settings import SourceSettings
+
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(600)]
+
+SEED = 7
+
+
+@pytest.fixture
+def source(database: str) -> SourceSettings:
+    return source_of(database, tables=["public.*"], exclude=[f"public.{AWAY}*"])
+
+
+def assert_folds(source: SourceSettings, lake_path: str, played: dict[str, list[str]]) -> None:
+    changes, versions = bronze_rows(lake_path), read_relations(Lake(lake_path))
+    bronze = delta.open_existing(f"{lake_path}/bronze/changes")
+    with connect(source) as connection:
+        tables = select_tables(connection, source)
+    wrong = []
+    for table in tables:
+        assert not is_open(bronze, table.table), f"{table.table} waits for a copy"
+        told = "\n  ".join([str(table.table), *played.get(table.table.name, [])])
+        try:
+            found = sorted(Fold(table.relation, versions, changes).rows(), key=repr)
+        except Exception as error:
+            error.add_note(told)
+            raise
+        wanted = sorted(source_rows(source, table.table), key=repr)
+        if found != wanted:
+            both = [
+                [one for one in rows if one not in others]
+                for rows, others in ((found, wanted), (wanted, found))
+            ]
+            wrong.append(f"{told}\n{both}")
+    assert not wrong, "\n\n".join(wrong)
+
+
+def test_stories_fold_to_the_source(source: SourceSettings, lake_path: str) -> None:
+    execute(source, "CREATE SCHEMA elsewhere")
+    for number in range(3):
+        for story in stories().values():
+            execute(source, *story[number])
+        read_all(source, lake_path)
+        assert_folds(source, lake_path, {name: story[number] for name, story in stories().items()})
+
+
+def test_a_gap_that_could_not_be_marked_is_marked_by_the_next_session(
+    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute(source, "CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 1)")
+    asked: list[list[TableName]] = []
+    open_gaps = DeltaSink.open_gaps
+
+    def fails_once(sink: DeltaSink, tables: Sequence[TableName], lsn: Lsn, *, beyond: bool = False) -> None:
+        if beyond:
+            asked.append(list(tables))
+        if beyond and len(asked) == 1:
+            raise TransientError("no space left", code="lake-unwritable", where="the lake", remedy="wait")
+        open_gaps(sink, tables, lsn, beyond=beyond)
+
+    read_all(source, lake_path)
+    monkeypatch.setattr(DeltaSink, "open_gaps", fails_once)
+    with Running(source, lake_path) as running:
+        execute(source, "BEGIN; ALTER TABLE t ALTER v TYPE bigint USING v + 1; UPDATE t SET v = 5; COMMIT")
+        wait_for(lambda: len(asked) > 1)
+        assert running.error is None
+    read_all(source, lake_path)
+    assert_folds(source, lake_path, {})
+
+
+@pytest.mark.parametrize(
+    ("seed", "tables", "rounds"),
+    [
+        (SEED, 20, 2),
+        *(pytest.param(SEED + each, 50, 4, marks=pytest.mark.torture) for each in range(1, 6)),
+    ],
+)
+def test_any_shapes_in_any_transactions(
+    source: SourceSettings, lake_path: str, seed: int, tables: int, rounds: int
+) -> None:
+    rng = random.Random(seed)
+    histories = [History(f"t{number}", random.Random(rng.random())) for number in range(tables)]
+    for history in histories:
+        execute(source, *history.begin())
+    read_all(source, lake_path)
+    for round_ in range(rounds):
+        played = {history.name: history.transactions() for history in histories}
+        if round_ % 2:
+            with Running(source, lake_path) as running:
+                for transactions in played.values():
+                    execute(source, *transactions)
+                assert running.error is None
+        else:
+            for transactions in played.values():
+                execute(source, *transactions)
+        read_all(source, lake_path)
+        assert_folds(source, lake_path, played)

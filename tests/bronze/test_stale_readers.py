@@ -1,0 +1,68 @@
+"""A slot that another reader of ours holds: one that answers keeps it, whatever its clock says."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.errors import DefiniteError
+from bronze.lsn import ZERO
+from bronze.receiver import Receiver
+from bronze.replication import ReplicationConnection
+from bronze.server import connect
+from bronze.slots import ensure_slot
+from tests.bronze.replaying import execute, fetch, source_of
+
+if TYPE_CHECKING:
+    from bronze.settings import SourceSettings
+
+pytestmark = pytest.mark.postgres
+
+HOLDER = "SELECT count(*) FROM pg_replication_slots WHERE active"
+
+
+@pytest.fixture
+def source(database: str) -> SourceSettings:
+    source = source_of(database)
+    execute(
+        source,
+        "CREATE PUBLICATION smelt FOR ALL TABLES",
+        f"SELECT pg_create_logical_replication_slot('{source.slot}', 'pgoutput')",
+    )
+    return source
+
+
+def skewed(monkeypatch: pytest.MonkeyPatch, by: timedelta) -> None:
+    """The reader's machine has another clock than the server's."""
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: object = None) -> datetime:  # type: ignore[override]
+            assert tz is UTC
+            return datetime.now(UTC) + by
+
+    monkeypatch.setattr("bronze.replication.datetime", Clock)
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_living_reader_is_left_alone_and_one_that_fell_silent_is_ended(
+    source: SourceSettings, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    skewed(monkeypatch, timedelta(hours=hours))
+    monkeypatch.setattr("bronze.slots._SILENT_SECONDS", 2.0)
+    connection = ReplicationConnection(source, application_name="deltasmelt shop other:1")
+    connection.start(ZERO)
+    receiver = Receiver(connection, capacity=1 << 20, durable=ZERO, feedback_seconds=0.3)
+    receiver.start()
+    with connect(source) as looking:
+        with pytest.raises(DefiniteError) as caught:
+            ensure_slot(looking, source, patience=4.0, ours="deltasmelt shop ")
+        assert caught.value.code == "slot-in-use"
+        assert fetch(source, HOLDER.replace("active", f"slot_name = '{source.slot}' AND active")) == 1
+        monkeypatch.setattr(receiver, "_receive", lambda: None)
+        monkeypatch.setattr(connection, "feedback", lambda **_: None)  # its machine is gone
+        slot = ensure_slot(looking, source, patience=0.5, ours="deltasmelt shop ")
+        assert slot.active_pid is None
+    receiver.stop()

@@ -1,0 +1,184 @@
+"""Tables that few databases have: each is carried right, or has an error of its own with a remedy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.catalog import select_tables
+from bronze.control_tables import ControlTables
+from bronze.identifiers import TableName
+from bronze.inspection import inspect
+from bronze.lake import Lake
+from bronze.position import read_snapshot
+from bronze.server import connect
+from tests.bronze.replaying import (
+    assert_bronze_equals_source,
+    bronze_rows,
+    execute,
+    read_all,
+    replay,
+    source_of,
+)
+
+if TYPE_CHECKING:
+    from bronze.settings import SourceSettings
+
+pytestmark = pytest.mark.postgres
+
+GENERATED = "a int GENERATED ALWAYS AS (b * 2) STORED"
+
+
+@pytest.fixture
+def source(database: str) -> SourceSettings:
+    return source_of(database)
+
+
+@pytest.fixture
+def source18(database18: str) -> SourceSettings:
+    return source_of(database18)
+
+
+def problems(source: SourceSettings) -> dict[str, tuple[str, str | None]]:
+    with connect(source) as connection:
+        tables = select_tables(connection, source)
+    return {
+        table.table.name: (table.problem.code, table.problem.remedy) if table.problem else ("", None)
+        for table in tables
+    }
+
+
+def test_a_key_of_generated_columns_that_are_not_published_is_an_error_of_its_table(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(
+        source,
+        f"CREATE TABLE by_primary_key (b int, {GENERATED} PRIMARY KEY)",
+        f"CREATE TABLE by_index (b int, {GENERATED} NOT NULL UNIQUE)",
+        "ALTER TABLE by_index REPLICA IDENTITY USING INDEX by_index_a_key",
+        f"CREATE TABLE by_both (b int PRIMARY KEY, {GENERATED} NOT NULL UNIQUE)",
+        "ALTER TABLE by_both REPLICA IDENTITY USING INDEX by_both_a_key",
+        f"CREATE TABLE by_another (b int NOT NULL UNIQUE, {GENERATED} PRIMARY KEY)",
+        "ALTER TABLE by_another REPLICA IDENTITY USING INDEX by_another_b_key",
+        "CREATE TABLE plain (id int PRIMARY KEY)",
+        *(f"INSERT INTO {name} (b) VALUES (1), (2)" for name in ("by_primary_key", "by_index", "by_another")),
+        "INSERT INTO plain VALUES (1)",
+    )
+    found = problems(source)
+    assert {name: code for name, (code, _) in found.items()} == {
+        "by_primary_key": "key-generated",
+        "by_index": "key-generated",
+        "by_both": "key-generated",
+        "by_another": "",
+        "plain": "",
+    }
+    read_all(source, lake_path)
+    execute(
+        source,
+        *(f"UPDATE {name} SET b = b + 10 WHERE b = 1" for name in ("by_primary_key", "by_index")),
+        "UPDATE by_another SET b = 11 WHERE b = 1",
+        "DELETE FROM by_primary_key",
+        "DELETE FROM by_another WHERE b = 2",
+        "INSERT INTO plain VALUES (2)",
+    )
+    read_all(source, lake_path)
+    assert_bronze_equals_source(source, lake_path, "public.plain", "public.by_another")
+    told = {error.name: error.code for error in ControlTables(Lake(lake_path)).open_errors()}
+    assert told["public.by_primary_key"] == told["public.by_index"] == "key-generated"
+
+
+def test_a_key_that_becomes_generated_while_the_table_is_read_stops_that_table_alone(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(source, "CREATE TABLE t (b int PRIMARY KEY)", "CREATE TABLE plain (id int PRIMARY KEY)")
+    read_all(source, lake_path)
+    execute(
+        source,
+        f"ALTER TABLE t DROP CONSTRAINT t_pkey, ADD COLUMN {GENERATED} PRIMARY KEY",
+        "INSERT INTO t (b) VALUES (1), (2)",
+        "INSERT INTO plain VALUES (1)",
+    )
+    read_all(source, lake_path)
+    read_all(source, lake_path)
+    assert_bronze_equals_source(source, lake_path, "public.plain")
+    assert [(error.name, error.code) for error in ControlTables(Lake(lake_path)).open_errors()] == [
+        ("public.t", "key-generated")
+    ]
+
+
+def test_an_identity_with_generated_columns_does_not_stop_the_application(
+    source18: SourceSettings, lake_path: str
+) -> None:
+    execute(
+        source18,
+        f"CREATE TABLE stored (b int PRIMARY KEY, {GENERATED})",
+        "CREATE TABLE virtual (b int PRIMARY KEY, a int GENERATED ALWAYS AS (b * 2) VIRTUAL)",
+        f"CREATE TABLE parts (b int PRIMARY KEY, {GENERATED}) PARTITION BY RANGE (b)",
+        "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (100)",
+        *(f"ALTER TABLE {name} REPLICA IDENTITY FULL" for name in ("stored", "virtual", "parts", "parts_1")),
+        *(f"INSERT INTO {name} (b) VALUES (1), (2)" for name in ("stored", "virtual", "parts")),
+    )
+    found = problems(source18)
+    assert {name: code for name, (code, _) in found.items()} == dict.fromkeys(found, "identity-generated")
+    assert "publish_generated_columns" in str(found["stored"][1])
+    assert "publish_generated_columns" not in str(found["virtual"][1])
+    read_all(source18, lake_path)
+    for name in ("stored", "virtual", "parts"):
+        execute(source18, f"UPDATE {name} SET b = 5 WHERE b = 1", f"DELETE FROM {name} WHERE b = 2")
+    cures = [str(found[name][1]).rpartition(" or ")[2] for name in ("stored", "virtual", "parts")]
+    execute(source18, *cures)
+    read_all(source18, lake_path)
+    for name in ("stored", "virtual", "parts"):
+        execute(source18, f"UPDATE {name} SET b = 6 WHERE b = 5")
+    read_all(source18, lake_path)
+    assert_bronze_equals_source(source18, lake_path, "public.stored", "public.virtual", "public.parts")
+    assert ControlTables(Lake(lake_path)).open_errors() == []
+    execute(source18, "ALTER TABLE stored REPLICA IDENTITY FULL")
+    with connect(source18) as connection:
+        told = {finding.code: finding for finding in inspect(connection, source18)}
+    assert told["publication-blocks-updates"].subject == "public.stored"
+
+
+def test_a_key_of_generated_columns_that_are_published_is_a_key(
+    source18: SourceSettings, lake_path: str
+) -> None:
+    execute(
+        source18,
+        f"CREATE TABLE t (b int, {GENERATED} PRIMARY KEY)",
+        "INSERT INTO t (b) VALUES (1), (2)",
+    )
+    assert "publish_generated_columns" in str(problems(source18)["t"][1])
+    read_all(source18, lake_path)
+    execute(source18, "ALTER PUBLICATION smelt SET (publish_generated_columns = stored)")
+    assert problems(source18)["t"] == ("", None)
+    read_all(source18, lake_path)
+    execute(source18, "UPDATE t SET b = 5 WHERE b = 1", "DELETE FROM t WHERE b = 2")
+    read_all(source18, lake_path)
+    assert replay(lake_path, TableName("public", "t"), bronze_rows(lake_path)) == [{"b": "5", "a": "10"}]
+
+
+def test_a_partitioned_table_without_a_leaf_is_an_empty_table(source: SourceSettings, lake_path: str) -> None:
+    execute(
+        source,
+        "CREATE TABLE bare (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE nested (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE nested_1 PARTITION OF nested FOR VALUES FROM (0) TO (10) PARTITION BY RANGE (id)",
+        "CREATE TABLE emptied (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE emptied_1 PARTITION OF emptied FOR VALUES FROM (0) TO (10)",
+        "INSERT INTO emptied VALUES (1)",
+    )
+    read_all(source, lake_path)
+    for name in ("bare", "nested", "emptied"):
+        assert read_snapshot(Lake(lake_path), TableName("public", name)) is not None, name
+    execute(
+        source,
+        "ALTER TABLE emptied DETACH PARTITION emptied_1",
+        "CREATE TABLE bare_1 PARTITION OF bare FOR VALUES FROM (0) TO (10)",
+        "INSERT INTO bare VALUES (1)",
+        "CREATE TABLE nested_2 PARTITION OF nested_1 FOR VALUES FROM (0) TO (5)",
+        "INSERT INTO nested VALUES (2)",
+    )
+    read_all(source, lake_path)
+    assert_bronze_equals_source(source, lake_path, "public.bare", "public.nested", "public.emptied")
+    assert ControlTables(Lake(lake_path)).open_errors() == []

@@ -1,0 +1,315 @@
+"""What a reader waits for and what it does not: no free slot, roles that may not, commands given up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from bronze.control_tables import ControlTables
+from bronze.errors import DefiniteError, SmeltError, TransientError
+from bronze.lake import Lake
+from bronze.lsn import Lsn
+from bronze.replication import ReplicationConnection
+from bronze.server import connect
+from pipelines.embedded import EmbeddedServer
+from pipelines.run import reader_text
+from tests.bronze.replaying import (
+    assert_bronze_equals_source,
+    current_lsn,
+    execute,
+    fetch,
+    make_reader,
+    read_all,
+    session,
+    source_of,
+)
+from tests.bronze.running import Running, wait_for
+from tests.fix_postgres import drop_database, make_database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from bronze.settings import SourceSettings
+
+pytestmark = pytest.mark.postgres
+
+HELD = (
+    "SELECT (SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'smelt_tmp_test') + "
+    "(SELECT count(*) FROM pg_stat_activity WHERE application_name = 'exporter')"
+)
+
+
+@pytest.fixture(scope="module")
+def narrow() -> Iterator[EmbeddedServer]:
+    """A server with room for the stream and one snapshot."""
+    with EmbeddedServer(settings={"max_replication_slots": "2", "max_wal_senders": "2"}) as server:
+        yield server
+
+
+@pytest.fixture
+def source(narrow: EmbeddedServer) -> Iterator[SourceSettings]:
+    dsn = make_database(narrow.dsn())
+    source = source_of(dsn, slot="smelt_narrow")
+    execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)")
+    yield source
+    drop_database(narrow.dsn(), dsn)
+
+
+class Interrupted(Exception):  # noqa: N818 - what a caller's own code may raise
+    """While a slot is waited for."""
+
+
+def waits_once() -> Callable[[], bool]:
+    """Says at the second look that the wait is given up."""
+    looks = iter([False])
+    return lambda: next(looks, True)
+
+
+@pytest.mark.parametrize("fixture", ["database", "database18"])
+def test_a_slot_that_is_given_up_leaves_neither_slot_nor_walsender(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, fixture: str
+) -> None:
+    source = source_of(request.getfixturevalue(fixture))
+    execute(source, "CREATE TABLE t (id int)")
+
+    def interrupt() -> bool:
+        raise Interrupted
+
+    with session(source) as open_transaction:
+        open_transaction.autocommit = False
+        open_transaction.execute("INSERT INTO t VALUES (1)")
+        exporter = ReplicationConnection(source, application_name="exporter")
+        assert exporter.export_snapshot("smelt_tmp_test", waits_once()) is None
+        exporter.close()
+        wait_for(lambda: fetch(source, HELD) == 0, 3)
+
+        exporter = ReplicationConnection(source, application_name="exporter")
+        with pytest.raises(Interrupted):
+            exporter.export_snapshot("smelt_tmp_test", interrupt)
+        exporter.close()
+        wait_for(lambda: fetch(source, HELD) == 0, 3)
+
+        # A process that is killed cancels nothing: the server itself notices that its client has gone.
+        monkeypatch.setattr("bronze.server.CLIENT_CHECK", "300ms")
+        exporter = ReplicationConnection(source, application_name="exporter")
+        monkeypatch.setattr(exporter._connection, "cancel_safe", lambda **_: None)
+        assert exporter.export_snapshot("smelt_tmp_test", waits_once()) is None
+        assert fetch(source, HELD) == 2
+        exporter.close()
+        wait_for(lambda: fetch(source, HELD) == 0, 3)
+
+
+def test_copies_wait_for_a_free_slot_while_the_stream_goes_on(source: SourceSettings, lake_path: str) -> None:
+    execute(source, "SELECT pg_create_physical_replication_slot('of_a_standby')")
+    control = ControlTables(Lake(lake_path))
+    with Running(source, lake_path) as running:
+        progress = running.reader.progress
+        wait_for(lambda: [each.code for each in control.open_errors()] == ["slots-exhausted"])
+        assert "max_replication_slots" in str(control.open_errors()[0].remedy)
+        execute(source, "INSERT INTO a VALUES (2)")
+        wait_for(lambda: progress.read()["changes"] == 1)
+        assert running.error is None
+        execute(source, "SELECT pg_drop_replication_slot('of_a_standby')")
+        wait_for(lambda: running.error is not None or "public.a" in progress.read()["snapshots"], 40)
+        wait_for(lambda: control.open_errors() == [])
+        assert running.error is None
+    read_all(source, lake_path)
+    assert_bronze_equals_source(source, lake_path, "public.a")
+
+
+def test_a_job_that_must_end_does_not_wait_for_a_slot_for_ever(
+    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze.reader._REFUSED_SECONDS", 1.0)
+    execute(source, "SELECT pg_create_physical_replication_slot('of_a_standby')")
+    try:
+        with pytest.raises(DefiniteError) as caught:
+            read_all(source, lake_path)
+    finally:
+        execute(source, "SELECT pg_drop_replication_slot('of_a_standby')")
+    assert caught.value.code == "slots-exhausted"
+    read_all(source, lake_path)
+    assert ControlTables(Lake(lake_path)).open_errors() == []
+    assert_bronze_equals_source(source, lake_path, "public.a")
+
+
+@pytest.mark.parametrize(("fixture", "forgets"), [("database", True), ("database18", False)])
+def test_a_job_that_must_end_names_the_transactions_that_copies_wait_for_and_gives_up(
+    request: pytest.FixtureRequest,
+    lake_path: str,
+    monkeypatch: pytest.MonkeyPatch,
+    fixture: str,
+    *,
+    forgets: bool,
+) -> None:
+    monkeypatch.setattr("bronze.initial_copies.may_forget", lambda _: forgets)
+    source = source_of(request.getfixturevalue(fixture))
+    execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE elsewhere (id int)")
+    only = source.model_copy(update={"tables": ["public.a", "public.b"]})
+    read_all(only, lake_path)
+    monkeypatch.setattr("bronze.reader._REFUSED_SECONDS", 1.0)
+    monkeypatch.setattr("bronze.snapshot._SAY_SECONDS", 0.2, raising=False)
+    execute(source, "CREATE TABLE b (id int PRIMARY KEY)")
+    stop = threading.Event()
+    timer = threading.Timer(30, stop.set)
+    timer.start()
+    said: list[str] = []
+    reader = make_reader(only, lake_path, progress=lambda told: said.append(told["said"]))
+    with session(source) as idle:
+        idle.execute("SET application_name = 'forgotten'")
+        idle.autocommit = False
+        idle.execute("INSERT INTO elsewhere VALUES (1)")
+        with pytest.raises(TransientError) as caught:
+            reader.run(until=Lsn.parse(fetch(source, "SELECT pg_current_wal_lsn()::text")), stop=stop)
+        assert caught.value.code == "copies-wait-for-transactions"
+        assert "copying public.b waits" in caught.value.message
+        assert f"pid {idle.info.backend_pid} (" in caught.value.message
+        assert "forgotten, idle in transaction" in caught.value.message
+        assert "pg_terminate_backend" in str(caught.value.remedy)
+        assert any(caught.value.message[:60] in each for each in said)
+    timer.cancel()
+    read_all(only, lake_path)
+    assert_bronze_equals_source(only, lake_path, "public.a", "public.b")
+    assert ControlTables(Lake(lake_path)).open_errors() == []
+
+
+def test_a_reader_that_has_streamed_waits_for_a_walsender(source: SourceSettings, lake_path: str) -> None:
+    read_all(source, lake_path)
+    control = ControlTables(Lake(lake_path))
+    with Running(source, lake_path) as running:
+        others = []
+        execute(source, "SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
+        for _ in range(20):  # in a race with the reader for both of them
+            try:
+                others.append(ReplicationConnection(source, application_name="other"))
+            except SmeltError:
+                time.sleep(0.01)
+        assert others
+        while len(others) < 2:
+            execute(
+                source,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE application_name <> 'other'",
+            )
+            try:
+                others.append(ReplicationConnection(source, application_name="other"))
+            except SmeltError:
+                time.sleep(0.01)
+        wait_for(lambda: "senders-exhausted" in {each.code for each in control.open_errors()})
+        assert running.error is None
+        execute(source, "INSERT INTO a VALUES (3)")
+        for other in others:
+            other.close()
+        wait_for(lambda: running.error is not None or running.reader.progress.read()["changes"] == 1, 40)
+        assert running.error is None
+    assert control.open_errors() == []
+
+
+def test_a_role_without_replication_is_refused_at_a_start_and_waited_for_later(
+    narrow: EmbeddedServer, source: SourceSettings, lake_path: str
+) -> None:
+    assert source.dsn is not None
+    weak = source_of(
+        source.dsn.get_secret_value(), slot="smelt_narrow", user="weak", manage=False, tables=["public.*"]
+    )
+    execute(
+        source,
+        "CREATE ROLE weak LOGIN",
+        "GRANT SELECT ON a TO weak",
+        "CREATE PUBLICATION smelt FOR TABLE a",
+        "SELECT pg_create_logical_replication_slot('smelt_narrow', 'pgoutput')",
+    )
+    control = ControlTables(Lake(lake_path))
+    try:
+        started = time.monotonic()
+        with pytest.raises(DefiniteError) as caught:
+            read_all(weak, lake_path)
+        assert time.monotonic() - started < 10
+        assert caught.value.code == "replication-privilege"
+        assert 'ALTER ROLE "weak" REPLICATION' in str(caught.value.remedy)
+        execute(source, "ALTER ROLE weak REPLICATION")
+        with Running(weak, lake_path) as running:
+            progress = running.reader.progress
+            wait_for(lambda: any(each["done"] for each in progress.read()["snapshots"].values()))
+            execute(
+                source,
+                "ALTER ROLE weak NOREPLICATION",
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_replication",
+            )
+            wait_for(lambda: "replication-privilege" in {each.code for each in control.open_errors()})
+            wait_for(lambda: progress.read()["phase"] == "waiting")
+            assert 'ALTER ROLE "weak" REPLICATION' in reader_text(progress.read())
+            execute(source, "ALTER ROLE weak REPLICATION", "INSERT INTO a VALUES (4)")
+            wait_for(lambda: running.error is not None or progress.read()["changes"] == 1, 40)
+            assert running.error is None
+    finally:
+        execute(source, "DROP OWNED BY weak", "DROP ROLE weak")
+
+
+def test_a_job_that_must_end_does_not_wait_for_a_server_for_ever(
+    own_server: EmbeddedServer, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = source_of(own_server.dsn(), slot="smelt_ends")
+    execute(source, "CREATE TABLE a (id int PRIMARY KEY)")
+    read_all(source, lake_path)
+    monkeypatch.setattr("bronze.reader._FAILING_SECONDS", 1.0)
+    with connect(source) as connection:
+        beyond = Lsn(current_lsn(connection) + (1 << 40))
+
+    def stop_at(point: str) -> None:
+        if point == "slot-ready":
+            monkeypatch.setattr(reader, "_reached", lambda _: None)
+            own_server.stop("immediate")
+
+    reader = make_reader(source, lake_path, reached=stop_at)
+    with pytest.raises(TransientError) as caught:
+        reader.run(until=beyond)
+    assert caught.value.code in {"server-unreachable", "connection-lost"}
+    assert isinstance(psycopg.OperationalError(), psycopg.Error)
+
+
+@pytest.mark.parametrize(
+    ("holds", "waits"),
+    [
+        ("LOCK TABLE pg_publication_rel IN ACCESS EXCLUSIVE MODE", "pg_publication_rel"),
+        ("INSERT INTO elsewhere VALUES (1)", "pg_create_logical_replication_slot"),
+    ],
+)
+def test_a_reader_that_is_stopped_at_its_first_start_ends_at_once_and_leaves_nothing(
+    database: str, lake_path: str, holds: str, waits: str
+) -> None:
+    source = source_of(database)
+    execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE elsewhere (id int PRIMARY KEY)")
+    stop, errors = threading.Event(), []
+    reader = make_reader(source, lake_path)
+
+    def run() -> None:
+        try:
+            reader.run(stop=stop)
+        except SmeltError as error:
+            errors.append(error)
+
+    ours = (
+        "SELECT count(*) FROM pg_stat_activity WHERE starts_with(application_name, 'deltasmelt') AND "
+        "datname = current_database()"
+    )
+    with session(source) as other:
+        other.autocommit = False
+        other.execute(holds.encode())
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        waiting = f"{ours} AND state = 'active' AND wait_event_type = 'Lock' AND strpos(query, '{waits}') > 0"
+        wait_for(lambda: fetch(source, waiting) > 0)
+        time.sleep(0.5)
+        stop.set()
+        thread.join(8)
+        assert not thread.is_alive()
+        assert errors == []
+        wait_for(lambda: fetch(source, ours) == 0, 3)
+        left = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s"
+        assert fetch(source, left, source.slot) == 0
+    read_all(source, lake_path)
+    assert ControlTables(Lake(lake_path)).open_errors() == []

@@ -1,0 +1,216 @@
+"""A log that is known beforehand, and a reader of it without a server: stream, sink, control tables.
+
+What PostgreSQL does is done here by `Server`: it sends transactions whole and in order, from where it is
+asked, but never from before what was confirmed to it. So what is confirmed and not in bronze is lost, as
+it would be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+
+from bronze.control import OpenError
+from bronze.control_tables import ControlTables
+from bronze.decoder import StreamDecoder
+from bronze.errors import TransientError
+from bronze.framing import Block
+from bronze.identifiers import TableName
+from bronze.lake import Lake
+from bronze.landing import Landing
+from bronze.lsn import Lsn
+from bronze.position import Position
+from bronze.receiver import Batch
+from bronze.relations import ShapeLog
+from bronze.replication import Keepalive
+from bronze.server import ServerIdentity
+from bronze.settings import BronzeSettings
+from bronze.shapes import Column, PgType, Relation
+from bronze.sink import DeltaSink
+from bronze.snapshot_rows import SnapshotRows
+from bronze.storage import Storage
+from bronze.stream import Stream
+from bronze.unwritable import lake_failures
+from tests.bronze import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from bronze.receiver import Receiver
+
+IDENTITY = ServerIdentity(system_identifier=7, timeline=1, version=160000, database="shop")
+ITEMS, COPIED = TableName("public", "items"), TableName("public", "copied")
+COPIED_SHAPE = Relation(
+    9, COPIED, (Column("id", 1, PgType("base", "text", oid=25), "text"),), ("id",), "d", Lsn(150)
+)
+SNAPSHOT = Lsn(150)
+BEGIN = Lsn(50)
+MOMENT = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """Messages of one transaction, in the parts in which they arrive."""
+
+    commit_lsn: int
+    parts: list[list[bytes]]
+
+    @property
+    def end(self) -> int:
+        return self.commit_lsn + 16
+
+
+def transaction(lsn: int, rows: int, *, columns: int = 1, parts: int = 1, size: int = 10) -> Transaction:
+    """Inserts into a table with so many columns, arriving in so many parts."""
+    shape = wire.plain_relation(1, "items", [f"c{number}" for number in range(columns)])
+    cells = [f"{lsn}-{row}".ljust(size, ".") for row in range(rows)]
+    inserts = [wire.insert(1, [cell] * columns, lsn) for cell in cells]
+    cut = -(-rows // parts)
+    arriving = [inserts[at : at + cut] for at in range(0, rows, cut)]
+    arriving[0] = [wire.begin(lsn), shape, *arriving[0]]
+    arriving[-1] = [*arriving[-1], wire.commit(lsn)]
+    return Transaction(lsn, arriving)
+
+
+LOG = [
+    transaction(100, 3),
+    transaction(200, 40, parts=4, size=60),
+    transaction(300, 2, columns=2),
+    *(transaction(lsn, 2, columns=2) for lsn in range(400, 800, 100)),
+]
+
+
+@dataclass
+class Server:
+    """The source's end of the stream."""
+
+    log: Sequence[Transaction]
+    confirmed: Lsn = BEGIN
+    confirmations: list[Lsn] = field(default_factory=list)
+    on_confirm: Callable[[Lsn], None] | None = None
+
+    def batches(self, start: Lsn) -> list[Batch]:
+        """What is sent to who asks for the stream from `start` on; then a keepalive."""
+        begin = max(start, self.confirmed)
+        sent = [
+            Batch([Block.of(part)], sum(map(len, part)))
+            for each in self.log
+            if each.end > begin
+            for part in each.parts
+        ]
+        end = Lsn(max(begin, self.log[-1].end + 10 if self.log else 0))
+        return [*sent, Batch([], keepalive=Keepalive(end, MOMENT))]
+
+
+class ScriptedReceiver:
+    """Brings what a server sends, batch by batch."""
+
+    def __init__(self, server: Server, start: Lsn) -> None:
+        self._server = server
+        self._batches = server.batches(start)
+        self.received = start
+
+    def take(self, *, most: int, timeout: float) -> Batch | None:  # noqa: ARG002 - as the receiver's
+        return self._batches.pop(0) if self._batches else None
+
+    def confirm(self, durable: Lsn, *, at_once: bool = False) -> None:  # noqa: ARG002 - as the receiver's
+        assert durable >= self._server.confirmed, "the slot would go backwards"
+        if self._server.on_confirm is not None:
+            self._server.on_confirm(durable)
+        self._server.confirmed = durable
+        self._server.confirmations.append(durable)
+
+
+class Process:
+    """One process of a reader: it opens the lake once, and begins a session anew after a fault that heals."""
+
+    def __init__(self, server: Server, lake_path: str) -> None:
+        self._server = server
+        self._lake = Lake(lake_path)
+        self._landing: Landing | None = None
+
+    def run(self, *, sessions: int = 4) -> int:
+        """Read to the log's end; how many sessions it took."""
+        for number in range(1, sessions + 1):
+            try:
+                with lake_failures("lake"):
+                    self._session()
+            except TransientError:
+                continue
+            return number
+        raise AssertionError("the faults do not heal")
+
+    def _session(self) -> None:
+        if self._landing is None:
+            sink = DeltaSink(self._lake, "shop", IDENTITY)
+            shapes = ShapeLog(sink.relations(), sink.add_relations)
+            self._landing = Landing(sink, shapes, takes_again=False)
+        landing = self._landing
+        landing.sink.discard()
+        position = landing.sink.position
+        if position is None:
+            first = Position(Lsn(self._server.confirmed - 1), self._server.confirmed, 0, None)
+            position = landing.sink.commit(first)
+        landing.sink.claim()
+        receiver = ScriptedReceiver(self._server, position.confirm)
+        receiver.confirm(position.confirm)
+        decoder = StreamDecoder(no_catalog, selected, landing.shapes.until(position.frontier))
+        settings = BronzeSettings(flush_interval=1e-6, heartbeat=1e-6)
+        stream = Stream(cast("Receiver", receiver), decoder, position, landing, settings)
+        control = ControlTables(self._lake)
+        try:
+            control.open_error(OpenError("pipeline", "shop", "waits", "for nothing"))
+            copy(landing)
+            while stream.step(patience=0):
+                pass
+            control.close_errors("pipeline", "shop")
+            stream.finish()
+        finally:
+            stream.close()
+
+
+def no_catalog(_relation_id: int, _lsn: Lsn) -> Relation | None:
+    return None
+
+
+def selected(_table: TableName) -> bool:
+    return True
+
+
+def copy(landing: Landing) -> None:
+    """Take the other table, if it is not there, in the order in which `bronze.snapshot_copy` does it."""
+    sink = landing.sink
+    if not sink.needing_copy([COPIED]):
+        return
+    rows = SnapshotRows(COPIED_SHAPE, SNAPSHOT, MOMENT)
+    first, second = sink.parts("snapshot-9"), sink.parts("snapshot-9")
+    first.write(rows.rows(pa.array(["1", "2"]), 0))
+    second.write(rows.rows(pa.array(["3"]), 1 << 32))
+    second.write(rows.end(2 << 32))
+    parts = [*first.finish(), *second.finish()]
+    landing.shapes.record([COPIED_SHAPE])
+    sink.record_storage({COPIED: Storage(9, {}, {})})
+    sink.note_membership({COPIED: 1}, [], SNAPSHOT)
+    sink.commit_snapshot(COPIED, SNAPSHOT, parts)
+
+
+def expected(log: Sequence[Transaction]) -> list[tuple[Any, ...]]:
+    """The rows of `bronze.changes` that a log means, and those of the copied table."""
+    decoder = StreamDecoder(no_catalog, selected)
+    rows = [row for each in log for part in each.parts for row in decoder.feed(part).changes.to_pylist()]
+    snapshot = SnapshotRows(COPIED_SHAPE, SNAPSHOT, MOMENT)
+    copied = [
+        snapshot.rows(pa.array(["1", "2"]), 0),
+        snapshot.rows(pa.array(["3"]), 1 << 32),
+        snapshot.end(2 << 32),
+    ]
+    return plain([*rows, *(row for table in copied for row in table.to_pylist())])
+
+
+def plain(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Rows without the time at which they came, in a fixed order."""
+    kept = [tuple((name, str(value)) for name, value in row.items() if name != "ingested_at") for row in rows]
+    return sorted(kept)

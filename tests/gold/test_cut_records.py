@@ -1,0 +1,93 @@
+"""Which record of silver's cut a document was built from, and whose errors stay open. Needs no Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from bronze.control import Cut, OpenError
+from bronze.control_tables import ControlTables
+from bronze.lake import Lake
+from bronze.lsn import Lsn
+from gold.cycle import close_undefined
+from gold.starts import built_from, holds_the_same
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+FIRST = Cut("silver", Lsn(10), None, {"orders": 4}, START)
+
+
+def tables(cut: Cut | None) -> dict[str, int] | None:
+    return None if cut is None else cut.tables
+
+
+def test_a_cut_that_was_recorded_again_is_relied_on_only_where_gold_says_which_record_it_saw(
+    tmp_path: Path,
+) -> None:
+    control = ControlTables(Lake(path=str(tmp_path)))
+    control.record_cut(FIRST)
+    assert built_from(control, Lsn(10), None) == FIRST
+    assert built_from(control, Lsn(11), None) is None
+    joined = {**FIRST.tables, "customers": 0}
+    control.record_cut(replace(FIRST, tables=joined, recorded_at=START + timedelta(seconds=2)))
+    assert tables(built_from(control, Lsn(10), None)) == joined, "a table that joined is no other state"
+    derived = {**joined, "orders": 5}
+    control.record_cut(replace(FIRST, tables=derived, recorded_at=START + timedelta(seconds=4)))
+    assert built_from(control, Lsn(10), None) is None
+    assert tables(built_from(control, Lsn(10), START + timedelta(seconds=1))) == FIRST.tables
+    assert tables(built_from(control, Lsn(10), START + timedelta(seconds=3))) == joined
+    assert tables(built_from(control, Lsn(10), START + timedelta(seconds=5))) == derived
+
+
+def test_a_cut_that_was_recorded_again_with_versions_of_the_same_rows_is_the_same(tmp_path: Path) -> None:
+    control = ControlTables(Lake(path=str(tmp_path)))
+    control.record_cut(FIRST)
+    joined = {"orders": 6, "customers": 0}
+    control.record_cut(replace(FIRST, tables=joined, recorded_at=START + timedelta(seconds=2)))
+    asked = []
+
+    def same(name: str, since: int, until: int) -> bool:
+        asked.append((name, since, until))
+        return True
+
+    assert built_from(control, Lsn(10), None) is None
+    assert tables(built_from(control, Lsn(10), None, same)) == joined
+    assert ("orders", 4, 6) in asked
+    control.record_cut(replace(FIRST, tables={"customers": 0}, recorded_at=START + timedelta(seconds=4)))
+    assert built_from(control, Lsn(10), None, same) is None, "a table left the cut"
+
+
+def test_a_version_that_only_joins_files_or_states_a_property_holds_the_same_rows(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    for number in range(3):
+        write_deltalake(uri, pa.table({"id": [number]}), mode="append")
+    table = DeltaTable(uri)
+    table.optimize.compact()
+    table.alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
+    assert table.version() == 4
+    assert holds_the_same(uri, 2, 4)
+    assert holds_the_same(uri, 4, 4)
+    assert not holds_the_same(uri, 1, 4), "version 2 wrote a row"
+    assert not holds_the_same(uri, 4, 2), "made again"
+    assert not holds_the_same(uri, 4, 5), "not there"
+    DeltaTable(uri).create_checkpoint()
+    for number in range(4):
+        (tmp_path / "t" / "_delta_log" / f"{number:020}.json").unlink()
+    assert not holds_the_same(uri, 2, 4), "nobody knows"
+
+
+def test_errors_of_documents_that_are_not_defined_any_more_are_closed(tmp_path: Path) -> None:
+    control = ControlTables(Lake(path=str(tmp_path)))
+    for scope, name in (("document", "gone"), ("table", "gone"), ("document", "kept")):
+        control.open_error(OpenError(scope, name, "code", "message"))  # type: ignore[arg-type]
+    close_undefined(control, ["kept"])
+    assert [(error.scope, error.name) for error in control.open_errors()] == [
+        ("table", "gone"),
+        ("document", "kept"),
+    ]

@@ -1,0 +1,129 @@
+"""What an expression is taken for is what Spark takes it for: its analysed plans against the reader."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import AnalysisException
+
+from gold.compile import compile_tree
+from gold.explain import explain
+from gold.expressions import parse_expression
+from gold.functions import FUNCTIONS
+from gold.tree import resolve
+from silver.sessions import settings
+from silver.sql import quote
+from tests.gold.random_documents import Writer, random_shapes
+from tests.gold.random_expressions import COLUMNS, SPECIAL, Expressions
+from tests.gold.shop import catalog
+from tests.gold.shop_documents import document
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from bronze.identifiers import TableName
+    from gold.tree import Tree
+    from tests.gold.shop import Shapes
+
+pytestmark = pytest.mark.spark
+
+_COLUMN = re.compile(r"#(\d+)")
+_LAMBDA = re.compile(r"(lambda \w+)#\d+")
+"""Variables of lambdas, Spark's own too; each has a number of its own."""
+
+
+def analysed(spark: SparkSession, texts: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Each expression as Spark analysed it; and the number that each column has there."""
+    listed = ", ".join(f"{text} AS u{number}" for number, text in enumerate(texts))
+    columns = ", ".join(f"CAST(NULL AS {ddl}) AS {quote(name)}" for name, ddl in COLUMNS.items())
+    with settings(spark, {"spark.sql.debug.maxToStringFields": "100000"}):
+        # Not EXPLAIN, which plans as well and has nothing to say where a value cannot be computed.
+        frame: Any = spark.sql(f"SELECT {listed} FROM (SELECT {columns}) AS t")
+        plan = str(frame._jdf.queryExecution().analyzed().toString())
+    upper, _, lower = plan.partition("Project [")[2].partition("+- SubqueryAlias t")
+    found = []
+    for number in range(len(texts)):
+        text, _, upper = upper.partition(f" AS u{number}#")
+        found.append(_LAMBDA.sub(r"\1", text))
+        upper = upper.partition(", ")[2]
+    numbers = {}
+    for name in COLUMNS:
+        found_number = _COLUMN.match("#" + lower.partition(f" AS {name}#")[2])
+        assert found_number is not None, plan[:2000]
+        numbers[name] = found_number[1]
+    return found, numbers
+
+
+def test_spark_reads_what_the_reader_finds_and_means_what_it_writes(spark: SparkSession) -> None:
+    expressions = Expressions(random.Random(16), COLUMNS)
+    texts = [text for text, _ in SPECIAL]
+    while len(texts) < 400:
+        texts.append(expressions.any())
+    read = [parse_expression(text, COLUMNS, "public.t") for text in texts]
+    both = [sql for text, one in zip(texts, read, strict=True) for sql in (text, one.sql("t"))]
+    found, numbers = analysed(spark, both)
+    names = {number: name for name, number in numbers.items()}
+    for place, (text, one) in enumerate(zip(texts, read, strict=True)):
+        of_user, of_reader = found[2 * place : 2 * place + 2]
+        assert of_user.lower() == of_reader.lower(), text
+        assert {names[number] for number in _COLUMN.findall(of_user)} == one.columns, text
+
+
+def test_every_function_that_may_be_used_is_one_of_spark(spark: SparkSession) -> None:
+    known = {row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()}
+    of_the_grammar = {"cast", "try_cast", "extract", "overlay", "timestampadd", "timestampdiff", "dateadd"}
+    assert FUNCTIONS - known <= of_the_grammar
+
+
+WORDS = ("to", "end", "from", "not", "all", "year", "interval", "case", "order", "as")
+"""Names for columns of documents that are words of SQL."""
+
+
+def worded_shapes(source: random.Random) -> Shapes:
+    """Random tables, some of whose columns are named like words of SQL."""
+    shapes = {}
+    for table, (columns, key) in random_shapes(source).items():
+        names = dict(zip((name for name in columns if name[0] == "v"), source.sample(WORDS, 3), strict=True))
+        kinds = {names.get(name, name): kind for name, kind in columns.items()}
+        shapes[table] = ({**kinds, "name": "text", "placed_at": "timestamptz", "active": "bool"}, key)
+    return shapes
+
+
+def test_what_explain_says_is_read_is_what_spark_reads(spark: SparkSession) -> None:
+    """Over the read columns alone every document can be analysed; without any one of them it cannot."""
+    for seed in range(12):
+        source = random.Random(seed)
+        shapes = worded_shapes(source)
+        silver = catalog(shapes)
+        types = {
+            str(table.table): {one.name: one.spark_type for one in table.columns} for table in silver.values()
+        }
+        expressions = {name: Expressions(source, types[name]) for name in shapes}
+        text = Writer(source, shapes, {}, expressions).document(f"d{seed}")
+        tree, problems = resolve(document(text), silver)
+        assert tree is not None, (text, problems)
+        said: dict[str, set[str]] = {}
+        for place in explain(tree):
+            said.setdefault(place.table, set()).update(place.reads)
+        assert_analysed(spark, tree, types, said)
+        for table in sorted(said):
+            not_key = sorted(said[table] - set(shapes[table][1]))
+            if not not_key:
+                continue
+            left_out = source.choice(not_key)
+            with pytest.raises(AnalysisException, match=re.escape(left_out)):
+                assert_analysed(spark, tree, types, {**said, table: said[table] - {left_out}})
+
+
+def assert_analysed(
+    spark: SparkSession, tree: Tree, types: dict[str, dict[str, str]], read: dict[str, set[str]]
+) -> None:
+    def empty(name: TableName) -> str:
+        kept = sorted(read[str(name)])
+        columns = ", ".join(f"CAST(NULL AS {types[str(name)][one]}) AS {quote(one)}" for one in kept)
+        return f"(SELECT {columns or '1 AS nothing'})"
+
+    assert spark.sql(compile_tree(tree, empty).sql).columns

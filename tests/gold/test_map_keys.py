@@ -1,0 +1,28 @@
+"""A map's keys are names in JSON, by which documents are compared; what has no text of its own is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from gold import types
+from gold.check import check_document
+from tests.gold.shop import SHAPES, catalog
+from tests.gold.shop_documents import document
+
+
+@pytest.mark.parametrize("kind", ["bytea", "hstore"])
+def test_a_map_by_bytes_or_by_maps_names_its_line(kind: str) -> None:
+    shapes = {**SHAPES, "public.tags": ({"id": "int4", "name": kind}, ("id",))}
+    field = "n: {many: public.tags, on: {id: id}, key_by: name, values: id}"
+    errors = check_document(
+        document(f"document: d\nroot: public.tags\nfields:\n  - id\n  - {field}\n"), catalog(shapes)
+    )
+    assert [error.where for error in errors] == ["document.yml:5"]
+    assert "which cannot be the key of a map" in errors[0].message
+
+
+def test_texts_numbers_and_moments_are_keys_and_what_is_made_of_parts_is_none() -> None:
+    for ddl in ("STRING", "BIGINT", "DECIMAL(12,2)", "BOOLEAN", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ"):
+        assert types.map_key(ddl)
+    for ddl in ("BINARY", "ARRAY<INT>", "STRUCT<a: INT>", "MAP<STRING, INT>", "VARIANT", "interval day"):
+        assert not types.map_key(ddl)

@@ -1,0 +1,208 @@
+"""Silver's tables change their shape, keep deleted rows or not, and are left out for a while: gold follows.
+
+Three small tables over one lake; each test goes on from what the one before it left. Where Delta can show the
+changes, documents are built by them; where it cannot, or a document reads something else now, as a whole, and
+the run says why.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from silver.settings import SilverSettings
+from tests.gold.shop import moment
+from tests.gold.world import Model, World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from tests.gold.shop import Shapes, Shop
+
+pytestmark = pytest.mark.spark
+
+SHAPES: Final[Shapes] = {
+    "public.people": (
+        {"id": "int4", "home": "text", "work": "text", "notes": "text", "seen": "timestamptz"},
+        ("id",),
+    ),
+    "public.letters": ({"id": "int4", "person": "int4", "weight": "int4", "stamp": "int2"}, ("id",)),
+    "public.stamps": ({"id": "int2", "name": "text"}, ("id",)),
+}
+PERSON: Final = """\
+document: person
+root: public.people
+fields:
+  - id
+  - home
+  - work
+  - letters: {many: public.letters, on: {person: id}, fields: [id, weight]}
+"""
+STAMP: Final = """\
+document: stamp
+root: public.stamps
+fields: [id, name, {used: {count: public.letters, on: {stamp: id}}}]
+"""
+UNREADABLE: Final = "changes of silver.people between versions"
+
+
+@pytest.fixture(scope="module")
+def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    lake = str(tmp_path_factory.mktemp("shapes") / "lake")
+    world = World(spark, lake, [PERSON, STAMP], Model(shapes=SHAPES))
+    for number in range(1, 9):
+        world.shop.put("people", id=number, home=f"h{number}", work=f"w{number}", notes="n", seen=moment(1))
+        world.shop.put("stamps", id=number, name=f"s{number}")
+        for letter in (1, 2):
+            values = {"person": 1 + number // 2, "weight": letter, "stamp": number}
+            world.shop.put("letters", id=number * 10 + letter, **values)
+    world.first()
+    yield world
+    world.shop.silver.close()
+
+
+def modes(world: World) -> dict[str, str]:
+    return {name: run.mode for name, run in world.runs().items()}
+
+
+def changes(world: World) -> dict[str, int]:
+    return {name: run.changes for name, run in world.runs().items()}
+
+
+def test_a_renamed_column_that_no_document_reads_hides_the_changes_once(world: World) -> None:
+    def change(shop: Shop) -> None:
+        shop.rename_column("people", "notes", "remarks")
+        shop.put("people", id=1, home="moved")
+
+    world.step(change, full={"person": UNREADABLE})
+    assert changes(world) == {"person": 1, "stamp": 0}
+    world.step(lambda shop: shop.put("people", id=2, home="moved", remarks="unread"))
+    assert (modes(world)["person"], changes(world)["person"]) == ("incremental", 1)
+
+
+def test_two_swapped_names_are_another_document(world: World) -> None:
+    def change(shop: Shop) -> None:
+        shop.swap_columns("people", "home", "work")
+        shop.put("people", id=3, work="after the swap")
+
+    world.step(change, full={"person": "the definition changed"})
+    assert world.table("person")[1,]["work"] == "moved"
+    world.step(lambda shop: shop.put("people", id=3, home="later"))
+
+
+def test_a_column_that_came_with_a_default_writes_all_rows_and_builds_what_changed(world: World) -> None:
+    def change(shop: Shop) -> None:
+        shop.add_column("people", "score", "int4", 7)
+        shop.put("people", id=4, home="with a score", score=8)
+
+    runs = world.step(change)
+    assert runs["person"].details["changed_rows"] == {"public.people": 16}
+    assert changes(world)["person"] == 1
+
+
+def test_a_wider_type_is_another_document_where_it_is_read(world: World) -> None:
+    def change(shop: Shop) -> None:
+        shop.widen_column("letters", "weight", "int8")
+        shop.put("letters", id=11, weight=5_000_000_000)
+
+    # Delta reads no feed across a type that was widened, whoever reads the column.
+    world.step(change, full={"person": "the definition changed", "stamp": "cannot be read"})
+    runs = world.step(lambda shop: shop.put("letters", id=12, weight=6_000_000_000, stamp=2))
+    assert {run.mode for run in runs.values()} == {"incremental"}
+
+
+def test_a_dropped_column_stays_in_silver_and_is_nothing_to_gold(world: World) -> None:
+    def change(shop: Shop) -> None:
+        shop.drop_column("people", "remarks")
+        shop.put("people", id=5, home="after the drop")
+
+    world.step(change)
+    assert changes(world)["person"] == 1
+
+
+def test_a_table_derived_again_at_the_lsn_where_gold_stands_reaches_it(world: World) -> None:
+    before = world.shop.versions
+    world.shop.put("people", id=6, home="repaired")
+    cut = world.shop.derive_again()
+    assert cut.tables["people"] > before["people"]
+    world.gold = world.start_gold(world.documents)
+    world.cycle(cut)
+    world.check()
+    assert changes(world)["person"] == 1
+    assert world.gold.cycle() is None
+
+
+def switch(shop: Shop, deletes: str) -> None:
+    """The pipeline file says something else at the next start."""
+    shop.settings = SilverSettings.model_validate({"deletes": deletes})
+    shop.silver.close()
+    shop.silver = shop.start_silver()
+
+
+def test_soft_deletes_are_switched_on_and_off(world: World) -> None:
+    def switched_on(shop: Shop) -> None:
+        switch(shop, "soft")
+        shop.remove("people", 8)
+        shop.remove("letters", 81)
+
+    world.step(switched_on)
+
+    def deleted_and_back(shop: Shop) -> None:
+        shop.put("people", id=8, home="back")
+        shop.remove("people", 7)
+        shop.remove("letters", 71)
+        shop.truncate("stamps")
+        shop.put("stamps", id=3, name="after the TRUNCATE")
+
+    runs = world.step(deleted_and_back)
+    assert (runs["stamp"].mode, runs["stamp"].deletes) == ("incremental", 7)
+
+    def taken_again(shop: Shop) -> None:
+        shop.remove("people", 6)  # which bronze does not get
+        shop.put("people", id=7, home="came back unseen")
+        shop.lose("people")
+        shop.retake("people")
+        shop.remove("letters", 61)
+
+    runs = world.step(taken_again)
+    assert (runs["person"].inserts, runs["person"].deletes) == (1, 1)
+
+    def switched_off(shop: Shop) -> None:
+        switch(shop, "hard")
+        shop.remove("letters", 62)
+
+    world.step(switched_off, full={"person": "changes of silver.", "stamp": "changes of silver."})
+    world.step(lambda shop: shop.remove("letters", 52))
+    assert modes(world) == {"person": "incremental", "stamp": "incremental"}
+
+
+def test_a_table_that_bronze_lacks_changes_of_stops_its_documents_until_its_copy_has_come(
+    world: World,
+) -> None:
+    shop = world.shop
+    before = world.control.latest_cut("gold")
+    assert before is not None
+    shop.put("people", id=2, home="nobody says so")
+    shop.lose("people")
+    shop.put("letters", id=100, person=2, weight=1, stamp=3)
+    shop.commit(without=["public.people"])
+    cut = world.gold.cycle()
+    assert cut is not None
+    assert set(cut.tables) == {"stamp"}
+    assert [(error.name, error.code) for error in world.control.open_errors()] == [
+        ("person", "document-waits")
+    ]
+    shop.put("letters", id=101, person=3, weight=1, stamp=3)
+    shop.commit(without=["public.people"])
+    world.gold.cycle()
+    shop.retake("people")
+    world.cycle(shop.commit())
+    world.check()
+    assert modes(world) == {"person": "incremental", "stamp": "none"}
+    assert changes(world)["person"] == 2
+    last = world.control.latest_cut("gold")
+    assert last is not None
+    assert last.tables["person"] > before.tables["person"]

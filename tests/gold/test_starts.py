@@ -1,0 +1,376 @@
+"""From where a next build starts, and when the whole is built: keys, records of cuts, errors."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from bronze.control import Cut
+from bronze.doors import Door, guarded
+from bronze.errors import DefiniteError, TransientError
+from bronze.lsn import Lsn
+from gold.cycle import Gold
+from gold.sessions import PINNED, gold_session, unpinned
+from gold.verify import verify
+from pipelines.settings import load_pipeline
+from pipelines.stages import Stages
+from tests.gold.shop import SHAPES, catalog, moment, money
+from tests.gold.shop_documents import document
+from tests.gold.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from bronze.identifiers import TableName
+    from silver.catalog import SilverTable
+    from tests.gold.shop import Shapes
+
+pytestmark = pytest.mark.spark
+
+LINES = """
+document: lines
+root: public.orders
+fields:
+  - id
+  - items: {many: public.order_items, on: {order_id: id}, fields: [line, sku]}
+"""
+KEYLESS = """
+document: keyless
+root: public.products
+fields: [name]
+"""
+TOTALS = """
+document: totals
+root: public.customers
+fields:
+  - id
+  - paid: {sum: public.orders.total, on: {customer_id: id}}
+  - count: {sql: "cast(notes as int)"}
+"""
+
+
+@pytest.fixture(scope="module")
+def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
+    world = World(spark, str(tmp_path_factory.mktemp("starts") / "lake"), [LINES, KEYLESS])
+    for customer in list(world.shop.all("customers")):
+        world.shop.put("customers", id=customer["id"], notes="1")
+    world.cycle(world.shop.commit(), full=dict.fromkeys(world.names, "first build"))
+    return world
+
+
+def keyed(name: str, *key: str) -> Shapes:
+    """The shop where one table has another key."""
+    return {**SHAPES, name: (SHAPES[name][0], key)}
+
+
+def gold_over(world: World, shapes: Shapes) -> Gold:
+    return Gold(world.spark, world.lake, world.documents, lambda: catalog(shapes), world.control)
+
+
+def test_an_array_is_in_the_order_of_its_tables_new_key(world: World) -> None:
+    before = world.table("lines")
+    assert [item["line"] for item in before[14,]["items"]] == [1, 2, 3]
+    world.shop.put("order_items", order_id=14, line=1, sku="z")
+    world.cycle(world.shop.commit())
+    assert gold_over(world, keyed("public.order_items", "order_id", "sku", "line")).cycle() is not None
+    run = world.runs()["lines"]
+    assert (run.mode, run.reason) == ("full", "the definition changed")
+    assert [item["sku"] for item in world.table("lines")[14,]["items"]] == ["S0", "S2", "z"]
+    gold_over(world, SHAPES).cycle()
+    assert [item["line"] for item in world.table("lines")[14,]["items"]] == [1, 2, 3]
+
+
+def test_upkeep_of_tables_builds_no_document_again(world: World) -> None:
+    """A cut that was recorded again with versions that hold the same rows is no other cut."""
+    spark, control = world.spark, world.control
+    world.start_gold(world.documents).cycle()
+    cut = control.latest_cut("silver")
+    assert cut is not None
+    stated = "SET TBLPROPERTIES ('a.note' = 'kept')"
+    for layer, names in (("silver", ("orders", "order_items", "products")), ("gold", ("lines", "keyless"))):
+        for name in names:
+            spark.sql(f"ALTER TABLE {world.lake.sql(layer, name)} {stated}")  # type: ignore[arg-type]
+    spark.sql(f"OPTIMIZE {world.lake.sql('silver', 'order_items')}")
+    later = {
+        name: DeltaTable(world.lake.uri("silver", name)).version() if name in cut.tables else version
+        for name, version in cut.tables.items()
+    }
+    assert later["orders"] == cut.tables["orders"] + 1
+    before = {name: world.table(name) for name in world.names}
+    control.record_cut(replace(cut, tables=later, recorded_at=None))
+    assert world.start_gold(world.documents).cycle() is not None
+    assert {(run.mode, run.changes) for run in world.runs().values()} == {("none", 0)}
+    assert {name: world.table(name) for name in world.names} == before
+
+
+def test_a_cut_recorded_again_while_it_is_built_is_built_again(world: World) -> None:
+    """Gold's cut would be taken for one of the newer record, by its time."""
+    world.shop.put("products", id=1, name="before")
+    cut = world.shop.commit()
+    asked: list[Cut] = []
+
+    def catalog_then() -> dict[TableName, SilverTable]:
+        if not asked:
+            world.control.record_cut(replace(cut, tables=dict(cut.tables), recorded_at=None))
+        asked.append(cut)
+        return world.catalog()
+
+    gold = Gold(world.spark, world.lake, world.documents, catalog_then, world.control)
+    last = world.control.latest_cut("gold")
+    assert gold.cycle() is None
+    assert world.control.latest_cut("gold") == last
+    found = gold.cycle()
+    assert found is not None
+    assert found.commit_lsn == cut.commit_lsn
+    assert world.table("keyless").keys() == {(number,) for number in range(1, 6)}
+
+
+def test_a_failure_that_no_rule_knows_is_its_documents_own_and_the_others_go_on(world: World) -> None:
+    """A file of a silver table that only one document reads is gone, and comes back."""
+    texts = "document: addressed\nroot: public.addresses\nfields: [id, city]\n"
+    documents = [*world.documents, document(texts)]
+    world.shop.put("addresses", id=1, city="Somewhere")
+    world.shop.put("products", id=2, name="goes on")
+    world.shop.commit()
+    files = [
+        Path(uri.removeprefix("file://"))
+        for uri in DeltaTable(world.lake.uri("silver", "addresses")).file_uris()
+    ]
+    for file in files:
+        file.rename(file.with_suffix(".away"))
+    gold = world.start_gold(documents)
+    gold.cycle()
+    (error,) = world.control.open_errors()
+    assert (error.scope, error.name, error.code) == ("document", "addressed", "document-failed")
+    assert "tried twice" in str(error.remedy)
+    assert world.runs()["keyless"].updates == 1
+    for file in files:
+        file.with_suffix(".away").rename(file)
+    world.shop.put("addresses", id=1, city="Elsewhere")
+    world.shop.commit()
+    gold.cycle()
+    assert world.control.open_errors() == []
+    assert world.runs()["addressed"].inserts == len(world.shop.rows["public.addresses"])
+
+
+def test_a_lake_that_does_not_answer_is_waited_for_and_is_no_documents_error(world: World) -> None:
+    gold = world.start_gold(world.documents)
+    world.shop.put("products", id=3, name="waits")
+    world.shop.commit()
+
+    def away(door: Door, where: str, effect: Callable[[], Any]) -> Any:
+        if door in (Door.OPEN_TABLE, Door.REFRESH) and where.endswith("gold/keyless"):
+            raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+        return effect()
+
+    with guarded(away):
+        for _ in range(5):
+            with pytest.raises(TransientError, match="the lake does not answer"):
+                gold.cycle()
+            assert world.control.open_errors() == []
+        assert gold.cycle() is not None, "the others wait no longer"
+        assert [(error.name, error.code) for error in world.control.open_errors()] == [
+            ("keyless", "document-failed")
+        ]
+    world.shop.put("products", id=3, name="goes on")
+    world.shop.commit()
+    gold.cycle()
+    assert world.control.open_errors() == []
+    assert world.runs()["keyless"].updates == 1
+
+
+def test_a_document_without_key_fields_follows_its_roots_new_key(world: World) -> None:
+    def keys() -> set[tuple[Any, ...]]:
+        rows = world.spark.sql(f"SELECT _key, _commit_lsn FROM {world.lake.sql('gold', 'keyless')}").collect()
+        return {tuple(row["_key"].asDict().items()) for row in rows}
+
+    assert keys() == {(("id", number),) for number in range(1, 6)}
+    gold_over(world, keyed("public.products", "price")).cycle()
+    assert world.control.open_errors() == []
+    assert world.runs()["keyless"].reason == "the definition changed"
+    assert keys() == {(("price", money(f"{number}0.00")),) for number in range(1, 6)}
+    gold_over(world, keyed("public.products", "price", "id")).cycle()
+    assert {key[1] for key in keys()} == {("id", number) for number in range(1, 6)}
+    gold_over(world, SHAPES).cycle()
+    assert world.control.open_errors() == []
+    assert keys() == {(("id", number),) for number in range(1, 6)}
+
+
+def test_a_table_that_joins_the_cut_of_the_same_lsn_lets_its_documents_be_built(
+    world: World, tmp_path: Path
+) -> None:
+    """Its first copy ended while the source was quiet."""
+
+    class OverShop(Stages):
+        def catalog(self) -> dict[TableName, SilverTable]:
+            return catalog()
+
+    file = tmp_path / "pipeline.yml"
+    file.write_text(
+        "pipeline: shop\n"
+        "source: {dsn: postgresql://smelt@127.0.0.1/shop, slot: s, publication: p, tables: [public.*]}\n"
+        f"lake: {{path: {world.lake.path}}}\n"
+    )
+    documents = [*world.documents, document(TOTALS)]
+    stages = OverShop(world.spark, load_pipeline(file), documents, layers=("gold",))
+    world.shop.lsn += 10
+    whole = {**world.shop.versions}
+    without = {name: version for name, version in whole.items() if name != "customers"}
+    cut = Cut("silver", Lsn(world.shop.lsn), moment(1), without)
+    world.control.record_cut(cut)
+    stages.cycle()
+    assert [error.code for error in world.control.open_errors()] == ["document-waits"]
+    assert not stages.cycle()
+    world.control.record_cut(replace(cut, tables=whole))
+    assert stages.cycle()
+    assert world.control.open_errors() == []
+    assert stages.gold_cut is not None
+    assert stages.gold_cut.tables.keys() == {"lines", "keyless", "totals"}
+    assert not stages.cycle()
+
+
+def test_a_document_that_failed_after_silver_was_derived_again_gets_what_was_repaired(world: World) -> None:
+    """Another document was built in between, so that the newest gold cut of that LSN follows the repair."""
+    world.documents.append(document(TOTALS))
+    shop = world.shop
+    gold = world.start_gold(world.documents)
+    gold.cycle()
+    built = world.table("totals")
+    # Silver was damaged, and is derived again at the LSN at which gold stands.
+    shop.put("orders", id=1, total=money("77.00"))
+    shop.put("order_items", order_id=1, line=1, sku="repaired")
+    shop.put("customers", id=1, notes="not a number")
+    shop.derive_again()
+    gold.cycle()
+    assert [error.name for error in world.control.open_errors()] == ["totals"]
+    assert world.table("lines")[1,]["items"][0]["sku"] == "repaired"
+    # What made it fail is put right by a later change.
+    shop.put("customers", id=1, notes="1")
+    gold = world.start_gold(world.documents)
+    cut = shop.commit()
+    gold.cycle()
+    assert world.control.open_errors() == []
+    assert cut.commit_lsn == world.control.latest_cut("gold").commit_lsn  # type: ignore[union-attr]
+    assert world.table("totals") != built
+    paid = {key: row["paid"] for key, row in world.table("totals").items()}
+    assert paid == {
+        (customer["id"],): sum(
+            order["total"] for order in shop.all("orders") if order["customer_id"] == customer["id"]
+        )
+        or None
+        for customer in shop.all("customers")
+    }
+
+
+def test_a_map_with_keys_that_have_no_text_is_refused_before_it_is_built(world: World) -> None:
+    """Its content hash would be another one each time."""
+    field = '{found: {sql: "array(map(cast(name as binary), id))"}}'
+    text = f"document: bytes\nroot: public.tags\nfields:\n  - id\n  - {field}\n"
+    world.start_gold([*world.documents, document(text)]).cycle()
+    (error,) = world.control.open_errors()
+    assert (error.name, error.code) == ("bytes", "document-invalid")
+    assert (
+        error.message == "bytes: the field 'found' holds a map with keys of BINARY, which are no JSON names"
+    )
+    assert error.remedy == "make texts of the keys, for example by hex(…)"
+
+
+CLOCKED = """
+document: clocked
+root: public.customers
+fields:
+  - id
+  - first:
+      one: public.orders
+      on: {customer_id: id}
+      fields: [{at: {sql: "cast(split(status, ',')[0] as timestamp)"}}]
+"""
+
+
+def test_a_document_that_would_depend_on_the_day_is_refused_with_a_remedy(world: World) -> None:
+    gold = world.start_gold([*world.documents, document(CLOCKED)])
+    gold.cycle()
+    (error,) = [error for error in world.control.open_errors() if error.name == "clocked"]
+    assert error.code == "document-invalid"
+    assert (
+        "public.orders: \"cast(split(status, ',')[0] as timestamp)\": a text becomes a TIMESTAMP"
+        in error.message
+    )
+    assert "to_timestamp(text, 'yyyy-MM-dd HH:mm:ss')" in str(error.remedy)
+    with pytest.raises(DefiniteError, match="a moment of today"):
+        gold.preview("clocked", "1")
+    world.start_gold(world.documents).cycle()
+    assert [error.name for error in world.control.open_errors() if error.name == "clocked"] == []
+
+
+VALUES = r"""
+document: valued
+root: public.customers
+fields:
+  - id
+  - day: {sql: "cast(created_at as date)"}
+  - hour: {sql: "date_format(created_at, 'yyyy-MM-dd HH')"}
+  - third: {sql: "cast(balance as decimal(38, 18)) * balance"}
+  - both: {sql: "cast(map(id, tier) as string)"}
+  - tried: {sql: "try_cast(email as int)"}
+  - kept: {sql: "to_timestamp('2026-07-01 12:00:00', 'yyyy-MM-dd HH:mm:ss')"}
+  - parsed: {sql: "try_to_timestamp('2026-7-1 5:00', 'yyyy-MM-dd HH:mm')"}
+  - path: {sql: "replace(email, '@', '\\\\d')"}
+  - none: {sql: "size(cast(null as array<int>))"}
+  - text: {column: tier, default: "a\u2028b\u0085c\u000bd\u000ce"}
+  - orders: {many: public.orders, on: {customer_id: id}, fields: [id, placed_at]}
+"""
+OTHER = {
+    "spark.sql.session.timeZone": "Asia/Tokyo",
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "false",
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+    "spark.sql.parser.escapedStringLiterals": "true",
+    "spark.sql.parser.quotedRegexColumnNames": "true",
+    "spark.sql.variable.substitute": "true",
+    "spark.sql.legacy.timeParserPolicy": "LEGACY",
+    "spark.sql.legacy.castComplexTypesToString.enabled": "true",
+    "spark.sql.legacy.sizeOfNull": "true",
+    "spark.sql.legacy.literal.pickMinimumPrecision": "false",
+}
+
+
+def test_a_document_is_the_same_whatever_the_session_says(world: World) -> None:
+    """Also one with texts in which Python sees ends of lines."""
+    documents = [*world.documents, document(VALUES)]
+    world.documents = documents
+    world.start_gold(documents).cycle()
+    before = world.table("valued")
+    assert {row["text"] for row in before.values()} >= {"a\u2028b\x85c\x0bd\x0ce"}
+    other = world.spark.newSession()
+    for name, value in OTHER.items():
+        other.conf.set(name, value)
+    gold = Gold(other, world.lake, documents, world.catalog, world.control)
+    gold.cycle(rebuild=["valued", "lines"])
+    assert world.control.open_errors() == []
+    runs = world.runs()
+    assert {(runs[name].reason, runs[name].changes) for name in ("valued", "lines")} == {("asked for", 0)}
+    assert world.table("valued") == before
+    assert verify(other, world.lake, gold.built("valued")).equal
+
+
+def test_what_is_pinned_is_known_to_spark_and_what_may_not_be_set_is_told(spark: SparkSession) -> None:
+    fresh = spark.newSession()
+    ours = {"spark.sql.session.timeZone", "spark.sql.variable.substitute"}
+    for name, value in PINNED.items():
+        if name not in ours:
+            assert fresh.conf.get(name).lower() == value.lower(), name  # type: ignore[union-attr]
+    session = gold_session(spark)
+    assert unpinned(session) == {}
+    session.conf.set("spark.sql.legacy.sizeOfNull", "true")
+    session.conf.set("spark.sql.ansi.enabled", "false")
+    assert unpinned(session) == {"spark.sql.legacy.sizeOfNull": "true", "spark.sql.ansi.enabled": "false"}

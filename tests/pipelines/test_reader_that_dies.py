@@ -1,0 +1,142 @@
+"""A reader process that dies again and again is started again while it gets on, and only then."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from bronze.errors import DefiniteError
+from pipelines.reader_supervision import ReaderProcess
+from pipelines.settings import load_pipeline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+MORTAL = """#!{python}
+import json, os, pathlib, signal
+lives = pathlib.Path({lives!r})
+life = len(lives.read_text()) if lives.exists() else 0
+lives.write_text("x" * (life + 1))
+tables = {{"public.a": {{"rows": {rows}, "done": {done}}}}}
+print(json.dumps({{"event": "progress", "durable": 100, "snapshots": {{}}}}), flush=True)
+print(json.dumps({{"event": "progress", "durable": {durable}, "snapshots": tables}}), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def lives_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, most: int, **told: str
+) -> tuple[int, DefiniteError | None]:
+    """How often such a reader was started, until it was given up or lived as often as wanted."""
+    lives, program = tmp_path / "lives", tmp_path / "mortal"
+    program.write_text(MORTAL.format(python=sys.executable, lives=str(lives), **told))
+    program.chmod(0o700)
+    (tmp_path / "shop.yml").write_text(
+        "pipeline: shop\nsource: {slot: s, publication: p}\nlake: {path: ./lake}\n"
+    )
+    monkeypatch.setenv("SMELT_LOGS", str(tmp_path))
+    monkeypatch.setattr("pipelines.reader_supervision._PAUSE_SECONDS", 0.001)
+    pipeline = load_pipeline(tmp_path / "shop.yml")
+    reader = ReaderProcess(pipeline)
+    monkeypatch.setattr(sys, "executable", str(program))
+    deadline = time.monotonic() + 60
+    reader.start()
+    try:
+        while reader.restarts < most:
+            assert time.monotonic() < deadline
+            reader.check()
+            time.sleep(0.01)
+    except DefiniteError as error:
+        return len(lives.read_text()), error
+    finally:
+        reader.stop()
+    return reader.restarts, None
+
+
+def test_one_that_dies_at_the_same_place_each_time_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lives, error = lives_of(
+        tmp_path, monkeypatch, most=9, durable="100 + min(life, 1)", rows="0", done="True"
+    )
+    assert lives == 6, "the second brought something new, and is the first of five"
+    assert error is not None
+    assert error.code == "reader-died"
+    assert "smelt.log" in str(error.where)
+
+
+def test_one_that_gets_on_with_the_stream_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, error = lives_of(tmp_path, monkeypatch, most=9, durable="101 + life", rows="5", done="True")
+    assert error is None
+
+
+def test_one_that_dies_of_a_copy_is_given_up_although_the_stream_gets_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lives, error = lives_of(tmp_path, monkeypatch, most=9, durable="101 + life", rows="5", done="False")
+    assert error is not None
+    assert lives == 5
+
+
+def test_one_whose_copy_gets_on_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, error = lives_of(tmp_path, monkeypatch, most=9, durable="100", rows="5 * (life + 1)", done="False")
+    assert error is None
+
+
+def test_one_that_takes_long_to_die_is_given_up_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction that ends the process after a quarter of an hour ends it each time."""
+    clock = itertools.count(step=900.0)
+    monkeypatch.setattr("pipelines.reader_supervision.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    lives, error = lives_of(tmp_path, monkeypatch, most=9, durable="100", rows="0", done="True")
+    assert lives == 5
+    assert error is not None
+    assert error.code == "reader-died"
+
+
+TALKER = """#!{python}
+import json
+for number in range(3000):
+    event = {{"event": "progress", "durable": number, "snapshots": {{}}, "said": "x" * 100}}
+    print(json.dumps(event), flush=True)
+print(json.dumps({{"event": "end", "stopped": False}}), flush=True)
+"""
+
+
+def test_a_reader_is_heard_to_its_end_although_nobody_can_be_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our own standard error is closed, say; a pipe that is not read on would stand the reader still."""
+    told: list[int] = []
+
+    def tell(event: dict[str, Any]) -> None:
+        told.append(event["durable"])
+        raise BrokenPipeError
+
+    program = tmp_path / "talker"
+    program.write_text(TALKER.format(python=sys.executable))
+    program.chmod(0o700)
+    (tmp_path / "shop.yml").write_text(
+        "pipeline: shop\nsource: {slot: s, publication: p}\nlake: {path: ./lake}\n"
+    )
+    monkeypatch.setenv("SMELT_LOGS", str(tmp_path))
+    reader = ReaderProcess(load_pipeline(tmp_path / "shop.yml"), on_progress=tell)
+    monkeypatch.setattr(sys, "executable", str(program))
+    reader.start()
+    try:
+        deadline = time.monotonic() + 30
+        while not reader.finished:
+            assert time.monotonic() < deadline, "the reader waits for somebody who reads"
+            reader.check()
+            time.sleep(0.01)
+    finally:
+        reader.stop()
+    assert told == [0]

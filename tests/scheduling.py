@@ -1,0 +1,96 @@
+"""How a run of several processes goes through the files of the tests.
+
+Spark and its compiler keep both cores of a small machine busy, tests of the reader mostly wait. So two
+processes take the files with Spark, the longest first, and one more takes those without.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from xdist.scheduler import LoadFileScheduling
+
+if TYPE_CHECKING:
+    import pytest
+
+SPARK_PROCESSES: Final = 2
+"""Processes that begin with Spark's files; those after them begin at the other end of the queue."""
+
+LONGEST_FIRST: Final = (
+    "pipelines/test_end_to_end.py",
+    "silver/test_random_histories.py",
+    "gold/test_random_schemas.py",
+    "gold/test_operation.py",
+    "silver/test_versions.py",
+    "pipelines/test_maintenance.py",
+    "pipelines/test_run.py",
+    "gold/test_cycle.py",
+    "gold/test_language.py",
+    "pipelines/test_jobs_spark_submit.py",
+    "silver/test_shapes_within_transactions.py",
+    "silver/test_taken_beside_silver.py",
+    "silver/test_shape_histories.py",
+    "silver/test_scenarios.py",
+    "silver/test_tables_stop_and_change.py",
+    "silver/test_killed.py",
+    "silver/test_versions_killed.py",
+    "pipelines/test_maintenance_lag.py",
+)
+"""Files with Spark that take a minute and more, from the front of the queue."""
+
+LONG_WITHOUT_SPARK: Final = (
+    "pipelines/test_cli.py",
+    "bronze/test_connections.py",
+    "bronze/test_reader.py",
+    "bronze/test_snapshot_unlogged.py",
+    "bronze/test_snapshot.py",
+    "gold/test_propose.py",
+)
+"""The longest of the others, from the end of the queue."""
+
+
+@cache
+def needs_spark(file: Path) -> bool:
+    """Whether tests of a file start a JVM or use that of their process: some are marked so."""
+    return "mark.spark" in file.read_text(encoding="utf-8")
+
+
+def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Files with Spark, the longest first, then those without, the longest last; within a file as it is."""
+    here = Path(__file__).parent
+    front = {here / name: place for place, name in enumerate(LONGEST_FIRST)}
+    back = {here / name: len(LONG_WITHOUT_SPARK) - place for place, name in enumerate(LONG_WITHOUT_SPARK)}
+
+    def place(item: pytest.Item) -> tuple[bool, int]:
+        if needs_spark(item.path):
+            return False, front.get(item.path, len(front))
+        return True, back.get(item.path, 0)
+
+    return sorted(items, key=place)
+
+
+class FromBothEnds(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    """Whole files: for the first processes from the front of the queue, for the others from its end.
+
+    Those others end where only files with Spark are left, rather than start one more JVM.
+    """
+
+    def _assign_work_unit(self, node: Any) -> None:
+        if not _has_spark(node):
+            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        super()._assign_work_unit(node)
+
+    def _reschedule(self, node: Any) -> None:
+        if self.workqueue and not _has_spark(node) and any(map(_has_spark, self.nodes)):
+            last = self.config.rootpath / next(reversed(self.workqueue))
+            if needs_spark(last):
+                if not node.shutting_down:
+                    node.shutdown()
+                return
+        super()._reschedule(node)
+
+
+def _has_spark(node: Any) -> bool:
+    return int(node.gateway.id.removeprefix("gw")) < SPARK_PROCESSES

@@ -1,0 +1,142 @@
+"""A real server, its reader and silver, and how both sides are compared: every value as text, by name.
+
+Many tables with a history of their own each share one database and one run. All of them are compared after
+it with two statements: one for the source, one for silver.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from psycopg import sql
+
+from bronze.control_tables import ControlTables
+from bronze.lake import Lake
+from bronze.settings import SnapshotSettings
+from silver.cycle import Silver
+from silver.settings import SilverSettings
+from silver.sql import literal, quote
+from tests.bronze.replaying import read_all, session, source_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from bronze.control import Cut
+
+Rows = list[tuple[str | None, ...]]
+
+_AT_ONCE = 40
+"""Tables in one statement."""
+
+
+class RealSource:
+    """One database, its bronze, and silver of it.
+
+    Args:
+        spark: the session.
+        dsn: of the database.
+        path: of the lake.
+        history: tables of which silver also keeps history.
+        more: settings of the source.
+    """
+
+    def __init__(
+        self, spark: SparkSession, dsn: str, path: str, *, history: Sequence[str] = (), **more: Any
+    ) -> None:
+        self.spark = spark
+        self.lake = Lake(path=path)
+        self.source = source_of(dsn, **{"tables": ["public.*"], **more})
+        self.connection = session(self.source)
+        self.control = ControlTables(self.lake)
+        self.history = history
+        settings = SilverSettings(history=[f"public.{name}" for name in history])
+        self.silver = Silver(spark, self.lake, settings, self.control)
+        self.cut: Cut | None = None
+
+    def play(self, *transactions: str) -> None:
+        """Run transactions, each one of statements parted by semicolons."""
+        for transaction in transactions:
+            try:
+                self.connection.execute(transaction.encode())
+            except Exception as error:
+                error.add_note(transaction)
+                raise
+
+    def read(self) -> None:
+        """Bronze up to now."""
+        read_all(self.source, str(self.lake.path), snapshot=SnapshotSettings(workers=2))
+
+    def fold(self) -> None:
+        """Silver up to bronze."""
+        self.cut = self.silver.cycle() or self.control.latest_cut("silver")
+
+    def errors(self) -> dict[str, str]:
+        """Open errors by the name of their table."""
+        found = self.control.open_errors()
+        return {error.name.removeprefix("public."): f"{error.code}: {error.message}" for error in found}
+
+    def differences(self, tables: Iterable[str]) -> dict[str, str]:
+        """By table, what silver, or the newest versions of its history, has otherwise than the source."""
+        columns = {name: self._columns(name) for name in sorted(tables)}
+        named = set() if self.cut is None else set(self.cut.tables)
+        errors = self.errors()
+        found = {
+            name: f"the cut does not name it ({errors.get(name, 'no error')})"
+            for name in columns.keys() - named
+        }
+        views = {name: "true" for name in columns if name in named}
+        views |= {f"{name}__history": "_valid_to_lsn IS NULL" for name in self.history if name in named}
+        for view, rows in self._silver_rows(views, columns).items():
+            name = view.removesuffix("__history")
+            wanted = self._source_rows(name, columns[name])
+            if rows != wanted:
+                found[name] = f"{view} of {columns[name]}: silver {_short(rows)}, source {_short(wanted)}"
+        return found
+
+    def close(self) -> None:
+        """End silver's threads and the connection."""
+        self.silver.close()
+        self.connection.close()
+
+    def _columns(self, name: str) -> list[str]:
+        rows = self.connection.execute(
+            "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 "
+            "AND NOT attisdropped ORDER BY attnum",
+            [f'public."{name}"'],
+        )
+        return [row[0] for row in rows]
+
+    def _source_rows(self, name: str, columns: Sequence[str]) -> Rows:
+        cells = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(one)) for one in columns)
+        query = sql.SQL("SELECT {} FROM {}").format(cells, sql.Identifier("public", name))
+        return sorted((tuple(row) for row in self.connection.execute(query)), key=repr)
+
+    def _silver_rows(self, views: dict[str, str], columns: dict[str, list[str]]) -> dict[str, Rows]:
+        """Rows by view, each a table of silver with a condition; a column that it lacks says so."""
+        found: dict[str, Rows] = {view: [] for view in views}
+        for start in range(0, len(views), _AT_ONCE):
+            parts = []
+            for view, where in list(views.items())[start : start + _AT_ONCE]:
+                address = self.lake.sql("silver", view)
+                there = set(self.spark.table(address).columns)
+                cells = [
+                    f"CAST({quote(name)} AS STRING)" if name in there else literal(f"no column {name}")
+                    for name in columns[view.removesuffix("__history")]
+                ]
+                parts.append(
+                    f"SELECT {literal(view)} AS name, array({', '.join(cells)}) AS cells,"
+                    f" CAST(_unrepresentable AS STRING) AS lost FROM {address} WHERE {where}"
+                )
+            for row in self.spark.sql("\nUNION ALL ".join(parts)).collect():
+                found[row["name"]].append((*row["cells"], *([] if row["lost"] is None else [row["lost"]])))
+        return {view: sorted(rows, key=repr) for view, rows in found.items()}
+
+
+def _short(rows: Rows) -> list[tuple[str | None, ...]]:
+    """Long values by their length."""
+    return [
+        tuple(f"{text[:6]}… ({len(text)})" if text and len(text) > 40 else text for text in row)
+        for row in rows
+    ]

@@ -1,0 +1,225 @@
+"""What ended a table's part of a cycle, as its error."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from deltalake.exceptions import DeltaError
+
+from bronze.control_tables import ControlTables
+from bronze.delta import location, open_existing
+from bronze.doors import Door, guarded
+from bronze.errors import ConfigurationError, TableError, TransientError
+from bronze.identifiers import TableName
+from bronze.lake import Lake
+from bronze.lsn import Lsn
+from bronze.tables import CHANGES
+from silver.catalog import silver_table
+from silver.errors import CODES, cause, failure, marker, table_error
+from silver.outages import outage
+from silver.refusals import check_relation
+from silver.settings import SilverSettings
+from silver.tables import Stored
+from silver.troubles import Troubles
+from silver.window import Activity
+from tests.silver.histories import INT, BronzeWriter, relation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+TABLE = TableName("public", "t")
+DEEP = """An error occurred while calling o1.sql.
+: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows. SQLSTATE: 58030
+\tat org.apache.spark.executor.Executor.run(Executor.scala:1)
+Caused by: org.apache.spark.sql.delta.schema.InvariantViolationException: [DELTA_VIOLATE_CONSTRAINT] CHECK
+constraint small (id < 100) violated. SQLSTATE: 23001
+"""
+
+
+def test_the_innermost_cause_is_told() -> None:
+    said = "[DELTA_VIOLATE_CONSTRAINT] CHECK constraint small (id < 100) violated."
+    assert cause(RuntimeError(DEEP)) == said
+    assert cause(OSError("disk full\nat x")) == "OSError: disk full"
+    assert len(cause(ValueError("x" * 1000))) < 400
+    error = failure(TABLE, RuntimeError(DEEP))
+    assert (error.table, error.code) == (TABLE, "table-failed")
+    assert said in error.message
+
+
+def test_a_marker_counts_only_where_spark_raised_it() -> None:
+    """A message that fails for another reason may quote the statement, and in it every marker."""
+    quoted = marker("row-missing", "'7'")
+    said = "concat('deltasmelt:row-missing:', '7', ':deltasmelt')"
+    assert said.partition("'7'")[0] in quoted
+    flat = "deltasmelt:row-missing:7:deltasmelt"
+    for message in (f"[CAST_INVALID_INPUT] x SQLSTATE: 22018\n== SQL ==\n{quoted}", f"[INTERNAL] … {flat}"):
+        assert table_error(TableName("public", "t"), message) is None
+    raised = table_error(TableName("public", "t"), f"[USER_RAISED_EXCEPTION] {flat} SQLSTATE: P0001")
+    assert raised is not None
+    assert raised.code == "row-missing"
+
+
+def test_an_error_of_ours_keeps_its_code_and_remedy() -> None:
+    error = failure(TABLE, ConfigurationError("no type", code="type-override", remedy="mend it"))
+    assert (error.table, error.message, error.code, error.remedy) == (
+        TABLE, "no type", "type-override", "mend it"
+    )  # fmt: skip
+    own = TableError(TABLE, "x", code="key-missing")
+    assert failure(TABLE, own) is own
+    assert {"table-failed", "type-override"} <= CODES
+
+
+SHAPES = [
+    relation("t", [("id", INT)], ["id"], relation_id=1),
+    relation("t", [("id", INT)], ["id"], relation_id=2, from_lsn=50),
+]
+NEWEST = silver_table(SHAPES[1], SilverSettings())
+
+
+@pytest.mark.parametrize(
+    ("holds", "start", "snapshot", "stops"),
+    [
+        ("2", 60, None, False),
+        ("1", 60, None, True),  # carried before, under another name
+        ("1", 40, None, True),
+        ("1", 40, 55, False),  # the copy replaces the rows
+        (None, 60, None, False),  # a table from before it said whose rows it holds
+        (None, 40, None, True),
+    ],
+)
+def test_changes_of_another_relation_wait_for_its_copy(
+    holds: str | None,
+    start: int,
+    snapshot: int | None,
+    stops: bool,  # noqa: FBT001
+) -> None:
+    stored = Stored(3, Lsn(start), (), 1, holds)
+    activity = replace(Activity.none(), snapshot=None if snapshot is None else Lsn(snapshot))
+    if not stops:
+        check_relation(NEWEST, stored, SHAPES, Lsn(start), activity)
+        return
+    with pytest.raises(TableError) as caught:
+        check_relation(NEWEST, stored, SHAPES, Lsn(start), activity)
+    assert caught.value.code == "table-recreated"
+
+
+class Answering:
+    """A Spark that answers, or does not."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+    def sql(self, _: str) -> Answering:
+        if self.error is not None:
+            raise self.error
+        return self
+
+    def collect(self) -> list[tuple[int]]:
+        return [(1,)]
+
+
+def troubles(path: str, spark: Answering) -> tuple[Troubles, ControlTables]:
+    lake = Lake(path)
+    BronzeWriter(lake)
+    control = ControlTables(lake)
+    met = Troubles(cast("SparkSession", spark), lake, control)
+    met.look(open_existing(location(lake, "bronze", CHANGES)))
+    return met, control
+
+
+def test_where_spark_answers_nothing_it_is_no_tables_trouble(lake_path: str) -> None:
+    met, control = troubles(lake_path, Answering(ConnectionRefusedError()))
+    with pytest.raises(OSError, match="first"):
+        met.settle({TABLE: OSError("first")}, Lsn(1))
+    assert control.open_errors() == []
+    assert met.tables == frozenset()
+
+
+def test_where_the_lake_answers_nothing_it_is_no_tables_trouble_and_heals_by_itself(lake_path: str) -> None:
+    met, control = troubles(lake_path, Answering())
+
+    def out_of_reach(door: Door, where: str, effect: Callable[[], Any]) -> Any:
+        if door is Door.OPEN_TABLE and where.endswith("bronze/changes"):
+            raise OSError("Generic S3 error: error sending request")
+        return effect()
+
+    with guarded(out_of_reach), pytest.raises(TransientError, match="error sending request") as caught:
+        met.settle({TABLE: ValueError("first")}, Lsn(1))
+    assert caught.value.code == "lake-unreachable"
+    assert control.open_errors() == []
+    met.settle({TABLE: ValueError("first")}, Lsn(1))
+    assert [error.code for error in control.open_errors()] == ["table-failed"]
+
+
+def test_a_store_that_fails_one_table_alone_ends_cycles_for_a_while_and_not_for_ever(lake_path: str) -> None:
+    met, control = troubles(lake_path, Answering())
+    other = TableName("public", "other")
+    reset = OSError("Generic S3 error: connection reset by peer")
+    for _ in range(5):
+        with pytest.raises(TransientError, match="connection reset"):
+            met.settle({TABLE: reset}, Lsn(1))
+        assert control.open_errors() == []
+    with pytest.raises(TransientError):
+        met.settle({TABLE: reset, other: reset}, Lsn(1))
+    assert [error.name for error in control.open_errors()] == [str(TABLE)]
+    met.settle({TABLE: reset}, Lsn(1))
+    assert met.stands(TABLE, None, Lsn(1))
+    met.close_healed([TABLE], [])
+    assert (control.open_errors(), met.stands(TABLE, None, Lsn(1))) == ([], False)
+    with pytest.raises(TransientError):
+        met.settle({TABLE: reset}, Lsn(1))
+
+
+S3A = """An error occurred while calling o77.sql.
+: org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file s3a://b/x.
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.cannotReadFilesError(QueryExecutionErrors.scala:1)
+Caused by: {cause}
+\tat org.apache.hadoop.fs.s3a.S3AUtils.translateException(S3AUtils.java:1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), True),
+        (OSError(errno.EIO, "Input/output error"), True),
+        (TimeoutError(errno.ETIMEDOUT, "timed out"), True),
+        (OSError("Generic S3 error: Error after 10 retries, HTTP error: connection reset by peer"), True),
+        (OSError("Generic S3 error: Server returned error status: 503 Service Unavailable"), True),
+        (DeltaError("Kernel error: Generic S3 error: error sending request for url"), True),
+        (OSError("When reading information for key: AWS Error SLOW_DOWN during GetObject: Please slow down"),
+         True),
+        (FileNotFoundError(errno.ENOENT, "part-1.parquet"), False),
+        (PermissionError(errno.EACCES, "denied"), False),
+        (DeltaError("Generic DeltaTable error: a file is no parquet"), False),
+        (ValueError("connection reset"), False),
+        (RuntimeError(S3A.format(cause="java.net.SocketTimeoutException: Read timed out")), True),
+        (RuntimeError(S3A.format(cause="java.net.SocketException: Connection reset")), True),
+        (RuntimeError(S3A.format(cause="java.net.UnknownHostException: s3.example")), True),
+        (RuntimeError(S3A.format(cause="org.apache.hadoop.fs.s3a.AWSServiceThrottledException: x: Slow")),
+         True),
+        (RuntimeError(S3A.format(cause="java.io.IOException: No space left on device")), True),
+        (RuntimeError(S3A.format(cause="org.apache.hadoop.fs.azurebfs.contracts.exceptions."
+                                 'AbfsRestOperationException: Operation failed: "busy", 503, PUT')), True),
+        (RuntimeError(S3A.format(cause="java.io.IOException: Could not read footer")), False),
+        (RuntimeError(S3A.format(cause="java.io.FileNotFoundException: File s3a://b/x does not exist")),
+         False),
+        (RuntimeError(S3A.format(cause="java.lang.IllegalStateException: 503 rows; connection reset")),
+         False),
+        (RuntimeError(DEEP), False),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_failures_of_the_storage_are_told_from_those_of_a_statement(
+    error: Exception,
+    waits: bool,  # noqa: FBT001
+) -> None:
+    assert (outage(error) is not None) == waits
+    above = KeyError("x")
+    above.__cause__ = error
+    assert (outage(above) is not None) == waits

@@ -1,0 +1,71 @@
+"""Random histories of shapes from a real server, through the reader, to silver: value by value as the source.
+
+Every table is a history of its own; all share one database and one run. In every other round a reader runs
+while the tables change, otherwise it comes thereafter, when the catalog is ahead of all that it reads.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.bronze.running import Running
+from tests.bronze.shape_histories import AWAY, History
+from tests.fix_postgres import drop_database, make_database
+from tests.silver.real_source import RealSource
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(3000)]
+
+SEED = 20261122
+
+
+def play(world: RealSource, seed: int, *, tables: int, rounds: int) -> None:
+    """So many tables, in so many rounds; each of both is a history."""
+    rng = random.Random(seed)
+    histories = [History(f"t{number}", random.Random(rng.random())) for number in range(tables)]
+    for history in histories:
+        world.play(*history.begin())
+    world.read()
+    world.fold()
+    for round_ in range(rounds):
+        played = {history.name: history.transactions() for history in histories}
+        if round_ % 2:
+            with Running(world.source, str(world.lake.path)) as running:
+                for transactions in played.values():
+                    world.play(*transactions)
+                assert running.error is None
+        else:
+            for transactions in played.values():
+                world.play(*transactions)
+        world.read()
+        world.fold()
+        found = world.differences(played)
+        told = "\n\n".join(f"{name}: {text}\n  " + "\n  ".join(played[name]) for name, text in found.items())
+        assert not found, f"seed {seed}, round {round_}, {len(found)} of {len(played)} tables\n{told}"
+        assert world.errors() == {}
+
+
+@pytest.mark.parametrize(
+    ("seed", "tables", "rounds"),
+    [
+        (SEED, 8, 1),
+        *(pytest.param(SEED + each, 25, 4, marks=pytest.mark.torture) for each in range(1, 11)),
+    ],
+)
+def test_any_shapes_in_any_transactions(  # noqa: PLR0917
+    spark: SparkSession, server_dsn: str, tmp_path: Path, seed: int, tables: int, rounds: int
+) -> None:
+    dsn = make_database(server_dsn)
+    world = RealSource(spark, dsn, str(tmp_path / "lake"), exclude=[f"public.{AWAY}*"])
+    try:
+        play(world, seed, tables=tables, rounds=rounds)
+    finally:
+        world.close()
+        drop_database(server_dsn, dsn)

@@ -1,0 +1,110 @@
+"""`smelt snapshot` of a healthy table while silver folds on: its rows arrive, and no cut mixes both."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.control_tables import ControlTables
+from bronze.identifiers import TableName
+from bronze.lake import Lake
+from bronze.position import read_position, read_snapshot
+from bronze.retake import want_again
+from bronze.server import connect
+from bronze.settings import BronzeSettings
+from silver.cycle import Silver
+from silver.settings import SilverSettings
+from tests.bronze.replaying import current_lsn, execute, source_of
+from tests.bronze.running import Running, wait_for
+from tests.fix_spark import rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from bronze.control import Cut
+    from bronze.lsn import Lsn
+
+pytestmark = [pytest.mark.postgres, pytest.mark.spark]
+ITEMS = TableName("public", "items")
+
+
+class Folding:
+    """Silver beside a running reader."""
+
+    def __init__(self, spark: SparkSession, lake_path: str) -> None:
+        self.lake = Lake(lake_path)
+        self.spark = spark
+        self.control = ControlTables(self.lake)
+        self.silver = Silver(spark, self.lake, SilverSettings(history=["public.items"]), self.control)
+
+    def rows(self, table: str) -> list[tuple[object, ...]]:
+        found = rows_of(self.spark, f"SELECT id, note FROM {self.lake.sql('silver', table)}")
+        return sorted(tuple(row) for row in found)
+
+    def cycle_past(self, lsn: Lsn) -> Cut:
+        """One cycle after bronze holds everything up to an LSN; the newest cut."""
+        wait_for(lambda: (position := read_position(self.lake)) is not None and position.frontier >= lsn, 40)
+        self.silver.cycle()
+        cut = self.control.latest_cut("silver")
+        assert cut is not None
+        assert cut.commit_lsn >= lsn
+        return cut
+
+
+def test_a_healthy_table_that_is_taken_again_while_silver_folds_on_gets_the_snapshots_rows(
+    spark: SparkSession, database: str, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze.initial_copies._MARKS_SECONDS", 0.1)
+    source = source_of(database)
+    execute(
+        source,
+        "CREATE TABLE items (id int PRIMARY KEY, note text)",
+        "INSERT INTO items SELECT i, 'first' FROM generate_series(1, 4) i",
+        "CREATE TABLE others (id int PRIMARY KEY, note text)",
+    )
+    copying, go_on = threading.Event(), threading.Event()
+    go_on.set()
+
+    def hold(point: str) -> None:
+        if point == "snapshot-exported":
+            copying.set()
+            assert go_on.wait(120)
+
+    def end() -> Lsn:
+        with connect(source) as connection:
+            return current_lsn(connection)
+
+    folding = Folding(spark, lake_path)
+    # An idle reader, too, says soon how far it is.
+    bronze = BronzeSettings(flush_interval=0.05, heartbeat=0.2)
+    with Running(source, lake_path, reached=hold, bronze=bronze):
+        wait_for(lambda: read_snapshot(folding.lake, ITEMS) is not None, 40)
+        execute(source, "INSERT INTO others VALUES (1, 'o')")
+        cut = folding.cycle_past(end())
+        assert set(cut.tables) == {"items", "items__history", "others"}
+        # What the copy is to mend: rows that silver lost and no event tells of.
+        spark.sql(f"DELETE FROM {folding.lake.sql('silver', 'items')} WHERE id IN (1, 2)")
+        copying.clear()
+        go_on.clear()
+        want_again(f"{lake_path}/bronze/changes", [ITEMS], end())
+        try:
+            assert copying.wait(40)
+            execute(source, "UPDATE items SET note = 'while copied' WHERE id = 3")
+            cut = folding.cycle_past(end())
+            assert set(cut.tables) == {"others"}, "what is being replaced is in no cut"
+            execute(source, "DELETE FROM items WHERE id = 4")
+            folding.cycle_past(end())
+        finally:
+            go_on.set()
+        asked = read_snapshot(folding.lake, ITEMS)
+        wait_for(lambda: read_snapshot(folding.lake, ITEMS) != asked, 40)
+        execute(source, "INSERT INTO items VALUES (5, 'after')")
+        cut = folding.cycle_past(end())
+    assert set(cut.tables) == {"items", "items__history", "others"}
+    assert folding.control.open_errors() == []
+    assert folding.rows("items") == [(1, "first"), (2, "first"), (3, "while copied"), (5, "after")]
+    ended = [row for row in folding.rows("items__history") if row[0] in (3, 4)]
+    assert ended == [(3, "first"), (3, "while copied"), (4, "first")], "a request is no gap in a history"
+    folding.silver.close()

@@ -1,0 +1,209 @@
+"""What failed for a reason that may pass is tried again and goes through: one lake, one window after another.
+
+Pauses are of no length here, so that each cycle is an attempt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import pytest
+from pyspark.sql import SparkSession
+
+from bronze.control_tables import ControlTables
+from bronze.doors import Door, guarded
+from bronze.errors import TransientError
+from bronze.lake import Lake
+from silver import pauses
+from silver.cycle import Silver
+from silver.settings import SilverSettings
+from silver.source import Source
+from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from bronze.control import Cut
+    from bronze.shapes import Relation
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+PLAIN = (("id", INT), ("note", TEXT))
+calm = relation("calm", PLAIN, ["id"], relation_id=1)
+hand = relation("hand", PLAIN, ["id"], relation_id=2)
+hand_then = relation("hand", [*PLAIN, ("more", TEXT)], ["id"], relation_id=2, from_lsn=30)
+keyed = relation("keyed", PLAIN, ["id"], relation_id=3)
+taken = relation("taken", PLAIN, ["id"], relation_id=4)
+taken_then = relation("taken", PLAIN, ["id"], relation_id=5, from_lsn=15)
+told = relation("told", PLAIN, ["id"], relation_id=6)
+
+
+def ins(shape: Relation, *cells: str | None) -> dict[str, Any]:
+    return change(shape, "insert", new=list(cells))
+
+
+@dataclass
+class Window:
+    """What a cycle left.
+
+    Attributes:
+        tables: in the newest cut.
+        errors: code by table.
+        kept: (lowest LSN, relations) of what was read once and kept.
+    """
+
+    tables: set[str]
+    errors: dict[str, str]
+    kept: list[tuple[int, set[int]]] = field(default_factory=list)
+
+
+class Tried:
+    """The lake, and every window by its name."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self.spark, self.lake = spark, Lake(path)
+        self.bronze, self.control = BronzeWriter(self.lake), ControlTables(self.lake)
+        settings = SilverSettings(history=["public.told"])
+        self.silver = Silver(spark, self.lake, settings, self.control)
+        self.windows: dict[str, Window] = {}
+
+    def sql(self, text: str) -> list[tuple[Any, ...]]:
+        return sorted(tuple(row) for row in self.spark.sql(text).collect())
+
+    def address(self, name: str) -> str:
+        return self.lake.sql("silver", name)
+
+    def rows(self, name: str, columns: str = "id, note") -> list[tuple[Any, ...]]:
+        return self.sql(f"SELECT {columns} FROM {self.address(name)}")
+
+    def clustered_by(self, name: str) -> list[str]:
+        found: list[str] = self.spark.sql(f"DESCRIBE DETAIL {self.address(name)}").collect()[0][
+            "clusteringColumns"
+        ]
+        return found
+
+    def window(self, name: str, lsn: int) -> Cut:
+        self.bronze.commit(lsn)
+        kept: list[tuple[int, set[int]]] = []
+        keep = Source.keep
+
+        def spied(source: Source, *args: Any, **named: Any) -> str:
+            kept.append((int(named["low"]), set(named["relations"])))
+            return keep(source, *args, **named)
+
+        with patch.object(Source, "keep", spied):
+            self.silver.cycle()
+        cut = self.control.latest_cut("silver")
+        assert cut is not None
+        errors = {error.name.removeprefix("public."): error.code for error in self.control.open_errors()}
+        self.windows[name] = Window(set(cut.tables), errors, kept)
+        return cut
+
+
+def without_clustering(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Spark, but for the statement that says by what `keyed` is clustered."""
+
+    def sql(self: SparkSession, text: str, *args: Any, **named: Any) -> Any:
+        if "CLUSTER BY" in text and "keyed" in text and "ALTER" in text:
+            raise RuntimeError("no clustering today")
+        return original(self, text, *args, **named)
+
+    return sql
+
+
+def out_of_reach(door: Door, where: str, effect: Callable[[], Any]) -> Any:
+    """A lake that cannot be opened."""
+    if door is Door.OPEN_TABLE and where.endswith("bronze/changes"):
+        raise OSError("Generic S3 error: connection reset by peer")
+    return effect()
+
+
+@pytest.fixture(scope="module")
+def tried(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
+    with pytest.MonkeyPatch.context() as monkey:
+        monkey.setattr(pauses, "FIRST_SECONDS", 0.0)
+        found = Tried(spark, str(tmp_path_factory.mktemp("tried")))
+        play(found)
+        yield found
+        found.silver.close()
+
+
+def play(tried: Tried) -> None:
+    """All windows."""
+    bronze = tried.bronze
+    bronze.relations([calm, hand, keyed, taken, taken_then, told])
+    for shape in (calm, hand, keyed, taken, told):
+        bronze.snapshot(shape, 10, [["1", "a"]])
+    bronze.add(16, [ins(taken_then, "2", "of another table")])
+    tried.window("first", 20)
+
+    tried.sql(f"ALTER TABLE {tried.address('hand')} ADD COLUMNS (more STRING)")
+    bronze.relations([hand_then])
+    bronze.add(31, [ins(calm, "2", "b"), ins(hand_then, "2", "b", "m"), ins(keyed, "2", "b")])
+    bronze.snapshot(taken_then, 32, [["1", "c"], ["2", "of another table"]])
+    bronze.snapshot(keyed, 33, [["1", "a"], ["2", "b"], ["3", "c"]])
+    with patch.object(SparkSession, "sql", without_clustering(SparkSession.sql)):
+        tried.window("by hand", 40)
+        assert tried.clustered_by("keyed") == []
+
+    bronze.add(45, [ins(calm, "3", "c")])
+    with patch("silver.source._ROWS", 3):  # what came since the last cut is little, since `hand` stopped not
+        tried.window("lagging", 50)
+
+    tried.sql(f"ALTER TABLE {tried.address('hand')} DROP COLUMN more")
+    bronze.add(55, [ins(calm, "4", "d")])
+    tried.window("undone", 60)
+
+    tried.sql(f"ALTER TABLE {tried.address('told__history')} ADD CONSTRAINT small CHECK (id < 100)")
+    bronze.add(61, [ins(told, "500", "e")])
+    bronze.snapshot(told, 65, [["1", "a"], ["3", "f"]])
+    with guarded(out_of_reach), pytest.raises(TransientError, match="connection reset"):
+        tried.window("lake away", 70)
+    assert tried.control.open_errors() == [], "no table's trouble"
+    tried.window("constrained", 71)
+    tried.window("left out", 72)
+
+
+def test_a_table_that_somebody_changed_goes_on_as_soon_as_that_is_undone(tried: Tried) -> None:
+    assert tried.windows["by hand"].errors == {"hand": "table-failed"}
+    assert "hand" not in tried.windows["by hand"].tables
+    assert tried.windows["undone"].errors == {}
+    assert tried.rows("hand", "id, note, more") == [(1, "a", None), (2, "b", "m")]
+
+
+def test_a_table_that_could_not_be_clustered_is_in_the_cut_and_clustered_later(tried: Tried) -> None:
+    assert "keyed" in tried.windows["by hand"].tables
+    assert tried.rows("keyed") == [(1, "a"), (2, "b"), (3, "c")]
+    assert tried.clustered_by("keyed") == ["id"]
+
+
+def test_a_table_begins_with_a_copy_of_its_own_and_no_other_relations(tried: Tried) -> None:
+    assert tried.windows["first"].tables == {"calm", "hand", "keyed", "told", "told__history"}
+    assert "taken" in tried.windows["by hand"].tables
+    assert tried.rows("taken") == [(1, "c"), (2, "of another table")]
+
+
+def test_who_lags_behind_is_read_for_alone(tried: Tried) -> None:
+    """The others' window is as little as ever, and is read once for all of them."""
+    ((low, relations),) = tried.windows["lagging"].kept
+    assert low == 40
+    assert 2 not in relations
+    assert 1 in relations
+    assert tried.rows("calm") == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+
+
+def test_a_lake_that_does_not_answer_is_no_tables_trouble_and_the_next_cycle_goes_on(tried: Tried) -> None:
+    assert tried.windows["constrained"].errors == {"told": "table-failed"}
+    assert tried.windows["constrained"].tables == {"calm", "hand", "keyed", "taken"}
+
+
+def test_changes_that_a_copy_makes_good_are_left_out_once_they_failed_again(tried: Tried) -> None:
+    assert tried.windows["left out"].errors == {}
+    assert {"told", "told__history"} <= tried.windows["left out"].tables
+    assert tried.rows("told") == [(1, "a"), (3, "f")]
+    current = f"SELECT id, note FROM {tried.address('told__history')} WHERE _valid_to_lsn IS NULL"
+    assert tried.sql(current) == [(1, "a"), (3, "f")]
+    run = tried.control.runs("silver", "told__history", limit=1)[0]
+    assert "DELTA_VIOLATE_CONSTRAINT" in str(run.details)

@@ -1,0 +1,144 @@
+"""Faults behind the doors of what runs on Spark: its statements, and the control tables.
+
+A cycle, an upkeep or a rebuild touches the world by statements (each is a commit of its own, or reads) and by
+the methods of `ControlTables`. One run without faults counts these calls; then a call, chosen by its number,
+fails before its effect or after it. Either the same objects go on, as a continuous run does after an error
+that may pass, or new ones, as after a kill.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import patch
+
+from pyspark.sql import SparkSession
+
+from bronze.control_tables import ControlTables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+CONTROL: Final = (
+    "record_cut",
+    "record_runs",
+    "open_error",
+    "close_errors",
+    "expire_cuts",
+    "tidy",
+    "latest_cut",
+)
+KINDS: Final = ("before", "after")
+
+
+class FaultError(RuntimeError):
+    """What a store or a network says when it fails. No rule of ours knows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One fault.
+
+    Attributes:
+        call: number of the call, from 0.
+        kind: ``before`` or ``after`` its effect.
+        restart: a new process goes on, not the same objects.
+    """
+
+    call: int
+    kind: str
+    restart: bool
+
+    def __str__(self) -> str:
+        return f"{self.kind} call {self.call}, {'restarted' if self.restart else 'the same process'}"
+
+
+def cases(calls: int, number: int, seed: int) -> list[Case]:
+    """A sample of all cases, or all where there are no more, in the order of their calls."""
+    every = [Case(*one) for one in itertools.product(range(calls), KINDS, (False, True))]
+    chosen = every if number >= len(every) else random.Random(seed).sample(every, number)
+    return sorted(chosen, key=lambda case: case.call)
+
+
+@dataclass
+class Doors:
+    """Counts the calls of a block, and fails one of them.
+
+    Attributes:
+        names: of the calls so far, in their order.
+        hit: the call that failed.
+    """
+
+    case: Case | None = None
+    names: list[str] = field(default_factory=list)
+    hit: str | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def open(self) -> Iterator[Doors]:
+        """Within the block every call passes here."""
+        with ExitStack() as stack:
+            owners: list[tuple[type, str]] = [(SparkSession, "sql")]
+            owners += [(ControlTables, name) for name in CONTROL]
+            for owner, name in owners:
+                stack.enter_context(patch.object(owner, name, self._wrapped(getattr(owner, name), name)))
+            yield self
+
+    def _wrapped(self, original: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def call(one: Any, *args: Any, **named: Any) -> Any:
+            said = " ".join(str(args[0]).split())[:60] if name == "sql" else name
+            with self._lock:
+                failing = self.case is not None and len(self.names) == self.case.call
+                self.names.append(said)
+            if failing and self.case is not None:
+                self.hit = said
+                if self.case.kind == "before":
+                    raise FaultError("the store did not answer")
+                original(one, *args, **named)
+                raise FaultError("the store's answer was lost")
+            return original(one, *args, **named)
+
+        return call
+
+
+@dataclass
+class Tried:
+    """What is tried under faults.
+
+    Attributes:
+        prepare: makes work, without faults.
+        run: does it; may raise what a fault made it raise.
+        recover: goes on without faults, and checks; is told whether as a new process.
+    """
+
+    prepare: Callable[[], None]
+    run: Callable[[], object]
+    recover: Callable[[bool], None]
+
+
+def enumerate_faults(tried: Tried, *, number: int, seed: int) -> list[str]:
+    """Run once without a fault, then once for each case of a sample; returns what went wrong."""
+    tried.prepare()
+    with Doors().open() as doors:
+        tried.run()
+    wrong, reached = [], 0
+    for case in cases(len(doors.names), number, seed):
+        tried.prepare()
+        with Doors(case).open() as faulty:
+            try:
+                tried.run()
+            except FaultError:
+                pass
+            except Exception as error:  # noqa: BLE001 - reported with its case
+                wrong.append(f"{case} ({faulty.hit}): {type(error).__name__}: {str(error)[:300]}")
+        reached += faulty.hit is not None
+        try:
+            tried.recover(case.restart)
+        except (AssertionError, Exception) as error:  # noqa: BLE001 - reported with its case
+            wrong.append(f"{case} ({faulty.hit}): afterwards {type(error).__name__}: {str(error)[:600]}")
+    assert reached > number // 2, f"only {reached} of {number} faults happened"
+    return wrong
