@@ -10,6 +10,7 @@ from bronze.errors import ConfigurationError, DefiniteError
 from bronze.relations import read_relations
 from gold.yaml_source import suggestion
 from pipelines.failures import Failure, Terminated
+from pipelines.jvm_errors import in_words
 from pipelines.logs import log_folder, spark_log
 from pipelines.run import load_documents_of, terminable
 from pipelines.session import active_session, spark_session, stop_session
@@ -37,21 +38,19 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
     """
     given = active_session()
     log = spark_log(pipeline.pipeline)
+    failure: BaseException | None = None
     with terminable():
         spark = given or spark_session(pipeline.spark, log=log, announce=output.say, brief=True)
         try:
             yield spark
         except (KeyboardInterrupt, Terminated):
             raise
-        except BaseException:
-            _stop(spark, given)
-            raise
-        _stop(spark, given)
-
-
-def _stop(spark: SparkSession, given: SparkSession | None) -> None:
-    if given is None:
-        stop_session(spark)
+        except BaseException as error:  # noqa: BLE001 - raised again below, in words
+            failure = in_words(error)
+        if given is None:
+            stop_session(spark)
+    if failure is not None:
+        raise failure
 
 
 def run_sql(

@@ -17,7 +17,14 @@ from pydantic import BeforeValidator, Field, PrivateAttr, field_validator
 
 from bronze.errors import ConfigurationError
 from bronze.lake import Lake
-from bronze.settings import BronzeSettings, LakeSettings, Section, SnapshotSettings, SourceSettings
+from bronze.settings import (
+    BronzeSettings,
+    LakeSettings,
+    Section,
+    SnapshotSettings,
+    SourceSettings,
+    in_the_form,
+)
 from gold.settings import GoldSettings
 from gold.yaml_source import YamlFile, read_yaml, validate
 from silver.settings import SilverSettings
@@ -46,7 +53,9 @@ class QualitySettings(Section):
 class Pipeline(Section):
     """A pipeline file, read and validated. Made by `load_pipeline`."""
 
-    pipeline: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
+    pipeline: Annotated[
+        str, in_the_form("[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", "letters, digits and _ . - (at most 63)")
+    ]
     source: SourceSettings
     lake: LakeSettings
     bronze: BronzeSettings = BronzeSettings()
@@ -103,24 +112,37 @@ class Pipeline(Section):
         """
         return self._files(self.quality.suites, "quality.suites")
 
+    def idle_patterns(self) -> list[tuple[str, str]]:
+        """Keys, each with a pattern of it that selects no file; one without wildcards is an error instead."""
+        keys = {"gold.documents": self.gold.documents, "quality.suites": self.quality.suites}
+        return [
+            (key, pattern)
+            for key, patterns in keys.items()
+            for pattern in patterns
+            if _WILDCARDS & set(pattern) and not self._matching(pattern)
+        ]
+
     def _files(self, patterns: list[str], key: str) -> list[Path]:
         found: set[Path] = set()
         for pattern in patterns:
-            base, relative = self.folder, Path(pattern).expanduser()
-            if relative.is_absolute():
-                base, relative = Path(relative.anchor), relative.relative_to(relative.anchor)
-            if _WILDCARDS & set(pattern):
-                found.update(path for path in base.glob(str(relative)) if path.is_file())
-            elif (base / relative).is_file():
-                found.add(base / relative)
-            else:
+            files = self._matching(pattern)
+            if not files and not _WILDCARDS & set(pattern):
                 raise ConfigurationError(
                     f"{key} names {pattern}, which does not exist",
                     code="file-missing",
                     where=str(self.path),
-                    remedy=f"create {base / relative}, or correct {key} (relative to the pipeline file)",
+                    remedy=f"create {self.folder / Path(pattern).expanduser()}, or correct {key} "
+                    "(relative to the pipeline file)",
                 )
+            found.update(files)
         return sorted(found)
+
+    def _matching(self, pattern: str) -> list[Path]:
+        path = self.folder / Path(pattern).expanduser()
+        if not _WILDCARDS & set(pattern):
+            return [path] if path.is_file() else []
+        base = Path(path.anchor) if Path(pattern).expanduser().is_absolute() else self.folder
+        return [found for found in base.glob(str(path.relative_to(base))) if found.is_file()]
 
 
 def load_pipeline(path: Path | str) -> Pipeline:

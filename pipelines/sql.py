@@ -22,6 +22,7 @@ from bronze.control_tables import ControlTables
 from bronze.errors import ConfigurationError, DefiniteError
 from bronze.lsn import Lsn
 from gold.yaml_source import suggestion
+from pipelines.jvm_errors import spark_message
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -204,16 +205,6 @@ class LakeSql:
 def _named(name: str, statement: str) -> bool:
     """Whether the statement holds the name as a word of its own."""
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", statement, re.IGNORECASE) is not None
-
-
-def spark_message(error: PySparkException) -> str:
-    """Spark's message without plan and stack; the statement's place is kept."""
-    kept = []
-    for line in str(error).strip().splitlines():
-        if line.startswith(("'", "+-", "\tat ", "JVM stacktrace", "Caused by")):
-            break
-        kept.append(line)
-    return "\n".join(kept).strip()
 
 
 def print_rows(frame: DataFrame, output: Output, *, limit: int) -> None:
