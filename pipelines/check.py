@@ -10,7 +10,6 @@ lake has recorded, where there are any.
 from __future__ import annotations
 
 import difflib
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -31,6 +30,7 @@ from gold.compile import compile_tree
 from gold.documents import load_documents
 from gold.plans import HASH, LSN
 from pipelines.quality.suite_files import check_suites
+from pipelines.writable import why_unwritable
 from silver.catalog import check_names, histories, silver_table
 
 if TYPE_CHECKING:
@@ -158,14 +158,10 @@ def _unwritable(pipeline: Pipeline) -> Iterator[Finding]:
     folder = local_folder(pipeline.lake_address().path or "")
     if folder is None:
         return
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    if not there.is_dir():
-        said = f"{there} is a file, not a folder"
-    elif not os.access(there, os.W_OK | os.X_OK):
-        said = f"this account may not write in {there}"
-    else:
-        return
-    yield Finding("error", "lake-unwritable", str(folder), said, "correct lake.path, or the folder's rights")
+    if (why := why_unwritable(folder)) is not None:
+        yield Finding(
+            "error", "lake-unwritable", str(folder), why, "correct lake.path, or the folder's rights"
+        )
 
 
 def _owner(lake: _Lake, identity: ServerIdentity) -> list[Finding]:

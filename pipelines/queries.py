@@ -14,6 +14,7 @@ from pipelines.jvm_errors import in_words
 from pipelines.logs import log_folder, spark_log
 from pipelines.run import load_documents_of, terminable
 from pipelines.session import active_session, spark_session, stop_session
+from pipelines.writable import why_unwritable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,12 +62,13 @@ def run_sql(
     Raises:
         SmeltError: there is no such cut, or Spark refuses the statement.
     """
-    from pipelines.sql import LakeSql, parse_as_of, print_rows  # noqa: PLC0415
+    from pipelines.sql import LakeSql, cut_of, parse_as_of, print_rows  # noqa: PLC0415
 
     at = None if as_of is None else parse_as_of(as_of)
     require_lake(pipeline)
+    cut = cut_of(pipeline, at)
     with spark_for(pipeline, output) as spark:
-        lake_sql = LakeSql(spark, pipeline, as_of=at)
+        lake_sql = LakeSql(spark, pipeline, cut)
         frame = lake_sql.query(statement)
         print_rows(frame, output, limit=limit)
         if lake_sql.cut.commit_lsn is not None and not output.json:
@@ -131,12 +133,30 @@ def run_quality_checks(pipeline: Pipeline, output: Output, *, report: Path | Non
     from pipelines.quality.run import run_quality  # noqa: PLC0415 - loads Great Expectations
 
     require_lake(pipeline)
+    if report is not None:
+        _require_file(report)
     where = report or log_folder(pipeline.pipeline) / "quality.html"
     with spark_for(pipeline, output) as spark:
         result = run_quality(spark, pipeline, report=where, progress=output.say)
     show_quality(result, output)
     if not result.success:
         raise Failure(result.summary())
+
+
+def _require_file(report: Path) -> None:
+    """Refuse a report that could not be written in the end.
+
+    Raises:
+        ConfigurationError: it is a folder, or this account may not write where it is to lie.
+    """
+    why = "is a folder, not a file" if report.is_dir() else why_unwritable(report.absolute().parent)
+    if why is not None:
+        raise ConfigurationError(
+            why,
+            code="report-unwritable",
+            where=str(report),
+            remedy="name another file: --report quality.html",
+        )
 
 
 def show_quality(result: QualityResult, output: Output) -> None:

@@ -247,7 +247,8 @@ def _launch(conf: SparkConf, log: Path) -> SparkContext:
                     )
                 )
         except PySparkRuntimeError as error:
-            said = log.read_text(errors="replace").strip().splitlines()[-3:]
+            lines = log.read_text(errors="replace").strip().splitlines()
+            said = [line for line in lines if not line.startswith(("\tat ", "\t... "))][-3:]
             raise DefiniteError(
                 "the JVM of Spark did not start: " + " ".join(said or [str(error)]),
                 code="spark-start",

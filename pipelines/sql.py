@@ -117,26 +117,30 @@ def choose_cut(control: ControlTables, *, with_gold: bool, at: Lsn | datetime | 
     )
 
 
+def cut_of(pipeline: Pipeline, at: Lsn | datetime | None = None) -> SqlCut:
+    """`choose_cut` in a pipeline's lake."""
+    lake = pipeline.lake_address()
+    return choose_cut(
+        ControlTables(lake),
+        with_gold=bool(pipeline.gold.documents),
+        at=at,
+        lake=lake.path or str(lake.catalog),
+    )
+
+
 class LakeSql:
     """Statements over one lake at one cut.
 
     Args:
         spark: a session of our own; schemas named as the layers are made in its catalog.
         pipeline: the pipeline.
-        as_of: an LSN or a commit time; None for the newest cut.
+        cut: what they see; by default the newest.
     """
 
-    def __init__(
-        self, spark: SparkSession, pipeline: Pipeline, *, as_of: Lsn | datetime | None = None
-    ) -> None:
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, cut: SqlCut | None = None) -> None:
         self._spark = spark
         self._lake: Lake = pipeline.lake_address()
-        self.cut = choose_cut(
-            ControlTables(self._lake),
-            with_gold=bool(pipeline.gold.documents),
-            at=as_of,
-            lake=self._lake.path or str(self._lake.catalog),
-        )
+        self.cut = cut_of(pipeline) if cut is None else cut
         self._known = self._tables()
         self._registered: set[tuple[Layer, str]] = set()
         self._schemas: set[Layer] = set()
