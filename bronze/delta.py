@@ -88,8 +88,9 @@ def open_existing(uri: str) -> DeltaTable:
         return through(Door.OPEN_TABLE, uri, lambda: DeltaTable(uri))
     except TableNotFoundError:
         raise
-    except DeltaError:
+    except DeltaError as error:
         if not set_torn_aside(uri):
+            error.add_note(f"the table {uri} cannot be opened")  # what is said names no file
             raise
     return through(Door.OPEN_TABLE, uri, lambda: DeltaTable(uri))
 

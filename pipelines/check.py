@@ -159,9 +159,7 @@ def _unwritable(pipeline: Pipeline) -> Iterator[Finding]:
     if folder is None:
         return
     if (why := why_unwritable(folder)) is not None:
-        yield Finding(
-            "error", "lake-unwritable", str(folder), why, "correct lake.path, or the folder's rights"
-        )
+        yield Finding("error", "lake-folder", str(folder), why, "correct lake.path, or the folder's rights")
 
 
 def _owner(lake: _Lake, identity: ServerIdentity) -> list[Finding]:

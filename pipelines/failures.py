@@ -147,7 +147,8 @@ def _foreign(error: BaseException) -> str:
         return f"error: {error.filename}: {os.strerror(error.errno)}{more}"
     said = without_secrets(str(error)).strip().splitlines()
     name = f"Spark: {error.name}" if isinstance(error, SparkFailure) else type(error).__name__
-    return f"error: {name}: {said[0] if said else 'no message'}"
+    notes = [] if isinstance(error, SparkFailure) else getattr(error, "__notes__", [])
+    return "\n".join([f"error: {name}: {said[0] if said else 'no message'}", *notes])
 
 
 def _say(text: str) -> None:

@@ -255,6 +255,11 @@ def _launch(conf: SparkConf, log: Path) -> SparkContext:
                 where=str(log),
                 remedy="read the log named above; often spark.driver.memory is more than the machine has",
             ) from None
+    try:
+        _check_values(started[0], conf)
+    except BaseException:
+        started[0].proc.stdin.close()
+        raise
     # Spark sets a handler of SIGINT that calls into the JVM in the middle of whatever call is under way,
     # which then never answers. Ctrl-C stays what it was: an exception in the main thread.
     main = threading.current_thread() is threading.main_thread()
@@ -263,6 +268,33 @@ def _launch(conf: SparkConf, log: Path) -> SparkContext:
     if main and before is not None:
         signal.signal(signal.SIGINT, before)
     return context
+
+
+def _check_values(gateway: Any, conf: SparkConf) -> None:
+    """Refuse what Spark's SQL would not take, before there is a session.
+
+    Spark looks at these values when the session is first used, and fails there each time. pyspark asks the
+    same session how to print that failure, so it would be busy with the failure of printing it for hours.
+
+    Raises:
+        ConfigurationError: a value is not one of its setting's.
+    """
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415 - Spark starts
+
+    known = gateway.jvm.org.apache.spark.sql.internal.SQLConf()
+    for name, value in conf.getAll():
+        if not name.startswith("spark.sql."):
+            continue
+        try:
+            known.setConfString(name, value)
+        except Py4JJavaError as error:
+            said = str(error.java_exception.getMessage()).strip()
+            raise ConfigurationError(
+                f"Spark refuses {name}: {said}",
+                code="spark-setting",
+                where="spark",
+                remedy="correct it in the section `spark` of the pipeline file, or remove it",
+            ) from None
 
 
 @contextmanager

@@ -289,7 +289,7 @@ def test_ctrl_c_at_any_moment_of_a_start_ends_it_without_a_traceback(tmp_path: P
             # Interrupted inside exec("…"), as dataclasses use it, Python ends by the signal although it was
             # caught; before the command could tell it, in silence.
             assert command.text().splitlines()[-1:] in (["interrupted"], [] if code < 0 else None), seconds
-            until(lambda command=command: not command.family(), 60)
+            _wait_for_its_family(command)
 
 
 def test_ctrl_c_while_the_command_is_loaded_ends_it_in_silence(tmp_path: Path) -> None:
@@ -315,3 +315,7 @@ def test_ctrl_c_while_the_command_is_loaded_ends_it_in_silence(tmp_path: Path) -
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+
+
+def _wait_for_its_family(command: Command) -> None:
+    until(lambda: not command.family(), 60)
