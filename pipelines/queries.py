@@ -12,7 +12,7 @@ from gold.yaml_source import suggestion
 from pipelines.failures import Failure, Terminated
 from pipelines.logs import log_folder, spark_log
 from pipelines.run import load_documents_of, terminable
-from pipelines.session import active_session, spark_session, stop_session
+from pipelines.session import active_session, lent, spark_session, stop_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
-    """A session for one command; stopped afterwards unless somebody else had started it.
+    """A session for one command; stopped afterwards, or left as it was where somebody else had started it.
 
     Interrupted, the session is left as it is: the connection to the JVM is in the middle of a call and
     would not answer. The JVM ends with this process, whose end of its standard input it watches.
@@ -38,19 +38,18 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
     given = active_session()
     log = spark_log(pipeline.pipeline)
     with terminable():
-        spark = given or spark_session(pipeline.spark, log=log, announce=output.say, brief=True)
+        if given is not None:
+            with lent(given, pipeline.spark):
+                yield given
+            return
+        spark = spark_session(pipeline.spark, log=log, announce=output.say, brief=True)
         try:
             yield spark
         except (KeyboardInterrupt, Terminated):
             raise
         except BaseException:
-            _stop(spark, given)
+            stop_session(spark)
             raise
-        _stop(spark, given)
-
-
-def _stop(spark: SparkSession, given: SparkSession | None) -> None:
-    if given is None:
         stop_session(spark)
 
 

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pipelines.output import Output
+from pipelines.queries import spark_for
 from pipelines.session import jvm_options, properties_text
+from pipelines.settings import load_pipeline
+from silver.sessions import own_session, settings
 from tests.fix_spark import SECRET
 
 if TYPE_CHECKING:
@@ -47,3 +51,31 @@ def test_settings_reach_spark_and_no_command_line_shows_them(spark: SparkSession
     assert ours, "the JVM's own settings come from the same file"
     assert not [line for line in lines if value.split()[1].strip("\\") in line]
     assert spark.sparkContext.getConf().get(name) == value
+
+
+@pytest.mark.spark
+def test_a_session_that_is_not_ours_means_what_ours_does_for_a_command_and_is_put_back(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    file = tmp_path / "pipeline.yml"
+    file.write_text(
+        "pipeline: shop\nsource: {host: db, slot: s, publication: p}\nlake: {path: lake}\n"
+        "spark: {spark.sql.session.timeZone: Asia/Tokyo, spark.driver.memory: 9g}\n"
+    )
+    theirs = {
+        "spark.sql.variable.substitute": "true",
+        "spark.sql.session.timeZone": "Europe/Berlin",
+        "spark.sql.ansi.enabled": "false",
+        "spark.sql.shuffle.partitions": "77",
+    }
+    with settings(spark, theirs):
+        with spark_for(load_pipeline(file), Output()) as lent:
+            assert lent is spark
+            for session in (lent, own_session(lent)):
+                row = session.sql("SELECT '${env:HOME}${x}', current_timezone()").collect()[0]
+                assert tuple(row) == ("${env:HOME}${x}", "Asia/Tokyo")
+                assert session.conf.get("spark.sql.ansi.enabled") == "true"
+                assert session.conf.get("spark.sql.shuffle.partitions") == "77"
+        with pytest.raises(ZeroDivisionError), spark_for(load_pipeline(file), Output()):
+            raise ZeroDivisionError
+        assert {name: spark.conf.get(name) for name in theirs} == theirs
