@@ -17,9 +17,9 @@ from bronze.catalog import select_tables
 from bronze.conninfo import conninfo
 from bronze.continuity import check_start, slot_gone
 from bronze.delta import open_table
-from bronze.disk import local_folder
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TableError
 from bronze.findings import Finding
+from bronze.locations import local_folder
 from bronze.position import position_of
 from bronze.relations import read_relations
 from bronze.server import connect, describe, identify, primary_log_end, translated

@@ -13,7 +13,7 @@ from pipelines.failures import Failure, Terminated
 from pipelines.jvm_errors import in_words
 from pipelines.logs import log_folder, spark_log
 from pipelines.run import load_documents_of, terminable
-from pipelines.session import active_session, spark_session, stop_session
+from pipelines.session import active_session, lent, spark_session, stop_session
 from pipelines.writable import why_unwritable
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
-    """A session for one command; stopped afterwards unless somebody else had started it.
+    """A session for one command; stopped afterwards, or left as it was where somebody else had started it.
 
     Interrupted, the session is left as it is: the connection to the JVM is in the middle of a call and
     would not answer. The JVM ends with this process, whose end of its standard input it watches.
@@ -41,15 +41,18 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
     log = spark_log(pipeline.pipeline)
     failure: BaseException | None = None
     with terminable():
-        spark = given or spark_session(pipeline.spark, log=log, announce=output.say, brief=True)
+        if given is not None:
+            with lent(given, pipeline.spark):
+                yield given
+            return
+        spark = spark_session(pipeline.spark, log=log, announce=output.say, brief=True)
         try:
             yield spark
         except (KeyboardInterrupt, Terminated):
             raise
         except BaseException as error:  # noqa: BLE001 - raised again below, in words
             failure = in_words(error)
-        if given is None:
-            stop_session(spark)
+        stop_session(spark)
     if failure is not None:
         raise failure
 

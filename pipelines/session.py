@@ -1,7 +1,7 @@
 """The Spark session: one place that knows Delta's jars, quiet logs, and the settings that small windows need.
 
-A session that already exists (Databricks, spark-submit, a notebook) is used as it is; only what a session may
-change afterwards is set on it. Elsewhere a local one is started. Settings and their reasons:
+A session that already exists (Databricks, a notebook) is used; what decides what statements mean is set on it
+while a command runs, and put back (`lent`). Elsewhere a local one is started. Settings and their reasons:
 
 * ``snapshotPartitions=1``: Delta replays its log with 50 tasks by default, most of the time of a small MERGE.
 * ``adaptive.enabled=false`` and one or two shuffle partitions: a window of some thousand rows is one task;
@@ -44,6 +44,7 @@ from pipelines.interrupts import held_back
 from pipelines.jars import delta_jars
 from pipelines.java import check_java
 from pipelines.logs import open_log
+from silver.sessions import settings as session_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -146,6 +147,24 @@ def active_session() -> SparkSession | None:
     if session is None and SparkContext._active_spark_context is not None:  # noqa: SLF001 - another thread's
         return SparkSession.builder.getOrCreate()
     return session
+
+
+@contextmanager
+def lent(session: SparkSession, given: Mapping[str, str]) -> Iterator[None]:
+    """Have a session that somebody else started mean by our statements what ours would, for a while.
+
+    How statements are best run is left to whoever started it; what a session guards stays as it is.
+
+    Args:
+        session: theirs; as it was before, once the block ends.
+        given: the pipeline file's `spark` section.
+    """
+    from gold.sessions import PINNED  # noqa: PLC0415 - the reader must not load Spark
+
+    wanted = {**PINNED, **given}
+    changed = {name: value for name, value in wanted.items() if session.conf.isModifiable(name)}
+    with session_settings(session, changed):
+        yield
 
 
 def jvm_options(given: str, *, brief: bool) -> str:

@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, field_validator
 
 from bronze.errors import ConfigurationError
 from bronze.lake import Lake
+from bronze.locations import local_folder, misread
 from bronze.settings import (
     BronzeSettings,
     LakeSettings,
@@ -90,11 +91,10 @@ class Pipeline(Section):
         path = self.lake.path
         if path is None:
             return Lake(catalog=self.lake.catalog)
-        if path.startswith("file://"):
-            path = path.removeprefix("file://")
-        if "://" in path:
+        folder = local_folder(path)
+        if folder is None:
             return Lake(path=path.rstrip("/"))
-        return Lake(path=str((self.folder / Path(path).expanduser()).resolve()))
+        return Lake(path=str((self.folder / folder.expanduser()).resolve()))
 
     def document_files(self) -> list[Path]:
         """Files that `gold.documents` selects, sorted, each once.
@@ -162,6 +162,8 @@ def load_pipeline(path: Path | str) -> Pipeline:
     yaml = read_yaml(file, expand_env=True)
     pipeline = validate(Pipeline, yaml)
     _refuse_unserved(pipeline, yaml)
+    pipeline._path = file  # noqa: SLF001 - our own model; the file is not one of its keys
+    _refuse_misread(pipeline, yaml)
     files = _connection_files(pipeline.source, file.parent)
     if files:
         pipeline = pipeline.model_copy(update={"source": pipeline.source.model_copy(update=files)})
@@ -177,6 +179,20 @@ def _connection_files(source: SourceSettings, folder: Path) -> dict[str, str]:
         for key, name in named.items()
         if name and name != "system"  # the system's own authorities, not a file
     }
+
+
+def _refuse_misread(pipeline: Pipeline, yaml: YamlFile) -> None:
+    """Refuse a lake whose location one of the libraries would take for another one."""
+    path = pipeline.lake_address().path
+    part = None if path is None else misread(path)
+    if part is not None:
+        raise ConfigurationError(
+            f"the lake's location holds {part!r}, which deltalake reads as something else: {path!r}",
+            code="lake-path",
+            where=yaml.where(("lake", "path")),
+            remedy="give it another name: without [ ] ^ | \\, control characters, and % before two digits or "
+            "letters up to f; in a URL without any % ? #",
+        )
 
 
 def _refuse_unserved(pipeline: Pipeline, yaml: YamlFile) -> None:

@@ -23,6 +23,7 @@ from bronze.errors import ConfigurationError, DefiniteError
 from bronze.lsn import Lsn
 from gold.yaml_source import suggestion
 from pipelines.jvm_errors import spark_message
+from pipelines.sql_names import odd_views, with_views
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ class LakeSql:
         self._lake: Lake = pipeline.lake_address()
         self.cut = cut_of(pipeline) if cut is None else cut
         self._known = self._tables()
+        self._odd = odd_views(self._known)
         self._registered: set[tuple[Layer, str]] = set()
         self._schemas: set[Layer] = set()
 
@@ -156,6 +158,7 @@ class LakeSql:
         names = [(layer, name) for layer, name in self._known if _named(name, statement)]
         if re.match(r"\s*show\b", statement, re.IGNORECASE):
             names = list(self._known)
+        statement = with_views(statement, self._odd)
         try:
             self._register(names)
             try:
@@ -180,6 +183,7 @@ class LakeSql:
         for layer, name in names:
             if (layer, name) in self._registered:
                 continue
+            odd = self._odd.get((layer, name))
             if layer not in self._schemas:
                 self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {quote(layer)}")
                 self._schemas.add(layer)
@@ -188,7 +192,8 @@ class LakeSql:
                 select += f" VERSION AS OF {self.cut.versions[layer, name]}"
             elif (layer, name) == ("bronze", "changes") and self.cut.commit_lsn is not None:
                 select += f" WHERE commit_lsn <= {int(self.cut.commit_lsn)}"
-            self._spark.sql(f"CREATE OR REPLACE VIEW {quote(layer, name)} AS {select}")
+            view = f"VIEW {quote(layer, name)}" if odd is None else f"TEMPORARY VIEW {odd}"
+            self._spark.sql(f"CREATE OR REPLACE {view} AS {select}")
             self._registered.add((layer, name))
 
     def _refused(self, error: PySparkException) -> DefiniteError:
@@ -207,8 +212,9 @@ class LakeSql:
 
 
 def _named(name: str, statement: str) -> bool:
-    """Whether the statement holds the name as a word of its own."""
-    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", statement, re.IGNORECASE) is not None
+    """Whether the statement holds the name as a word of its own, as it is or as backticks have it."""
+    written = re.escape(name.replace("`", "``"))
+    return re.search(rf"(?<!\w){written}(?!\w)", statement, re.IGNORECASE) is not None
 
 
 def print_rows(frame: DataFrame, output: Output, *, limit: int) -> None:

@@ -23,7 +23,7 @@ from pipelines.jvm_errors import in_words
 from pipelines.lock import lake_lock
 from pipelines.logs import spark_log
 from pipelines.reader_supervision import ReaderProcess
-from pipelines.session import active_session, spark_session, stop_session
+from pipelines.session import active_session, lent, spark_session, stop_session
 from pipelines.stages import PATIENCE_SECONDS, Stages
 
 if TYPE_CHECKING:
@@ -99,6 +99,8 @@ class Supervisor:
             if set(self._layers) & {"silver", "gold"}:
                 self.spark = active_session()
                 self._own_session = self.spark is None
+                if self.spark is not None:
+                    self._held.enter_context(lent(self.spark, self._pipeline.spark))
                 self._worker = threading.Thread(target=self._work, name="stages", daemon=True)
                 self._worker.start()
         except BaseException:

@@ -16,7 +16,11 @@ from bronze.errors import DefiniteError
 from bronze.lake import Lake
 from bronze.lsn import Lsn
 from pipelines.jvm_errors import SparkFailure, in_words
+from pipelines.output import Output
+from pipelines.queries import spark_for
 from pipelines.session import jvm_options, properties_text
+from pipelines.settings import load_pipeline
+from silver.sessions import own_session, settings
 from tests.fix_spark import SECRET
 from tests.pipelines.test_cli import one_message, pipeline_file, smelt
 from tests.silver.histories import INT, BronzeWriter, relation
@@ -88,3 +92,31 @@ def test_words_of_spark_outlive_its_jvm(spark: SparkSession, monkeypatch: pytest
     assert "the cause" in "".join(traceback.format_exception(ours))
     assert isinstance(told, SparkFailure)
     assert told.__traceback__ is failed.value.__traceback__
+
+
+@pytest.mark.spark
+def test_a_session_that_is_not_ours_means_what_ours_does_for_a_command_and_is_put_back(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    file = tmp_path / "pipeline.yml"
+    file.write_text(
+        "pipeline: shop\nsource: {host: db, slot: s, publication: p}\nlake: {path: lake}\n"
+        "spark: {spark.sql.session.timeZone: Asia/Tokyo, spark.driver.memory: 9g}\n"
+    )
+    theirs = {
+        "spark.sql.variable.substitute": "true",
+        "spark.sql.session.timeZone": "Europe/Berlin",
+        "spark.sql.ansi.enabled": "false",
+        "spark.sql.shuffle.partitions": "77",
+    }
+    with settings(spark, theirs):
+        with spark_for(load_pipeline(file), Output()) as lent:
+            assert lent is spark
+            for session in (lent, own_session(lent)):
+                row = session.sql("SELECT '${env:HOME}${x}', current_timezone()").collect()[0]
+                assert tuple(row) == ("${env:HOME}${x}", "Asia/Tokyo")
+                assert session.conf.get("spark.sql.ansi.enabled") == "true"
+                assert session.conf.get("spark.sql.shuffle.partitions") == "77"
+        with pytest.raises(ZeroDivisionError), spark_for(load_pipeline(file), Output()):
+            raise ZeroDivisionError
+        assert {name: spark.conf.get(name) for name in theirs} == theirs
