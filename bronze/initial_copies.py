@@ -72,6 +72,7 @@ SOURCE_CODES: Final = frozenset(
         "character-not-convertible",
         "column-name-reserved",
         "columns-differ-only-in-case",
+        "copy-failed",
         "identity-generated",
         "key-column-unknown",
         "key-generated",

@@ -40,13 +40,13 @@ from gold.failures import SPARK_ERRORS, condition
 from gold.feed import FeedUnreadableError, images_query, made_again
 from gold.pins import PinnedTables
 from gold.plans import GOLD_APP, HASH, INTERPRETED, LEAN, LSN, ONE_TASK, SMALL_PLAN, SORTED, content_hash
-from gold.sessions import gold_session, unpinned
 from gold.sieve import MOST_KEYS, bitmap, sieve
 from gold.starts import holds_the_same
 from gold.typed import schema_of
 from silver.living import keeps_deleted
 from silver.merge import prunable
-from silver.sessions import mark, settings
+from silver.pinned import unpinned
+from silver.sessions import mark, own_session, settings
 from silver.sql import literal, quote
 from silver.tables import SilverLog, share_of
 
@@ -124,7 +124,7 @@ class DocumentBuild:
     """Builds one document. Has a Spark session of its own, because transaction marks are session settings."""
 
     def __init__(self, spark: SparkSession, lake: Lake, document: Document) -> None:
-        self._spark = gold_session(spark)
+        self._spark = own_session(spark)
         self._unpinned = unpinned(self._spark)
         self._lake = lake
         self.document = document

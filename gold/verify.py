@@ -20,7 +20,7 @@ from gold.compile import compile_tree
 from gold.differences import Difference, first_difference
 from gold.pins import PinnedTables
 from gold.plans import HASH, LSN, content_hash
-from gold.sessions import gold_session
+from silver.sessions import own_session
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def verify(
     Raises:
         PySparkException: a version is no longer readable.
     """
-    return _Comparison(gold_session(spark), lake, built, sample).run(most)
+    return _Comparison(own_session(spark), lake, built, sample).run(most)
 
 
 class _Comparison:

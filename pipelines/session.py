@@ -159,7 +159,7 @@ def lent(session: SparkSession, given: Mapping[str, str]) -> Iterator[None]:
         session: theirs; as it was before, once the block ends.
         given: the pipeline file's `spark` section.
     """
-    from gold.sessions import PINNED  # noqa: PLC0415 - the reader must not load Spark
+    from silver.pinned import PINNED  # noqa: PLC0415 - the reader must not load Spark
 
     wanted = {**PINNED, **given}
     changed = {name: value for name, value in wanted.items() if session.conf.isModifiable(name)}
