@@ -41,16 +41,17 @@ HOSTILE = "${env:HOME} ${spark.app.name} ${x}'\"`\\--;/* \u202e\U0001f642\x01\n\
 
 KEPT = TableName("public", "Order Details")
 ELSEWHERE = TableName("a/b ${env:HOME}", "--;/* \u202e\U0001f642 */")
+LONGEST = "\"'`\\${x}".ljust(63, "x")
+CHANGED = [
+    KEPT,
+    ELSEWHERE,
+    *(TableName("public", one) for one in ("../control/cuts", "tä日\U0001f642", LONGEST)),
+]
 NAMES = [
-    KEPT, ELSEWHERE,
-    *(
-        TableName("public", name)
-        for name in (
-            "Größe", "a/b", "../control/cuts", "..%2F/x", "tä日\U0001f642", "CON", "con", "trail.", "trail ",
-            "_delta_log", "x" * 63, "\"'`\\${x}",
-        )
-    ),
-]  # fmt: skip
+    *CHANGED,
+    *(TableName("public", one) for one in ("Größe", "..%2F/x", "CON", "con", "trail. ")),
+]
+"""Tables; rows of the first ones change in the stream."""
 
 DOCUMENTS = {
     "Odd": """
@@ -72,7 +73,7 @@ fields:
 
 def mood_of(name: TableName) -> str:
     """The table's column of an enum's domain. A backtick in a column's name costs the change feed."""
-    return "${x}`;\u202e" if "`" in name.name else "${x};\u202e"
+    return "${x}`;\u202e\n" if "`" in name.name else "${x};\u202e\n\\"
 
 
 def table_of(name: TableName) -> str:
@@ -132,7 +133,7 @@ def odd(spark: SparkSession, server_dsn: str, tmp_path_factory: pytest.TempPathF
             f"UPDATE {name.quoted} SET note = '{text}', \"${{env:HOME}};--\" = template, "
             f"\"{mood_of(name)}\" = 'it''s \\ -- ; /*' WHERE note = 'row 1';"
             f"DELETE FROM {name.quoted} WHERE note = 'row 2'"
-            for name in NAMES
+            for name in CHANGED
         )
     )
     odd.carry()
@@ -151,7 +152,8 @@ def test_each_table_lies_in_a_folder_of_its_own_within_its_layer(odd: Odd) -> No
     assert odd.folders("silver") == {*names, f"{KEPT.silver_name}__history"}
     assert odd.folders("gold") == set(DOCUMENTS)
     lake = odd.file.parent / "lake"
-    assert {entry.name for entry in lake.iterdir()} == {".locks", "bronze", "control", "gold", "silver"}
+    layers = {entry.name for entry in lake.iterdir() if not entry.name.startswith(".")}
+    assert layers == {"bronze", "control", "gold", "silver"}
     assert [entry.name for entry in odd.file.parent.parent.iterdir()] == [PLACE]
     assert (lake / "silver" / folder_name("../control/cuts")).is_dir()
 
@@ -192,7 +194,7 @@ def test_sql_names_them_as_they_are_called(odd: Odd) -> None:
     everything = " UNION ALL ".join(
         "SELECT count(*) FROM silver." + "`{}`".format(name.silver_name.replace("`", "``")) for name in NAMES
     )
-    assert rows(everything) == [(2,)] * len(NAMES)
+    assert rows(everything) == [(2 if name in CHANGED else 3,) for name in NAMES]
     assert rows("SELECT count(*) FROM silver.`order details__history`") == [(4,)]
 
 
@@ -201,7 +203,7 @@ def test_upkeep_and_rebuilds_leave_them_equal(odd: Odd) -> None:
     done = {work.name: work for work in upkeep.all_tables()}
     assert upkeep.failed == {}
     assert done.keys() == {*(name.silver_name for name in NAMES), "Order Details__history", *DOCUMENTS}
-    some = [KEPT, ELSEWHERE, TableName("public", "../control/cuts")]
+    some = [KEPT, ELSEWHERE]
     assert rebuild_silver(odd.spark, odd.pipeline, some, Output(Format.JSON)) == []
     assert rebuild_gold(odd.spark, odd.pipeline, ["Odd"], Output(Format.JSON)) == []
     assert not (odd.file.parent / "lake" / ".rebuild").exists()

@@ -195,11 +195,12 @@ expectations:
 """,
     )
     said = literal(HOSTILE).replace("{", "{{").replace("}", "}}")
+    condition = f"number = 1 and customer_id = 1 and {literal(HOSTILE)} like '$%'"
     lake.suite(
         "orders.yml",
         f"""\
 table: silver.orders
-suite: {json.dumps("of the " + HOSTILE)}
+suite: {json.dumps("of the " + HOSTILE, ensure_ascii=False)}
 expectations:
   - expectation: expect_column_values_to_be_between
     column: total
@@ -212,7 +213,7 @@ expectations:
     column: total
     kwargs:
       min_value: 10
-      row_condition: {json.dumps(f"number = 1 and customer_id = 1 and {literal(HOSTILE)} like '$%'")}
+      row_condition: {json.dumps(condition, ensure_ascii=False)}
       condition_parser: spark
   - expectation: expect_column_mean_to_be_between
     column: total

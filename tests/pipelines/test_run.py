@@ -63,7 +63,7 @@ class Shop:
         name = "run_" + str(conninfo_to_dict(dsn)["dbname"])
         self.file.write_text(
             f"pipeline: shop\nsource: {{dsn: '{dsn}', slot: {name}, publication: {name}}}\n"
-            "lake: {path: ./lake}\nbronze: {heartbeat: 1s}\ngold: {documents: [customer.yml]}\n"
+            "lake: {path: './my läke #1+'}\nbronze: {heartbeat: 1s}\ngold: {documents: [customer.yml]}\n"
             "spark: {spark.master: 'local[2]', spark.driver.memory: 1g}\n"
         )
         (folder / "customer.yml").write_text(DOCUMENT)
