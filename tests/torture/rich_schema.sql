@@ -169,7 +169,8 @@ CREATE TABLE keyed_by (a int, b text, c uuid, d date, e boolean, PRIMARY KEY (b,
 INSERT INTO keyed_by VALUES (1, 'é', '0b5e5b0c-2f3e-4b0a-9c5d-9d3f7f3f7f3f', '2024-02-29', true), (1, 'é ', '0b5e5b0c-2f3e-4b0a-9c5d-9d3f7f3f7f3f', '2024-02-29', false);
 CREATE TABLE none_but_key (id int PRIMARY KEY);
 INSERT INTO none_but_key VALUES (1), (2);
-CREATE TABLE typed_ OF inner_ (b WITH OPTIONS NOT NULL, PRIMARY KEY (b));
+CREATE TYPE row_ AS (a int[], b text);
+CREATE TABLE typed_ OF row_ (b WITH OPTIONS NOT NULL, PRIMARY KEY (b));
 INSERT INTO typed_ (b) VALUES ('typed');
 CREATE TABLE refers (id int PRIMARY KEY, to_ int REFERENCES none_but_key ON DELETE CASCADE ON UPDATE SET NULL);
 INSERT INTO refers VALUES (1, 1), (2, 2);
@@ -218,6 +219,10 @@ BEGIN; SAVEPOINT a; DELETE FROM excluded_; ROLLBACK TO a; UPDATE excluded_ SET d
 TRUNCATE parent CASCADE;
 
 INSERT INTO parent VALUES (3, 'after', NULL);
+
+ALTER TYPE row_ ADD ATTRIBUTE c timestamp CASCADE;
+
+UPDATE typed_ SET c = '2024-01-01 10:00';
 
 === alterations
 CREATE TABLE alter_columns (id int PRIMARY KEY, a int, b text, c int, d date, e int DEFAULT 5);
@@ -275,10 +280,6 @@ UPDATE alter_storage SET id = id + 10 WHERE id < 3;
 CLUSTER alter_storage;
 
 VACUUM FULL alter_storage;
-
-ALTER TABLE alter_storage SET UNLOGGED;
-
-ALTER TABLE alter_storage SET LOGGED;
 
 UPDATE alter_storage SET a = 'short' WHERE id = 4;
 
