@@ -114,11 +114,28 @@ def _modifier(type_: PgType) -> str:
     if type_.typmod < 0:
         return ""
     if type_.name == "numeric":
-        packed = type_.typmod - _LENGTH_HEADER
-        scale = packed & 0x7FF  # eleven bits, signed
-        return f"({packed >> 16 & 0xFFFF},{scale - 0x800 if scale & 0x400 else scale})"
+        precision, scale = numeric_modifier(type_.typmod)
+        return f"({precision},{scale})"
     if type_.name in ("varchar", "bpchar"):
         return f"({type_.typmod - _LENGTH_HEADER})"
     if type_.name in ("time", "timetz", "timestamp", "timestamptz", "bit", "varbit"):
         return f"({type_.typmod})"
     return ""
+
+
+def numeric_modifier(typmod: int) -> tuple[int, int]:
+    """Precision and scale in a numeric's typmod, which packs both (the scale signed, in 11 bits)."""
+    packed = typmod - _LENGTH_HEADER
+    return packed >> 16 & 0xFFFF, ((packed & 0x7FF) ^ 0x400) - 0x400
+
+
+def numeric_digits(typmod: int) -> tuple[int, int] | None:
+    """How many digits a numeric may have, and how many of them stand behind the point; None: any number.
+
+    A negative scale means zeros before the point, a scale above the precision zeros behind it; both are
+    digits.
+    """
+    if typmod < 0:
+        return None
+    precision, scale = numeric_modifier(typmod)
+    return max(precision, scale, precision - scale), max(scale, 0)

@@ -40,16 +40,15 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from bronze.builtin_types import numeric_digits, numeric_modifier
 from bronze.shapes import PgType
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 _SAME_TEXT = frozenset({"varchar", "text"})
-_HEADER, _SCALE = 4, 0x7FF
-"""VARHDRSZ, which a numeric's typmod carries on top of (precision << 16 | scale); eleven bits of scale."""
 _DIGITS = 38
-"""Precision up to which a numeric is more to silver than its text."""
+"""Digits up to which a numeric is more to silver than its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,32 +215,44 @@ def _in_doubt(known: Storage, now: Storage, *, rewritten: bool) -> str | None:
     return None
 
 
-def same_text(before: PgType, now: PgType) -> bool:
+def same_text(before: PgType, now: PgType, *, inside: bool = False) -> bool:
     """Whether a value that was not rewritten prints the same text under both types, which reads as the same.
 
-    A numeric that loses its precision keeps its text, but not what silver reads it as; nor does a composite
-    whose attribute has another name.
+    A numeric that loses its precision keeps its text, but not what silver reads it as; nor does one with more
+    digits inside of an array or a composite, or a composite whose attribute has another name.
+
+    Args:
+        before: the type of then.
+        now: the type of now.
+        inside: they are of an element, an attribute or a bound.
     """
     if before.oid != now.oid:
         return {before.name, now.name} <= _SAME_TEXT
     if before.labels and not set(before.labels) <= set(now.labels):
         return False  # a label was renamed
-    if before.name == "numeric" and not _holds(before.typmod, now.typmod):
+    if (
+        before.name == "numeric"
+        and before.typmod != now.typmod
+        and (inside or not _holds(before.typmod, now.typmod))
+    ):
         return False
     if (before.element is None) != (now.element is None):
         return False
     if [name for name, _ in before.fields] != [name for name, _ in now.fields]:
         return False
-    fields = zip(before.fields, now.fields, strict=True)
-    return all(same_text(old, new) for (_, old), (_, new) in fields) and (
-        before.element is None or now.element is None or same_text(before.element, now.element)
-    )
+    inside = inside or before.kind != "domain"
+    parts = [(old, new) for (_, old), (_, new) in zip(before.fields, now.fields, strict=True)]
+    if before.element is not None and now.element is not None:
+        parts.append((before.element, now.element))
+    return all(same_text(old, new, inside=inside) for old, new in parts)
 
 
 def _holds(before: int, now: int) -> bool:
-    """Whether a numeric's typmod (precision and scale) became only wider, by digits before the point."""
-    if before == now:
-        return True
-    scale = _SCALE & (before - _HEADER)
-    wider = before < now <= (_DIGITS << 16 | scale) + _HEADER
-    return before != -1 and wider and scale == _SCALE & (now - _HEADER)
+    """Whether a numeric's typmod became only wider, by digits before the point, and is a number to silver."""
+    fewer, more = numeric_digits(before), numeric_digits(now)
+    return (
+        fewer is not None
+        and more is not None
+        and numeric_modifier(before)[1] == numeric_modifier(now)[1]
+        and fewer[0] <= more[0] <= _DIGITS
+    )

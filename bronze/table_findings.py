@@ -6,6 +6,7 @@ import difflib
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
+from bronze.builtin_types import numeric_digits
 from bronze.catalog import skipped_relations
 from bronze.errors import ConfigurationError
 from bronze.findings import Finding
@@ -184,7 +185,7 @@ def _types(table: SourceTable) -> Iterator[Finding]:
     if wide:
         yield Finding(
             "info", "numeric-as-text", str(table.table),
-            f"numeric without a precision of at most {_MAXIMUM_PRECISION} becomes text: {', '.join(wide)}",
+            f"numeric of more than {_MAXIMUM_PRECISION} digits becomes text: {', '.join(wide)}",
             f"name a type under silver.types, e.g. {table.table}.{wide[0]}: decimal(38,9)",
         )  # fmt: skip
 
@@ -206,9 +207,8 @@ def _unmapped(tree: PgType) -> bool:
 def _wide_numeric(tree: PgType) -> bool:
     if tree.kind in ("array", "domain") and tree.element is not None:
         return _wide_numeric(tree.element)
-    return tree.name == "numeric" and (
-        tree.typmod < 0 or (tree.typmod - 4) >> 16 & 0xFFFF > _MAXIMUM_PRECISION
-    )
+    digits = numeric_digits(tree.typmod)
+    return tree.name == "numeric" and (digits is None or digits[0] > _MAXIMUM_PRECISION)
 
 
 def _all_tables(connection: psycopg.Connection[Any]) -> list[str]:

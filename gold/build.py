@@ -49,6 +49,7 @@ from silver.pinned import unpinned
 from silver.sessions import mark, own_session, settings
 from silver.sql import literal, quote
 from silver.tables import SilverLog, share_of
+from silver.widening import NTZ, NTZ_FEATURE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -301,6 +302,8 @@ class DocumentBuild:
             "delta.enableDeletionVectors": "true",
             "delta.enableExpiredLogCleanup": "false",
         }
+        if NTZ.lower() in schema_of(self._spark, tree).simpleString():
+            properties[NTZ_FEATURE] = "supported"
         listed = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
         with settings(self._spark, mark(GOLD_APP, cut.commit_lsn, None if state is None else state.position)):
             self._spark.sql(

@@ -28,6 +28,7 @@ from bronze.errors import TableError
 from silver.catalog import COMMIT_LSN, DELETED, OWN_COLUMNS, UNREPRESENTABLE, VALID_TO_LSN, living
 from silver.fold import lost_values
 from silver.sql import comma, literal, quote
+from silver.widening import NTZ_FEATURE, wants_feature, widens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -67,16 +68,6 @@ _WITH_STATISTICS: Final = frozenset(
     )
 )
 _ATTRIBUTE: Final = re.compile(r"(?:attribute (\d+)(?:; |$))?(?:rows before it: (.*))?", re.DOTALL)
-_DECIMAL: Final = re.compile(r"DECIMAL\((\d+),(\d+)\)")
-_WIDER: Final = {
-    "SMALLINT": ("INT", "BIGINT", "DOUBLE"),
-    "INT": ("BIGINT", "DOUBLE"),
-    "FLOAT": ("DOUBLE",),
-    "DATE": ("TIMESTAMP_NTZ",),
-}
-_DIGITS: Final = {"SMALLINT": 10, "INT": 10, "BIGINT": 20}
-"""Digits before the point that Delta wants of a DECIMAL which such a column becomes."""
-
 _TYPES: Final = {
     "long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT", "float": "FLOAT",
     "double": "DOUBLE", "string": "STRING", "boolean": "BOOLEAN", "binary": "BINARY", "date": "DATE",
@@ -209,6 +200,8 @@ def steps(
     names = {attnum: field.name for attnum, field in known.items()}
     alter = f"ALTER TABLE {target}"
     sql: list[str] = []
+    if wants_feature([column.spark_type for column in wanted.values()], [field.ddl for field in actual]):
+        sql.append(f"{alter} SET TBLPROPERTIES ({literal(NTZ_FEATURE)} = 'supported')")
     sql += _soft(target, table, actual)
     if not _feedable(table) and not any("`" in name for name in names.values()):
         sql.append(f"{alter} SET TBLPROPERTIES ({literal(_FEED)} = 'false')")
@@ -503,17 +496,6 @@ def _renamed(names: dict[int, str], wanted: Mapping[int, SilverColumn], others: 
             rename(ready, wanted[ready].name)
             open_.discard(ready)
     return actions
-
-
-def widens(narrow: str, wide: str) -> bool:
-    """Whether Delta changes the type in place, and stored values then are what PostgreSQL has."""
-    before, after = _DECIMAL.fullmatch(narrow), _DECIMAL.fullmatch(wide)
-    if before is not None and after is not None:
-        more_scale = int(after[2]) - int(before[2])
-        return more_scale >= 0 and int(after[1]) - int(before[1]) >= more_scale
-    if after is not None and narrow in _DIGITS:
-        return int(after[1]) - int(after[2]) >= _DIGITS[narrow]
-    return wide in _WIDER.get(narrow, ())
 
 
 def kept(table: SilverTable, actual: Sequence[Field]) -> list[tuple[str, str]]:

@@ -19,6 +19,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from bronze.builtin_types import numeric_digits
 from bronze.errors import ConfigurationError
 from silver.containers import array_value, hstore_value, range_value, struct_value, vector_value
 from silver.sql import literal, quote
@@ -101,21 +102,10 @@ def _cast(ddl: str) -> Reading:
 def _numeric(typmod: int) -> Reading:
     """Numeric(p,s), whose text has exactly s digits after the point, so that the cast never rounds.
 
-    NaN and infinity give NULL. A negative scale has no DECIMAL of its own; a scale above the precision only
-    means leading zeros.
+    NaN and infinity give NULL. A negative scale means zeros before the point.
     """
-    if typmod < 0:
-        return TEXT
-    precision, scale = numeric_precision(typmod)
-    if scale < 0 or max(precision, scale) > MAX_PRECISION:
-        return TEXT
-    return _cast(f"DECIMAL({max(precision, scale)},{scale})")
-
-
-def numeric_precision(typmod: int) -> tuple[int, int]:
-    """Precision and scale in a numeric's typmod, which packs both (the scale signed, in 11 bits)."""
-    packed = typmod - 4
-    return packed >> 16 & 0xFFFF, ((packed & 0x7FF) ^ 1024) - 1024
+    digits = numeric_digits(typmod)
+    return TEXT if digits is None or digits[0] > MAX_PRECISION else _cast(f"DECIMAL({digits[0]},{digits[1]})")
 
 
 def _instant(ddl: str) -> Reading:

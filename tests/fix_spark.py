@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import re
 import uuid
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from pyspark.sql.functions import col
+from pyspark.sql.types import StructType
 
 from pipelines.session import spark_session
 from silver.sessions import settings
+from silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 SECRET: Final = {"spark.hadoop.fs.s3a.secret.key": f"a {uuid.uuid4().hex}\\"}
 """A setting that no other account may see."""
 
+_ZONED: Final = re.compile(r'(?<=[tT]ype":)"timestamp"')
 _READING: Final = {
     # A test's SELECT is run once over few rows: code made for it would cost more than all of them.
     "spark.sql.codegen.wholeStage": "false",
@@ -28,10 +34,23 @@ _READING: Final = {
 }
 
 
-def rows_of(spark: SparkSession, query: str) -> list[Row]:
-    """What a test looks at: the rows of a query of its own, which is interpreted."""
+def rows_of(spark: SparkSession, query: str, *, without_zones: bool = False) -> list[Row]:
+    """What a test looks at: the rows of a query of its own, which is interpreted.
+
+    Args:
+        spark: the session.
+        query: SQL.
+        without_zones: give moments in UTC without saying so; with a zone Python takes none of the year 1.
+    """
     with settings(spark, _READING):
-        return spark.sql(query).collect()
+        frame = spark.sql(query)
+        return (_without_zones(frame) if without_zones else frame).collect()
+
+
+def _without_zones(frame: DataFrame) -> DataFrame:
+    plain = _ZONED.sub('"timestamp_ntz"', frame.schema.json())
+    naive = StructType.fromJson(json.loads(plain))
+    return frame.select(*(col(quote(one.name)).cast(one.dataType).alias(one.name) for one in naive))
 
 
 @pytest.fixture(scope="session")

@@ -307,6 +307,14 @@ def test_a_document_that_fails_stops_alone_and_heals(world: World) -> None:
     assert healed is not None
     assert "broken" in healed.tables
     assert world.control.open_errors() == []
+    timed = PARCEL_LINE.replace("column: line", "sql: timestamp_ntz'2024-02-29 10:00:00'")
+    gold = world.start_gold([*world.documents, document(timed.replace("parcel_line", "broken"))])
+    gold.cycle()
+    assert world.control.open_errors() == []  # the first timestamp of a table that is there
+    rows = world.spark.sql(
+        f"SELECT DISTINCT string(number) FROM {world.lake.sql('gold', 'broken')}"
+    ).collect()
+    assert [tuple(row) for row in rows] == [("2024-02-29 10:00:00",)]
 
 
 def test_a_changed_definition_rebuilds_that_document_alone_at_the_same_cut(world: World) -> None:

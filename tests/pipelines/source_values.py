@@ -1,0 +1,138 @@
+"""PostgreSQL's text as the value that silver must hold, parsed by the type's tree and none of silver's SQL.
+
+A text that silver's type cannot hold is a ValueError (or OverflowError), wherever inside of the value.
+"""
+
+from __future__ import annotations
+
+import struct
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bronze.shapes import PgType
+
+_MOST_DIGITS: Final = 38
+
+
+def value_of(type_: PgType, text: str) -> Any:
+    """The value of a text; structs are dicts."""
+    if type_.element is not None and type_.kind in _AROUND:
+        return _AROUND[type_.kind](type_, type_.element, text)
+    if type_.kind == "composite" and _tells_fields_apart(type_):
+        cells = zip(type_.fields, _record(text), strict=True)
+        return {name: None if cell is None else value_of(field, cell) for (name, field), cell in cells}
+    if type_.name == "numeric":
+        return _numeric(type_.typmod, text)
+    return _READERS.get(type_.name, str)(text) if type_.kind == "base" else text
+
+
+def _tells_fields_apart(type_: PgType) -> bool:
+    names = {name.lower() for name, _ in type_.fields}
+    return bool(names) and len(names) == len(type_.fields)
+
+
+def _array(array: PgType, element: PgType, text: str) -> list[Any]:
+    if not text.startswith("{") or text.startswith("{{"):
+        raise ValueError(text)  # bounds of its own, or several dimensions
+    if text == "{}":
+        return []
+    found, at = [], 1
+    while at < len(text):
+        cell, quoted, at = _cell(text, at, array.delimiter + "}", doubled=False)
+        found.append(None if cell == "NULL" and not quoted else value_of(element, cell))
+        at += 1
+    return found
+
+
+def _record(text: str) -> list[str | None]:
+    found: list[str | None] = []
+    at = 1
+    while at < len(text):
+        cell, quoted, at = _cell(text, at, ",)", doubled=True)
+        found.append(cell if cell or quoted else None)
+        at += 1
+    return found
+
+
+def _range(_: PgType, bound: PgType, text: str) -> dict[str, Any]:
+    if text == "empty":
+        return {"lower": None, "upper": None, "lower_inc": False, "upper_inc": False, "empty": True}
+    lower, has_lower, at = _cell(text, 1, ",", doubled=True)
+    upper, has_upper, at = _cell(text, at + 1, "])", doubled=True)
+    return {
+        "lower": value_of(bound, lower) if lower or has_lower else None,
+        "upper": value_of(bound, upper) if upper or has_upper else None,
+        "lower_inc": text[0] == "[",
+        "upper_inc": text[at] == "]",
+        "empty": False,
+    }
+
+
+def _cell(text: str, at: int, ends: str, *, doubled: bool) -> tuple[str, bool, int]:
+    """A cell from a place on, whether any of it stood in quotes, and where it ends.
+
+    Args:
+        text: of the whole value.
+        at: the place.
+        ends: characters that end a cell outside of quotes.
+        doubled: whether a quote inside of quotes is written twice, beside with a backslash.
+    """
+    found: list[str] = []
+    inside = quoted = False
+    while inside or text[at] not in ends:
+        letter = text[at]
+        if letter == "\\":
+            at += 1
+            found.append(text[at])
+        elif letter == '"' and inside and doubled and text[at + 1] == '"':
+            at += 1
+            found.append('"')
+        elif letter == '"':
+            inside, quoted = not inside, True
+        else:
+            found.append(letter)
+        at += 1
+    return "".join(found), quoted, at
+
+
+def _numeric(typmod: int, text: str) -> Decimal | str:
+    """Digits before the point are precision less scale, which may be more than the precision, or none."""
+    if typmod == -1:
+        return text
+    precision, scale = (typmod - 4) >> 16, ((typmod - 4) & 0x7FF ^ 0x400) - 0x400
+    if max(precision, scale, precision - scale) > _MOST_DIGITS:
+        return text
+    value = Decimal(text)
+    if not value.is_finite():
+        raise ValueError(text)
+    return value
+
+
+def _float4(text: str) -> float:
+    """What Python has of Spark's FLOAT: the nearest number of four bytes."""
+    value: float = struct.unpack("f", struct.pack("f", float(text)))[0]
+    return value
+
+
+_READERS: Final[dict[str, Callable[[str], Any]]] = {
+    "bool": {"t": True, "f": False}.__getitem__,
+    "int2": int,
+    "int4": int,
+    "int8": int,
+    "oid": int,
+    "float4": _float4,
+    "float8": float,
+    "date": date.fromisoformat,
+    "timestamp": datetime.fromisoformat,
+    "timestamptz": lambda text: datetime.fromisoformat(text).astimezone(UTC).replace(tzinfo=None),
+    "bytea": lambda text: bytes.fromhex(text.removeprefix("\\x")),
+}
+_AROUND: Final[dict[str, Callable[[PgType, PgType, str], Any]]] = {
+    "domain": lambda _, inner, text: value_of(inner, text),
+    "array": _array,
+    "range": _range,
+}

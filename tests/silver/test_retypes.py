@@ -1,0 +1,131 @@
+"""What becomes of a column whose type changes, for every pair of types that a server has."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from bronze.errors import TableError
+from bronze.shapes import PgType
+from bronze.storage import same_text
+from silver.catalog import silver_table
+from silver.ddl import Field, steps
+from silver.settings import SilverSettings
+from silver.types import reading
+from silver.widening import widens
+from tests.silver.histories import INT, relation
+from tests.silver.retypes import SCHEMA, kinds
+
+if TYPE_CHECKING:
+    from tests.silver.retypes import Kind
+
+pytestmark = pytest.mark.postgres
+
+IN_PLACE = {
+    "SMALLINT": {"INT", "BIGINT", "DOUBLE", "DECIMAL(22,2)", "DECIMAL(38,0)"},
+    "INT": {"BIGINT", "DOUBLE", "DECIMAL(22,2)", "DECIMAL(38,0)"},
+    "BIGINT": {"DECIMAL(22,2)", "DECIMAL(38,0)"},
+    "FLOAT": {"DOUBLE"},
+    "DATE": {"TIMESTAMP_NTZ"},
+    "DECIMAL(5,2)": {"DECIMAL(7,2)", "DECIMAL(8,2)", "DECIMAL(22,2)", "DECIMAL(7,4)"},
+    "DECIMAL(7,2)": {"DECIMAL(8,2)", "DECIMAL(22,2)"},
+    "DECIMAL(8,2)": {"DECIMAL(22,2)"},
+    "DECIMAL(7,4)": set(),
+    "DECIMAL(5,5)": set(),
+    "DECIMAL(7,0)": {"DECIMAL(9,0)", "DECIMAL(22,2)", "DECIMAL(38,0)"},
+    "DECIMAL(9,0)": {"DECIMAL(22,2)", "DECIMAL(38,0)"},
+    "DECIMAL(22,2)": set[str](),
+    "DECIMAL(38,0)": set[str](),
+}  # fmt: skip
+"""Of the types that there are, to which each is widened; from Delta's table of type changes."""
+
+
+@pytest.fixture(scope="module")
+def every(server_dsn: str) -> list[Kind]:
+    with (
+        psycopg.connect(server_dsn, autocommit=True) as connection,
+        connection.transaction(force_rollback=True),
+    ):
+        connection.execute("CREATE SCHEMA of_every_kind; SET LOCAL search_path = of_every_kind")
+        connection.execute(SCHEMA)
+        return kinds(connection)
+
+
+def outcome(before: PgType, after: PgType) -> str:
+    """``same``, ``in place``, or ``copy``: then no step is taken but by the copy, and the error says so."""
+    was, is_ = reading(before).ddl, reading(after).ddl
+    table = silver_table(relation("t", [("id", INT), ("c", after)], ["id"], relation_id=1), SilverSettings())
+    actual = [Field("id", 1, "INT"), Field("c", 2, was)]
+    emptied = steps("t", table, actual, SilverSettings(), emptied=True)
+    if was == is_:
+        assert emptied == steps("t", table, actual, SilverSettings(), emptied=False) == []
+        return "same"
+    if widens(was, is_):
+        assert emptied == steps("t", table, actual, SilverSettings(), emptied=False)
+        assert emptied[-1] == f"ALTER TABLE t ALTER COLUMN `c` TYPE {is_}"
+        return "in place"
+    with pytest.raises(TableError, match=f"from {re.escape(was)} to {re.escape(is_)}") as caught:
+        steps("t", table, actual, SilverSettings(), emptied=False)
+    assert caught.value.remedy == "take the table again: smelt snapshot FILE public.t"
+    assert [one for one in emptied if "CLUSTER" not in one and "feature" not in one] == [
+        "ALTER TABLE t DROP COLUMN `c`",
+        f"ALTER TABLE t ADD COLUMNS (`c` {is_} COMMENT 'attribute 2' AFTER `id`)",
+    ]
+    return "copy"
+
+
+def test_every_pair_is_the_same_widened_in_place_or_made_anew_by_a_copy(every: list[Kind]) -> None:
+    found: dict[str, set[str]] = {}
+    for before, after in itertools.permutations(every, 2):
+        if outcome(before.type, after.type) == "in place":
+            found.setdefault(reading(before.type).ddl, set()).add(reading(after.type).ddl)
+    assert found == {name: wider for name, wider in IN_PLACE.items() if wider}
+    assert {reading(kind.type).ddl for kind in every if "DECIMAL" in reading(kind.type).ddl[:7]} <= set(
+        IN_PLACE
+    )
+
+
+def test_where_no_copy_is_asked_for_none_is_needed(every: list[Kind]) -> None:
+    wrong = [
+        (before.name, after.name)
+        for before, after in itertools.permutations(every, 2)
+        if same_text(before.type, after.type) and outcome(before.type, after.type) == "copy"
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("precision", "scale", "ddl"),
+    [
+        (5, -2, "DECIMAL(7,0)"), (36, -2, "DECIMAL(38,0)"), (37, -2, "STRING"), (1, -1000, "STRING"),
+        (2, 5, "DECIMAL(5,5)"), (38, 38, "DECIMAL(38,38)"), (2, 39, "STRING"), (38, 0, "DECIMAL(38,0)"),
+        (39, 0, "STRING"), (1, 0, "DECIMAL(1,0)"),
+    ],
+)  # fmt: skip
+def test_a_numerics_digits(precision: int, scale: int, ddl: str) -> None:
+    plain = PgType("base", "numeric", typmod=(precision << 16 | scale & 0x7FF) + 4)
+    assert reading(plain).ddl == ddl
+    assert reading(PgType("array", "_numeric", element=plain)).ddl == f"ARRAY<{ddl}>"
+    assert reading(PgType("domain", "d", element=plain, typmod=plain.typmod)).ddl == ddl
+    assert reading(PgType("composite", "c", fields=(("x", plain),))).ddl == f"STRUCT<`x`: {ddl}>"
+
+
+@pytest.mark.parametrize("type_", ["timestamp", "_timestamp", "tsrange"])
+def test_the_first_timestamp_of_a_table_says_so_before(type_: str) -> None:
+    plain = PgType("base", "timestamp")
+    new = {
+        "timestamp": plain,
+        "_timestamp": PgType("array", "_timestamp", element=plain),
+        "tsrange": PgType("range", "tsrange", element=plain),
+    }[type_]
+    shape = relation("t", [("id", INT), ("at", new), ("later", new)], ["id"], relation_id=1)
+    table = silver_table(shape, SilverSettings())
+    said = "ALTER TABLE t SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
+    first = steps("t", table, [Field("id", 1, "INT")], SilverSettings(), emptied=False)
+    assert first.index(said) == 0
+    actual = [Field("id", 1, "INT"), Field("at", 2, reading(new).ddl)]
+    assert said not in steps("t", table, actual, SilverSettings(), emptied=False)
