@@ -41,7 +41,7 @@ _WHOLE: Final = "-00"
 _DIGEST: Final = "-01"
 _ESCAPED: Final = re.compile(r"-(?:(-)|([a-z])|([0-9][0-9a-f]*)-)")
 
-_FILE: Final = re.compile(r"file:(?://(?P<after>.*)|(?P<absolute>/.*))", re.DOTALL)
+_FILE: Final = re.compile(r"(?i:file):(?://(?i:localhost(?=/))?(?P<after>.*)|(?P<absolute>/.*))", re.DOTALL)
 _STORE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 _MISREAD: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\[\]^|\\\x00-\x1f\x7f]")

@@ -31,7 +31,7 @@ class PinnedTables:
         """Gives for each table of a document the view of its living rows at the cut."""
         names: dict[TableName, str] = {}
         for name, table in tree.tables().items():
-            view = f"silver_{ascii_word(str(name))}_{hashlib.sha256(str(name).encode()).hexdigest()[:6]}"
+            view = view_of(name)
             version = cut.tables[table.name]
             if self._versions.get(view) != version:
                 pinned = f"SELECT * FROM {self._lake.sql('silver', table.name)} VERSION AS OF {version}"
@@ -39,3 +39,8 @@ class PinnedTables:
                 self._versions[view] = version
             names[name] = view
         return names.__getitem__
+
+
+def view_of(name: TableName) -> str:
+    """The view of a table, another one for each; ``"a.b"."c"`` and ``"a"."b.c"`` are two."""
+    return f"silver_{ascii_word(str(name))}_{hashlib.sha256(name.quoted.encode()).hexdigest()[:12]}"

@@ -40,11 +40,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import ConfigurationError, DefiniteError
 from pipelines.conf_files import conf_folder
+from pipelines.failures import Terminated
 from pipelines.interrupts import held_back
 from pipelines.jars import delta_jars
 from pipelines.java import check_java
+from pipelines.jvm_errors import spark_message
 from pipelines.logs import open_log
-from silver.sessions import settings as session_settings
+from silver.sessions import put_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -159,12 +161,35 @@ def lent(session: SparkSession, given: Mapping[str, str]) -> Iterator[None]:
         session: theirs; as it was before, once the block ends.
         given: the pipeline file's `spark` section.
     """
-    from silver.pinned import PINNED  # noqa: PLC0415 - the reader must not load Spark
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
 
-    wanted = {**PINNED, **given}
-    changed = {name: value for name, value in wanted.items() if session.conf.isModifiable(name)}
-    with session_settings(session, changed):
+    from silver.pinned import PINNED, legacy, pin  # noqa: PLC0415
+
+    changed = [name for name in {**PINNED, **legacy(session), **given} if session.conf.isModifiable(name)]
+    before = {name: session.conf.get(name, None) for name in changed}
+    try:
+        pin(session)
+        for name in [name for name in given if name in changed]:
+            try:
+                session.conf.set(name, given[name])
+            except PySparkException as error:
+                raise _refused(name, spark_message(error).partition("\n")[0]) from None
         yield
+    except (KeyboardInterrupt, Terminated):
+        raise  # the connection to the JVM is in the middle of a call, and would take its answer for another's
+    except BaseException:
+        put_back(session, before)
+        raise
+    put_back(session, before)
+
+
+def _refused(name: str, said: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"Spark refuses {name}: {said}",
+        code="spark-setting",
+        where="spark",
+        remedy="correct it in the section `spark` of the pipeline file, or remove it",
+    )
 
 
 def jvm_options(given: str, *, brief: bool) -> str:
@@ -172,6 +197,12 @@ def jvm_options(given: str, *, brief: bool) -> str:
     collector = "-XX:+UseSerialGC" if brief else "-XX:+UseParallelGC"
     ours = [] if re.search(r"-XX:\+Use\w+GC\b", given) else [collector]
     return " ".join([*ours, _BRIEF if brief else _STEADY, given]).strip()
+
+
+def _option(text: str) -> str:
+    """An option of the JVM as Spark's launcher reads it, which splits at blanks outside of quotes."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def default_log() -> Path:
@@ -232,7 +263,8 @@ def _start(
         "spark.jars": ",".join(str(jar) for jar in jars),
         _OPTIONS: " ".join(
             [
-                f"-Dlog4j2.configurationFile={_log_settings()} -Dsmelt.log={log}",
+                _option(f"-Dlog4j2.configurationFile={_log_settings()}"),
+                _option(f"-Dsmelt.log={log}"),
                 jvm_options(settings.get(_OPTIONS, ""), brief=brief),
             ]
         ).strip(),
@@ -308,12 +340,7 @@ def _check_values(gateway: Any, conf: SparkConf) -> None:
             known.setConfString(name, value)
         except Py4JJavaError as error:
             said = str(error.java_exception.getMessage()).strip()
-            raise ConfigurationError(
-                f"Spark refuses {name}: {said}",
-                code="spark-setting",
-                where="spark",
-                remedy="correct it in the section `spark` of the pipeline file, or remove it",
-            ) from None
+            raise _refused(name, said) from None
 
 
 @contextmanager

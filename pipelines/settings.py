@@ -10,6 +10,7 @@ Nothing here imports Spark: the reader process loads its settings by this module
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -184,15 +185,23 @@ def _connection_files(source: SourceSettings, folder: Path) -> dict[str, str]:
 def _refuse_misread(pipeline: Pipeline, yaml: YamlFile) -> None:
     """Refuse a lake whose location one of the libraries would take for another one."""
     path = pipeline.lake_address().path
-    part = None if path is None else misread(path)
-    if part is not None:
+    if path is not None and (part := misread(path)) is not None:
         raise ConfigurationError(
-            f"the lake's location holds {part!r}, which deltalake reads as something else: {path!r}",
+            f"the lake's location holds {part!r}, which deltalake reads as something else: "
+            f"{_without_query(path)!r}",
             code="lake-path",
             where=yaml.where(("lake", "path")),
             remedy="give it another name: without [ ] ^ | \\, control characters, and % before two digits or "
             "letters up to f; in a URL without any % ? #",
         )
+
+
+def _without_query(location: str) -> str:
+    """A location without what may hold a secret: a token behind a ?, or who logs in."""
+    if local_folder(location) is not None:
+        return location
+    shown = re.split("[?#]", location, maxsplit=1)[0]
+    return re.sub(r"(?<=://)[^/@]*:[^/@]*@", "***@", shown)
 
 
 def _refuse_unserved(pipeline: Pipeline, yaml: YamlFile) -> None:

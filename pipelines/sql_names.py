@@ -39,7 +39,8 @@ def odd_views(tables: Iterable[Table]) -> dict[Table, str]:
     views = {}
     for layer, name in known:
         if alike[layer, name.lower()] > 1:
-            views[layer, name] = quote(f"{layer}.{folder_name(name)}")
+            # Not behind a dot: what is left as it is might be called so.
+            views[layer, name] = quote(f"{layer}/{folder_name(name)}")
         elif not _TAKEN.fullmatch(name):
             views[layer, name] = quote(f"{layer}.{name}")
     return views

@@ -58,7 +58,14 @@ PINNED: Final = {
     "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
     "spark.sql.parquet.int96AsTimestamp": "true",
     "spark.sql.parquet.int96TimestampConversion": "false",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
+    # Which versions may be read: those that cuts name, however old their commit is.
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
 }
 """Settings that decide what a statement means, with the value that they have here."""
 
@@ -67,28 +74,36 @@ _LEGACY: Final = "spark.sql.legacy."
 
 def pin(session: SparkSession) -> None:
     """Give a session of ours the settings that decide what its statements mean."""
-    for name in _set(session):
-        if name.startswith(_LEGACY) and name not in PINNED:
-            _try(session.conf.unset, name)
+    for name in legacy(session):
+        _try(session.conf.unset, name)
     for name, value in PINNED.items():
         _try(session.conf.set, name, value)
 
 
 def unpinned(session: SparkSession) -> dict[str, str]:
     """Settings of a pinned session that have another value, as they may not be set."""
-    known = _set(session)
-    legacy = {name: value for name, value in known.items() if name.startswith(_LEGACY)}
-    found = {name: value for name, value in legacy.items() if name not in PINNED}
+    found = legacy(session)
     for name, value in PINNED.items():
-        actual = session.conf.get(name, None)
+        actual = _effective(session, name)
         if actual is not None and actual.lower() != value.lower():
             found[name] = actual
     return found
 
 
-def _set(session: SparkSession) -> dict[str, str]:
+def legacy(session: SparkSession) -> dict[str, str]:
+    """Settings of a session by which something is done in an old way; `PINNED` has some of its own."""
     known: Any = session.conf.getAll
-    return dict(known)
+    return {
+        name: value for name, value in dict(known).items() if name.startswith(_LEGACY) and name not in PINNED
+    }
+
+
+def _effective(session: SparkSession, name: str) -> str | None:
+    """A setting's value, also where it is the server's own; None where the server does not know it."""
+    try:
+        return session.conf.get(name)
+    except PySparkException:
+        return None
 
 
 def _try(change: Any, *arguments: str) -> None:

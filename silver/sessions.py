@@ -100,16 +100,21 @@ def mark(app: str, lsn: Lsn, position: Lsn | None = None) -> dict[str, str]:
 def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
     """Settings of a session for a while."""
     before = {name: spark.conf.get(name, None) for name in wanted}
-    for name, value in wanted.items():
-        spark.conf.set(name, value)
     try:
+        for name, value in wanted.items():
+            spark.conf.set(name, value)
         yield
     finally:
-        for name, former in before.items():
-            if former is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, former)
+        put_back(spark, before)
+
+
+def put_back(spark: SparkSession, before: Mapping[str, str | None]) -> None:
+    """Settings of a session as they were; None where one was not set."""
+    for name, former in before.items():
+        if former is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, former)
 
 
 def tune(session: SparkSession, *, small: bool) -> None:

@@ -64,6 +64,6 @@ for word in "$@"; do
 done
 [ "$jars" = theirs ] || set -- --jars "$list" "$@"
 [ "$log" = theirs ] || set -- --driver-java-options \
-  "-Dlog4j2.configurationFile=$folder/../log4j2.properties -Dsmelt.log=${SMELT_LOGS:-.}/spark-submit.log" "$@"
+  "\"-Dlog4j2.configurationFile=$folder/../log4j2.properties\" \"-Dsmelt.log=${SMELT_LOGS:-.}/spark-submit.log\"" "$@"
 export PYSPARK_PYTHON="$python"
 exec "$submit" "$@"

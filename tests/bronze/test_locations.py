@@ -95,6 +95,8 @@ def test_a_path_is_read_back_from_its_uri(relative: str) -> None:
     assert local_folder(str(path)) == path
     assert local_folder(path.as_uri()) == path
     assert local_folder(path.as_uri().replace("file:///", "file:/")) == path
+    assert local_folder(path.as_uri().replace("file:///", "FILE:///")) == path
+    assert local_folder(path.as_uri().replace("file:///", "file://localhost/")) == path
     assert local_folder(f"s3://bucket{path}") is None
 
 

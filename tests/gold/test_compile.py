@@ -15,6 +15,7 @@ from bronze.identifiers import TableName
 from gold.affected import affected_roots
 from gold.clauses import with_steps
 from gold.compile import compile_tree, count_flagged
+from gold.pins import view_of
 from gold.tree import Tree, resolve
 from tests.gold.shop import SHAPES, catalog
 from tests.gold.shop_documents import COUNTRY, CUSTOMER, FAMILY, LAND, PARCEL_LINE, PROFILE, document
@@ -103,3 +104,7 @@ def test_names_of_any_spelling_are_quoted() -> None:
     assert "`t`.`i d` AS `id`" in sql
     assert "`t`.`from` <> 'x'" in sql
     assert "delta.`/lake/ta``ble` AS t" in sql
+
+
+def test_tables_whose_names_read_alike_have_views_of_their_own() -> None:
+    assert view_of(TableName("a.b", "c")) != view_of(TableName("a", "b.c"))

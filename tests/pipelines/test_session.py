@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 
 from bronze.control import Cut
 from bronze.control_tables import ControlTables
-from bronze.errors import DefiniteError
+from bronze.errors import ConfigurationError, DefiniteError
 from bronze.lake import Lake
 from bronze.lsn import Lsn
 from pipelines.jvm_errors import SparkFailure, in_words
@@ -20,6 +20,7 @@ from pipelines.output import Output
 from pipelines.queries import spark_for
 from pipelines.session import jvm_options, properties_text
 from pipelines.settings import load_pipeline
+from silver.pinned import legacy
 from silver.sessions import own_session, settings
 from tests.fix_spark import SECRET
 from tests.pipelines.test_cli import one_message, pipeline_file, smelt
@@ -108,7 +109,11 @@ def test_a_session_that_is_not_ours_means_what_ours_does_for_a_command_and_is_pu
         "spark.sql.session.timeZone": "Europe/Berlin",
         "spark.sql.ansi.enabled": "false",
         "spark.sql.shuffle.partitions": "77",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS",
+        "spark.sql.legacy.castComplexTypesToString.enabled": "true",
     }
+    mistaken = tmp_path / "mistaken.yml"
+    mistaken.write_text(file.read_text().replace("Asia/Tokyo", "Mars"))
     with settings(spark, theirs):
         with spark_for(load_pipeline(file), Output()) as lent:
             assert lent is spark
@@ -118,6 +123,23 @@ def test_a_session_that_is_not_ours_means_what_ours_does_for_a_command_and_is_pu
                 assert tuple(row) == ("${env:HOME}${x}", zone)
                 assert session.conf.get("spark.sql.ansi.enabled") == "true"
                 assert session.conf.get("spark.sql.shuffle.partitions") == "77"
+                assert session.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MICROS"
+                assert legacy(session) == {}
         with pytest.raises(ZeroDivisionError), spark_for(load_pipeline(file), Output()):
             raise ZeroDivisionError
+        with pytest.raises(ConfigurationError, match=r"Spark refuses spark\.sql\.session\.timeZone"):
+            spark_for(load_pipeline(mistaken), Output()).__enter__()
         assert {name: spark.conf.get(name) for name in theirs} == theirs
+
+
+def test_a_session_starts_with_its_log_below_a_folder_with_a_blank(tmp_path: Path) -> None:
+    folder = tmp_path / 'the "blue" lögs'
+    folder.mkdir()
+    file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
+    lake = Lake(path=str(tmp_path / "lake"))
+    BronzeWriter(lake).relations([relation("orders", [("id", INT)], ["id"], relation_id=1)])
+    ControlTables(lake).record_cut(Cut("silver", Lsn(1), None, {"orders": 0}))
+    done = smelt("sql", file, "SELECT 6 * 7 AS answer", folder=tmp_path, SMELT_LOGS=str(folder))
+    assert done.returncode == 0, done.stderr
+    assert "42" in done.stdout
+    assert [path.name for path in folder.glob("spark-*.log")] != []

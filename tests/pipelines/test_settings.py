@@ -159,3 +159,17 @@ def test_document_patterns_find_each_file_once_and_a_missing_plain_name_is_an_er
     lacking = load_pipeline(written(tmp_path, text.replace("documents/a.yml", "documents/c.yml")))
     with pytest.raises(ConfigurationError, match=r"gold\.documents names documents/c\.yml"):
         lacking.document_files()
+
+
+def test_a_token_in_the_lakes_address_is_not_repeated(tmp_path: Path) -> None:
+    address = "abfss://me:geheim@account.example/lake?sv=2024&sig=SECRET%3D"
+    file = tmp_path / "pipeline.yml"
+    file.write_text(
+        f"pipeline: a\nsource: {{host: db, slot: s, publication: p}}\nlake: {{path: '{address}'}}\n"
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        load_pipeline(file)
+    assert caught.value.code == "lake-path"
+    assert "account.example/lake" in str(caught.value)
+    assert "SECRET" not in str(caught.value)
+    assert "geheim" not in str(caught.value)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bronze.lake import Layer
 
 ODD = [
-    "Order Details", "Größe", "a/b", "back`tick", "it's", 'in "quotes"', "a.b", "--", "/*", "${x}",
+    "Order Details", "Größe", "a/b", "back`tick", "it's", 'in "quotes"', "a.b", "--", "/*", "-orders", "${x}",
     "\U0001f642",
 ]  # fmt: skip
 TABLES: list[tuple[Layer, str]] = [
@@ -28,7 +28,7 @@ VIEWS = odd_views(TABLES)
 def test_only_what_the_catalog_does_not_take_gets_a_view() -> None:
     assert {name for _, name in VIEWS} == {*ODD, "orders", "Orders"}
     assert VIEWS["silver", "a.b"] == "`silver.a.b`"
-    assert VIEWS["silver", "Orders"] == "`silver.-orders`"
+    assert VIEWS["silver", "Orders"] == "`silver/-orders`"
     assert len({view.lower() for view in VIEWS.values()}) == len(VIEWS)
 
 
@@ -38,7 +38,7 @@ def test_only_what_the_catalog_does_not_take_gets_a_view() -> None:
         ("SELECT * FROM silver.`Order Details` d", "SELECT * FROM `silver.Order Details` d"),
         ("SELECT * FROM SILVER . `order details`", "SELECT * FROM `silver.Order Details`"),
         ("SELECT * FROM `silver`.`back``tick`", "SELECT * FROM `silver.back``tick`"),
-        ("FROM silver.orders a JOIN silver.Orders b", "FROM `silver.orders` a JOIN `silver.-orders` b"),
+        ("FROM silver.orders a JOIN silver.Orders b", "FROM `silver/orders` a JOIN `silver/-orders` b"),
         ("FROM silver.ORDERS", "FROM silver.ORDERS"),  # which of the two, nobody says
         ("FROM silver.plain JOIN gold.Plain", "FROM silver.plain JOIN gold.Plain"),
         ("SELECT 'silver.`a/b`', \"it's silver.`a/b`\"", "SELECT 'silver.`a/b`', \"it's silver.`a/b`\""),
