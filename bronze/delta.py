@@ -25,6 +25,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_ra
 from bronze import disk
 from bronze.doors import Door, through
 from bronze.errors import ConfigurationError
+from bronze.locations import local_folder
 from bronze.parts import PartWriter, delete_files, file_system
 from bronze.torn import ACTIONS, set_torn_aside
 
@@ -88,8 +89,9 @@ def open_existing(uri: str) -> DeltaTable:
         return through(Door.OPEN_TABLE, uri, lambda: DeltaTable(uri))
     except TableNotFoundError:
         raise
-    except DeltaError:
+    except DeltaError as error:
         if not set_torn_aside(uri):
+            error.add_note(f"the table {uri} cannot be opened")  # what is said names no file
             raise
     return through(Door.OPEN_TABLE, uri, lambda: DeltaTable(uri))
 
@@ -123,7 +125,7 @@ def _create(uri: str, schema: pa.Schema, description: str, properties: dict[str,
             raise_if_key_not_exists=False,  # properties of our own are not in Delta's list
         )
 
-    folder = disk.local_folder(uri)
+    folder = local_folder(uri)
     if folder is not None:
         disk.make_whole(uri, folder, create)
         return

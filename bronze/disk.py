@@ -23,29 +23,22 @@ import shutil
 import time
 import uuid
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
 
 from deltalake import DeltaTable
 
 from bronze.doors import Door, through
+from bronze.locations import local_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 _LOG: Final = "_delta_log"
 _HINT: Final = "_last_checkpoint"
 _ASIDE: Final = "_checkpoint-"
 _ASIDE_SECONDS: Final = 3600.0
 _ENTRY: Final = re.compile(r"(\d{20})\.json")
-
-
-def local_folder(uri: str) -> Path | None:
-    """The folder of a local table; None for an object store. `deltalake` encodes what it calls ``file://``."""
-    if uri.startswith("file://"):
-        return Path(unquote(uri.removeprefix("file://")))
-    return None if "://" in uri else Path(uri)
 
 
 def flush_to_disk(path: Path) -> None:

@@ -39,6 +39,10 @@ class SmeltError(Exception):
             parts.append(f"remedy: {self.remedy}")
         return "\n".join(parts)
 
+    def in_a_line(self) -> str:
+        """What happened and the remedy, for a line of progress."""
+        return f"{self.message}; remedy: {self.remedy}" if self.remedy else self.message
+
 
 class ConfigurationError(SmeltError):
     """A pipeline, document or expectation file, or a command line, that cannot be right."""

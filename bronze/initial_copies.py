@@ -72,6 +72,7 @@ SOURCE_CODES: Final = frozenset(
         "character-not-convertible",
         "column-name-reserved",
         "columns-differ-only-in-case",
+        "copy-failed",
         "identity-generated",
         "key-column-unknown",
         "key-generated",
@@ -286,9 +287,11 @@ class InitialCopies:
         ]
         self._waiting = frozenset(table.table for table in due if not self._joining.may_copy(table.table))
         if held_up := self._joining.held_up(self._waiting):
-            self._landing.progress.set(said=self._wait.goes_on(held_up, blockers, describe(self._source)))
+            self._landing.progress.set(
+                copies_wait=self._wait.goes_on(held_up, blockers, describe(self._source))
+            )
         elif self._waiting:
-            self._landing.progress.set(said="copies wait for a new session of the stream")
+            self._landing.progress.set(copies_wait="copies wait for a new session of the stream")
         return [table for table in due if table.table not in self._waiting]
 
     def _members(self, connection: psycopg.Connection[Any]) -> tuple[list[SourceTable], set[TableName]]:
@@ -458,6 +461,8 @@ class InitialCopies:
                     backoff.reset()
                     if not self._joining.held_up(self._waiting):
                         self._wait.over()
+                    if not self._waiting:
+                        self._landing.progress.set(copies_wait="")
                     if not self._rejoin and not self._waiting:
                         self._complete.set()
                     self._pause()
@@ -468,7 +473,7 @@ class InitialCopies:
                     if not isinstance(error, TransientError) and error.code not in REFUSALS:
                         raise
                     _LOGGER.warning("copying tables is tried again: %s", error)
-                    self._landing.progress.set(said=f"copying tables is tried again: {error.message}")
+                    self._landing.progress.set(copies_wait=f"copies are tried again: {error.in_a_line()}")
                     with lake_failures("the lake"):
                         self._trouble.failed(error)
                     if backoff.pause(self._stop):

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from bronze.locations import folder_name
+
 Layer: TypeAlias = Literal["bronze", "silver", "gold", "control", "quality"]
 
 
@@ -28,14 +30,14 @@ class Lake:
             raise ValueError("a lake has either a path or a catalog")
 
     def uri(self, layer: Layer, name: str) -> str:
-        """Location of a table, for `deltalake`.
+        """Location of a table, for `deltalake`; the folder bears its name as `bronze.locations` writes it.
 
         Raises:
             ValueError: the lake is a catalog, which alone knows its locations.
         """
         if self.path is None:
             raise ValueError("tables of a catalog have no location of their own")
-        return f"{self.path}/{layer}/{name}"
+        return f"{self.path}/{layer}/{folder_name(name)}"
 
     def sql(self, layer: Layer, name: str) -> str:
         """The table as Spark SQL, quoted."""

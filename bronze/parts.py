@@ -29,8 +29,9 @@ import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
-from bronze.disk import flush_to_disk, local_folder
+from bronze.disk import flush_to_disk
 from bronze.doors import Door, through
+from bronze.locations import local_folder
 from bronze.tables import CHANGES_SCHEMA
 
 if TYPE_CHECKING:

@@ -43,6 +43,7 @@ class ProgressState:
     Attributes:
         phase: ``starting``, ``streaming``, ``waiting`` (for the server, after a fault), ``stopped``.
         said: what it waits for, for people.
+        copies_wait: for what copies of tables wait, or why they are tried again; empty while they get on.
         received: newest WAL position that arrived.
         durable: bronze holds everything before it.
         server: end of the server's WAL as last heard of.
@@ -55,6 +56,7 @@ class ProgressState:
 
     phase: str = "starting"
     said: str = ""
+    copies_wait: str = ""
     received: Lsn = ZERO
     durable: Lsn = ZERO
     server: Lsn = ZERO
@@ -184,6 +186,7 @@ class Progress:
         """A chunk of a snapshot is complete."""
         with self._lock:
             self._state.snapshots.setdefault(table, TableProgress()).chunks_done += 1
+            self._state.copies_wait = ""
 
     def copying(self, table: str, rows_estimate: int, chunks: int = 1) -> None:
         """The snapshot of a table begins."""

@@ -190,12 +190,12 @@ class Reader:
                         raise
                     record(control, self._pipeline, error)
                     _LOGGER.warning("the stream is started again: %s", error)
-                    self.progress.set(phase="waiting", said=_told(error))
+                    self.progress.set(phase="waiting", said=error.in_a_line())
                     self._report(now=True)
                     backoff.pause(stop)
         except SmeltError as error:
             record(control, self._pipeline, error)
-            self.progress.set(said=_told(error))
+            self.progress.set(said=error.in_a_line())
             raise
         finally:
             if self._copies is not None:
@@ -495,10 +495,6 @@ class _Nudge:
             with connect(self._source) as connection, translated(self._source):
                 connection.execute("SELECT pg_logical_emit_message(true, %s, 'until')", [HEARTBEAT_PREFIX])
         self._receiver.ask()
-
-
-def _told(error: SmeltError) -> str:
-    return f"{error.message}; remedy: {error.remedy}" if error.remedy else error.message
 
 
 def _feedback_seconds(connection: psycopg.Connection[Any]) -> float:

@@ -6,6 +6,7 @@ import re
 from typing import Annotated, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -52,12 +53,27 @@ def parse_size(value: object) -> object:
 Duration = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
 
 
+def in_the_form(pattern: str, words: str) -> AfterValidator:
+    """A validator of texts that match a pattern as a whole; its message has the words instead."""
+
+    def check(text: str) -> str:
+        if re.fullmatch(pattern, text) is None:
+            raise ValueError(f"expected {words}")
+        return text
+
+    return AfterValidator(check)
+
+
 def _port_text(value: object) -> object:
     """YAML reads a single port as a number."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-Port = Annotated[str, BeforeValidator(_port_text), Field(pattern=r"^[0-9]{1,5}(,[0-9]{1,5})*$")]
+Port = Annotated[
+    str,
+    BeforeValidator(_port_text),
+    in_the_form(r"[0-9]{1,5}(,[0-9]{1,5})*", "a port, or one for each host: 5432,5433"),
+]
 """A port, or one for each of several hosts: ``5432,5433``."""
 
 ByteSize = Annotated[int, BeforeValidator(parse_size), Field(gt=0)]
@@ -94,7 +110,7 @@ class SourceSettings(Section):
     sslcert: str | None = None
     sslkey: str | None = None
     sslpassword: SecretStr | None = None
-    slot: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")]
+    slot: Annotated[str, in_the_form("[a-z0-9_]{1,63}", "lower-case letters, digits and _, at most 63")]
     publication: Annotated[str, Field(min_length=1, max_length=63)]
     manage: bool = True
     failover: bool = False
@@ -120,7 +136,7 @@ class LakeSettings(Section):
         retention: seconds that a cut stays readable after the next one took its place.
     """
 
-    path: str | None = None
+    path: Annotated[str, Field(min_length=1)] | None = None
     catalog: str | None = None
     retention: Duration = 7 * 86400.0
 

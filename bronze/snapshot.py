@@ -211,7 +211,7 @@ class Snapshot:
                 if exported is None:
                     return
                 if self._wait.over():
-                    self._landing.progress.set(said="")
+                    self._landing.progress.set(copies_wait="")
                 lsn = Lsn(exported.consistent_point - 1)
                 for session in sessions:
                     with within(_PLAN_SECONDS, session):
@@ -304,7 +304,7 @@ class Snapshot:
         with within(_ANSWER_SECONDS, watcher):
             blockers = running_transactions(watcher, pids)
         names = [table.table for table in tables]
-        self._landing.progress.set(said=self._wait.goes_on(names, blockers, describe(self._source)))
+        self._landing.progress.set(copies_wait=self._wait.goes_on(names, blockers, describe(self._source)))
         self._say_at = time.monotonic() + _SAY_SECONDS
 
     def _let_go(self, watcher: psycopg.Connection[TupleRow], pids: Sequence[int]) -> bool:

@@ -19,7 +19,7 @@ import psycopg
 from bronze.copy_locks import ChunkQueue, LeafLostError
 from bronze.copy_out import CopyCancelledError, copy_blocks
 from bronze.copy_text import cells_of
-from bronze.errors import DefiniteError, TableError
+from bronze.errors import DefiniteError, TableError, TransientError
 from bronze.liveness import CopyLine
 from bronze.server import translate, within
 from bronze.snapshot_rows import SEQ_OF_CHUNK, SnapshotRows
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    import pyarrow as pa
     from deltalake.transaction import AddAction
 
     from bronze.chunks import Chunk
@@ -73,6 +74,34 @@ class TableCopy:
         """The files so far; whoever takes them names or removes them."""
         parts, self.parts = self.parts, []
         return parts
+
+
+def _rows_of(copy: TableCopy, rows: SnapshotRows, block: bytearray, seq: int) -> pa.Table:
+    """The rows of a block.
+
+    What no rule knows is the table's error: nothing but its text has a part in this. The COPY that is under
+    way cannot be read on, so the round ends; the next one leaves this table out for a while.
+
+    Raises:
+        TransientError: the table has its error, the others of the round are taken again.
+    """
+    try:
+        return rows.rows(cells_of(block), seq)
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        copy.error = TableError(
+            copy.table,
+            f"a row of the copy cannot be read: {said}",
+            code="copy-failed",
+            remedy="the log of the reader has the whole story, which is a defect of deltasmelt; the table is "
+            "taken again by itself, or left out with source.exclude",
+        )
+        raise TransientError(
+            f"the copy of {copy.table} failed ({said}); tables copied beside it are taken again",
+            code="copy-interrupted",
+            where=str(copy.table),
+            remedy="nothing to do for the others; the table has an error of its own",
+        ) from error
 
 
 class SnapshotCopy:
@@ -202,7 +231,7 @@ class SnapshotCopy:
                 return self._cancelled()
 
             for block in copy_blocks(connection.pgconn, chunk.query(copy.relation), cancelled):
-                table = rows.rows(cells_of(block), seq)
+                table = _rows_of(copy, rows, block, seq)
                 writer.write(table)
                 seq += table.num_rows
                 self._landing.progress.copied(str(copy.table), table.num_rows, len(block))

@@ -97,13 +97,13 @@ def table_problems(facts: TableFacts, publication: Publication | None) -> list[T
 
 
 def with_name_clashes(tables: Sequence[SourceTable]) -> list[SourceTable]:
-    """The same tables; those that want one silver name carry a problem. Case does not tell names apart."""
+    """The same tables; those that want one silver name carry a problem."""
     wanting: dict[str, list[SourceTable]] = defaultdict(list)
     for table in tables:
-        wanting[table.table.silver_name.lower()].append(table)
+        wanting[table.table.silver_name].append(table)
     checked = []
     for table in tables:
-        rivals = [other for other in wanting[table.table.silver_name.lower()] if other is not table]
+        rivals = [other for other in wanting[table.table.silver_name] if other is not table]
         if rivals:
             problem = TableError(
                 table.table,

@@ -27,8 +27,9 @@ import json
 import logging
 from typing import TYPE_CHECKING, Final
 
-from bronze.disk import entries_of, entry_path, flush_to_disk, local_folder, newest_checkpoint
+from bronze.disk import entries_of, entry_path, flush_to_disk, newest_checkpoint
 from bronze.errors import DefiniteError
+from bronze.locations import local_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

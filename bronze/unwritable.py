@@ -42,4 +42,5 @@ def lake_failures(where: str, what: str = "the lake") -> Iterator[None]:
 
 def _words(error: Exception) -> str:
     """What is said, on one line, without the frames of a library's stack."""
-    return " ".join(_FRAMES.split(str(error), maxsplit=1)[0].split())
+    said = " ".join(_FRAMES.split(str(error), maxsplit=1)[0].split())
+    return "; ".join([said, *getattr(error, "__notes__", ())])

@@ -54,13 +54,13 @@ from gold.plans import (
     partitions,
     read_by,
 )
-from gold.sessions import gold_session, unpinned
 from gold.sizing import LARGEST, Sizing
 from gold.starts import holds_the_same
 from gold.typed import schema_of
 from gold.weights import Roots
 from silver.living import keeps_deleted
-from silver.sessions import mark, settings
+from silver.pinned import unpinned
+from silver.sessions import mark, own_session, settings
 from silver.sql import literal, quote
 from silver.tables import SilverLog
 
@@ -149,7 +149,7 @@ class DocumentBuild:
     def __init__(
         self, spark: SparkSession, lake: Lake, document: Document, machine: Machine, room: Room
     ) -> None:
-        self._spark = gold_session(spark)
+        self._spark = own_session(spark)
         self._sizing = Sizing(self._spark, machine)
         self._room = room
         self.largest: int | None = None

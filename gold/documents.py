@@ -31,7 +31,7 @@ from pydantic import (
 )
 
 from bronze.identifiers import TableName
-from bronze.settings import Section
+from bronze.settings import Section, in_the_form
 from gold.yaml_source import Problem, YamlFile, problems_error, read_yaml, suggestion, validate
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 AGGREGATES: Final = ("count", "sum", "avg", "min", "max", "count_distinct", "collect", "first", "last")
 VERBS: Final = ("column", "sql", "object", "one", "many", *AGGREGATES)
 
+_NAME: Final = "[A-Za-z][A-Za-z0-9_]{0,99}"
 _ORDERING: Final = re.compile(
     r"""\s*(?:`(?P<quoted>[^`]+)`|(?P<plain>\S+))
         (?:\s+(?P<direction>asc|desc))?
@@ -451,7 +452,11 @@ class Definition(Section):
     OWN: ClassVar = frozenset({"_commit_lsn", "_content_hash", "_key"})
     OWN_PREFIX: ClassVar = "_deltasmelt_"
 
-    document: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,99}$")]
+    document: Annotated[
+        str,
+        in_the_form(_NAME, "a letter, then letters, digits and _ (at most 100)"),
+        Field(json_schema_extra={"pattern": f"^{_NAME}$"}),
+    ]
     root: TableText
     where: Snippet | None = None
     fields: Entries

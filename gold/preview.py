@@ -16,11 +16,10 @@ from gold.compile import compile_tree
 from gold.kept import Kept
 from gold.pins import PinnedTables
 from gold.plans import INTERPRETED, ONE_TASK, SORTED
-from gold.sessions import gold_session
 from gold.sizing import Sizing
 from gold.typed import schema_of
 from gold.weights import Roots
-from silver.sessions import settings
+from silver.sessions import own_session, settings
 from silver.sql import literal, quote
 from silver.tables import SilverLog
 
@@ -43,7 +42,7 @@ class Preview:
     """Makes single documents."""
 
     def __init__(self, spark: SparkSession, lake: Lake, machine: Machine) -> None:
-        self._spark = gold_session(spark)
+        self._spark = own_session(spark)
         self._pins = PinnedTables(self._spark, lake)
         self._kept = Kept(self._spark)
         self._silver = SilverLog(self._spark, lake)

@@ -20,8 +20,7 @@ from gold.compile import compile_tree
 from gold.differences import Difference, first_difference
 from gold.pins import PinnedTables
 from gold.plans import HASH, LSN, SORTED, content_hash
-from gold.sessions import gold_session
-from silver.sessions import settings
+from silver.sessions import own_session, settings
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ def verify(
     Raises:
         PySparkException: a version is no longer readable.
     """
-    session = gold_session(spark)
+    session = own_session(spark)
     with settings(session, SORTED):
         return _Comparison(session, lake, built, sample).run(most)
 

@@ -341,6 +341,8 @@ def _problem(model: type[BaseModel], file: YamlFile, details: ErrorDetails) -> P
         message += f", found {value!r}" if shown else ""
     elif kind in {"value_error", "assertion_error"}:
         message = f"{name}: {details['ctx']['error']}" if "ctx" in details else f"{name}: {details['msg']}"
+    elif kind == "string_too_short" and not value:
+        message = f"{name}: expected text, found nothing"
     else:
         message = f"{name}: {details['msg'][:1].lower()}{details['msg'][1:]}"
     return Problem(file.line(place), _without_secrets(message, file, place))

@@ -14,10 +14,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from bronze.catalog import select_tables
+from bronze.conninfo import conninfo
 from bronze.continuity import check_start, slot_gone
 from bronze.delta import open_table
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TableError
 from bronze.findings import Finding
+from bronze.locations import local_folder
 from bronze.position import position_of
 from bronze.relations import read_relations
 from bronze.server import connect, describe, identify, primary_log_end, translated
@@ -28,6 +30,7 @@ from gold.compile import compile_tree
 from gold.documents import load_documents
 from gold.plans import HASH, LSN
 from pipelines.quality.suite_files import check_suites
+from pipelines.writable import why_unwritable
 from silver.catalog import check_names, histories, silver_table
 
 if TYPE_CHECKING:
@@ -64,6 +67,16 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
     findings: list[Finding] = []
     documents = _collect(findings, lambda: load_documents(pipeline.document_files())) or []
     suites = _collect(findings, pipeline.suite_files) or []
+    for key, pattern in pipeline.idle_patterns():
+        findings.append(
+            Finding(
+                "warning", "pattern-unused", key, f"{pattern} selects no file",
+                "correct it (relative to the pipeline file), or remove it",
+            )
+        )  # fmt: skip
+    if offline:
+        _collect(findings, lambda: conninfo(pipeline.source))
+    findings += _unwritable(pipeline)
     lake = _collect(findings, lambda: _Lake(pipeline)) or None
     if lake is not None:
         findings += lake.belongs(PIPELINE_PROPERTY, "lake-of-another-pipeline", pipeline.pipeline)
@@ -138,6 +151,15 @@ def _source(pipeline: Pipeline, lake: _Lake | None, findings: list[Finding]) -> 
             findings += found
             tables = select_tables(connection, pipeline.source, sizes=False)
     return [table.relation for table in tables]
+
+
+def _unwritable(pipeline: Pipeline) -> Iterator[Finding]:
+    """A finding where the lake's folder is none, or this account may not make it or write there."""
+    folder = local_folder(pipeline.lake_address().path or "")
+    if folder is None:
+        return
+    if (why := why_unwritable(folder)) is not None:
+        yield Finding("error", "lake-folder", str(folder), why, "correct lake.path, or the folder's rights")
 
 
 def _owner(lake: _Lake, identity: ServerIdentity) -> list[Finding]:

@@ -76,7 +76,7 @@ def smelt(
 @app.command()
 def demo(
     *,
-    seconds: Annotated[float, typer.Option(help="How long the shop is busy.")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=1, help="How long the shop is busy.")] = 60.0,
     folder: Annotated[Path, typer.Option(help="Where the demo's lake and files go.")] = Path("demo-lake"),
     dsn: Annotated[
         str | None,
@@ -84,7 +84,7 @@ def demo(
             help="A server of your own (role that may create databases) instead of the embedded one."
         ),
     ] = None,
-    rate: Annotated[float, typer.Option(help="Transactions per second of the shop.")] = 150.0,
+    rate: Annotated[float, typer.Option(min=0.1, help="Transactions per second of the shop.")] = 150.0,
 ) -> None:
     """A live shop on an embedded PostgreSQL through every layer, with a quality report; no set-up."""
     from pipelines.demo.demo import run_demo  # noqa: PLC0415

@@ -12,7 +12,6 @@ the statement is printed.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bronze.conninfo import describe
@@ -21,7 +20,7 @@ from bronze.identifiers import quote_identifier, quote_literal
 from bronze.publication import is_ours, read_publication
 from bronze.server import connect, translated
 from bronze.slots import read_slot
-from pipelines.lock import lake_lock
+from pipelines.lock import lake_lock, locks_folder
 
 if TYPE_CHECKING:
     from pipelines.output import Output
@@ -35,7 +34,8 @@ def run_drop(pipeline: Pipeline, output: Output) -> None:
         SmeltError: the pipeline runs, somebody reads the slot, or the server refuses.
     """
     source, lake = pipeline.source, pipeline.lake_address()
-    there = lake.path is not None and Path(lake.path).is_dir()
+    locks = locks_folder(lake)
+    there = locks is not None and locks.parent.is_dir()
     with (
         lake_lock(lake, ("bronze",), command="smelt drop") if there else nullcontext(),
         connect(source) as connection,

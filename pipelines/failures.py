@@ -17,7 +17,9 @@ of foreign errors goes through `without_secrets`.
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import re
 import signal
 import sys
@@ -27,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.errors import SmeltError, TransientError
 from pipelines.interrupts import interruption_behind
+from pipelines.jvm_errors import SparkFailure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +41,15 @@ INTERRUPTED: Final = 130
 TERMINATED: Final = 143
 HUNG_UP: Final = 129
 
+_OF_THE_SYSTEM: Final = {
+    errno.EACCES: "give this account the right to it, or name another place",
+    errno.EDQUOT: "make room, or raise the quota; then run the command again",
+    errno.EMFILE: "let the process open more files: ulimit -n 65536",
+    errno.ENOSPC: "make room; then run the command again",
+    errno.ENOTDIR: "a file stands where a folder is meant: name another place",
+    errno.EPERM: "give this account the right to it, or name another place",
+    errno.EROFS: "the file system is read-only: name another place",
+}
 _LOGGER = logging.getLogger("deltasmelt")
 _SECRETS: Final = re.compile(
     r"""(?P<uri>[a-z][a-z0-9+.-]*://[^:/@\s]*:)\S+(?=@)
@@ -111,8 +123,7 @@ def report(error: BaseException, *, debug: bool = False, log: Path | None = None
     if isinstance(error, SmeltError):
         _say(describe(error))
         return STOPPED
-    said = without_secrets(str(error)).strip().splitlines()
-    _say(f"error: {type(error).__name__}: {said[0] if said else 'no message'}")
+    _say(_foreign(error))
     _say(f"the whole story is in {log}" if log else "run it with --debug to see where")
     return STOPPED
 
@@ -126,6 +137,18 @@ def describe(error: SmeltError) -> str:
     if page.exists():
         lines.append(f"more: docs/errors/{error.code}.md")
     return "\n".join(lines)
+
+
+def _foreign(error: BaseException) -> str:
+    """An error that is not ours; of the file system's it is known what helps."""
+    if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
+        remedy = _OF_THE_SYSTEM.get(error.errno)
+        more = "" if remedy is None else f"\nremedy: {remedy}"
+        return f"error: {error.filename}: {os.strerror(error.errno)}{more}"
+    said = without_secrets(str(error)).strip().splitlines()
+    name = f"Spark: {error.name}" if isinstance(error, SparkFailure) else type(error).__name__
+    notes = [] if isinstance(error, SparkFailure) else getattr(error, "__notes__", [])
+    return "\n".join([f"error: {name}: {said[0] if said else 'no message'}", *notes])
 
 
 def _say(text: str) -> None:

@@ -20,13 +20,14 @@ import os
 import socket
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import DefiniteError
+from bronze.locations import local_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from bronze.lake import Lake
 
@@ -36,7 +37,8 @@ _LOGGER = logging.getLogger("deltasmelt.run")
 
 def locks_folder(lake: Lake) -> Path | None:
     """Folder of a local lake's locks; None in an object store or a catalog."""
-    return None if lake.path is None or "://" in lake.path else Path(lake.path) / ".locks"
+    folder = None if lake.path is None else local_folder(lake.path)
+    return None if folder is None else folder / ".locks"
 
 
 @contextmanager

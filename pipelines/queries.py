@@ -11,9 +11,11 @@ from bronze.relations import read_relations
 from gold.yaml_source import suggestion
 from pipelines.failures import Failure, Terminated
 from pipelines.jvm_death import death_told
+from pipelines.jvm_errors import in_words
 from pipelines.logs import log_folder, spark_log
 from pipelines.run import load_documents_of, terminable
-from pipelines.session import active_session, spark_session, stop_session
+from pipelines.session import active_session, lent, spark_session, stop_session
+from pipelines.writable import why_unwritable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,29 +33,30 @@ if TYPE_CHECKING:
 
 @contextmanager
 def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
-    """A session for one command; stopped afterwards unless somebody else had started it.
+    """A session for one command; stopped afterwards, or left as it was where somebody else had started it.
 
     Interrupted, the session is left as it is: the connection to the JVM is in the middle of a call and
     would not answer. The JVM ends with this process, whose end of its standard input it watches.
     """
     given = active_session()
     log = spark_log(pipeline.pipeline)
+    failure: BaseException | None = None
     with terminable():
-        spark = given or spark_session(pipeline.spark, log=log, announce=output.say, brief=True)
+        if given is not None:
+            with lent(given, pipeline.spark):
+                yield given
+            return
+        spark = spark_session(pipeline.spark, log=log, announce=output.say, brief=True)
         try:
             with death_told(pipeline.spark, log):
                 yield spark
         except (KeyboardInterrupt, Terminated):
             raise
-        except BaseException:
-            _stop(spark, given)
-            raise
-        _stop(spark, given)
-
-
-def _stop(spark: SparkSession, given: SparkSession | None) -> None:
-    if given is None:
+        except BaseException as error:  # noqa: BLE001 - raised again below, in words
+            failure = in_words(error)
         stop_session(spark)
+    if failure is not None:
+        raise failure
 
 
 def run_sql(
@@ -64,12 +67,13 @@ def run_sql(
     Raises:
         SmeltError: there is no such cut, or Spark refuses the statement.
     """
-    from pipelines.sql import LakeSql, parse_as_of, print_rows  # noqa: PLC0415
+    from pipelines.sql import LakeSql, cut_of, parse_as_of, print_rows  # noqa: PLC0415
 
     at = None if as_of is None else parse_as_of(as_of)
     require_lake(pipeline)
+    cut = cut_of(pipeline, at)
     with spark_for(pipeline, output) as spark:
-        lake_sql = LakeSql(spark, pipeline, as_of=at)
+        lake_sql = LakeSql(spark, pipeline, cut)
         frame = lake_sql.query(statement)
         print_rows(frame, output, limit=limit)
         if lake_sql.cut.commit_lsn is not None and not output.json:
@@ -134,12 +138,30 @@ def run_quality_checks(pipeline: Pipeline, output: Output, *, report: Path | Non
     from pipelines.quality.run import run_quality  # noqa: PLC0415 - loads Great Expectations
 
     require_lake(pipeline)
+    if report is not None:
+        _require_file(report)
     where = report or log_folder(pipeline.pipeline) / "quality.html"
     with spark_for(pipeline, output) as spark:
         result = run_quality(spark, pipeline, report=where, progress=output.say)
     show_quality(result, output)
     if not result.success:
         raise Failure(result.summary())
+
+
+def _require_file(report: Path) -> None:
+    """Refuse a report that could not be written in the end.
+
+    Raises:
+        ConfigurationError: it is a folder, or this account may not write where it is to lie.
+    """
+    why = "is a folder, not a file" if report.is_dir() else why_unwritable(report.absolute().parent)
+    if why is not None:
+        raise ConfigurationError(
+            why,
+            code="report-unwritable",
+            where=str(report),
+            remedy="name another file: --report quality.html",
+        )
 
 
 def show_quality(result: QualityResult, output: Output) -> None:

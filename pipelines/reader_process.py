@@ -129,7 +129,8 @@ def _send(events: TextIO, event: dict[str, Any]) -> None:
 
 
 def _stop_with_parent(stop: threading.Event) -> None:
-    while sys.stdin.buffer.read(1):
+    # Not through sys.stdin: a thread that waits inside its buffer keeps the interpreter from ending.
+    while os.read(0, 1):
         pass
     stop.set()
     timer = threading.Timer(_GRACE_SECONDS, os._exit, args=(1,))

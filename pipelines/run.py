@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bronze.errors import DefiniteError
 from bronze.lsn import Lsn
 from bronze.progress import SnapshotView, snapshot_view
+from bronze.relations import read_relations
 from bronze.server import connect, describe, translated
 from pipelines.failures import Terminated, tables_stopped
 from pipelines.output import bytes_text, seconds_text
@@ -54,6 +55,8 @@ def run_layers(
     if until_caught_up:
         until = head_of_source(pipeline) if "bronze" in layers else stage_goal(pipeline, layers[0])
         output.say(f"carrying {', '.join(layers)} past {until}")
+    elif "bronze" not in layers:
+        _say_if_it_waits(pipeline, layers[0], output)
     said = Progress(output)
     with (
         terminable(),
@@ -76,7 +79,18 @@ def run_layers(
         )
         if found:
             raise tables_stopped(found.stopped, waiting=found.waiting)
-        output.say("caught up")
+        empty = "bronze" in layers and not read_relations(pipeline.lake_address())
+        output.say("caught up" + (": there is no table to carry; `smelt check` says why" if empty else ""))
+
+
+def _say_if_it_waits(pipeline: Pipeline, layer: Layer, output: Output) -> None:
+    """A stage that is started before the one in front of it has brought anything waits for that."""
+    from pipelines.stages import stage_goal  # noqa: PLC0415 - as above
+
+    try:
+        stage_goal(pipeline, layer)
+    except DefiniteError as error:
+        output.say(f"{error.message}; waiting for it")
 
 
 def load_documents_of(pipeline: Pipeline) -> list[Document]:
@@ -149,9 +163,12 @@ def reader_text(event: dict[str, Any]) -> str:
     if event["phase"] == "waiting":
         return f"waits: {event['said']}"
     view = snapshot_view(event["snapshots"], time.time())
+    changes = f"{event['changes']:,} changes so far" if event["changes"] else ""
+    if event["copies_wait"]:
+        return "; ".join(filter(None, (changes, event["copies_wait"])))
     if view is not None:
         return snapshot_text(view) if view.rows else ""
-    return f"{event['changes']:,} changes so far" if event["changes"] else ""
+    return changes
 
 
 def snapshot_text(view: SnapshotView) -> str:

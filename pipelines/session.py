@@ -1,7 +1,7 @@
 """The Spark session: one place that knows Delta's jars, quiet logs, and the settings that small windows need.
 
-A session that already exists (Databricks, spark-submit, a notebook) is used as it is; only what a session may
-change afterwards is set on it. Elsewhere a local one is started. Settings and their reasons:
+A session that already exists (Databricks, a notebook) is used; what decides what statements mean is set on it
+while a command runs, and put back (`lent`). Elsewhere a local one is started. Settings and their reasons:
 
 * ``snapshotPartitions=1``: Delta replays its log with 50 tasks by default, most of the time of a small MERGE.
 * ``adaptive.enabled=false`` and one or two shuffle partitions: a window of some thousand rows is one task;
@@ -45,6 +45,7 @@ from pipelines.interrupts import held_back
 from pipelines.jars import delta_jars
 from pipelines.java import check_java
 from pipelines.logs import open_log
+from silver.sessions import settings as session_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -156,6 +157,24 @@ def active_session() -> SparkSession | None:
     return session
 
 
+@contextmanager
+def lent(session: SparkSession, given: Mapping[str, str]) -> Iterator[None]:
+    """Have a session that somebody else started mean by our statements what ours would, for a while.
+
+    How statements are best run is left to whoever started it; what a session guards stays as it is.
+
+    Args:
+        session: theirs; as it was before, once the block ends.
+        given: the pipeline file's `spark` section.
+    """
+    from silver.pinned import PINNED  # noqa: PLC0415 - the reader must not load Spark
+
+    wanted = {**PINNED, **given}
+    changed = {name: value for name, value in wanted.items() if session.conf.isModifiable(name)}
+    with session_settings(session, changed):
+        yield
+
+
 def jvm_options(given: str, *, brief: bool) -> str:
     """Our options of the JVM and the user's; theirs win, and a JVM does not start with two collectors."""
     collector = "-XX:+UseSerialGC" if brief else "-XX:+UseParallelGC"
@@ -261,13 +280,19 @@ def _launch(conf: SparkConf, log: Path) -> SparkContext:
                     )
                 )
         except PySparkRuntimeError as error:
-            said = log.read_text(errors="replace").strip().splitlines()[-3:]
+            lines = log.read_text(errors="replace").strip().splitlines()
+            said = [line for line in lines if not line.startswith(("\tat ", "\t... "))][-3:]
             raise DefiniteError(
                 "the JVM of Spark did not start: " + " ".join(said or [str(error)]),
                 code="spark-start",
                 where=str(log),
                 remedy="read the log named above; often spark.driver.memory is more than the machine has",
             ) from None
+    try:
+        _check_values(started[0], conf)
+    except BaseException:
+        started[0].proc.stdin.close()
+        raise
     # Spark sets a handler of SIGINT that calls into the JVM in the middle of whatever call is under way,
     # which then never answers. Ctrl-C stays what it was: an exception in the main thread.
     main = threading.current_thread() is threading.main_thread()
@@ -276,6 +301,33 @@ def _launch(conf: SparkConf, log: Path) -> SparkContext:
     if main and before is not None:
         signal.signal(signal.SIGINT, before)
     return context
+
+
+def _check_values(gateway: Any, conf: SparkConf) -> None:
+    """Refuse what Spark's SQL would not take, before there is a session.
+
+    Spark looks at these values when the session is first used, and fails there each time. pyspark asks the
+    same session how to print that failure, so it would be busy with the failure of printing it for hours.
+
+    Raises:
+        ConfigurationError: a value is not one of its setting's.
+    """
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415 - Spark starts
+
+    known = gateway.jvm.org.apache.spark.sql.internal.SQLConf()
+    for name, value in conf.getAll():
+        if not name.startswith("spark.sql."):
+            continue
+        try:
+            known.setConfString(name, value)
+        except Py4JJavaError as error:
+            said = str(error.java_exception.getMessage()).strip()
+            raise ConfigurationError(
+                f"Spark refuses {name}: {said}",
+                code="spark-setting",
+                where="spark",
+                remedy="correct it in the section `spark` of the pipeline file, or remove it",
+            ) from None
 
 
 @contextmanager

@@ -17,7 +17,15 @@ from pydantic import BeforeValidator, Field, PrivateAttr, field_validator
 
 from bronze.errors import ConfigurationError
 from bronze.lake import Lake
-from bronze.settings import BronzeSettings, LakeSettings, Section, SnapshotSettings, SourceSettings
+from bronze.locations import local_folder, misread
+from bronze.settings import (
+    BronzeSettings,
+    LakeSettings,
+    Section,
+    SnapshotSettings,
+    SourceSettings,
+    in_the_form,
+)
 from gold.settings import GoldSettings
 from gold.yaml_source import YamlFile, read_yaml, validate
 from silver.settings import SilverSettings
@@ -46,7 +54,9 @@ class QualitySettings(Section):
 class Pipeline(Section):
     """A pipeline file, read and validated. Made by `load_pipeline`."""
 
-    pipeline: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
+    pipeline: Annotated[
+        str, in_the_form("[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", "letters, digits and _ . - (at most 63)")
+    ]
     source: SourceSettings
     lake: LakeSettings
     bronze: BronzeSettings = BronzeSettings()
@@ -81,11 +91,10 @@ class Pipeline(Section):
         path = self.lake.path
         if path is None:
             return Lake(catalog=self.lake.catalog)
-        if path.startswith("file://"):
-            path = path.removeprefix("file://")
-        if "://" in path:
+        folder = local_folder(path)
+        if folder is None:
             return Lake(path=path.rstrip("/"))
-        return Lake(path=str((self.folder / Path(path).expanduser()).resolve()))
+        return Lake(path=str((self.folder / folder.expanduser()).resolve()))
 
     def document_files(self) -> list[Path]:
         """Files that `gold.documents` selects, sorted, each once.
@@ -103,24 +112,37 @@ class Pipeline(Section):
         """
         return self._files(self.quality.suites, "quality.suites")
 
+    def idle_patterns(self) -> list[tuple[str, str]]:
+        """Keys, each with a pattern of it that selects no file; one without wildcards is an error instead."""
+        keys = {"gold.documents": self.gold.documents, "quality.suites": self.quality.suites}
+        return [
+            (key, pattern)
+            for key, patterns in keys.items()
+            for pattern in patterns
+            if _WILDCARDS & set(pattern) and not self._matching(pattern)
+        ]
+
     def _files(self, patterns: list[str], key: str) -> list[Path]:
         found: set[Path] = set()
         for pattern in patterns:
-            base, relative = self.folder, Path(pattern).expanduser()
-            if relative.is_absolute():
-                base, relative = Path(relative.anchor), relative.relative_to(relative.anchor)
-            if _WILDCARDS & set(pattern):
-                found.update(path for path in base.glob(str(relative)) if path.is_file())
-            elif (base / relative).is_file():
-                found.add(base / relative)
-            else:
+            files = self._matching(pattern)
+            if not files and not _WILDCARDS & set(pattern):
                 raise ConfigurationError(
                     f"{key} names {pattern}, which does not exist",
                     code="file-missing",
                     where=str(self.path),
-                    remedy=f"create {base / relative}, or correct {key} (relative to the pipeline file)",
+                    remedy=f"create {self.folder / Path(pattern).expanduser()}, or correct {key} "
+                    "(relative to the pipeline file)",
                 )
+            found.update(files)
         return sorted(found)
+
+    def _matching(self, pattern: str) -> list[Path]:
+        path = self.folder / Path(pattern).expanduser()
+        if not _WILDCARDS & set(pattern):
+            return [path] if path.is_file() else []
+        base = Path(path.anchor) if Path(pattern).expanduser().is_absolute() else self.folder
+        return [found for found in base.glob(str(path.relative_to(base))) if found.is_file()]
 
 
 def load_pipeline(path: Path | str) -> Pipeline:
@@ -140,6 +162,8 @@ def load_pipeline(path: Path | str) -> Pipeline:
     yaml = read_yaml(file, expand_env=True)
     pipeline = validate(Pipeline, yaml)
     _refuse_unserved(pipeline, yaml)
+    pipeline._path = file  # noqa: SLF001 - our own model; the file is not one of its keys
+    _refuse_misread(pipeline, yaml)
     files = _connection_files(pipeline.source, file.parent)
     if files:
         pipeline = pipeline.model_copy(update={"source": pipeline.source.model_copy(update=files)})
@@ -155,6 +179,20 @@ def _connection_files(source: SourceSettings, folder: Path) -> dict[str, str]:
         for key, name in named.items()
         if name and name != "system"  # the system's own authorities, not a file
     }
+
+
+def _refuse_misread(pipeline: Pipeline, yaml: YamlFile) -> None:
+    """Refuse a lake whose location one of the libraries would take for another one."""
+    path = pipeline.lake_address().path
+    part = None if path is None else misread(path)
+    if part is not None:
+        raise ConfigurationError(
+            f"the lake's location holds {part!r}, which deltalake reads as something else: {path!r}",
+            code="lake-path",
+            where=yaml.where(("lake", "path")),
+            remedy="give it another name: without [ ] ^ | \\, control characters, and % before two digits or "
+            "letters up to f; in a URL without any % ? #",
+        )
 
 
 def _refuse_unserved(pipeline: Pipeline, yaml: YamlFile) -> None:

@@ -22,6 +22,8 @@ from bronze.control_tables import ControlTables
 from bronze.errors import ConfigurationError, DefiniteError
 from bronze.lsn import Lsn
 from gold.yaml_source import suggestion
+from pipelines.jvm_errors import spark_message
+from pipelines.sql_names import odd_views, with_views
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -116,27 +118,32 @@ def choose_cut(control: ControlTables, *, with_gold: bool, at: Lsn | datetime | 
     )
 
 
+def cut_of(pipeline: Pipeline, at: Lsn | datetime | None = None) -> SqlCut:
+    """`choose_cut` in a pipeline's lake."""
+    lake = pipeline.lake_address()
+    return choose_cut(
+        ControlTables(lake),
+        with_gold=bool(pipeline.gold.documents),
+        at=at,
+        lake=lake.path or str(lake.catalog),
+    )
+
+
 class LakeSql:
     """Statements over one lake at one cut.
 
     Args:
         spark: a session of our own; schemas named as the layers are made in its catalog.
         pipeline: the pipeline.
-        as_of: an LSN or a commit time; None for the newest cut.
+        cut: what they see; by default the newest.
     """
 
-    def __init__(
-        self, spark: SparkSession, pipeline: Pipeline, *, as_of: Lsn | datetime | None = None
-    ) -> None:
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, cut: SqlCut | None = None) -> None:
         self._spark = spark
         self._lake: Lake = pipeline.lake_address()
-        self.cut = choose_cut(
-            ControlTables(self._lake),
-            with_gold=bool(pipeline.gold.documents),
-            at=as_of,
-            lake=self._lake.path or str(self._lake.catalog),
-        )
+        self.cut = cut_of(pipeline) if cut is None else cut
         self._known = self._tables()
+        self._odd = odd_views(self._known)
         self._registered: set[tuple[Layer, str]] = set()
         self._schemas: set[Layer] = set()
 
@@ -151,6 +158,7 @@ class LakeSql:
         names = [(layer, name) for layer, name in self._known if _named(name, statement)]
         if re.match(r"\s*show\b", statement, re.IGNORECASE):
             names = list(self._known)
+        statement = with_views(statement, self._odd)
         try:
             self._register(names)
             try:
@@ -175,6 +183,7 @@ class LakeSql:
         for layer, name in names:
             if (layer, name) in self._registered:
                 continue
+            odd = self._odd.get((layer, name))
             if layer not in self._schemas:
                 self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {quote(layer)}")
                 self._schemas.add(layer)
@@ -183,7 +192,8 @@ class LakeSql:
                 select += f" VERSION AS OF {self.cut.versions[layer, name]}"
             elif (layer, name) == ("bronze", "changes") and self.cut.commit_lsn is not None:
                 select += f" WHERE commit_lsn <= {int(self.cut.commit_lsn)}"
-            self._spark.sql(f"CREATE OR REPLACE VIEW {quote(layer, name)} AS {select}")
+            view = f"VIEW {quote(layer, name)}" if odd is None else f"TEMPORARY VIEW {odd}"
+            self._spark.sql(f"CREATE OR REPLACE {view} AS {select}")
             self._registered.add((layer, name))
 
     def _refused(self, error: PySparkException) -> DefiniteError:
@@ -202,18 +212,9 @@ class LakeSql:
 
 
 def _named(name: str, statement: str) -> bool:
-    """Whether the statement holds the name as a word of its own."""
-    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", statement, re.IGNORECASE) is not None
-
-
-def spark_message(error: PySparkException) -> str:
-    """Spark's message without plan and stack; the statement's place is kept."""
-    kept = []
-    for line in str(error).strip().splitlines():
-        if line.startswith(("'", "+-", "\tat ", "JVM stacktrace", "Caused by")):
-            break
-        kept.append(line)
-    return "\n".join(kept).strip()
+    """Whether the statement holds the name as a word of its own, as it is or as backticks have it."""
+    written = re.escape(name.replace("`", "``"))
+    return re.search(rf"(?<!\w){written}(?!\w)", statement, re.IGNORECASE) is not None
 
 
 def print_rows(frame: DataFrame, output: Output, *, limit: int) -> None:

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from bronze.position import read_position
 from pipelines.jvm_death import death_told
+from pipelines.jvm_errors import in_words
 from pipelines.lock import lake_lock
 from pipelines.logs import spark_log
 from pipelines.reader_supervision import ReaderProcess
-from pipelines.session import active_session, spark_session, stop_session
+from pipelines.session import active_session, lent, spark_session, stop_session
 from pipelines.stages import PATIENCE_SECONDS, Stages
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ class Supervisor:
             if set(self._layers) & {"silver", "gold"}:
                 self.spark = active_session()
                 self._own_session = self.spark is None
+                if self.spark is not None:
+                    self._held.enter_context(lent(self.spark, self._pipeline.spark))
                 self._worker = threading.Thread(target=self._work, name="stages", daemon=True)
                 self._worker.start()
         except BaseException:
@@ -109,7 +112,10 @@ class Supervisor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        failure = None if error is None else in_words(error)
         self._end()
+        if failure is not None and failure is not error:
+            raise failure
 
     def wait(self, seconds: float) -> bool:
         """Wait a while; returns whether all stages reached their target.
@@ -158,10 +164,11 @@ class Supervisor:
                 patience = math.inf if self._until is None else PATIENCE_SECONDS
                 self.stages.carry(self._goal, self._stop, patience=patience)
         except BaseException as error:  # noqa: BLE001 - raised again by `wait`, in the main thread
+            failure = in_words(error)
             if self._stop.is_set():
-                _LOGGER.info("a cycle was cut short by the stop: %s", error)
+                _LOGGER.info("a cycle was cut short by the stop: %s", failure)
             else:
-                self._failure = error
+                self._failure = failure
         finally:
             self._done.set()
 

@@ -173,13 +173,13 @@ def check_names(table: SilverTable, tables: Iterable[SilverTable], settings: Sil
         )
     if not settings.history:
         return
-    names = {one.name.lower() for one in history}
+    names = {one.name for one in history}
     for other in tables:
         if other.table == table.table:
             continue
-        if other.name.lower() in names:
+        if other.name in names:
             said = f"its history wants the silver table {history[0].name}, which is that of {other.table}"
-        elif any(one.name.lower() == table.name.lower() for one in histories([other], settings)):
+        elif any(one.name == table.name for one in histories([other], settings)):
             said = f"it wants the silver table {table.name}, which is the history of {other.table}"
         else:
             continue

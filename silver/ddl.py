@@ -137,8 +137,12 @@ def _comment(column: SilverColumn, *, filled: bool) -> str:
     return own if filled or column.missing is None else f"{own}; rows before it: {column.missing}"
 
 
-def create(target: str, table: SilverTable) -> str:
-    """CREATE TABLE for a table that is not there; it says whose rows it holds (`silver.recreated`)."""
+def create(target: str, table: SilverTable) -> list[str]:
+    """CREATE TABLE for a table that is not there; it says whose rows it holds (`silver.recreated`).
+
+    Delta cuts CLUSTER BY out of the text by places that it counts in characters, Java in halves of those
+    beyond U+FFFF. Where such a one stands before its end, the table is clustered by a statement of its own.
+    """
     columns = [_definition(column) for column in table.columns]
     columns += [f"{quote(name)} {ddl}" for name, ddl in table.own_columns.items()]
     clustering = _clustering(table)
@@ -147,16 +151,17 @@ def create(target: str, table: SilverTable) -> str:
         properties[_FEED] = "false"
     if _is_wide(table, clustering):
         properties[_STATISTICS] = _indexed(table, clustering)
-    cluster = f"\nCLUSTER BY ({', '.join(quote(name) for name in clustering)})" if clustering else ""
+    cluster = f"\nCLUSTER BY ({_names(clustering)})" if clustering else ""
     options = comma((f"{literal(name)} = {literal(value)}" for name, value in properties.items()), 2)
-    return f"""\
+    head = f"""\
 CREATE TABLE IF NOT EXISTS {target} (
   {comma(columns, 2)}
 ) USING DELTA
-COMMENT {literal(f"{'Versions of rows' if table.history else 'Rows'} of {table.table}")}{cluster}
-TBLPROPERTIES (
-  {options}
-)"""
+COMMENT {literal(f"{'Versions of rows' if table.history else 'Rows'} of {table.table}")}"""
+    later = []
+    if max(f"{head}{cluster}") > "\uffff" and clustering:
+        cluster, later = "", [f"ALTER TABLE {target} CLUSTER BY ({_names(clustering)})"]
+    return [f"{head}{cluster}\nTBLPROPERTIES (\n  {options}\n)", *later]
 
 
 def _feedable(table: SilverTable) -> bool:
@@ -414,10 +419,14 @@ def is_optional(target: str, statement: str) -> bool:
 
 
 def _cluster_by(table: SilverTable, columns: Sequence[str], *, wide: bool) -> list[str]:
-    by = f"CLUSTER BY ({', '.join(quote(name) for name in columns)})"
+    by = f"CLUSTER BY ({_names(columns)})"
     if not wide:
         return [by]
     return [f"SET TBLPROPERTIES ({literal(_STATISTICS)} = {literal(_indexed(table, columns))})", by]
+
+
+def _names(columns: Iterable[str]) -> str:
+    return ", ".join(map(quote, columns))
 
 
 def _indexed(table: SilverTable, clustering: Sequence[str]) -> str:

@@ -183,7 +183,8 @@ def _keep(
     if not any_ended:
         return False
     target = scratch.sql("silver", table.name)
-    session.sql(ddl.create(target, table))
+    for statement in ddl.create(target, table):
+        session.sql(statement)
     names = [*(column.name for column in table.columns), *own]
     values = [_as_of(name, snapshot) if table.history else quote(name) for name in names]
     listed = ", ".join(quote(name) for name in names)
@@ -219,7 +220,7 @@ def _replace(
     made = SilverLog(session, scratch).written(table.name)
     stored = log.read(table.name)
     if stored is None:
-        statements = [ddl.create(target, table)]
+        statements = ddl.create(target, table)
     else:  # mostly none: a cycle has just been there
         statements, fields = adopted(target, table, stored.fields, stored.relation)
         statements += ddl.steps(target, table, fields, settings, emptied=False)

@@ -2,7 +2,7 @@
 
 The mark that a statement writes is a setting of its session, so tables that are merged side by side need
 sessions of their own. A new session begins with the static settings alone; what was set on the given one is
-carried over.
+carried over, but for what decides what values mean (`silver.pinned`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from silver import ddl
+from silver.pinned import pin
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
@@ -63,12 +64,16 @@ class Sessions:
 
 
 def own_session(spark: SparkSession) -> SparkSession:
-    """A session beside the given one, with its settings; a new session starts with the static ones alone."""
+    """A session beside the given one, with its settings but for those that change what is written.
+
+    A new session starts with the static settings alone.
+    """
     session = spark.newSession()
     known: Any = spark.conf.getAll
     for name, value in known.items():
         if name.startswith(("spark.sql.", "spark.databricks.")) and session.conf.isModifiable(name):
             session.conf.set(name, value)
+    pin(session)
     return session
 
 

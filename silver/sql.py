@@ -6,10 +6,18 @@ through `quote` or `literal` and cannot be read as SQL. Needs no Spark.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+_PIECE: Final = re.compile(
+    r"""(?<!\w)[rR]'[^']*' | '(?:[^'\\]|\\.)*' | `[^`]*` | --[^\n]* | \n""", re.VERBOSE | re.DOTALL
+)
+"""Line ends, and what may hold a line end or a backtick."""
 
 
 def quote(*parts: str) -> str:
@@ -46,10 +54,19 @@ def comma(parts: Iterable[str], indent: int = 0) -> str:
 def indented(text: str, by: str) -> str:
     r"""Put `by` before every line that is not blank.
 
-    A line ends at ``\n`` alone. Python's `splitlines`, and so `textwrap.indent`, also ends one at U+2028,
-    U+0085, vertical tabs and others, which stand inside texts and names, and would change them.
+    A line ends at ``\n`` alone, and not within a name. Python's `splitlines`, and so `textwrap.indent`, also
+    ends one at U+2028, U+0085, vertical tabs and others, which stand inside texts and names, and would change
+    them.
     """
-    return "\n".join(f"{by}{line}" if line.strip() else line for line in text.split("\n"))
+    return "\n".join(f"{by}{line}" if line.strip() else line for line in _lines(text))
+
+
+def _lines(text: str) -> list[str]:
+    lines = text.split("\n")
+    if not any(line.count("`") % 2 for line in lines):
+        return lines  # where a name goes over lines, its first one has an odd number
+    ends = [found.start() for found in _PIECE.finditer(text) if found[0] == "\n"]
+    return [text[start + 1 : end] for start, end in pairwise([-1, *ends, len(text)])]
 
 
 def block(text: str, indent: int) -> str:

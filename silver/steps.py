@@ -206,7 +206,7 @@ class StepRunner:
         """The table in the step's shape."""
         stored = self._log.read(step.table.name)
         if stored is None:
-            statements = [ddl.create(target, step.table)]
+            statements = ddl.create(target, step.table)
         elif step.mode != "alter" and stored.mark is not None and stored.mark >= step.window.end:
             return stored
         else:

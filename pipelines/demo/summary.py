@@ -174,7 +174,7 @@ def _program() -> str:
     """How the user calls us: `smelt` where the shell finds it, else as this process was called."""
     called = Path(sys.argv[0])
     if called.name != "smelt":
-        return f"{_short(Path(sys.executable))} -m pipelines.cli"
+        return f"{_short(Path(sys.executable))} -m pipelines"
     found = shutil.which("smelt")
     if found is not None and Path(found).resolve() == called.resolve():
         return "smelt"

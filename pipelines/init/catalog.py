@@ -143,7 +143,7 @@ def _carried(tables: Sequence[SourceTable]) -> tuple[list[SourceTable], list[Exc
     excluded = []
     silver_names: set[str] = set()
     for table in tables:
-        silver_name = table.table.silver_name.lower()
+        silver_name = table.table.silver_name
         problems = [problem for problem in table.problems if problem.code in _CURED_BY_OWNERS]
         own = [problem for problem in problems if problem.code != "silver-name-clash"]
         if own or silver_name in silver_names:

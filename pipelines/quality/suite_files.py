@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, cas
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from bronze.errors import ConfigurationError
-from bronze.settings import Section
+from bronze.settings import Section, in_the_form
 from gold.yaml_source import read_yaml, suggestion, validate
 from pipelines.quality.expectations import DERIVED_SUITES, FOREIGN_KEY, Expectation, Severity
 
@@ -43,7 +43,12 @@ Comparison: TypeAlias = Literal["exact", "ignore case", "ignore trailing spaces"
 
 
 class _Item(Section):
-    expectation: Annotated[str, Field(pattern=r"^(expect_[a-z0-9_]+|unexpected_rows_expectation)$")]
+    expectation: Annotated[
+        str,
+        in_the_form(
+            "expect_[a-z0-9_]+|unexpected_rows_expectation", "expect_… or unexpected_rows_expectation"
+        ),
+    ]
     column: str | None = None
     kwargs: dict[str, Any] = Field(default_factory=dict)
     severity: Severity = "critical"

@@ -152,7 +152,7 @@ class GoldWork:
         """
         target = self.lake.sql("silver", name)
         table = self.catalog[TableName("public", name)]
-        self.spark.sql(ddl.create(target, table))
+        self.spark.sql(ddl.create(target, table)[0])
         names = ", ".join([column.name for column in table.columns] + list(table.own_columns))
         files = 1 if rows <= 10_000 else _FILES[name]
         self.spark.range(1, rows + 1, numPartitions=files).createOrReplaceTempView("numbers")

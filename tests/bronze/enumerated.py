@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import psycopg
 from deltalake import DeltaTable
 
-from bronze.disk import local_folder
 from bronze.doors import Door
 from bronze.framing import Block
+from bronze.locations import local_folder
 from bronze.lsn import ZERO, Lsn
 from bronze.replication import Drained
 from bronze.tables import CONFIRM_APP

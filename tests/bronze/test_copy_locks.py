@@ -12,6 +12,7 @@ import bronze.copy_locks
 from bronze.catalog import SourceTable
 from bronze.control_tables import ControlTables
 from bronze.copy_locks import groups
+from bronze.copy_text import cells_of
 from bronze.errors import SmeltError, TableError, TransientError
 from bronze.identifiers import TableName
 from bronze.lake import Lake
@@ -365,3 +366,34 @@ def test_an_index_that_is_locked_while_its_table_is_copied_keeps_that_table_alon
         reindexing.rollback()
     assert [(error.table, error.code) for error in outcome.failed] == [(A, "table-locked")]
     assert outcome.taken == [B]
+
+
+def test_a_row_that_nobody_foresaw_stops_its_own_table_until_it_can_be_read(
+    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute(
+        source,
+        *(f"CREATE TABLE {name} (id int PRIMARY KEY, v text)" for name in ("a", "b", "c")),
+        *(
+            f"INSERT INTO {name} SELECT n, '{name}' || n FROM generate_series(1, 50) n"
+            for name in ("a", "b", "c")
+        ),
+    )
+    control = ControlTables(Lake(lake_path))
+
+    def fails(block: bytearray) -> object:
+        if b"b7" in block:
+            raise KeyError("a shape of tomorrow")
+        return cells_of(block)
+
+    with monkeypatch.context() as broken:
+        broken.setattr("bronze.snapshot_copy.cells_of", fails)
+        read_all(source, lake_path)
+    (error,) = control.open_errors()
+    assert (error.scope, error.name, error.code) == ("table", "public.b", "copy-failed")
+    assert "KeyError: 'a shape of tomorrow'" in error.message
+    assert_bronze_equals_source(source, lake_path, "public.a", "public.c")
+    assert read_snapshot(Lake(lake_path), B) is None
+    read_all(source, lake_path)
+    assert control.open_errors() == []
+    assert_bronze_equals_source(source, lake_path, "public.a", "public.b", "public.c")

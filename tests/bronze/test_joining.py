@@ -89,7 +89,7 @@ def test_the_stream_begins_anew_before_a_table_that_joined_is_copied(
             older.execute("BEGIN")
             older.execute("INSERT INTO b VALUES (1)")
             told = f"copying public.b waits for open transactions: pid {older.info.backend_pid} ("
-            wait_for(lambda: told in str(running.reader.progress.read()["said"]))
+            wait_for(lambda: told in str(running.reader.progress.read()["copies_wait"]))
             execute(source, "INSERT INTO b VALUES (2)", "INSERT INTO a VALUES (2)")
             wait_for(lambda: any(row["new"] == ["2"] for row in bronze_rows(lake_path)))
             assert points.count("snapshot-exported") == 1

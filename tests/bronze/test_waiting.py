@@ -158,7 +158,9 @@ def test_a_job_that_must_end_names_the_transactions_that_copies_wait_for_and_giv
     timer = threading.Timer(30, stop.set)
     timer.start()
     said: list[str] = []
-    reader = make_reader(only, lake_path, progress=lambda told: said.append(told["said"]))
+    reader = make_reader(
+        only, lake_path, progress=lambda told: said.append(told["copies_wait"] + told["said"])
+    )
     with session(source) as idle:
         idle.execute("SET application_name = 'forgotten'")
         idle.autocommit = False

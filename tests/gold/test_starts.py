@@ -15,10 +15,11 @@ from bronze.doors import Door, guarded
 from bronze.errors import DefiniteError, TransientError
 from bronze.lsn import Lsn
 from gold.cycle import Gold
-from gold.sessions import PINNED, gold_session, unpinned
 from gold.verify import verify
 from pipelines.settings import load_pipeline
 from pipelines.stages import Stages
+from silver.pinned import PINNED, unpinned
+from silver.sessions import own_session
 from tests.gold.shop import SHAPES, catalog, moment, money
 from tests.gold.shop_documents import document
 from tests.gold.world import World
@@ -369,7 +370,7 @@ def test_what_is_pinned_is_known_to_spark_and_what_may_not_be_set_is_told(spark:
     for name, value in PINNED.items():
         if name not in ours:
             assert fresh.conf.get(name).lower() == value.lower(), name  # type: ignore[union-attr]
-    session = gold_session(spark)
+    session = own_session(spark)
     assert unpinned(session) == {}
     session.conf.set("spark.sql.legacy.sizeOfNull", "true")
     session.conf.set("spark.sql.ansi.enabled", "false")

@@ -27,7 +27,7 @@ class Command:
         self.said = folder / f"said-{self.mark}.txt"
         with self.said.open("wb") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "pipelines.cli", *map(str, arguments)],
+                [sys.executable, "-m", "pipelines", *map(str, arguments)],
                 stdout=said,
                 stderr=said,
                 stdin=subprocess.DEVNULL,

@@ -32,7 +32,7 @@ def smelt(
 ) -> CompletedProcess[str]:
     """Run the command in a process of its own, its logs in `folder`."""
     return subprocess.run(
-        [sys.executable, "-m", "pipelines.cli", *map(str, arguments)],
+        [sys.executable, "-m", "pipelines", *map(str, arguments)],
         check=False,
         capture_output=True,
         text=True,

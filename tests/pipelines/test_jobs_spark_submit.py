@@ -43,7 +43,7 @@ def shop(database: str, tmp_path: Path) -> Path:
     file = tmp_path / "pipeline with spaces.yml"
     file.write_text(
         f'pipeline: submitted\nsource: {{dsn: "{database}", slot: submitted, publication: submitted}}\n'
-        "lake: {path: ./lake}\n"
+        "lake: {path: './my läke #1'}\n"
     )
     return file
 
@@ -106,10 +106,13 @@ def test_silver_and_sql_run_under_spark_submit(installed: Path, shop: Path, tmp_
     folded = submit(installed, "silver", str(shop), "--until-caught-up", cwd=tmp_path)
     assert folded.returncode == 0, folded.stderr
 
-    query = "SELECT count(*) AS rows, max(note) AS last FROM silver.orders WHERE note <> ''"
+    query = (
+        "SELECT count(*) AS rows, max(note) AS last, '${env:HOME} ${x}' AS said FROM silver.orders "
+        "WHERE note <> '${spark.app.name}'"
+    )
     asked = submit(installed, "sql", str(shop), query, "--output", "json", cwd=tmp_path)
     assert asked.returncode == 0, asked.stderr
-    assert json.loads(asked.stdout) == {"rows": 100, "last": "order 99"}, (
+    assert json.loads(asked.stdout) == {"rows": 100, "last": "order 99", "said": "${env:HOME} ${x}"}, (
         "and no line of Spark's log among it"
     )
     assert (tmp_path / "spark-submit.log").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from decimal import Decimal
@@ -18,6 +19,7 @@ from bronze.errors import ConfigurationError
 from pipelines.quality import run_quality
 from pipelines.quality.constraints import read_constraints, record_constraints
 from pipelines.quality.results import past_runs
+from silver.sql import literal
 from tests.fix_postgres import drop_database, make_database
 from tests.pipelines.quality_lake import ROWS, SCHEMA, SCHEMAS, QualityLake, build_lake
 
@@ -172,6 +174,10 @@ expectations:
     }
 
 
+HOSTILE = "${env:HOME} ${x} it's \\ --;/* \u202e\U0001f642"
+"""What a statement must not read as anything but a text: a value, a suite's name, part of a rule."""
+
+
 def test_suites_of_every_form_are_evaluated(spark: SparkSession, lake: QualityLake) -> None:
     odd = pa.schema([(name, pa.int32()) for name in ("a.b", "a_b", "select")])
     lake.write("silver.odd", [{"a.b": 1, "a_b": 2, "select": 3}, {"a.b": 1, "a_b": -2, "select": 3}], odd)
@@ -188,32 +194,38 @@ expectations:
   - {expectation: expect_column_values_to_be_between, column: select, kwargs: {min_value: 3, max_value: 3}}
 """,
     )
+    said = literal(HOSTILE).replace("{", "{{").replace("}", "}}")
+    condition = f"number = 1 and customer_id = 1 and {literal(HOSTILE)} like '$%'"
     lake.suite(
         "orders.yml",
-        """\
+        f"""\
 table: silver.orders
-suite: of the clerks
+suite: {json.dumps("of the " + HOSTILE, ensure_ascii=False)}
 expectations:
   - expectation: expect_column_values_to_be_between
     column: total
-    kwargs: {min_value: 6, mostly: 0.6}
+    kwargs: {{min_value: 6, mostly: 0.6}}
   - expectation: expect_column_values_to_be_between
     column: total
-    kwargs: {min_value: 6, mostly: 0.9}
+    kwargs: {{min_value: 6, mostly: 0.9}}
     severity: warning
   - expectation: expect_column_values_to_be_between
     column: total
-    kwargs: {min_value: 10, row_condition: "number = 1 and customer_id = 1", condition_parser: spark}
+    kwargs:
+      min_value: 10
+      row_condition: {json.dumps(condition, ensure_ascii=False)}
+      condition_parser: spark
   - expectation: expect_column_mean_to_be_between
     column: total
-    kwargs: {min_value: 100}
+    kwargs: {{min_value: 100}}
     severity: info
   - expectation: unexpected_rows_expectation
     kwargs:
       unexpected_rows_query: >
-        SELECT o.* FROM {batch} AS o LEFT ANTI JOIN {gold.customer} AS d ON d.id = o.customer_id;
+        SELECT o.*, {said} AS said
+        FROM {{batch}} AS o LEFT ANTI JOIN {{gold.customer}} AS d ON d.id = o.customer_id;
   - expectation: expect_foreign_key_to_hold
-    kwargs: {columns: [number], references: silver.odd, referenced_columns: [a.b]}
+    kwargs: {{columns: [number], references: silver.odd, referenced_columns: [a.b]}}
 """,
     )
     result = run_quality(spark, lake.pipeline)
@@ -226,18 +238,18 @@ expectations:
         ("expectations/orders.yml:4", True),
         ("expectations/orders.yml:7", False),
         ("expectations/orders.yml:11", True),
-        ("expectations/orders.yml:14", False),
-        ("expectations/orders.yml:18", False),
-        ("expectations/orders.yml:22", False),
+        ("expectations/orders.yml:17", False),
+        ("expectations/orders.yml:21", False),
+        ("expectations/orders.yml:26", False),
     ]
     duplicate, negative, _, tolerated, *_, mean, query, reference = of_suites
     assert (duplicate.unexpected_count, duplicate.samples) == (2, ("1",))
     assert (negative.unexpected_count, negative.samples) == (1, ("-2",))
-    assert (tolerated.unexpected_count, tolerated.expectation.suite) == (1, "of the clerks")
+    assert (tolerated.unexpected_count, tolerated.expectation.suite) == (1, f"of the {HOSTILE}")
     assert mean.observed == pytest.approx(35 / 3)
     assert (query.unexpected_count, query.samples) == (
         1,
-        ('{"customer_id": 2, "number": 1, "total": "5.00"}',),
+        (json.dumps({"customer_id": 2, "number": 1, "total": "5.00", "said": HOSTILE}, ensure_ascii=False),),
     )
     assert (reference.unexpected_count, reference.samples) == (1, ("2",))
     severities = [row.expectation.severity for row in result.failed]

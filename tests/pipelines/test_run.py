@@ -22,7 +22,7 @@ from pipelines.failures import Failure
 from pipelines.output import Format, Output
 from pipelines.queries import preview_document
 from pipelines.settings import load_pipeline
-from pipelines.sql import LakeSql, print_rows
+from pipelines.sql import LakeSql, cut_of, print_rows
 from pipelines.status import read_status
 from pipelines.verify import run_verify
 from tests.fix_postgres import drop_database, make_database
@@ -63,7 +63,7 @@ class Shop:
         name = "run_" + str(conninfo_to_dict(dsn)["dbname"])
         self.file.write_text(
             f"pipeline: shop\nsource: {{dsn: '{dsn}', slot: {name}, publication: {name}}}\n"
-            "lake: {path: ./lake}\nbronze: {heartbeat: 1s}\ngold: {documents: [customer.yml]}\n"
+            "lake: {path: './my läke #1+'}\nbronze: {heartbeat: 1s}\ngold: {documents: [customer.yml]}\n"
             "spark: {spark.master: 'local[2]', spark.driver.memory: 1g}\n"
         )
         (folder / "customer.yml").write_text(DOCUMENT)
@@ -174,7 +174,7 @@ def test_sql_shows_all_layers_at_one_cut_and_as_of_an_earlier_one(
     assert [tuple(row) for row in rows] == [(50, 50, 0)]
 
     first = ControlTables(shop.pipeline.lake_address()).cuts("gold")[0]
-    before = LakeSql(spark, shop.pipeline, as_of=first.commit_lsn)
+    before = LakeSql(spark, shop.pipeline, cut_of(shop.pipeline, first.commit_lsn))
     assert before.query("SELECT name FROM silver.customers WHERE id IN (50, 51)").collect()[0][0] == "c50"
     assert before.query("SELECT max(commit_lsn) FROM bronze.changes").collect()[0][0] <= first.commit_lsn
 

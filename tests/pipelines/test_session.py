@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
 
+from bronze.control import Cut
+from bronze.control_tables import ControlTables
+from bronze.errors import DefiniteError
+from bronze.lake import Lake
+from bronze.lsn import Lsn
+from pipelines.jvm_errors import SparkFailure, in_words
+from pipelines.output import Output
+from pipelines.queries import spark_for
 from pipelines.session import jvm_options, properties_text
+from pipelines.settings import load_pipeline
+from silver.sessions import own_session, settings
 from tests.fix_spark import SECRET
+from tests.pipelines.test_cli import one_message, pipeline_file, smelt
+from tests.silver.histories import INT, BronzeWriter, relation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,3 +62,62 @@ def test_settings_reach_spark_and_no_command_line_shows_them(spark: SparkSession
     assert ours, "the JVM's own settings come from the same file"
     assert not [line for line in lines if value.split()[1].strip("\\") in line]
     assert spark.sparkContext.getConf().get(name) == value
+
+
+def test_a_value_that_spark_refuses_is_one_message_and_costs_no_session(tmp_path: Path) -> None:
+    file = pipeline_file(
+        tmp_path, "host=127.0.0.1 port=1", more="spark: {spark.sql.session.timeZone: Mars}\n"
+    )
+    lake = Lake(path=str(tmp_path / "lake"))
+    BronzeWriter(lake).relations([relation("orders", [("id", INT)], ["id"], relation_id=1)])
+    ControlTables(lake).record_cut(Cut("silver", Lsn(1), None, {"orders": 0}))
+    said = one_message(smelt("sql", file, "SELECT 1", folder=tmp_path))
+    assert "Spark refuses spark.sql.session.timeZone" in said
+    assert "'Mars'" in said
+    assert "section `spark`" in said
+
+
+def test_words_of_spark_outlive_its_jvm(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PySparkException) as failed:
+        spark.sql("SELECT raise_error('the cause') FROM range(3)").collect()
+    ours = DefiniteError("a table cannot be read", code="no-page")
+    ours.__cause__ = failed.value
+    told = in_words(failed.value)
+    assert in_words(ours) is ours
+    monkeypatch.setattr(SparkContext, "_jvm", None)  # as after the session's end
+    with pytest.raises(AssertionError):
+        str(failed.value)
+    assert "the cause" in str(told)
+    assert "the cause" in "".join(traceback.format_exception(told))
+    assert "the cause" in "".join(traceback.format_exception(ours))
+    assert isinstance(told, SparkFailure)
+    assert told.__traceback__ is failed.value.__traceback__
+
+
+@pytest.mark.spark
+def test_a_session_that_is_not_ours_means_what_ours_does_for_a_command_and_is_put_back(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    file = tmp_path / "pipeline.yml"
+    file.write_text(
+        "pipeline: shop\nsource: {host: db, slot: s, publication: p}\nlake: {path: lake}\n"
+        "spark: {spark.sql.session.timeZone: Asia/Tokyo, spark.driver.memory: 9g}\n"
+    )
+    theirs = {
+        "spark.sql.variable.substitute": "true",
+        "spark.sql.session.timeZone": "Europe/Berlin",
+        "spark.sql.ansi.enabled": "false",
+        "spark.sql.shuffle.partitions": "77",
+    }
+    with settings(spark, theirs):
+        with spark_for(load_pipeline(file), Output()) as lent:
+            assert lent is spark
+            # What is asked shows as the file says; what is written depends on neither.
+            for session, zone in ((lent, "Asia/Tokyo"), (own_session(lent), "UTC")):
+                row = session.sql("SELECT '${env:HOME}${x}', current_timezone()").collect()[0]
+                assert tuple(row) == ("${env:HOME}${x}", zone)
+                assert session.conf.get("spark.sql.ansi.enabled") == "true"
+                assert session.conf.get("spark.sql.shuffle.partitions") == "77"
+        with pytest.raises(ZeroDivisionError), spark_for(load_pipeline(file), Output()):
+            raise ZeroDivisionError
+        assert {name: spark.conf.get(name) for name in theirs} == theirs

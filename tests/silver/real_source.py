@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from bronze.control_tables import ControlTables
+from bronze.identifiers import TableName
 from bronze.lake import Lake
 from bronze.settings import SnapshotSettings
 from silver.cycle import Silver
@@ -77,9 +78,15 @@ class RealSource:
         found = self.control.open_errors()
         return {error.name.removeprefix("public."): f"{error.code}: {error.message}" for error in found}
 
-    def differences(self, tables: Iterable[str]) -> dict[str, str]:
-        """By table, what silver, or the newest versions of its history, has otherwise than the source."""
-        columns = {name: self._columns(name) for name in sorted(tables)}
+    def differences(self, tables: Iterable[str | TableName]) -> dict[str, str]:
+        """By silver table, what it, or the newest versions of its history, has otherwise than the source.
+
+        Args:
+            tables: of the schema public where they name none.
+        """
+        named_tables = [one if isinstance(one, TableName) else TableName("public", one) for one in tables]
+        sources = {one.silver_name: one for one in sorted(named_tables)}
+        columns = {name: self._columns(one) for name, one in sources.items()}
         named = set() if self.cut is None else set(self.cut.tables)
         errors = self.errors()
         found = {
@@ -90,7 +97,7 @@ class RealSource:
         views |= {f"{name}__history": "_valid_to_lsn IS NULL" for name in self.history if name in named}
         for view, rows in self._silver_rows(views, columns).items():
             name = view.removesuffix("__history")
-            wanted = self._source_rows(name, columns[name])
+            wanted = self._source_rows(sources[name], columns[name])
             if rows != wanted:
                 found[name] = f"{view} of {columns[name]}: silver {_short(rows)}, source {_short(wanted)}"
         return found
@@ -100,17 +107,17 @@ class RealSource:
         self.silver.close()
         self.connection.close()
 
-    def _columns(self, name: str) -> list[str]:
+    def _columns(self, table: TableName) -> list[str]:
         rows = self.connection.execute(
             "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 "
             "AND NOT attisdropped ORDER BY attnum",
-            [f'public."{name}"'],
+            [table.quoted],
         )
         return [row[0] for row in rows]
 
-    def _source_rows(self, name: str, columns: Sequence[str]) -> Rows:
+    def _source_rows(self, table: TableName, columns: Sequence[str]) -> Rows:
         cells = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(one)) for one in columns)
-        query = sql.SQL("SELECT {} FROM {}").format(cells, sql.Identifier("public", name))
+        query = sql.SQL("SELECT {} FROM {}").format(cells, sql.Identifier(table.schema, table.name))
         return sorted((tuple(row) for row in self.connection.execute(query)), key=repr)
 
     def _silver_rows(self, views: dict[str, str], columns: dict[str, list[str]]) -> dict[str, Rows]:

@@ -70,7 +70,7 @@ SHAPES = [
 
 def clustering(shape: SilverTable) -> list[str]:
     """What a table of a shape is clustered by, from its CREATE TABLE."""
-    found = re.search(r"CLUSTER BY \((.+)\)", create("t", shape))
+    found = re.search(r"CLUSTER BY \((.+)\)", create("t", shape)[0])
     return [] if found is None else re.findall(r"`(.+?)`", found[1])
 
 
@@ -279,16 +279,17 @@ def test_widening(narrow: str, wide: str, allowed: bool) -> None:  # noqa: FBT00
 def test_clustering_columns_get_statistics_wherever_they_stand() -> None:
     wide = [(f"c{number}", TEXT, number + 1) for number in range(40)]
     shape = relation("t", [(name, type_) for name, type_, _ in wide], ["c35"], relation_id=1)
-    assert "'delta.dataSkippingStatsColumns' = '`c35`,`_commit_lsn`'" in create(
-        "t", silver_table(shape, KEEP)
+    assert (
+        "'delta.dataSkippingStatsColumns' = '`c35`,`_commit_lsn`'"
+        in create("t", silver_table(shape, KEEP))[0]
     )
-    assert "dataSkippingStatsColumns" not in create("t", SHAPES[0])
+    assert "dataSkippingStatsColumns" not in create("t", SHAPES[0])[0]
 
 
 def test_a_name_with_a_backtick_costs_the_change_feed() -> None:
     odd = table(("id", INT, 1), ("back`tick", TEXT, 2))
-    assert "'delta.enableChangeDataFeed' = 'false'" in create("t", odd)
-    assert "'delta.enableChangeDataFeed' = 'true'" in create("t", SHAPES[0])
+    assert "'delta.enableChangeDataFeed' = 'false'" in create("t", odd)[0]
+    assert "'delta.enableChangeDataFeed' = 'true'" in create("t", SHAPES[0])[0]
     before = [Field("id", 1, "INT"), Field("tame", 2, "STRING")]
     assert steps("t", odd, before, KEEP, emptied=False) == [
         "ALTER TABLE t SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')",
@@ -298,7 +299,19 @@ def test_a_name_with_a_backtick_costs_the_change_feed() -> None:
 
 def test_a_key_without_statistics_is_not_clustered() -> None:
     flag = relation("t", [("flag", PgType("base", "bool"))], ["flag"], relation_id=1)
-    assert "CLUSTER BY" not in create("t", silver_table(flag, KEEP))
+    assert "CLUSTER BY" not in create("t", silver_table(flag, KEEP))[0]
+
+
+@pytest.mark.parametrize("odd", ["path", "key", "column"])
+def test_a_letter_beyond_the_basic_plane_costs_a_statement(odd: str) -> None:
+    names = {"path": "id", "key": "id", "column": "a", odd: "\U0001f642"}
+    target = f"delta.`/{names['path']}`"
+    shape = table((names["key"], INT, 1), (names["column"], TEXT, 2))
+    first, *more = create(target, shape)
+    assert "CLUSTER BY" not in first
+    assert "TBLPROPERTIES" in first
+    assert more == [f"ALTER TABLE {target} CLUSTER BY (`{names['key']}`)"]
+    assert len(create("t", SHAPES[0])) == 1
 
 
 def test_delta_types_are_spelt_as_readings_spell_them() -> None:

@@ -25,7 +25,7 @@ def written(spark: SparkSession, path: str, settings: SilverSettings) -> list[Da
     soft = settings.deletes == "soft"
     columns = [("id", INT)] if soft else [("id", INT), ("_deleted", BOOLEAN)]
     target = f"delta.{quote(path)}"
-    spark.sql(ddl.create(target, silver_table(relation("t", columns, ["id"], relation_id=1), settings)))
+    spark.sql(ddl.create(target, silver_table(relation("t", columns, ["id"], relation_id=1), settings))[0])
     spark.sql(f"INSERT INTO {target} (id, _deleted) VALUES (1, false), (2, true)")
     feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", "1")
     return [spark.sql(f"SELECT * FROM {target} VERSION AS OF 1"), feed.load(path)]

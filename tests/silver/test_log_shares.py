@@ -26,7 +26,7 @@ def test_the_share_of_rows_that_a_range_reads(spark: SparkSession, lake_path: st
     shape = relation("t", [("id", INT), ("name", TEXT), ("at", DATE)], ["id"], relation_id=1)
     table = silver_table(shape, SilverSettings())
     target = lake.sql("silver", table.name)
-    spark.sql(ddl.create(target, table))
+    spark.sql(ddl.create(target, table)[0])
     for start in range(0, 40, 10):
         spark.sql(
             f"INSERT INTO {target} (id, name, at) SELECT /*+ COALESCE(1) */ CAST(id AS INT), "

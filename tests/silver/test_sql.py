@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from silver.sql import block, comment, literal, quote
+from tests.fix_spark import rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def test_any_name_is_quoted() -> None:
@@ -31,8 +36,32 @@ def test_statements_are_indented_without_a_change_of_what_their_texts_and_names_
     assert block(statement, 2) == f"SELECT {text} AS {name},\n  {text}"
 
 
+def test_a_line_end_in_a_name_is_none_of_the_statement() -> None:
+    name = quote("a\n`b\n")
+    assert block(f"SELECT {name},\n'it\\'s `' -- it's `\nFROM {name}", 2) == (
+        f"SELECT {name},\n  'it\\'s `' -- it's `\n  FROM {name}"
+    )
+
+
 def test_a_name_in_a_comment_neither_ends_it_nor_takes_the_next_line_into_it() -> None:
     assert comment("public.a\n; b\\") == "-- public.a\ufffd; b\ufffd"
+
+
+TEXTS = [
+    "${env:HOME}", "${spark.app.name} ${x} ${", "it's", '"', "`", "\\", "\\'", "\\\\u0041", "a\\", "--", ";",
+    "/* */", "*/", "", " ", "\n", "\r\n", "\t", "%", "{x}", "\u202e\u200f", "\U0001f642", "\uffff",
+    "".join(map(chr, range(1, 0xA0))), ENDS, "a\n  b", "x' OR '1'='1", "\n`\n``\n",
+]  # fmt: skip
+"""Texts and names that mean something to somebody."""
+
+
+@pytest.mark.spark
+def test_texts_and_names_pass_through_a_statement_as_they_are(spark: SparkSession) -> None:
+    names = [f"{position}{text}" for position, text in enumerate(TEXTS)]
+    columns = ",\n".join(f"{literal(text)} AS {quote(name)}" for text, name in zip(TEXTS, names, strict=True))
+    nested = block(f"SELECT *\nFROM (\n  SELECT {block(columns, 4)}  -- it's `\n)", 4)
+    row = rows_of(spark, f"SELECT {', '.join(quote('t', name) for name in names)} FROM ({nested}) AS t")
+    assert list(row[0].asDict().items()) == list(zip(names, TEXTS, strict=True))
 
 
 def test_other_literals() -> None:

@@ -67,7 +67,7 @@ RENAMED = Facts(updates=True, deletes=False, unchanged=frozenset({"days", "state
 MOVING = Facts(updates=True, deletes=True, old_tuples=2, unchanged=frozenset({"days"}), moved_unchanged=2)
 
 STATEMENTS: dict[str, Callable[[], str]] = {
-    "create": lambda: ddl.create(TARGET, TABLE),
+    "create": lambda: ddl.create(TARGET, TABLE)[0],
     "activity": lambda: activity_query(CHANGES, {16384: Lsn(100), 16390: Lsn(150)}, Lsn(200)),
     "merge_plain": lambda: merge.merge(TARGET, TABLE, folded(window(PLAIN)), {0: ("17", "4711")}),
     "merge_unsent_value": lambda: merge.merge(TARGET, TABLE, folded(window(LATE)), {}),

@@ -1,11 +1,13 @@
-"""The settings under which gold's statements mean what they mean.
+"""The settings under which statements of silver and gold mean what they mean.
 
-A document is a function of silver's rows, so it may not depend on the session in which it is built: a table
-that a notebook in Berlin began and a job in UTC goes on with would hold both. Gold works in sessions of its
-own. Every setting that gives values another meaning has Spark's default there (and what a pipeline needs:
-UTC and ANSI mode), whatever the given session or the pipeline file says; the old ways of doing things
-(``spark.sql.legacy.…``) are off. Where something may not be set (a server that guards its settings), its
-value becomes a part of the document's digest (`DocumentBuild`), so that other values build it anew.
+A row of silver is a function of the log, and a document one of silver's rows; neither may depend on the
+session in which it is made. With ANSI mode off a number that does not fit is NULL without a word; in another
+time zone a text becomes another moment; and a table that a notebook in Berlin began and a job in UTC goes on
+with would hold both. So silver and gold work in sessions of their own (`silver.sessions`), in which every
+setting that gives values another meaning has Spark's default (and what a pipeline needs: UTC and ANSI mode),
+whatever the given session or the pipeline file says; the old ways of doing things (``spark.sql.legacy.…``)
+are off. Where something may not be set (a server that guards its settings), its value becomes a part of a
+document's digest (`gold.build`), so that other values build it anew.
 """
 
 from __future__ import annotations
@@ -13,8 +15,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
-
-from silver.sessions import own_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,24 +60,22 @@ PINNED: Final = {
     "spark.sql.parquet.int96TimestampConversion": "false",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
 }
-"""Settings that decide what a statement of gold means, with the value that they have here."""
+"""Settings that decide what a statement means, with the value that they have here."""
 
 _LEGACY: Final = "spark.sql.legacy."
 
 
-def gold_session(spark: SparkSession) -> SparkSession:
-    """A session beside the given one, with its settings but for those that change what documents hold."""
-    session = own_session(spark)
+def pin(session: SparkSession) -> None:
+    """Give a session of ours the settings that decide what its statements mean."""
     for name in _set(session):
         if name.startswith(_LEGACY) and name not in PINNED:
             _try(session.conf.unset, name)
     for name, value in PINNED.items():
         _try(session.conf.set, name, value)
-    return session
 
 
 def unpinned(session: SparkSession) -> dict[str, str]:
-    """Settings of a session of `gold_session` that have another value, as they may not be set."""
+    """Settings of a pinned session that have another value, as they may not be set."""
     known = _set(session)
     legacy = {name: value for name, value in known.items() if name.startswith(_LEGACY)}
     found = {name: value for name, value in legacy.items() if name not in PINNED}

@@ -1,0 +1,86 @@
+"""Errors of Spark in words that outlive its JVM.
+
+An exception that pyspark or Py4J raised asks the JVM for its text each time it is printed. Once the session
+is stopped, or the JVM has died, printing it fails instead, and the cause is lost, on the terminal as in the
+log. So whoever is about to stop a session turns what went wrong into words first.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
+
+
+class SparkFailure(Exception):  # noqa: N818 - it is whatever it was in the JVM
+    """What an exception of Spark said.
+
+    Attributes:
+        name: of its class.
+    """
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.name, str(self))
+
+
+def in_words(error: BaseException) -> BaseException:
+    """The error, and those behind it, with nothing left that needs a JVM to be printed.
+
+    One that needs none stays the object that it is.
+    """
+    return _in_words(error, {})
+
+
+def _in_words(error: BaseException, known: dict[int, BaseException]) -> BaseException:
+    if id(error) in known:
+        return known[id(error)]
+    kept = known[id(error)] = _failure(error) if _asks_the_jvm(error) else error
+    behind = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if behind is None:
+        kept.__suppress_context__ = kept.__suppress_context__ or kept is not error
+        return kept
+    told = _in_words(behind, known)
+    if kept is not error or told is not behind:
+        # Raised again in a handler, it would get the error as it was for its context.
+        kept.__cause__ = told
+    return kept
+
+
+def _asks_the_jvm(error: BaseException) -> bool:
+    if "pyspark" not in sys.modules:
+        return False
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415 - it is loaded
+    from pyspark.errors.exceptions.captured import CapturedException  # noqa: PLC0415
+
+    return isinstance(error, CapturedException | Py4JJavaError)
+
+
+def _failure(error: BaseException) -> SparkFailure:
+    kept = SparkFailure(type(error).__name__, _said(error))
+    stack = getattr(error, "_stackTrace", None)
+    if stack and stack not in str(kept):
+        kept.add_note(f"JVM stacktrace:\n{stack}")
+    return kept.with_traceback(error.__traceback__)
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - whatever a call into a JVM that is gone raises
+        return str(getattr(error, "_desc", None) or getattr(error, "errmsg", None) or "its words are lost")
+
+
+def spark_message(error: PySparkException | SparkFailure) -> str:
+    """Spark's message without plan and stack; the statement's place is kept."""
+    kept = []
+    for line in str(error).strip().splitlines():
+        if line.startswith(("'", "+-", "\tat ", "JVM stacktrace", "Caused by")):
+            break
+        kept.append(line)
+    return "\n".join(kept).strip()

@@ -1,0 +1,218 @@
+"""A whole pipeline whose lake lies in an odd place, of tables and documents with odd names and odd texts.
+
+What holds a name or a text is Spark SQL, PostgreSQL's SQL, a path or a URI; none may read it as another.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bronze.control_tables import ControlTables
+from bronze.identifiers import TableName
+from bronze.locations import folder_name, table_name
+from bronze.slots import read_slot
+from pipelines.drop import run_drop
+from pipelines.maintenance import Maintenance
+from pipelines.output import Format, Output
+from pipelines.queries import open_gold, preview_document
+from pipelines.rebuild import rebuild_gold, rebuild_silver
+from pipelines.settings import load_pipeline
+from pipelines.sql import LakeSql
+from pipelines.status import read_status
+from tests.fix_postgres import drop_database, make_database
+from tests.silver.real_source import RealSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from pipelines.settings import Pipeline
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(900)]
+
+PLACE = "my läke 100% #1?a=b+c ;'日\U0001f642"
+HOSTILE = "${env:HOME} ${spark.app.name} ${x}'\"`\\--;/* \u202e\U0001f642\x01\n\t*/"
+"""No name: PostgreSQL takes it, and as a column's default it ends no statement."""
+
+KEPT = TableName("public", "Order Details")
+ELSEWHERE = TableName("a/b ${env:HOME}", "--;/* \u202e\U0001f642 */")
+LONGEST = "\"'`\\${x}".ljust(63, "x")
+CHANGED = [
+    KEPT,
+    ELSEWHERE,
+    *(TableName("public", one) for one in ("../control/cuts", "tä日\U0001f642", LONGEST)),
+]
+NAMES = [
+    *CHANGED,
+    *(TableName("public", one) for one in ("Größe", "..%2F/x", "CON", "con", "trail. ")),
+]
+"""Tables; rows of the first ones change in the stream."""
+
+DOCUMENTS = {
+    "Odd": """
+root: '"public"."Order Details"'
+where: "note <> '${env:HOME}'"
+fields:
+  - id
+  - note
+  - texts: {sql: "concat('${env:HOME} ${x}--;/* ', '*/ ''\U0001f642', note)"}
+  - there: {one: '"a/b ${env:HOME}"."--;/* \u202e\U0001f642 */"', on: {'\U0001f642': id}, fields: [note]}
+  - dots:
+      many: 'public."../control/cuts"'
+      on: {id: id}
+      fields: [note, {said: {sql: "'${spark.app.name}'"}}]
+""",
+    "plain": "root: public.con\nfields: [id, note]\n",
+}
+
+
+def mood_of(name: TableName) -> str:
+    """The table's column of an enum's domain. A backtick in a column's name costs the change feed."""
+    return "${x}`;\u202e\n" if "`" in name.name else "${x};\u202e\n\\"
+
+
+def table_of(name: TableName) -> str:
+    key = "\U0001f642" if name == ELSEWHERE else "id"
+    columns = f'"{key}" int PRIMARY KEY, note text, "{mood_of(name)}" public."od;d ${{x}}"'
+    return (
+        f"CREATE TABLE {name.quoted} ({columns}); "
+        f"INSERT INTO {name.quoted} SELECT i, 'row ' || i, '${{env:HOME}}' FROM generate_series(1, 3) i"
+    )
+
+
+class Odd(RealSource):
+    """The pipeline, and what has been done to it."""
+
+    def __init__(self, spark: SparkSession, dsn: str, folder: Path) -> None:
+        super().__init__(spark, dsn, str(folder / "lake"), history=[KEPT.name], tables=["*.*"])
+        self.file = folder / "pipeline.yml"
+        folder.mkdir()
+        self.file.write_text(
+            f"pipeline: shop\nsource: {{dsn: '{dsn}', slot: {self.source.slot}, publication: smelt, "
+            "tables: ['*.*']}\nlake: {path: ./lake}\ngold: {documents: ['*.yaml']}\n"
+            "silver: {history: [public.Order Details]}\n"
+        )
+        for name, text in DOCUMENTS.items():
+            (folder / f"{name}.yaml").write_text(f"document: {name}\n{text}")
+        self.gold = open_gold(spark, self.pipeline, self.control)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return load_pipeline(self.file)
+
+    def carry(self) -> None:
+        self.read()
+        self.fold()
+        self.gold.cycle()
+
+    def folders(self, layer: str) -> set[str | None]:
+        return {table_name(entry.name) for entry in (self.file.parent / "lake" / layer).iterdir()}
+
+
+@pytest.fixture(scope="module")
+def odd(spark: SparkSession, server_dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Odd]:
+    """Everything copied, changed in the stream, and built."""
+    dsn = make_database(server_dsn)
+    odd = Odd(spark, dsn, tmp_path_factory.mktemp("odd") / PLACE)
+    odd.play(
+        f'CREATE SCHEMA "{ELSEWHERE.schema}"',
+        """CREATE TYPE public."e'${x}" AS ENUM ('${env:HOME}', 'it''s \\ -- ; /*', 'it`s "')""",
+        """CREATE DOMAIN public."od;d ${x}" AS public."e'${x}" CHECK (VALUE::text <> '--')""",
+        *map(table_of, NAMES),
+    )
+    odd.carry()
+    text = HOSTILE.replace("'", "''")
+    odd.play(
+        *(
+            f"ALTER TABLE {name.quoted} ADD template text DEFAULT '{text}', ADD \"${{env:HOME}};--\" text;"
+            f"UPDATE {name.quoted} SET note = '{text}', \"${{env:HOME}};--\" = template, "
+            f"\"{mood_of(name)}\" = 'it''s \\ -- ; /*' WHERE note = 'row 1';"
+            f"DELETE FROM {name.quoted} WHERE note = 'row 2'"
+            for name in CHANGED
+        )
+    )
+    odd.carry()
+    yield odd
+    odd.close()
+    drop_database(server_dsn, dsn)
+
+
+def test_silver_and_its_history_are_the_source(odd: Odd) -> None:
+    assert odd.errors() == {}
+    assert odd.differences(NAMES) == {}
+
+
+def test_each_table_lies_in_a_folder_of_its_own_within_its_layer(odd: Odd) -> None:
+    names = {name.silver_name for name in NAMES}
+    assert odd.folders("silver") == {*names, f"{KEPT.silver_name}__history"}
+    assert odd.folders("gold") == set(DOCUMENTS)
+    lake = odd.file.parent / "lake"
+    layers = {entry.name for entry in lake.iterdir() if not entry.name.startswith(".")}
+    assert layers == {"bronze", "control", "gold", "silver"}
+    assert [entry.name for entry in odd.file.parent.parent.iterdir()] == [PLACE]
+    assert (lake / "silver" / folder_name("../control/cuts")).is_dir()
+
+
+def test_documents_hold_the_texts_as_they_are(odd: Odd) -> None:
+    found = json.loads(str(preview_document(odd.spark, odd.pipeline, "Odd", ["1"])))
+    rows = odd.spark.sql(
+        f"SELECT to_json(struct(id, note, texts, there, dots)) FROM {odd.lake.sql('gold', 'Odd')}"
+    )
+    built = {document["id"]: document for document in (json.loads(row[0]) for row in rows.collect())}
+    assert built[1] == found
+    assert built.keys() == {1, 3}
+    assert found == {
+        "id": 1,
+        "note": HOSTILE,
+        "texts": f"${{env:HOME}} ${{x}}--;/* */ '\U0001f642{HOSTILE}",
+        "there": {"note": HOSTILE},
+        "dots": [{"note": HOSTILE, "said": "${spark.app.name}"}],
+    }
+
+
+def test_status_knows_every_table(odd: Odd) -> None:
+    states = {table.name: table.state for table in read_status(odd.pipeline).tables}
+    assert states == {str(name): "streaming" for name in NAMES}
+
+
+def test_sql_names_them_as_they_are_called(odd: Odd) -> None:
+    lake = LakeSql(odd.spark, odd.pipeline)
+
+    def rows(statement: str) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in lake.query(statement).collect()]
+
+    assert rows(
+        "SELECT '${env:HOME} silver.CON', d.note FROM silver.`Order Details` AS d "
+        "JOIN silver.`../control/cuts` c USING (id) JOIN silver.CON USING (id) JOIN gold.odd USING (id) "
+        "WHERE id = 1 -- silver.`a/b`'"
+    ) == [("${env:HOME} silver.CON", HOSTILE)]
+    everything = " UNION ALL ".join(
+        "SELECT count(*) FROM silver." + "`{}`".format(name.silver_name.replace("`", "``")) for name in NAMES
+    )
+    assert rows(everything) == [(2 if name in CHANGED else 3,) for name in NAMES]
+    assert rows("SELECT count(*) FROM silver.`order details__history`") == [(4,)]
+
+
+def test_upkeep_and_rebuilds_leave_them_equal(odd: Odd) -> None:
+    upkeep = Maintenance(odd.spark, odd.lake, odd.control, retention=0, documents=True)
+    done = {work.name: work for work in upkeep.all_tables()}
+    assert upkeep.failed == {}
+    assert done.keys() == {*(name.silver_name for name in NAMES), "Order Details__history", *DOCUMENTS}
+    some = [KEPT, ELSEWHERE]
+    assert rebuild_silver(odd.spark, odd.pipeline, some, Output(Format.JSON)) == []
+    assert rebuild_gold(odd.spark, odd.pipeline, ["Odd"], Output(Format.JSON)) == []
+    assert not (odd.file.parent / "lake" / ".rebuild").exists()
+    odd.cut = odd.control.latest_cut("silver")
+    assert odd.differences(NAMES) == {}
+    assert odd.errors() == {}
+
+
+def test_drop_takes_the_slot_and_leaves_the_lake(odd: Odd) -> None:
+    run_drop(odd.pipeline, Output(Format.JSON))
+    assert read_slot(odd.connection, odd.source.slot) is None
+    assert ControlTables(odd.pipeline.lake_address()).latest_cut("gold") is not None
