@@ -310,9 +310,13 @@ class Compiler:
             self._rows[place] = Step(name, f"rows of {table.table} that belong to {whose}", sql)
         return self._rows[place].name
 
+    def _below(self, node: Node) -> dict[str, str]:
+        """The flags that the children of a place raise, each with its condition."""
+        return {flag: _flagged(node.children, flag) for flag in _raised(node.children)}
+
     def _one(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
         item = self._item(node)
-        below = {flag: _flagged(node.children, flag) for flag in _raised(node.children)}
+        below = self._below(node)
         if node.unique:
             output = [
                 *numbered(keys),

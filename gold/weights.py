@@ -103,6 +103,10 @@ class _Weights(Compiler):
         item = _sum(self._own(node.fields, node.scope, "t"), node.children)
         return f"{self._depth[node.name]} * ({item})" if node.name in self._depth else item
 
+    def _below(self, node: Node) -> dict[str, str]:  # noqa: ARG002 - its interface
+        """A weight says nothing of what a document's build counts."""
+        return {}
+
     def _many(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
         names = ", ".join(f"k{i}" for i in range(len(keys)))
         output = [*numbered(keys), f"{self._item(node)} AS item"]
