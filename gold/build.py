@@ -25,40 +25,55 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake.schema import StructType
 
 from bronze import delta
 from bronze.control import Cut, Run
-from bronze.errors import DefiniteError
 from bronze.lsn import Lsn
 from gold.affected import PLACES, SIDE, Affected, affected_roots
-from gold.clauses import as_json
 from gold.compile import FLAGS, KEY, Compiled, compile_tree, count_flagged, counting, flag_column
 from gold.failures import SPARK_ERRORS, condition
 from gold.feed import FeedUnreadableError, images_query, made_again
+from gold.kept import Kept
+from gold.memory import Plan, Room, Sizes
+from gold.memory import plan as make_plan
+from gold.merging import ROOT, Merging, is_little, size_of
 from gold.pins import PinnedTables
-from gold.plans import GOLD_APP, HASH, INTERPRETED, LEAN, LSN, ONE_TASK, SMALL_PLAN, SORTED, content_hash
-from gold.sieve import MOST_KEYS, bitmap, sieve
+from gold.plans import (
+    BYTES,
+    GOLD_APP,
+    HASH,
+    INTERPRETED,
+    LEAN,
+    LSN,
+    ONE_TASK,
+    SMALL_PLAN,
+    SORTED,
+    content_hash,
+    hash_and_bytes,
+    partitions,
+    read_by,
+)
+from gold.sizing import LARGEST, Sizing
 from gold.starts import holds_the_same
 from gold.typed import schema_of
+from gold.weights import Roots
 from silver.living import keeps_deleted
-from silver.merge import prunable
 from silver.pinned import unpinned
 from silver.sessions import mark, own_session, settings
 from silver.sql import literal, quote
-from silver.tables import SilverLog, share_of
+from silver.tables import SilverLog
 from silver.widening import NTZ, NTZ_FEATURE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
     from bronze.identifiers import TableName
     from bronze.lake import Lake
     from gold.documents import Document
+    from gold.memory import Machine
     from gold.tree import Tree
 
 DEFINITION_PROPERTY: Final = "deltasmelt.definition"
@@ -78,19 +93,6 @@ _MATCHED: Final = 20_000
 _WALKED: Final = 20_000
 """Changed rows up to which what is found on the way up from them is sent to every task."""
 
-_RANGES_ABOVE: Final = 4
-"""Data files of a gold table from which looking for the range of affected keys pays."""
-
-_ROOT: Final = "_deltasmelt_root"
-"""Columns of a MERGE's source that hold the root's key, whether the document is there or gone."""
-
-_SMALL_BYTES: Final = 32_000_000
-_SMALL_ROWS: Final = 50_000
-"""Size of all silver tables of a document, or of its own, up to which reads are planned for little data."""
-
-_RANGE_HOLDS: Final = 0.75
-"""Share of a gold table's rows from which a range of keys that holds them is left out."""
-
 
 @dataclass(frozen=True, slots=True)
 class TableState:
@@ -109,6 +111,23 @@ class TableState:
 
 
 @dataclass(frozen=True, slots=True)
+class _How:
+    """How an incremental build works.
+
+    Attributes:
+        reading: settings for silver's tables.
+        plan: what fits into memory.
+        few: one task assembles the documents.
+        known: no document is new.
+    """
+
+    reading: Mapping[str, str]
+    plan: Plan
+    few: bool
+    known: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """Where changes are counted from.
 
@@ -122,17 +141,27 @@ class Start:
 
 
 class DocumentBuild:
-    """Builds one document. Has a Spark session of its own, because transaction marks are session settings."""
+    """Builds one document. Has a Spark session of its own, because transaction marks are session settings.
 
-    def __init__(self, spark: SparkSession, lake: Lake, document: Document) -> None:
+    Attributes:
+        largest: bytes of its largest document as the last build knew it, if it did.
+    """
+
+    def __init__(
+        self, spark: SparkSession, lake: Lake, document: Document, machine: Machine, room: Room
+    ) -> None:
         self._spark = own_session(spark)
+        self._sizing = Sizing(self._spark, machine)
+        self._room = room
+        self.largest: int | None = None
         self._unpinned = unpinned(self._spark)
         self._lake = lake
         self.document = document
         self._address = lake.sql("gold", document.name)
         self._uri = delta.location(lake, "gold", document.name)
+        self._merging = Merging(self._spark, self._address, self._uri)
         self._digests: dict[str, str] = {}
-        self._views: list[str] = []
+        self._kept = Kept(self._spark)
         self._pins = PinnedTables(self._spark, lake)
         self._silver = SilverLog(self._spark, lake)
 
@@ -191,48 +220,25 @@ class DocumentBuild:
                     reason = str(error)
             if reason is not None:
                 run.mode, run.reason = "full", reason
-                little = _is_little(self._sizes(tree).values())
-                with settings(self._spark, SMALL_PLAN if little else SORTED):
+                sizes = self._sizes(tree)
+                little = is_little(sizes.values())
+                tasks = 1 if little else self._tasks()
+                plan, self.largest = self._sizing.of_all(tree, self._pins.at(tree, cut), sizes, tasks=tasks)
+                run.details[LARGEST] = self.largest
+                wanted = {
+                    **(SMALL_PLAN if little else {}),
+                    **({} if little and plan.together else SORTED),
+                    **partitions(plan),
+                    **read_by(plan),
+                }
+                with self._room.of(plan.needed), settings(self._spark, wanted):
                     self._full(tree, cut, state, definition, run, distrust=rebuild)
         finally:
-            self._forget()
+            self._kept.forget()
         after = delta.open_table(self._uri)
         run.delta_version = None if after is None else after.version()
         run.seconds = round(time.monotonic() - started, 3)
         return run
-
-    def preview(self, tree: Tree, cut: Cut, key: Sequence[str]) -> str | None:
-        """One document at a cut as pretty JSON; None where the root is not there or fails the `where`.
-
-        Raises:
-            DefiniteError: the key has another number of values, or values of other types, than the root's; or
-                the document is refused.
-        """
-        described = ", ".join(f"{name} {tree.root.table.column(name).spark_type}" for name in tree.key)
-        if len(key) != len(tree.key):
-            raise DefiniteError(
-                f"the key has {len(tree.key)} column(s) ({described}), {len(key)} given",
-                code="document-key", where=self.document.name,
-            )  # fmt: skip
-        typed = [
-            f"try_cast({literal(value)} AS {tree.root.table.column(name).spark_type})"
-            for name, value in zip(tree.key, key, strict=True)
-        ]
-        found = self._spark.sql(
-            f"SELECT {', '.join(f'{value} IS NULL AS b{i}' for i, value in enumerate(typed))}"
-        )
-        if any(found.first() or ()):
-            raise DefiniteError(
-                f"{', '.join(key)!r} is not a key of {tree.root.table.table} ({described})",
-                code="document-key", where=self.document.name,
-            )  # fmt: skip
-        roots = f"(SELECT {', '.join(f'{value} AS k{i}' for i, value in enumerate(typed))})"
-        schema_of(self._spark, tree)  # what is refused when it is built is here as well
-        compiled = compile_tree(tree, self._pins.at(tree, cut), roots=roots)
-        document = as_json(map(quote, compiled.fields), pretty=True)
-        with settings(self._spark, SMALL_PLAN):
-            row = self._spark.sql(f"SELECT {document} AS json FROM (\n{compiled.sql}\n)").first()
-        return None if row is None else str(row["json"])
 
     def _definition(self, tree: Tree) -> str:
         """Digest of all that decides what the table holds: definition, types, columns behind names, keys.
@@ -275,7 +281,7 @@ class DocumentBuild:
         same = state is not None and state.definition == definition
         if state is not None and same and not (distrust and self._holds_one_twice(compiled)):
             with settings(self._spark, {"spark.databricks.delta.merge.materializeSource": "auto"}):
-                self._merge(compiled, made, cut, state.position, run, distrust=distrust)
+                self._merging.merge(compiled, made, cut, state.position, run, distrust=distrust)
             return
         kept, join = f"{int(cut.commit_lsn)}L", ""
         old_key = None if state is None else _key_columns(compiled, state)
@@ -335,7 +341,7 @@ class DocumentBuild:
                 rows[str(name)], views[name] = count, f"images_{index}"
         run.details["changed_rows"] = rows
         sizes = self._sizes(tree)
-        reading = INTERPRETED if _is_little(sizes.values()) else LEAN
+        reading = INTERPRETED if is_little(sizes.values()) else LEAN
         few = sum(rows.values()) <= _WALKED
         affected = affected_roots(tree, views, views.__getitem__, self._pins.at(tree, cut), few=few)
         if affected is None:
@@ -343,8 +349,8 @@ class DocumentBuild:
             return
         with settings(self._spark, reading):
             for step in affected.steps:
-                self._keep(step.sql, step.name)
-            self._keep(affected.query, "affected")
+                self._kept.keep(step.sql, step.name)
+            self._kept.keep(affected.query, "affected")
             self._count_affected(affected, run)
         if run.changes == 0:
             run.mode = "none"
@@ -355,28 +361,67 @@ class DocumentBuild:
         )
         few, sent = expected <= _FEW, expected <= _SENT
         compiled = compile_tree(tree, self._pins.at(tree, cut), roots="affected", few=few, sent=sent)
-        plan = {**reading, **ONE_TASK} if few else {**reading, **SORTED}
         with settings(self._spark, reading):
             for step in compiled.shared:
-                self._keep(step.sql, step.name)
+                self._kept.keep(step.sql, step.name)
+        plan, self.largest = self._sizing.of_some(
+            tree,
+            self._pins.at(tree, cut),
+            sizes,
+            roots=Roots("affected", frozenset(step.name for step in compiled.shared)),
+            number=run.changes,
+            changed={name: rows[str(name)] for name in views},
+            known=self.largest,
+            tasks=1 if few else self._tasks(),
+        )
+        run.details[LARGEST] = self.largest
+        how = _How(reading, plan, few=few, known=not self._comes(tree, views))
+        with self._room.of(plan.needed):
+            self._assemble(compiled, cut, how, run)
+
+    def _assemble(self, compiled: Compiled, cut: Cut, how: _How, run: Run) -> None:
+        """Assemble the affected documents, and merge them."""
+        few, plan, reading = how.few, how.plan, how.reading
+        wanted = {
+            **reading,
+            **(ONE_TASK if few else partitions(plan)),
+            **({} if few and plan.together else SORTED),
+        }
         flags = [flag_column(flag) for flag in compiled.flags]
         on = " AND ".join(f"a.k{i} = d.{key}" for i, key in enumerate(compiled.key))
-        keys = ", ".join(f"a.k{i} AS {_ROOT}{i}" for i in range(len(compiled.key)))
+        keys = ", ".join(f"a.k{i} AS {ROOT}{i}" for i in range(len(compiled.key)))
         columns = ", ".join(f"d.{quote(name)}" for name in [*compiled.columns, *flags, HASH])
+        measured = not plan.together
         content = f"{content_hash(compiled.columns)} AS {HASH}"
-        made = (
-            f"SELECT {keys}, {columns}\nFROM affected AS a\nLEFT JOIN (\n"
-            f"SELECT *, {content} FROM (\n{compiled.assembly}\n)) AS d ON {on}"
-        )
-        with settings(self._spark, plan):
-            self._keep(made, "made")
+        made = f"SELECT *, {content} FROM (\n{compiled.assembly}\n)"
+        if measured:
+            made = hash_and_bytes(compiled.columns, compiled.assembly)
+            columns += f", d.{BYTES}"
+        made = f"SELECT {keys}, {columns}\nFROM affected AS a\nLEFT JOIN (\n{made}) AS d ON {on}"
+        with settings(self._spark, wanted):
+            self._kept.keep(made, "made")
+        if measured:
+            plan = self._measured(run, tasks=1 if few else self._tasks())
         self._count_flagged(compiled.flags, counting(compiled.flags, "made"), run)
         state = self.state()
         position = None if state is None else state.position
-        reading = INTERPRETED if _is_little([_size(self._files())]) else LEAN
-        with settings(self._spark, {**reading, **ONE_TASK} if few else reading):
-            known = run.changes <= _MATCHED and not self._comes(tree, views)
-            self._merge(compiled, "SELECT * FROM made", cut, position, run, some=True, known=known)
+        reading = INTERPRETED if is_little([size_of(self._merging.files())]) else LEAN
+        with settings(self._spark, {**reading, **(ONE_TASK if few else {}), **read_by(plan)}):
+            known = run.changes <= _MATCHED and plan.sent and how.known
+            self._merging.merge(compiled, "SELECT * FROM made", cut, position, run, some=True, known=known)
+
+    def _measured(self, run: Run, *, tasks: int) -> Plan:
+        """How the documents in ``made`` are written, by what they really are."""
+        row = self._spark.sql(
+            f"SELECT coalesce(sum({BYTES}), 0) AS total, coalesce(max({BYTES}), 0) AS largest FROM made"
+        ).collect()[0]
+        run.details["bytes"], run.details["largest_bytes"] = int(row["total"]), int(row["largest"])
+        sizes = Sizes(run.changes, int(row["total"]), int(row["largest"]))
+        return make_plan(sizes, self._sizing.machine, tasks=tasks)
+
+    def _tasks(self) -> int:
+        """Tasks that Spark makes of what it shuffles."""
+        return int(self._spark.conf.get("spark.sql.shuffle.partitions", "200") or 200)
 
     def _images(
         self, tree: Tree, name: TableName, silver_name: str, between: tuple[int, int], view: str
@@ -403,7 +448,7 @@ class DocumentBuild:
             with settings(self._spark, INTERPRETED):
                 steps = last - first + 1
                 soft = keeps_deleted(feed)
-                self._keep(images_query(f"{view}_feed", key, columns, steps=steps, soft=soft), view)
+                self._kept.keep(images_query(f"{view}_feed", key, columns, steps=steps, soft=soft), view)
                 return self._count(view)
         except SPARK_ERRORS as error:
             if self.is_same(silver_name, first - 1, last):
@@ -425,120 +470,6 @@ class DocumentBuild:
         )
         return came.first() is not None
 
-    def _merge(
-        self,
-        compiled: Compiled,
-        source: str,
-        cut: Cut,
-        position: Lsn | None,
-        run: Run,
-        *,
-        some: bool = False,
-        known: bool = False,
-        distrust: bool = False,
-    ) -> None:
-        """One MERGE.
-
-        Args:
-            compiled: the document.
-            source: its rows.
-            cut: what they are of.
-            position: mark of the table.
-            run: gets the counts.
-            some: the source is of the affected roots, and a row without content is a document to delete.
-                Otherwise it is of all, and what is not in it is.
-            known: no document is new, and the source is small. Then it is sent to the target's rows, for
-                which Spark would shuffle and sort them otherwise.
-            distrust: somebody may have written to the table: its documents are compared, not their hashes.
-        """
-        if some:
-            same = [f"t.{key} = s.{_ROOT}{i}" for i, key in enumerate(compiled.key)]
-            on = " AND ".join(same + self._on_target(compiled, source, run.changes))
-        else:
-            on = " AND ".join(f"t.{key} = s.{key}" for key in compiled.key)
-        if known:
-            source = f"SELECT /*+ BROADCAST(f) */ * FROM (\n{source}\n) AS f"
-        values = {
-            **{quote(name): f"s.{quote(name)}" for name in compiled.columns},
-            LSN: f"{int(cut.commit_lsn)}L",
-            HASH: f"s.{HASH}",
-        }
-        sets = ", ".join(f"{name} = {value}" for name, value in values.items())
-        columns, inserted = ", ".join(values), ", ".join(values.values())
-        differs = f"t.{HASH} <> s.{HASH}"
-        if distrust:
-            held = f"sha2({as_json(quote('t', name) for name in compiled.columns)}, 256)"
-            late = f"NOT coalesce(t.{LSN} <= {int(cut.commit_lsn)}L, false)"
-            differs = f"(NOT t.{HASH} <=> s.{HASH} OR {held} <> s.{HASH} OR {late})"
-        came = f"WHEN NOT MATCHED AND s.{HASH} IS NOT NULL THEN INSERT ({columns}) VALUES ({inserted})"
-        # Spark's grammar wants the clauses in this order: matched, not matched, not matched by source.
-        clauses = [
-            *([f"WHEN MATCHED AND s.{HASH} IS NULL THEN DELETE"] if some else []),
-            f"WHEN MATCHED AND {differs} THEN UPDATE SET {sets}",
-            *([] if known else [came]),
-            *([] if some else ["WHEN NOT MATCHED BY SOURCE THEN DELETE"]),
-        ]
-        statement = [f"MERGE INTO {self._address} AS t", "USING (", source, ") AS s", f"ON {on}", *clauses]
-        with settings(self._spark, mark(GOLD_APP, cut.commit_lsn, position)):
-            result = self._spark.sql("\n".join(statement)).first()
-        if result is not None:
-            run.inserts, run.updates = int(result["num_inserted_rows"]), int(result["num_updated_rows"])
-            run.deletes = int(result["num_deleted_rows"])
-        if run.mode == "full":
-            run.changes = run.inserts + run.updates + run.deletes
-
-    def _on_target(self, compiled: Compiled, source: str, roots: int) -> list[str]:
-        """Conditions on the target alone: by them MERGE skips files, and rows before they are joined.
-
-        Args:
-            compiled: the document.
-            source: its rows.
-            roots: number of affected roots.
-        """
-        files = self._files()
-        found = []
-        if len(files) >= _RANGES_ABOVE:
-            found = self._ranges(compiled.key, compiled.key_types, source, files)
-        if roots <= MOST_KEYS and not _is_little([_size(files)]):
-            keys = [f"k{i}" for i in range(len(compiled.key))]
-            row = self._spark.sql(bitmap(keys, "affected", roots)).collect()[0]
-            found.append(sieve([f"t.{key}" for key in compiled.key], row["bitmap"], roots))
-        return found
-
-    def _files(self) -> pa.Table:
-        """Files of the gold table with their statistics."""
-        table = delta.open_existing(self._uri)
-        return pa.table(table.get_add_actions(flatten=True))
-
-    def _ranges(self, key: Sequence[str], types: Sequence[str], source: str, files: pa.Table) -> list[str]:
-        """Ranges of the key as literals, where they leave out files.
-
-        Where they do not, the statement stays the same text, and so does the code that Spark generates.
-        """
-        found = {i: ddl for i, ddl in enumerate(types) if prunable(ddl)}
-        if not found:
-            return []
-        ends = (f"string(min({_ROOT}{i})) AS low{i}, string(max({_ROOT}{i})) AS high{i}" for i in found)
-        row = self._spark.sql(f"SELECT {', '.join(ends)} FROM (\n{source}\n)").first()
-        if row is None:
-            return []
-        return [
-            f"t.{key[i]} BETWEEN CAST({literal(row[f'low{i}'])} AS {ddl}) "
-            f"AND CAST({literal(row[f'high{i}'])} AS {ddl})"
-            for i, ddl in found.items()
-            if share_of(files, key[i].replace("`", ""), row[f"low{i}"], row[f"high{i}"]) < _RANGE_HOLDS
-        ]
-
-    def _keep(self, query: str, view: str) -> None:
-        """Compute a query once for all its readers, under a name.
-
-        A local checkpoint, not a cache: MERGE refuses a cached source, and Spark's cache is one for all
-        sessions, so that a document which is done would take equal rows away from one that is not. Spark
-        drops the rows when nothing names them any more.
-        """
-        self._spark.sql(query).localCheckpoint().createOrReplaceTempView(view)
-        self._views.append(view)
-
     def _count_affected(self, affected: Affected, run: Run) -> None:
         """How many roots there are, and how many each place of the document reached."""
         of_place = (f"count_if(array_contains({PLACES}, {n})) AS n{n}" for n in range(len(affected.places)))
@@ -551,11 +482,6 @@ class DocumentBuild:
 
     def _count(self, view: str) -> int:
         return self._spark.table(view).count()
-
-    def _forget(self) -> None:
-        for view in self._views:
-            self._spark.catalog.dropTempView(view)
-        self._views.clear()
 
     def _count_flagged(self, flags: Sequence[str], query: str, run: Run) -> None:
         if flags:
@@ -583,16 +509,6 @@ def _full_reason(state: TableState | None, definition: str, start: Start, tree: 
             return made_again(name)
     new = [f"silver.{name}" for name in names if name not in start.cut.tables]
     return f"{', '.join(new)} was not in the cut of the last build" if new else None
-
-
-def _size(files: pa.Table) -> tuple[int, int]:
-    return pc.sum(files["num_records"]).as_py() or 0, pc.sum(files["size_bytes"]).as_py() or 0
-
-
-def _is_little(sizes: Iterable[tuple[int, int]]) -> bool:
-    """Whether tables of these rows and bytes are read faster than code for reading them is compiled."""
-    known = list(sizes)
-    return sum(rows for rows, _ in known) <= _SMALL_ROWS and sum(size for _, size in known) <= _SMALL_BYTES
 
 
 def _columns(names: Sequence[str]) -> str:

@@ -45,7 +45,7 @@ from gold.tree import Child, Lifted, Nested, Value, ascii_word
 from silver.sql import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from bronze.identifiers import TableName
     from gold.tree import Node, Pairs, Recursion, Scope, Tree, TreeField
@@ -113,7 +113,14 @@ class Compiled:
 
 
 def compile_tree(
-    tree: Tree, relation: Relation, *, roots: str | None = None, few: bool = False, sent: bool = False
+    tree: Tree,
+    relation: Relation,
+    *,
+    roots: str | None = None,
+    few: bool = False,
+    sent: bool = False,
+    given: Sequence[str] = (),
+    by_value: Collection[TableName] = (),
 ) -> Compiled:
     """Compile a document.
 
@@ -125,8 +132,12 @@ def compile_tree(
             what follows needs no shuffle.
         sent: the keys of these roots and of their rows fit into memory easily; then each task gets all of
             them, and no table is shuffled to find its rows. `few` means it, too.
+        given: of a single root, the values of its key as SQL.
+        by_value: tables whose rows are found by these values where they can be, and not by joining `roots`.
     """
-    return _Compiler(tree, relation, roots, few=few, sent=sent).document()
+    compiler = Compiler(tree, relation, roots, few=few, sent=sent)
+    compiler.given, compiler.by_value = given, by_value
+    return compiler.document()
 
 
 def flag_column(flag: str) -> str:
@@ -147,7 +158,7 @@ def count_flagged(tree: Tree, relation: Relation) -> tuple[tuple[str, ...], str]
     """
     bare = _without_the_rest(tree.children)
     fields = tuple(Value(name, column(name)) for name in tree.key)
-    compiled = _Compiler(replace(tree, fields=fields, children=bare), relation, None).document()
+    compiled = Compiler(replace(tree, fields=fields, children=bare), relation, None).document()
     flags = compiled.flags
     return flags, counting(flags, subquery(compiled.sql)) if flags else ""
 
@@ -161,7 +172,9 @@ def _without_the_rest(nodes: Sequence[Node]) -> tuple[Node, ...]:
     )  # fmt: skip
 
 
-class _Compiler:
+class Compiler:
+    """Makes the steps of a document."""
+
     def __init__(
         self, tree: Tree, relation: Relation, roots: str | None, *, few: bool = False, sent: bool = False
     ) -> None:
@@ -170,18 +183,16 @@ class _Compiler:
         self._roots = roots
         hints = ["BROADCAST(r)"] * (few or sent) + ["REPARTITION(1)"] * few
         self._hint = f"/*+ {', '.join(hints)} */ " if hints else ""
+        self.given: Sequence[str] = ()
+        self.by_value: Collection[TableName] = ()
         self._root = ""
         self._rows: dict[tuple[TableName, str, Pairs], Step] = {}
         self._nodes: list[Step] = []
 
     def document(self) -> Compiled:
+        """The whole document."""
         tree, root = self._tree, self._tree.root
-        source = self._relation(root.table.table)
-        if self._roots is not None:
-            pairs = tuple((name, f"k{i}") for i, name in enumerate(tree.key))
-            source = self._root = self._belonging(root, self._roots, pairs)
-        for node in tree.children:
-            self._node(node, source)
+        source = self._begin()
         output = [(field.name, self._field(field, "t")) for field in tree.fields]
         fields = tuple(name for name, _ in output)
         if tree.key_fields:
@@ -198,6 +209,17 @@ class _Compiler:
         rows = tuple(self._rows.values())
         types_of_key = tuple(root.table.column(name).spark_type for name in tree.key)
         return Compiled(rows, tuple(self._nodes), final, columns, fields, key, types_of_key, flags)
+
+    def _begin(self) -> str:
+        """Add the steps of all nodes; returns the root's rows."""
+        tree, root = self._tree, self._tree.root
+        source = self._relation(root.table.table)
+        if self._roots is not None:
+            pairs = tuple((name, f"k{i}") for i, name in enumerate(tree.key))
+            source = self._root = self._belonging(root, self._roots, pairs)
+        for node in tree.children:
+            self._node(node, source)
+        return source
 
     def _node(self, node: Node, parent_source: str) -> None:
         """Add the steps of a node: its children first, then itself."""
@@ -231,14 +253,7 @@ class _Compiler:
 
     def _recursive(self, node: Node, recursion: Recursion, parent_source: str) -> None:
         """Add the steps of a node whose rows lead to more rows of their table (`gold.levels`)."""
-        scope = node.scope
-        source = self._relation(scope.table.table)
-        if self._roots is not None:
-            source = self._belonging(scope, parent_source, node.on)
-            levels = [source]
-            for _ in range(recursion.depth - 1):
-                levels.append(self._belonging(scope, levels[-1], recursion.on))
-            source = self._each_once(scope, levels)
+        source = self._recurring(node, recursion, parent_source)
         for child in node.children:
             self._node(child, source)
         self._nodes += Levels(
@@ -251,6 +266,16 @@ class _Compiler:
             below={flag: _flagged(node.children, flag) for flag in _raised(node.children)},
             collected=partial(collected, node),
         ).steps()
+
+    def _recurring(self, node: Node, recursion: Recursion, parent_source: str) -> str:
+        """The rows of all levels of a recursion."""
+        scope = node.scope
+        if self._roots is None:
+            return self._relation(scope.table.table)
+        levels = [self._belonging(scope, parent_source, node.on)]
+        for _ in range(recursion.depth - 1):
+            levels.append(self._belonging(scope, levels[-1], recursion.on))
+        return self._each_once(scope, levels)
 
     def _each_once(self, scope: Scope, levels: Sequence[str]) -> str:
         """The rows of several levels, those that are in more than one of them once; as a step."""
@@ -275,18 +300,23 @@ class _Compiler:
         if place not in self._rows:
             wanted = self._tree.reads(table.table) | set(table.key)
             columns = ", ".join(quote("t", column.name) for column in table.columns if column.name in wanted)
-            sql = (
-                f"SELECT {self._hint}{columns}\nFROM {self._relation(table.table)} AS t\n"
-                f"LEFT SEMI JOIN {parent} AS r ON {equal(on, 't', 'r')}"
-            )
+            found = f"LEFT SEMI JOIN {parent} AS r ON {equal(on, 't', 'r')}"
+            if parent == self._roots and table.table in self.by_value:
+                values = {f"k{i}": value for i, value in enumerate(self.given)}
+                found = "WHERE " + " AND ".join(f"{quote('t', this)} = {values[key]}" for this, key in on)
+            sql = f"SELECT {self._hint}{columns}\nFROM {self._relation(table.table)} AS t\n{found}"
             name = f"r{len(self._rows)}_{ascii_word(table.name)}"
             whose = "the roots" if parent == self._roots else parent
             self._rows[place] = Step(name, f"rows of {table.table} that belong to {whose}", sql)
         return self._rows[place].name
 
+    def _below(self, node: Node) -> dict[str, str]:
+        """The flags that the children of a place raise, each with its condition."""
+        return {flag: _flagged(node.children, flag) for flag in _raised(node.children)}
+
     def _one(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
         item = self._item(node)
-        below = {flag: _flagged(node.children, flag) for flag in _raised(node.children)}
+        below = self._below(node)
         if node.unique:
             output = [
                 *numbered(keys),

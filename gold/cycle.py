@@ -1,6 +1,7 @@
 """The gold cycle: all documents to the newest silver cut.
 
-Documents are built side by side, each in one commit of its own table; the gold cut that names them all is
+Documents are built side by side, as many as the heap has room for (`gold.memory`), each in one commit of its
+own table; the gold cut that names them all is
 recorded after the last one. A crash in between leaves some tables ahead of the newest gold cut, never a cut
 that names what is not there, and the next cycle brings every document to one cut again.
 
@@ -18,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from bronze.control import Cut, OpenError, Run
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
 from gold.check import resolved
+from gold.memory import Room
 from gold.starts import built_from
 from gold.yaml_source import suggestion
 from silver.outages import Patience, outage
@@ -37,14 +39,13 @@ if TYPE_CHECKING:
     from bronze.lake import Lake
     from gold.build import DocumentBuild
     from gold.documents import Document
+    from gold.memory import Machine
     from gold.tree import Tree
     from gold.verify import Built
     from silver.catalog import SilverTable
 
 CatalogProvider: TypeAlias = Callable[[], "Mapping[TableName, SilverTable]"]
 """Gives silver's catalog as it is now."""
-
-_SIDE_BY_SIDE: Final = 4
 
 
 def close_undefined(control: ControlTables, defined: Collection[str]) -> None:
@@ -59,7 +60,16 @@ class _AheadOfCutError(DefiniteError):
 
 
 class Gold:
-    """The documents of one pipeline."""
+    """The documents of one pipeline.
+
+    Args:
+        spark: a session; each document has one of its own beside it.
+        lake: where the tables lie.
+        documents: to build.
+        catalog_provider: gives silver's catalog.
+        control: the lake's control tables.
+        machine: where tasks run; by default what the session's settings say.
+    """
 
     def __init__(
         self,
@@ -68,12 +78,20 @@ class Gold:
         documents: Sequence[Document],
         catalog_provider: CatalogProvider,
         control: ControlTables,
+        *,
+        machine: Machine | None = None,
     ) -> None:
         from gold.build import DocumentBuild  # noqa: PLC0415 - whoever only reads definitions needs no Spark
+        from gold.sizing import machine_of  # noqa: PLC0415
 
         self._control = control
         self._catalog = catalog_provider
-        self._builds = {document.name: DocumentBuild(spark, lake, document) for document in documents}
+        self._machine = machine = machine or machine_of(spark)
+        room = Room(machine.room)
+        self._side_by_side = machine.side_by_side
+        self._builds = {
+            document.name: DocumentBuild(spark, lake, document, machine, room) for document in documents
+        }
         self._spark = spark
         self._lake = lake
         self._failed: dict[str, Cut] = {}
@@ -98,7 +116,7 @@ class Gold:
             return None
         last = self._control.latest_cut("gold")
         catalog = self._catalog()
-        with ThreadPoolExecutor(min(_SIDE_BY_SIDE, len(self._builds)), "gold") as threads:
+        with ThreadPoolExecutor(min(self._side_by_side, len(self._builds)), "gold") as threads:
             runs = dict(
                 zip(
                     self._builds,
@@ -149,6 +167,8 @@ class Gold:
             SmeltError: there is no such document, the key does not fit, or the definition is wrong.
         """
         build = self._named(name)
+        from gold.preview import Preview  # noqa: PLC0415 - loads Spark
+
         cut = self._control.latest_cut("silver")
         if cut is None:
             raise DefiniteError(
@@ -158,7 +178,7 @@ class Gold:
         several = len(tree.key) > 1
         values = [key] if isinstance(key, str) and not several else key
         values = [part.strip() for part in values.split(",")] if isinstance(values, str) else values
-        found = build.preview(tree, cut, values)
+        found = Preview(self._spark, self._lake, self._machine).document(tree, cut, values)
         if found is None:
             shown = ", ".join(values)
             raise DefiniteError(
@@ -272,7 +292,13 @@ class Gold:
 
     def _build(self, build: DocumentBuild, tree: Tree, cut: Cut, last: Cut | None, *, rebuild: bool) -> Run:
         from gold.build import Start  # noqa: PLC0415
+        from gold.sizing import LARGEST  # noqa: PLC0415
 
+        if build.largest is None:
+            for before in self._control.runs("gold", build.document.name, limit=5):
+                if LARGEST in before.details:
+                    build.largest = int(str(before.details[LARGEST]))
+                    break
         state = build.state()
         position = None if state is None else state.position
         known_by = None

@@ -9,10 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gold.clauses import as_json
+from gold.memory import WHOLE_BATCH
 from silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from gold.memory import Plan
 
 GOLD_APP: Final = "deltasmelt.gold"
 """Application transaction on every gold table: it holds the state of the silver cut of this LSN."""
@@ -47,7 +50,36 @@ SORTED: Final = {
     # and sort it again, with all arrays in memory.
     "spark.sql.execution.useObjectHashAggregateExec": "false",
 }
-"""For a large build."""
+"""Where not all that is collected may be in memory at once."""
+
+_BOTH: Final = "_deltasmelt_both"
+BYTES: Final = "_deltasmelt_bytes"
+"""Column of documents that are made: their bytes as JSON."""
+
+
+def partitions(plan: Plan) -> dict[str, str]:
+    """Settings for the tasks of a plan."""
+    return {} if plan.partitions is None else {"spark.sql.shuffle.partitions": str(plan.partitions)}
+
+
+def read_by(plan: Plan) -> dict[str, str]:
+    """Settings by which documents are read and written so many at once as a plan has room for."""
+    if plan.batch >= WHOLE_BATCH:
+        return {}
+    return {
+        "spark.sql.parquet.columnarReaderBatchSize": str(plan.batch),
+        # The writer asks only then how much it holds.
+        "parquet.block.size.row.check.min": str(min(plan.batch, 100)),
+        "parquet.block.size.row.check.max": str(plan.batch),
+    }
+
+
+def hash_and_bytes(columns: Sequence[str], query: str) -> str:
+    """Rows of a query with `HASH` and `BYTES`, for which the JSON is made once."""
+    json = as_json(map(quote, columns))
+    both = f"transform(array({json}), j -> struct(sha2(j, 256) AS h, octet_length(j) AS b))[0]"
+    rows = f"SELECT *, {both} AS {_BOTH} FROM (\n{query}\n)"
+    return f"SELECT * EXCEPT ({_BOTH}), {_BOTH}.h AS {HASH}, {_BOTH}.b AS {BYTES} FROM ({rows})"
 
 
 def content_hash(columns: Sequence[str]) -> str:

@@ -19,8 +19,8 @@ from gold.clauses import as_json, numbered
 from gold.compile import compile_tree
 from gold.differences import Difference, first_difference
 from gold.pins import PinnedTables
-from gold.plans import HASH, LSN, content_hash
-from silver.sessions import own_session
+from gold.plans import HASH, LSN, SORTED, content_hash
+from silver.sessions import own_session, settings
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -114,7 +114,9 @@ def verify(
     Raises:
         PySparkException: a version is no longer readable.
     """
-    return _Comparison(own_session(spark), lake, built, sample).run(most)
+    session = own_session(spark)
+    with settings(session, SORTED):
+        return _Comparison(session, lake, built, sample).run(most)
 
 
 class _Comparison:

@@ -10,6 +10,7 @@ from bronze.errors import ConfigurationError, DefiniteError
 from bronze.relations import read_relations
 from gold.yaml_source import suggestion
 from pipelines.failures import Failure, Terminated
+from pipelines.jvm_death import death_told
 from pipelines.jvm_errors import in_words
 from pipelines.logs import log_folder, spark_log
 from pipelines.run import load_documents_of, terminable
@@ -47,7 +48,8 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
             return
         spark = spark_session(pipeline.spark, log=log, announce=output.say, brief=True)
         try:
-            yield spark
+            with death_told(pipeline.spark, log):
+                yield spark
         except (KeyboardInterrupt, Terminated):
             raise
         except BaseException as error:  # noqa: BLE001 - raised again below, in words

@@ -34,6 +34,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import warnings
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -64,6 +65,10 @@ _STEADY: Final = (
     "-XX:Tier4CompileThreshold=90000 -XX:Tier4BackEdgeThreshold=200000"
 )
 
+# Out of memory, a JVM that goes on answers some calls and lets others wait for ever.
+_DEADLY: Final = "-XX:+ExitOnOutOfMemoryError"
+
+_LOGGER = logging.getLogger("deltasmelt.session")
 _STOP_SECONDS: Final = 15.0
 
 _SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
@@ -75,6 +80,9 @@ _STATIC: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
+    # Each sort and each hash table takes a page at least. Spark would make them up to 64 MB large, by the
+    # heap and not by the rows: a document of twenty joins filled two gigabytes with next to nothing.
+    "spark.buffer.pageSize": "2m",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
@@ -196,7 +204,7 @@ def jvm_options(given: str, *, brief: bool) -> str:
     """Our options of the JVM and the user's; theirs win, and a JVM does not start with two collectors."""
     collector = "-XX:+UseSerialGC" if brief else "-XX:+UseParallelGC"
     ours = [] if re.search(r"-XX:\+Use\w+GC\b", given) else [collector]
-    return " ".join([*ours, _BRIEF if brief else _STEADY, given]).strip()
+    return " ".join([*ours, _BRIEF if brief else _STEADY, _DEADLY, given]).strip()
 
 
 def _option(text: str) -> str:
@@ -214,9 +222,15 @@ def default_log() -> Path:
 def stop_session(spark: SparkSession) -> None:
     """Stop a session that `spark_session` started, and wait until its JVM is gone."""
     from pyspark import SparkContext  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
 
     gateway: Any = SparkContext._gateway  # noqa: SLF001 - the only way to the process that launch_gateway started
-    spark.stop()
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            spark.stop()
+    except Exception as error:  # noqa: BLE001 - of a JVM that is gone; why it is gone is told elsewhere
+        _LOGGER.info("Spark did not stop in order: %s", error)
+        SparkSession._instantiatedSession = None  # noqa: SLF001 - so that it is not taken for one
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if process is None or process.stdin is None:
         return

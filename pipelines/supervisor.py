@@ -19,6 +19,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from bronze.position import read_position
+from pipelines.jvm_death import death_told
 from pipelines.jvm_errors import in_words
 from pipelines.lock import lake_lock
 from pipelines.logs import spark_log
@@ -145,7 +146,9 @@ class Supervisor:
         try:
             if self.spark is None:
                 self.spark = spark_session(self._pipeline.spark, log=self.log, announce=self._announce)
-            if not self._stop.is_set():
+            if self._stop.is_set():
+                return
+            with death_told(self._pipeline.spark, self.log):
                 from silver.cycle import warm_up  # noqa: PLC0415 - loads Spark
 
                 warm_up(self.spark)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
+Omitted: TypeAlias = tuple[str, str]
 
 
 @dataclass(slots=True)
@@ -36,7 +37,9 @@ class Join:
         on: (its column, the parent's), or of a way through a link (the link's column, the parent's).
         through: the link.
         to: (the link's column, its column).
-        omitted: columns that are left out for their type.
+        omitted: columns that are left out, each with the reason.
+        through_omitted: those of the link.
+        counted: the rows are many, so they are counted alone: the name that an array of them would have.
     """
 
     verb: str
@@ -46,7 +49,9 @@ class Join:
     to: Pairs = ()
     fields: list[Field] = field(default_factory=list)
     through_fields: list[Field] = field(default_factory=list)
-    omitted: list[str] = field(default_factory=list)
+    omitted: list[Omitted] = field(default_factory=list)
+    through_omitted: list[Omitted] = field(default_factory=list)
+    counted: str = ""
 
 
 @dataclass(slots=True)
@@ -54,7 +59,7 @@ class Draft:
     """A document to be written.
 
     Attributes:
-        omitted: columns of the root that are left out for their type.
+        omitted: columns of the root that are left out, each with the reason.
         not_followed: joins that were one too many, as text.
         deleted_at: the column that looks like a mark of deletion.
     """
@@ -62,7 +67,7 @@ class Draft:
     name: str
     root: TableName
     fields: list[Field]
-    omitted: list[str] = field(default_factory=list)
+    omitted: list[Omitted] = field(default_factory=list)
     not_followed: list[str] = field(default_factory=list)
     deleted_at: str | None = None
 

@@ -7,13 +7,16 @@ stand in a comment is replaced there.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from gold.drafting.draft import Field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from bronze.identifiers import TableName
-    from gold.drafting.draft import Draft, Field, Join, Pairs
+    from gold.drafting.draft import Draft, Join, Omitted, Pairs
 
 WIDTH: Final = 100
 
@@ -73,16 +76,34 @@ def _headline(draft: Draft) -> str:
     return comment(f"One document per row of {draft.root}" + (f", with its {what}." if what else "."))
 
 
-def _entries(fields: Sequence[Field], omitted: Iterable[str], indent: str) -> Iterator[str]:
+def _entries(fields: Sequence[Field], omitted: Iterable[Omitted], indent: str) -> Iterator[str]:
     """Fields one below the other; columns first, then what is left out of them, then joins."""
     for each in fields:
         if each.join is None:
             yield f"{indent}- {_column(each)}"
-    for name in omitted:
-        yield f"{indent}# - {comment(name)}    # bytea, left out"
+    for name, why in omitted:
+        yield f"{indent}# - {comment(name)}    # {why}, left out"
     for each in fields:
-        if each.join is not None:
+        if each.join is not None and each.join.counted:
+            yield from _counted(each, each.join, indent)
+        elif each.join is not None:
             yield from _join(each, each.join, indent)
+
+
+def _counted(each: Field, join: Join, indent: str) -> Iterator[str]:
+    """The number of rows, and behind ``#`` the array of them."""
+    yield f"{indent}# {comment(each.note)}; `limit` or `cap` would keep an array of them short:"
+    for line in _join(Field(join.counted), join, indent):
+        yield f"{indent}# {line.removeprefix(indent)}"
+    head, inner = f"{indent}- {scalar(each.name)}:", indent + "    "
+    flat = f"{head} {{count: {table_text(join.table)}, on: {_pairs(join.on)}}}"
+    if join.through is None and len(flat) <= WIDTH:
+        yield flat
+        return
+    yield head
+    yield f"{inner}count: {table_text(join.table)}"
+    bare = replace(join, through_fields=[])
+    yield from _through(bare, inner) if join.through is not None else [f"{inner}on: {_pairs(join.on)}"]
 
 
 def _column(each: Field) -> str:
@@ -109,7 +130,7 @@ def _join(each: Field, join: Join, indent: str) -> Iterator[str]:
 def _through(join: Join, indent: str) -> Iterator[str]:
     assert join.through is not None  # noqa: S101 - the caller's condition
     ends = f"table: {table_text(join.through)}, on: {_pairs(join.on)}, to: {_pairs(join.to)}"
-    flat = _flat(join.through_fields, ())
+    flat = _flat(join.through_fields, join.through_omitted if join.through_fields else ())
     fields = f", fields: {flat}" if join.through_fields else ""
     line = f"{indent}through: {{{ends}{fields}}}"
     if len(line) <= WIDTH and flat is not None:
@@ -121,10 +142,10 @@ def _through(join: Join, indent: str) -> Iterator[str]:
     yield f"{inner}on: {_pairs(join.on)}"
     yield f"{inner}to: {_pairs(join.to)}"
     if join.through_fields:
-        yield from _list("fields", join.through_fields, (), inner)
+        yield from _list("fields", join.through_fields, join.through_omitted, inner)
 
 
-def _list(key: str, fields: Sequence[Field], omitted: Sequence[str], indent: str) -> Iterator[str]:
+def _list(key: str, fields: Sequence[Field], omitted: Sequence[Omitted], indent: str) -> Iterator[str]:
     flat = _flat(fields, omitted)
     line = f"{indent}{key}: {flat}"
     if flat is not None and len(line) <= WIDTH:
@@ -134,7 +155,7 @@ def _list(key: str, fields: Sequence[Field], omitted: Sequence[str], indent: str
     yield from _entries(fields, omitted, indent + "  ")
 
 
-def _flat(fields: Sequence[Field], omitted: Sequence[str]) -> str | None:
+def _flat(fields: Sequence[Field], omitted: Sequence[Omitted]) -> str | None:
     """Fields on one line; None where that would hide something."""
     if omitted or any(each.join is not None or each.name != each.column for each in fields):
         return None

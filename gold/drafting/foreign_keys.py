@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gold import types
+from gold.drafting.secrets import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,7 +49,7 @@ class Described:
 
     Attributes:
         unique: columns of each unique index, the primary key's among them.
-        rows: by the last ANALYZE; 0 where that is not known.
+        rows: about how many it has; 0 where that is not known.
     """
 
     table: SilverTable
@@ -100,7 +101,7 @@ class Schema:
         filled = {column.name for column in table.table.columns if column.not_null}
         if both not in (set(table.table.key), filled, *map(set, table.unique)):
             return False
-        return len(self.link_columns(table)) <= _LINK_COLUMNS
+        return sum(not left_out(column) for column in self.link_columns(table)) <= _LINK_COLUMNS
 
     def leading(self, link: Described) -> ForeignKey:
         """The side that a link belongs to: its key names it first, as in ``(order_id, product_id)``.
@@ -115,12 +116,12 @@ class Schema:
         return first if own in first.columns else second
 
     def link_columns(self, link: Described) -> list[SilverColumn]:
-        """What a link says of itself: neither of its ends, nor a key that was made up for it."""
+        """What a link has beside its ends, and a key that was made up for it."""
         ends = {column for key in self.keys[link.name] for column in key.columns}
         return [
             column
             for column in link.table.columns
-            if column.name not in ends and column.name not in link.table.key and shown(column)
+            if column.name not in ends and column.name not in link.table.key
         ]
 
     def is_lookup(self, table: Described) -> bool:
@@ -173,9 +174,11 @@ def _column(table: SilverTable, name: str) -> SilverColumn | None:
     return next((column for column in table.columns if column.name == name), None)
 
 
-def shown(column: SilverColumn) -> bool:
-    """Whether a draft takes the column: bytes are left out."""
-    return types.base(column.spark_type) != "BINARY"
+def left_out(column: SilverColumn) -> str:
+    """Why a draft does not show a column; empty where it does."""
+    if types.base(column.spark_type) == "BINARY":
+        return "bytea"
+    return "a secret by its name" if is_secret(column) else ""
 
 
 def _required(table: SilverTable, key: ForeignKey) -> bool:

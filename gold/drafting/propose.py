@@ -12,6 +12,10 @@ What keeps a draft finite and readable: no table stands twice on one way down (b
 which goes no further), no `many` below a `one` (a country's customers are no part of an order), depths and a
 number of joins at most. Joins are taken breadth first, so that what lies near the root goes first where the
 number is reached; what was left out is said in the draft.
+
+What keeps its documents small: where the statistics say that a parent, or a whole document, has very many
+rows of a table, they are counted, and the array of them stands in a comment. Each change of one of them would
+build and write all of them again. Columns of bytes are left out, and those whose names speak of secrets.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from gold import types
 from gold.drafting.draft import Draft, Field, Join, LeftOut, Proposal
-from gold.drafting.foreign_keys import Schema, shown
+from gold.drafting.foreign_keys import Schema, left_out
 from gold.drafting.names import (
     document_name,
     field_name,
@@ -35,19 +39,22 @@ from gold.drafting.names import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from bronze.identifiers import TableName
+    from gold.drafting.draft import Omitted
     from gold.drafting.foreign_keys import Described, ForeignKey
-    from silver.catalog import SilverTable
+    from silver.catalog import SilverColumn, SilverTable
 
 MAX_DOCUMENTS: Final = 5
 MAX_DEPTH: Final = 3
 MAX_ONES: Final = 2
 MAX_MANYS: Final = 2
 MAX_JOINS: Final = 24
-CAP_FROM: Final = 1000
-"""Rows for one parent, on average, from which on a cap is suggested."""
+MOST_EACH: Final = 500
+"""Rows for one parent, on average, up to which they are drafted as an array; more are counted."""
+MOST_INSIDE: Final = 5_000
+"""Rows of one place in a document, on average, up to which likewise."""
 
 _DELETED: Final = frozenset({"deleted_at", "deleted_on"})
 
@@ -94,11 +101,15 @@ def _why_not(schema: Schema, name: TableName, ranked: Sequence[Described]) -> st
 
 @dataclass(slots=True)
 class _Place:
-    """One occurrence of a table in a draft, whose fields are to be found."""
+    """One occurrence of a table in a draft, whose fields are to be found.
+
+    Attributes:
+        inside: about how many of its rows are in one document.
+    """
 
     table: Described
     fields: list[Field]
-    omitted: list[str]
+    omitted: list[Omitted]
     path: tuple[TableName, ...]
     label: str = ""
     hidden: frozenset[str] = frozenset()
@@ -107,16 +118,23 @@ class _Place:
     leaf: bool = False
     link: Described | None = None
     link_fields: list[Field] = field(default_factory=list)
+    link_omitted: list[Omitted] = field(default_factory=list)
+    inside: int = 1
 
 
 @dataclass(slots=True)
 class _Candidate:
-    """A join that a place could have."""
+    """A join that a place could have.
+
+    Attributes:
+        counted: why its rows are counted and not shown; else empty.
+    """
 
     join: Join
     names: list[str]
     note: str
     next: _Place
+    counted: str = ""
 
 
 class _Drafter:
@@ -138,12 +156,14 @@ class _Drafter:
         top = not place.label
         taken: set[str] = set()
         columns = [column for column in place.table.table.columns if column.name not in place.hidden]
-        place.omitted += [column.name for column in columns if not shown(column)]
-        _add_columns(place.fields, [column.name for column in columns if shown(column)], taken, top=top)
+        kept = set(place.table.table.key) if top else set()  # what a document is found by is in it anyway
+        columns = _without(place.omitted, columns, kept)
+        _add_columns(place.fields, [column.name for column in columns], taken, top=top)
         if place.link is not None:
+            columns = _without(place.link_omitted, self._schema.link_columns(place.link), set())
             _add_columns(
                 place.link_fields,
-                [column.name for column in self._schema.link_columns(place.link)],
+                [column.name for column in columns],
                 taken,
                 beside=singular(place.link.name.name),
             )
@@ -156,7 +176,13 @@ class _Drafter:
                 continue
             self._joins += 1
             taken.add(name.lower())
-            place.fields.append(Field(name, join=candidate.join, note=candidate.note))
+            note = candidate.note
+            if candidate.counted:
+                candidate.join.counted, candidate.next.leaf = name, True
+                name = unique([f"{singular(name)}_count", f"{name}_count"], taken)
+                note = "; ".join(filter(None, [note, candidate.counted]))
+                taken.add(name.lower())
+            place.fields.append(Field(name, join=candidate.join, note=note))
             candidate.next.label = label
             self._waiting.append(candidate.next)
 
@@ -200,12 +226,12 @@ class _Drafter:
                 "one" if alone else "many", child.name, tuple(zip(key.columns, key.referenced, strict=True))
             )
             note = _several(times[child.name], f"by {', '.join(key.columns)}")
-            if not alone:
-                note = "; ".join(filter(None, [note, _cap(child.rows, place.table.rows)]))
+            each = 1 if alone else _each(child.rows, place.table.rows)
             names = names_of_children(
                 child, key, place.table.name, alone=alone, several=times[child.name] > 1
             )
-            yield _Candidate(join, names, note, _below(place, join, child, hidden=key.columns))
+            below = _below(place, join, child, hidden=key.columns, each=each)
+            yield _Candidate(join, names, note, below, _why_counted(each, below.inside))
 
     def _linked(self, place: _Place) -> Iterator[_Candidate]:
         """The rows behind link tables."""
@@ -229,7 +255,7 @@ class _Drafter:
                 through=link.name,
                 to=tuple(zip(far.columns, far.referenced, strict=True)),
             )
-            note = "; ".join(filter(None, [f"through {link.name.name}", _cap(link.rows, place.table.rows)]))
+            each = _each(link.rows, place.table.rows)
             by_column = plural(stem(far.columns[-1]))
             names = [
                 plural(far.target.name),
@@ -238,11 +264,19 @@ class _Drafter:
             ]
             if far.target == place.table.name:
                 names = names[1:]
-            yield _Candidate(join, names, note, _below(place, join, target, hidden=(), link=link))
+            below = _below(place, join, target, hidden=(), link=link, each=each)
+            counted = _why_counted(each, below.inside)
+            yield _Candidate(join, names, f"through {link.name.name}", below, counted)
 
 
 def _below(
-    place: _Place, join: Join, table: Described, *, hidden: Iterable[str], link: Described | None = None
+    place: _Place,
+    join: Join,
+    table: Described,
+    *,
+    hidden: Iterable[str],
+    link: Described | None = None,
+    each: int = 1,
 ) -> _Place:
     one = join.verb == "one"
     return _Place(
@@ -256,6 +290,8 @@ def _below(
         leaf=table.name == place.table.name,
         link=link,
         link_fields=join.through_fields,
+        link_omitted=join.through_omitted,
+        inside=place.inside * each,
     )
 
 
@@ -307,8 +343,27 @@ def _several(number: int, which: str) -> str:
     return f"{which}; {number} foreign keys lead there" if number > 1 else ""
 
 
-def _cap(rows: int, parents: int) -> str:
-    """A suggestion where the statistics say that a parent has very many rows."""
-    if not parents or rows // parents < CAP_FROM:
-        return ""
-    return f"about {rows // parents:,} each: `cap: 100` would keep the documents small"
+def _without(
+    omitted: list[Omitted], columns: Iterable[SilverColumn], kept: Container[str]
+) -> list[SilverColumn]:
+    """The columns that are shown; the others go into `omitted`, but for bytes even `kept` ones stay."""
+    shown = []
+    for column in columns:
+        why = left_out(column)
+        if why and (column.name not in kept or why == "bytea"):
+            omitted.append((column.name, why))
+        else:
+            shown.append(column)
+    return shown
+
+
+def _each(rows: int, parents: int) -> int:
+    """Rows of a parent on the average, at least one; one where that is not known."""
+    return max(1, round(rows / parents)) if parents else 1
+
+
+def _why_counted(each: int, inside: int) -> str:
+    """Why rows are counted, where they are too many for an array; else empty."""
+    if each > MOST_EACH:
+        return f"about {each:,} each, so they are counted"
+    return f"about {inside:,} in a document, so they are counted" if inside > MOST_INSIDE else ""

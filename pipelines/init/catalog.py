@@ -11,6 +11,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import psycopg
+from psycopg import sql
+
 from bronze.catalog import one_snapshot, select_tables
 from bronze.catalog_facts import relation_rows
 from bronze.errors import ConfigurationError, DefiniteError
@@ -25,8 +28,6 @@ from silver.settings import SilverSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import psycopg
 
     from bronze.catalog import SourceTable
     from bronze.errors import TableError
@@ -43,6 +44,12 @@ _CURED_BY_OWNERS: Final = frozenset(
 
 _EXCLUDE: Final = re.compile(r";? *\bor (?:take|leave) the table (?:off|out)[^;]*source\.exclude$")
 _SHOWN: Final = 5
+_COUNTED: Final = 50_000
+_NOT_COUNTED: Final = (
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.QueryCanceled,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,15 +178,36 @@ def _described(connection: psycopg.Connection[Any], tables: Sequence[SourceTable
             keys[key.child].append(
                 ForeignKey(key.columns, key.parent, key.referenced, (key.child, key.name) in owning)
             )
+    joined = {name for child, found in keys.items() for key in found for name in (child, key.target)}
     return [
         Described(
             silver_table(table.relation, SilverSettings()),
             tuple(keys[table.table]),
             tuple(index.columns for index in table.indexes if index.plain),
-            table.rows_estimate,
+            table.rows_estimate or (_counted(connection, table.table) if table.table in joined else 0),
         )
         for table in tables
     ]
+
+
+def _counted(connection: psycopg.Connection[Any], table: TableName) -> int:
+    """How many rows a table has that was never analysed, as small ones are not by themselves; 0 if not known.
+
+    Counted up to a number; of a table that has more it says that alone.
+    """
+    query = sql.SQL("SELECT count(*) FROM (SELECT FROM {} LIMIT {}) AS few").format(
+        sql.Identifier(table.schema, table.name), sql.Literal(_COUNTED)
+    )
+    try:
+        with connection.transaction():
+            connection.execute("SET LOCAL lock_timeout = '1s'")
+            connection.execute("SET LOCAL statement_timeout = '5s'")
+            row = connection.execute(query).fetchone()
+            connection.execute("SET LOCAL lock_timeout = 0")
+            connection.execute("SET LOCAL statement_timeout = 0")
+    except _NOT_COUNTED:
+        return 0
+    return 0 if row is None else int(row[0])
 
 
 def _no_tables(connection: psycopg.Connection[Any], source: SourceSettings) -> ConfigurationError:

@@ -19,12 +19,15 @@ from bronze.control_tables import ControlTables
 from bronze.errors import SmeltError
 from bronze.lsn import Lsn
 from gold.plans import GOLD_APP
+from gold.tree import resolve
+from gold.weights import weights_query
 from pipelines.maintenance import Maintenance
 from pipelines.output import Output
 from pipelines.rebuild import rebuild_silver
+from tests.fix_spark import rows_of
 from tests.gold.shop import Shop, moment, money
 from tests.gold.shop_documents import COUNTRY, CUSTOMER, PARCEL_LINE, document
-from tests.gold.world import World, pipeline_of
+from tests.gold.world import OWN, World, pipeline_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -275,6 +278,25 @@ def test_preview_says_what_is_wrong_with_a_key(world: World, name: str, key: str
     with pytest.raises(SmeltError) as caught:
         world.gold.preview(name, key)
     assert said in str(caught.value)
+
+
+def test_documents_weigh_about_what_they_are(world: World) -> None:
+    for doc in world.documents:
+        tree, _ = resolve(doc, world.catalog())
+        assert tree is not None
+        sizes = dict.fromkeys(tree.tables(), (100, 20_000))
+        query = weights_query(tree, lambda name: world.lake.sql("silver", name.silver_name), sizes)
+        weighed = {
+            tuple(row[f"k{i}"] for i in range(len(tree.key))): row["bytes"]
+            for row in rows_of(world.spark, query)
+        }
+        held = {
+            key: len(json.dumps({name: value for name, value in row.items() if name not in OWN}, default=str))
+            for key, row in world.table(doc.name).items()
+        }
+        assert weighed.keys() == held.keys()
+        for key, number in held.items():
+            assert number / 3 <= weighed[key] <= 4 * number, (doc.name, key, number, weighed[key])
 
 
 def test_a_document_that_fails_stops_alone_and_heals(world: World) -> None:

@@ -24,7 +24,7 @@ from pyspark.sql.functions import lit
 from bronze import delta
 from bronze.errors import SmeltError
 from bronze.lsn import Lsn
-from gold import build
+from gold import build, merging
 from gold.differences import Difference
 from gold.plans import GOLD_APP
 from gold.verify import Verification, verify
@@ -188,8 +188,8 @@ def test_plans_for_large_tables_give_the_same_documents(
     world: World, monkeypatch: pytest.MonkeyPatch, sent: int
 ) -> None:
     """Nothing counts as little here."""
-    for name in ("_SMALL_ROWS", "_FEW", "_WALKED"):
-        monkeypatch.setattr(build, name, -1)
+    for module, name in ((merging, "_SMALL_ROWS"), (build, "_FEW"), (build, "_WALKED")):
+        monkeypatch.setattr(module, name, -1)
     monkeypatch.setattr(build, "_SENT", sent)
     source = random.Random(abs(sent))
 

@@ -164,6 +164,40 @@ def test_odd_names_partitions_links_and_tables_without_a_key(
     assert [each for each in run_check(numbers) if each.code.startswith("type-override")] == []
 
 
+def test_what_hangs_on_a_row_by_the_hundred_is_counted_and_secrets_are_left_out(
+    tmp_path: Path, database: str
+) -> None:
+    """Where autovacuum has seen the many rows, and never analyses the table of two."""
+    run(
+        database,
+        """
+        CREATE TABLE city (id int PRIMARY KEY, name text);
+        CREATE TABLE store (id int PRIMARY KEY, city_id int REFERENCES city, api_key text);
+        CREATE TABLE rental (id int PRIMARY KEY, store_id int NOT NULL REFERENCES store, token_count int);
+        INSERT INTO city VALUES (1, 'Linz');
+        INSERT INTO store SELECT n, 1, md5(n::text) FROM generate_series(1, 2) AS n;
+        INSERT INTO rental SELECT n, 1 + n % 2 FROM generate_series(1, 3000) AS n;
+        ANALYZE rental;
+        """,
+    )
+    pipeline = load_pipeline(init(tmp_path, database))
+    assert wrong(pipeline) == []
+    assert (tmp_path / "documents" / "store.yml").read_text().partition("fields:\n")[2] == (
+        """\
+  - id
+  - city_id
+  # - api_key    # a secret by its name, left out
+  - city: {one: public.city, on: {id: city_id}, fields: [name]}
+  # about 1,500 each, so they are counted; `limit` or `cap` would keep an array of them short:
+  # - rentals:
+  #     many: public.rental
+  #     on: {store_id: id}
+  #     fields: [id, token_count]
+  - rental_count: {count: public.rental, on: {store_id: id}}
+"""
+    )
+
+
 def test_schemas_that_are_named_are_the_only_ones(tmp_path: Path, database: str) -> None:
     run(database, ODD)
     pipeline = load_pipeline(init(tmp_path, database, "Back Office"))

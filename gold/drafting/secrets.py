@@ -1,0 +1,54 @@
+"""Which columns hold secrets, by what their names say. Pure.
+
+A name is read as the words that it is made of, in any spelling: ``api_key``, ``ApiKey``, ``apikey``. What a
+number, a moment or a yes and no hold is no secret, whatever they are called: ``password_changed_at``,
+``token_count``.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from gold import types
+
+if TYPE_CHECKING:
+    from silver.catalog import SilverColumn
+
+_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_ALONE: Final = frozenset(
+    {
+        "credential", "credentials", "passcode", "passphrase", "passwd", "password", "passwords", "pwd",
+        "salt", "secret", "secrets", "token", "tokens",
+    }
+)  # fmt: skip
+_KEYS_OF: Final = frozenset({"access", "api", "auth", "encryption", "private", "secret", "signing", "ssh"})
+_OF_PASSWORDS: Final = frozenset({"pass", "pw", "login"})
+_HASHED: Final = frozenset({"digest", "hash", "hashed"})
+_WITHIN: Final = (
+    "accesskey", "accesstoken", "apikey", "apisecret", "authtoken", "clientsecret", "passhash", "passphrase",
+    "passwd", "password", "privatekey", "pwhash", "refreshtoken", "secretkey",
+)  # fmt: skip
+_HARMLESS: Final = frozenset(
+    {
+        "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "DATE", "TIMESTAMP",
+        "TIMESTAMP_NTZ",
+    }
+)  # fmt: skip
+
+
+def speaks_of_secret(name: str) -> bool:
+    """Whether a column of that name may be taken to hold a password, a token, a key or the like."""
+    words = [word.lower() for word in _WORDS.findall(name)]
+    together = "".join(words)
+    if not _ALONE.isdisjoint(words) or any(part in together for part in _WITHIN):
+        return True
+    if not _OF_PASSWORDS.isdisjoint(words) and not _HASHED.isdisjoint(words):
+        return True
+    return any(first in _KEYS_OF and then in {"key", "keys"} for first, then in pairwise(words))
+
+
+def is_secret(column: SilverColumn) -> bool:
+    """Whether a draft had better not show a column."""
+    return types.base(column.spark_type) not in _HARMLESS and speaks_of_secret(column.name)

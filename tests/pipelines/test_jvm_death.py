@@ -1,0 +1,66 @@
+"""A JVM that ended is told as that, by its exit code and its log; what else fails stays what it is."""
+
+from __future__ import annotations
+
+import subprocess
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+from pyspark import SparkContext
+
+from bronze.errors import DefiniteError, TransientError
+from pipelines.jvm_death import death, death_told
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEAP = {"spark.driver.memory": "3g"}
+
+
+@pytest.mark.parametrize(
+    ("program", "logged", "said"),
+    [
+        ("exit 52", "", "ran out of memory, with a heap of 3g"),
+        ("exit 3", "", "ran out of memory"),
+        ("exit 1", "java.lang.OutOfMemoryError: Java heap space", "ran out of memory"),
+        ("kill -9 $$", "", "was killed (signal 9), as a system does that has no memory left"),
+        ("kill -6 $$", "", "ended (signal 6)"),
+        ("exit 7", "", "ended (exit code 7)"),
+    ],
+)
+def test_how_it_ended_is_told(
+    program: str, logged: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "spark.log"
+    log.write_text(logged)
+    with subprocess.Popen(["/bin/sh", "-c", f"sleep 0.2; {program}"]) as process:
+        monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
+        with pytest.raises(DefiniteError) as caught, death_told(HEAP, log):
+            raise Py4JNetworkError("Error while sending or receiving")
+    assert said in caught.value.message
+    assert caught.value.code == "spark-died"
+    assert caught.value.where == str(log)
+    assert "Nothing is lost" in str(caught.value.remedy)
+
+
+def test_while_it_lives_every_error_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "none.log"
+    with subprocess.Popen(["/bin/sleep", "30"]) as process:
+        monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
+        assert death(ValueError("x"), HEAP, log) is None
+        process.kill()
+        process.wait()
+        assert death(TransientError("x", code="lake-unreachable"), HEAP, log) is None
+        assert death(ValueError("x"), HEAP, log) is not None
+
+
+def test_one_that_somebody_else_started_is_told_by_its_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    told = death(ConnectionRefusedError(111, "Connection refused"), HEAP, tmp_path / "none.log")
+    assert told is not None
+    assert "does not answer any more" in told.message
+    assert death(ValueError("x"), HEAP, tmp_path / "none.log") is None

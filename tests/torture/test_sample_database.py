@@ -1,0 +1,70 @@
+"""A sample database in two gigabytes: every array that its foreign keys suggest, built and changed.
+
+Each store and each member of its staff holds 8,000 rentals and payments, each with what it points at. That
+ended the JVM when it changed, because all documents were assembled side by side whatever their size.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+from pydantic import SecretStr
+
+from bronze.server import connect
+from bronze.settings import SourceSettings
+from gold.drafting.files import draft_text
+from gold.drafting.propose import propose
+from pipelines.init.catalog import read_catalog
+from pipelines.init.command import run_init
+from pipelines.output import Output
+from tests.pipelines.processes import Command, until
+
+SAMPLES = Path(__file__).parents[1] / "samples"
+pytestmark = [pytest.mark.torture, pytest.mark.spark, pytest.mark.timeout(3000)]
+
+
+@pytest.fixture
+def rentals(database: str, tmp_path: Path) -> Path:
+    """A pipeline over the sample, with documents as they are drafted where nothing is known of sizes."""
+    play(database, "rentals.sql")
+    file = tmp_path / "pipeline.yml"
+    run_init(Output(), dsn=database, out=file)
+    source = SourceSettings(dsn=SecretStr(database), slot="s", publication="p")
+    with connect(source) as connection:
+        described = read_catalog(connection, source).described
+    for draft in propose(replace(each, rows=0) for each in described).drafts:
+        (tmp_path / "documents" / f"{draft.name}.yml").write_text(draft_text(draft))
+    with file.open("a") as text:
+        text.write("spark: {spark.driver.memory: 2g}\n")
+    return file
+
+
+def play(dsn: str, name: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute((SAMPLES / name).read_text().encode())
+
+
+def test_a_sample_database_is_built_and_changed_in_two_gigabytes(rentals: Path, database: str) -> None:
+    folder = rentals.parent
+    for changes in ("", "rentals_changes.sql"):
+        if changes:
+            play(database, changes)
+        with Command("run", rentals, "--until-caught-up", folder=folder) as run:
+            assert run.wait(1200) == 0, run.text()
+            assert "caught up" in run.text()
+    play(database, "rentals_changes.sql")
+    with Command("run", rentals, "--until-caught-up", folder=folder) as run:
+        until(lambda: " silver " in run.text())
+        (jvm,) = run.family("org.apache.spark.deploy.SparkSubmit")
+        os.kill(jvm, signal.SIGKILL)
+        assert run.wait(300) == 1
+        text = run.text()
+    assert "the JVM of Spark was killed (signal 9)" in text
+    assert "more: docs/errors/spark-died.md" in text
+    assert "Py4J" not in text
+    assert "Traceback" not in text
