@@ -374,7 +374,8 @@ class DocumentBuild:
             known=self.largest,
             tasks=1 if few else self._tasks(),
         )
-        run.details[LARGEST] = self.largest
+        if self.largest is not None:
+            run.details[LARGEST] = self.largest
         how = _How(reading, plan, few=few, known=not self._comes(tree, views))
         with self._room.of(plan.needed):
             self._assemble(compiled, cut, how, run)

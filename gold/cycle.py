@@ -294,13 +294,14 @@ class Gold:
         from gold.build import Start  # noqa: PLC0415
         from gold.sizing import LARGEST  # noqa: PLC0415
 
-        if build.largest is None:
-            for before in self._control.runs("gold", build.document.name, limit=5):
-                if LARGEST in before.details:
-                    build.largest = int(str(before.details[LARGEST]))
-                    break
         state = build.state()
         position = None if state is None else state.position
+        if build.largest is None:
+            for before in self._control.runs("gold", build.document.name, limit=5):
+                # Of an older run it says nothing of what was built since, by a cycle that was killed.
+                if LARGEST in before.details and before.to_lsn == position:
+                    build.largest = int(str(before.details[LARGEST]))
+                    break
         known_by = None
         named = None if last is None else last.tables.get(build.document.name)
         if (

@@ -32,13 +32,21 @@ if TYPE_CHECKING:
     from gold.weights import Roots
     from gold.widths import TableSizes
 
+_UNTOLD: Final = 64 * 2**30
+"""Bytes of a heap of which nothing is known."""
+
 LARGEST: Final = "largest_document_bytes"
 """In a run's details: bytes as JSON that no document of the table has more of, about."""
 
 
 def machine_of(spark: SparkSession) -> Machine:
-    """Where the tasks of a session run, by its settings; Spark's own defaults where they say nothing."""
-    master = _setting(spark, "spark.master", "local[*]")
+    """Where the tasks of a session run, by its settings; Spark's own defaults where they say nothing.
+
+    A server that does not even tell its master says nothing of its memory: nothing is refused there.
+    """
+    master = _setting(spark, "spark.master", "")
+    if not master:
+        return Machine(_UNTOLD, os.cpu_count() or 1)
     if master.startswith("local"):
         heap = bytes_of(_setting(spark, "spark.driver.memory", "1g"), unit="m")
         return Machine(heap, cores_of(master, machine=os.cpu_count() or 1))
@@ -68,7 +76,7 @@ class Sizing:
             DefiniteError: one has no room.
         """
         documents = tables[tree.root.table.table][0]
-        largest = self._largest(tree, relation, tables, None, None)
+        largest = self._largest(tree, relation, tables, None)
         total = max(documents * average(tree, tables), largest)
         return plan(Sizes(documents, total, largest), self.machine, tasks=tasks), largest
 
@@ -83,8 +91,8 @@ class Sizing:
         changed: Mapping[TableName, int],
         known: int | None,
         tasks: int,
-    ) -> tuple[Plan, int]:
-        """How some documents are built, and the bytes of the largest of all.
+    ) -> tuple[Plan, int | None]:
+        """How some documents are built, and the bytes of the largest of all, if that is known.
 
         Args:
             tree: the document.
@@ -99,12 +107,18 @@ class Sizing:
         Raises:
             DefiniteError: one has no room.
         """
+        grown = known
         if known is not None:
             each = below(tree, tables)
-            known += sum(rows * each.get(name, 0) for name, rows in changed.items())
-        largest = self._largest(tree, relation, tables, known, roots)
+            grown = known + sum(rows * each.get(name, 0) for name, rows in changed.items())
+        largest = self._bound(tree, relation, tables, grown)
+        of_all: int | None = largest
+        if largest > self.machine.room:
+            # Those that are not built now are as large as they were.
+            largest = self._weighed(tree, relation, tables, roots)
+            of_all = None if known is None else max(largest, known)
         total = max(number * average(tree, tables), min(number * largest, most(tree, tables)))
-        return plan(Sizes(number, total, largest), self.machine, tasks=tasks), largest
+        return plan(Sizes(number, total, largest), self.machine, tasks=tasks), of_all
 
     def of_one(self, tree: Tree, relation: Relation, tables: TableSizes, roots: Roots) -> Plan:
         """How the one document of a relation is made.
@@ -112,26 +126,26 @@ class Sizing:
         Raises:
             DefiniteError: it has no room.
         """
-        largest = self._largest(tree, relation, tables, None, roots)
+        largest = self._largest(tree, relation, tables, roots)
         return plan(Sizes(1, largest, largest), self.machine, tasks=1)
 
-    def _largest(
-        self, tree: Tree, relation: Relation, tables: TableSizes, known: int | None, roots: Roots | None
-    ) -> int:
+    def _largest(self, tree: Tree, relation: Relation, tables: TableSizes, roots: Roots | None) -> int:
         """Bytes of the largest document, rather too many than too few.
 
         Raises:
             DefiniteError: it has no room.
         """
+        bound = self._bound(tree, relation, tables, None)
+        return bound if bound <= self.machine.room else self._weighed(tree, relation, tables, roots)
+
+    def _bound(self, tree: Tree, relation: Relation, tables: TableSizes, known: int | None) -> int:
+        """Bytes that no document has more of, by statistics alone."""
         bound = most(tree, tables)
         if bound <= self.machine.room // 8:
             return bound
         if known is not None and known <= self.machine.room:
             return min(known, bound)
-        bound = min(bound, most(tree, tables, self._fans(tree, relation, tables)))
-        if bound <= self.machine.room:
-            return bound
-        return self._weighed(tree, relation, tables, roots)
+        return min(bound, most(tree, tables, self._fans(tree, relation, tables)))
 
     def _fans(self, tree: Tree, relation: Relation, tables: TableSizes) -> dict[int, int]:
         nodes = many(tree)

@@ -70,8 +70,9 @@ def fans_query(nodes: Sequence[Node], relation: Relation, sizes: TableSizes) -> 
         known = " AND ".join(f"{key} IS NOT NULL" for key in keys)
         rows_read = f"{relation(scope.table.table)}{sample}"
         counts = f"SELECT count(*) AS n FROM {rows_read} WHERE {known} GROUP BY {', '.join(keys)}"
-        seen = "max(n)" if share == 1 else f"(max(n) + 3 * sqrt(max(n)) + 3) / {share:.8f}D"
-        parts.append(f"SELECT {node.id} AS node, CAST(coalesce({seen}, 0) AS BIGINT) AS most FROM ({counts})")
+        largest = "coalesce(max(n), 0)"
+        seen = largest if share == 1 else f"({largest} + 3 * sqrt({largest}) + 3) / {share:.8f}D"
+        parts.append(f"SELECT {node.id} AS node, CAST({seen} AS BIGINT) AS most FROM ({counts})")
     return "\nUNION ALL\n".join(parts)
 
 

@@ -66,7 +66,7 @@ def death(error: BaseException, settings: Mapping[str, str], log: Path) -> Defin
     if code is None or (isinstance(error, SmeltError) and not broken):
         return None
     heap = settings.get("spark.driver.memory", "2g")
-    if code in _OUT_OF_MEMORY or _SAID in _end_of(log):
+    if code in _OUT_OF_MEMORY or (code != _KILLED and _SAID in _end_of(log)):
         what = f"the JVM of Spark ran out of memory, with a heap of {heap}"
         remedy = (
             "give it more in the pipeline file, spark: {spark.driver.memory: …}, where the machine has it; "
@@ -99,14 +99,20 @@ def _process() -> subprocess.Popen[bytes] | None:
 
 
 def _is_broken_connection(error: BaseException) -> bool:
-    """Whether an error, or what it came from, is one of the connection to the JVM."""
-    from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]  # noqa: PLC0415
+    """Whether an error, or what it came from, is one of the connection to the JVM.
+
+    One that breaks while an answer is awaited is a bare `Py4JError` without a cause. A broken pipe is none of
+    ours: it is that of whoever reads our output.
+    """
+    from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # noqa: PLC0415
 
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:
         seen.add(id(one))
-        if isinstance(one, Py4JNetworkError | ConnectionError):
+        if type(one) is Py4JError or isinstance(
+            one, Py4JNetworkError | ConnectionRefusedError | ConnectionResetError
+        ):
             return True
         one = one.__cause__ or one.__context__
     return False

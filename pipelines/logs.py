@@ -20,6 +20,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import IO, Any, Final
 
+from pipelines.failures import without_secrets
 from pipelines.private import own_folder
 
 _LARGEST: Final = 10_000_000
@@ -132,11 +133,18 @@ class SharedLog(RotatingFileHandler):
         return True
 
 
+class _WithoutSecrets(logging.Formatter):
+    """Foreign errors may quote a connection string, in a message or in a traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_secrets(super().format(record))
+
+
 def start_logging(pipeline: str) -> Path:
     """Send Python's logging to the pipeline's `smelt.log`; returns that file."""
     path = log_folder(pipeline) / "smelt.log"
     handler = SharedLog(path)
-    handler.setFormatter(logging.Formatter(_FORMAT))
+    handler.setFormatter(_WithoutSecrets(_FORMAT))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.WARNING)

@@ -102,7 +102,7 @@ def _counted(each: Field, join: Join, indent: str) -> Iterator[str]:
         return
     yield head
     yield f"{inner}count: {table_text(join.table)}"
-    bare = replace(join, through_fields=[])
+    bare = replace(join, through_fields=[], through_omitted=[])
     yield from _through(bare, inner) if join.through is not None else [f"{inner}on: {_pairs(join.on)}"]
 
 
@@ -130,7 +130,7 @@ def _join(each: Field, join: Join, indent: str) -> Iterator[str]:
 def _through(join: Join, indent: str) -> Iterator[str]:
     assert join.through is not None  # noqa: S101 - the caller's condition
     ends = f"table: {table_text(join.through)}, on: {_pairs(join.on)}, to: {_pairs(join.to)}"
-    flat = _flat(join.through_fields, join.through_omitted if join.through_fields else ())
+    flat = _flat(join.through_fields, join.through_omitted)
     fields = f", fields: {flat}" if join.through_fields else ""
     line = f"{indent}through: {{{ends}{fields}}}"
     if len(line) <= WIDTH and flat is not None:
@@ -143,6 +143,8 @@ def _through(join: Join, indent: str) -> Iterator[str]:
     yield f"{inner}to: {_pairs(join.to)}"
     if join.through_fields:
         yield from _list("fields", join.through_fields, join.through_omitted, inner)
+    else:
+        yield from (f"{inner}# {comment(name)}    # {why}, left out" for name, why in join.through_omitted)
 
 
 def _list(key: str, fields: Sequence[Field], omitted: Sequence[Omitted], indent: str) -> Iterator[str]:

@@ -149,7 +149,7 @@ class _Drafter:
     def draft(self) -> Draft:
         while self._waiting:
             self._expand(self._waiting.popleft())
-        self._draft.fields[:] = _filled(self._draft.fields)
+        self._draft.fields[:] = _filled(self._draft.fields, self._draft.omitted)
         return self._draft
 
     def _expand(self, place: _Place) -> None:
@@ -322,12 +322,23 @@ def _add_columns(
     fields += [Field(kept[name], column=name) for name in columns]
 
 
-def _filled(fields: list[Field]) -> list[Field]:
-    """Without joins that show nothing: a child that consists of the columns it is joined by."""
+def _filled(fields: list[Field], omitted: list[Omitted]) -> list[Field]:
+    """Without joins that show nothing: a child that consists of the columns it is joined by.
+
+    Of one whose other columns are all left out, that is told among those of its parent.
+    """
+    kept = []
     for each in fields:
-        if each.join is not None:
-            each.join.fields[:] = _filled(each.join.fields)
-    return [each for each in fields if each.join is None or each.join.fields]
+        join = each.join
+        if join is not None:
+            join.fields[:] = _filled(join.fields, join.omitted)
+            if not join.fields and not join.counted:
+                names = ", ".join(name for name, _ in (*join.omitted, *join.through_omitted))
+                if names:
+                    omitted.append((f"{each.name} ({join.table})", f"all that it has is: {names}"))
+                continue
+        kept.append(each)
+    return kept
 
 
 def _deleted_at(table: SilverTable) -> str | None:

@@ -15,9 +15,10 @@ from bronze.identifiers import TableName
 from gold.cycle import Gold
 from gold.documents import parse_document
 from gold.memory import Machine, Room, Sizes, bytes_of, cores_of, plan
-from gold.sizing import LARGEST
+from gold.sizing import LARGEST, Sizing
 from gold.tree import resolve
 from gold.verify import verify
+from gold.weights import Roots
 from gold.widths import average, below, many, most
 from gold.yaml_source import parse_yaml
 from silver.catalog import silver_table
@@ -131,6 +132,34 @@ def test_no_document_is_estimated_larger_than_all_its_tables_and_a_fan_makes_it_
     assert most(tree, more) >= whole
     each = below(tree, sizes)
     assert each[TableName.parse("public.orders")] >= each[TableName.parse("public.items")] > 0
+
+
+class _Weighing(Sizing):
+    """Sizes without tables: the bound is above the room, and each weighing finds a small document."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def _bound(self, *_: object) -> int:
+        return self.machine.room + 1
+
+    def _weighed(self, *_: object) -> int:
+        return 1000
+
+
+def test_documents_that_are_not_built_now_stay_as_large_as_they_were() -> None:
+    catalog = {name: silver_table(relation(str(name), SHAPES[str(name)], ("id",)), SilverSettings())
+               for name in map(TableName.parse, SHAPES)}  # fmt: skip
+    tree, _ = resolve(parse_document(parse_yaml(NESTED, Path("nested.yml"))), catalog)
+    assert tree is not None
+    machine = Machine(2 * GB, 2)
+    sizes = dict.fromkeys(catalog, (10**6, 10**8))
+    for known, told in ((50 * MB, 50 * MB), (10, 1000), (None, None)):
+        some, of_all = _Weighing(machine).of_some(
+            tree, str, sizes, roots=Roots("affected", frozenset()), number=1, changed={}, known=known, tasks=2
+        )
+        assert of_all == told
+        assert some.needed <= 1000
 
 
 CLERK = """

@@ -92,3 +92,23 @@ def test_secrets_are_left_out_with_a_comment_wherever_the_table_stands() -> None
         assert "- token_count" in text
     assert "- password\n" not in drafted["user"].replace("# - password", "")
     assert "# - api_key    # a secret by its name, left out\n" in drafted["post"]
+
+
+def test_a_table_whose_columns_are_all_left_out_is_named() -> None:
+    users = described("users", "id int4, name text")
+    logins = described(
+        "user_logins",
+        "user_id int4, password_hash text",
+        ("user_id", "password_hash"),
+        points("user_id", "users"),
+    )
+    text = texts(users, logins)["user"]
+    assert "(public.user_logins)    # all that it has is: password_hash, left out" in text
+
+
+def test_a_secret_of_a_link_is_named_where_the_link_shows_nothing_else() -> None:
+    wide = "id int4, p text, q text, r text, s text"
+    link = described("a_b", "a_id int4, b_id int4, invite_token text", ("a_id", "b_id"), points("a_id", "a"),
+                     points("b_id", "b"))  # fmt: skip
+    text = texts(described("a", wide), described("b", wide), link)["a"]
+    assert "# invite_token    # a secret by its name, left out" in text

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
-from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 
 from bronze.errors import DefiniteError, TransientError
@@ -26,6 +26,8 @@ HEAP = {"spark.driver.memory": "3g"}
         ("exit 3", "", "ran out of memory"),
         ("exit 1", "java.lang.OutOfMemoryError: Java heap space", "ran out of memory"),
         ("kill -9 $$", "", "was killed (signal 9), as a system does that has no memory left"),
+        # What an earlier process of the same number left in the log is not why.
+        ("kill -9 $$", "java.lang.OutOfMemoryError: Java heap space", "was killed (signal 9)"),
         ("kill -6 $$", "", "ended (signal 6)"),
         ("exit 7", "", "ended (exit code 7)"),
     ],
@@ -63,4 +65,9 @@ def test_one_that_somebody_else_started_is_told_by_its_silence(
     told = death(ConnectionRefusedError(111, "Connection refused"), HEAP, tmp_path / "none.log")
     assert told is not None
     assert "does not answer any more" in told.message
+    # So py4j tells a connection that breaks while it waits for an answer.
+    assert (
+        death(Py4JError("An error occurred while calling o59.sql"), HEAP, tmp_path / "none.log") is not None
+    )
+    assert death(BrokenPipeError(32, "Broken pipe"), HEAP, tmp_path / "none.log") is None
     assert death(ValueError("x"), HEAP, tmp_path / "none.log") is None
