@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from datetime import date
-from decimal import Decimal
+from decimal import Context, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,9 @@ SCENARIOS = {
     path.stem: path.read_text() for path in sorted((Path(__file__).parent / "scenarios").glob("*.sql"))
 }
 pytestmark = pytest.mark.timeout(1800)  # all histories are played in one fixture
+
+_EXACT = Context(prec=1100)
+"""More digits than any numeric of the scenarios has."""
 
 ALIKE = {"typed_alike"}
 """Tables whose rows come in pairs, one by snapshot and one by stream, and are compared with each other."""
@@ -164,6 +167,10 @@ def comparable(value: Any) -> Any:
         return "NaN" if math.isnan(value) else value
     if isinstance(value, bytearray):
         return bytes(value)
+    if isinstance(value, Decimal) and value.is_finite():
+        return value.normalize(_EXACT)  # -1.0E-38 is -1E-38
+    if isinstance(value, list):
+        return [comparable(each) for each in value]
     if isinstance(value, dict):
         return {name: comparable(value[name]) for name in sorted(value)}  # jsonb has an order of its own
     return value
