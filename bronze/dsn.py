@@ -52,7 +52,7 @@ def read_dsn(dsn: str) -> dict[str, str]:
         values = {
             keyword: str(value) for keyword, value in conninfo_to_dict(dsn).items() if value is not None
         }
-    except psycopg.Error:
+    except (psycopg.Error, UnicodeDecodeError):  # %91 is no UTF-8
         # libpq's own words may hold the tail of a password; see above.
         reason = "libpq cannot read it as a URI" if uri else "libpq cannot read it as a list of keyword=value"
         raise _unreadable(reason) from None

@@ -110,7 +110,9 @@ def test_flipped_bytes_are_refused_or_read_as_the_reference_reads_them(data: st.
     else:
         slow = ReferenceDecoder(lambda _table: True, TableName)
         slow.feed(messages)
-        assert rows == slow.rows
+        # Where the Commit became something else, the last row waits for one to come.
+        whole = messages[-1][25:26] == b"C"
+        assert rows == (slow.rows if whole else slow.rows[:-1])
 
 
 def test_an_unknown_message_type_names_its_place() -> None:

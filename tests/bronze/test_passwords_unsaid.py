@@ -93,6 +93,7 @@ def assert_silent(settings: SourceSettings) -> None:
 @example(password=f"1/{HEAD}?application_name={TAIL}", form=URIS[0], encoded=False)
 @example(password=f"1/{HEAD}?port={TAIL}", form=URIS[0], encoded=False)
 @example(password=f"%zz{HEAD}{TAIL}", form=URIS[0], encoded=False)
+@example(password=f"{HEAD}{TAIL}%91", form=URIS[0], encoded=False)
 def test_no_form_of_a_connection_string_brings_its_password_to_light(
     password: str, form: str, *, encoded: bool
 ) -> None:
