@@ -38,9 +38,10 @@ def source_rows(connection: Connection[Any], table: TableName) -> list[Row]:
         sql.SQL(", ").join(map(sql.Identifier, types)), sql.Identifier(table.schema, table.name)
     )
     # As the pipeline reads it: names of tables and functions print with their schema.
+    before = connection.execute("SELECT current_setting('search_path')").fetchone()
     connection.execute("SET search_path = pg_catalog")
     result = connection.pgconn.exec_(query.as_string(connection).encode())
-    connection.execute("RESET search_path")
+    connection.execute("SELECT set_config('search_path', %s, false)", before)
     return [
         {
             name: _held(type_, None if (value := result.get_value(row, at)) is None else value.decode())
