@@ -34,8 +34,14 @@ def source_rows(connection: Connection[Any], table: TableName) -> list[Row]:
     trees = resolve_types(connection, [oid for _, oid, _ in columns])
     types = {name: trees.tree(oid, typmod) for name, oid, typmod in columns}
     # By output functions, as the stream: a cast drops char(n)'s padding and adds a mask to inet.
-    query = sql.SQL("SELECT {} FROM {}").format(
-        sql.SQL(", ").join(map(sql.Identifier, types)), sql.Identifier(table.schema, table.name)
+    # Rows of a table that inherits are its own; a partitioned one has none but its partitions'.
+    root = connection.execute(
+        "SELECT relkind = 'p' FROM pg_class WHERE oid = %s::regclass", [table.quoted]
+    ).fetchone()
+    query = sql.SQL("SELECT {} FROM {} {}").format(
+        sql.SQL(", ").join(map(sql.Identifier, types)),
+        sql.SQL("" if root is not None and root[0] else "ONLY"),
+        sql.Identifier(table.schema, table.name),
     )
     # As the pipeline reads it: names of tables and functions print with their schema.
     before = connection.execute("SELECT current_setting('search_path')").fetchone()
