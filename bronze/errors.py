@@ -18,7 +18,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bronze.identifiers import TableName
+
+
+def causes(error: BaseException, *, hidden: bool = False) -> Iterator[BaseException]:
+    """An error and those that it came from, nearest first.
+
+    Args:
+        error: the first one.
+        hidden: also through ``raise … from None``, which says that the reader need not know what was before.
+    """
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        yield one
+        one = one.__cause__ or (None if one.__suppress_context__ and not hidden else one.__context__)
 
 
 class SmeltError(Exception):

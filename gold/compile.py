@@ -263,7 +263,7 @@ class Compiler:
             parent=parent_source,
             fields=[(field.name, self._field(field, "t")) for field in node.fields],
             joins=self._joins(node.children, "t"),
-            below={flag: _flagged(node.children, flag) for flag in _raised(node.children)},
+            below=self._below(node),
             collected=partial(collected, node),
         ).steps()
 

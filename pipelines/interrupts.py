@@ -7,6 +7,8 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from bronze.errors import causes
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -50,7 +52,4 @@ def held_back(undo: Callable[[], None]) -> Iterator[None]:
 
 def interruption_behind(error: BaseException, kinds: tuple[type[BaseException], ...]) -> BaseException | None:
     """The interruption that an error came from: what was under way failed while it was being carried out."""
-    seen: BaseException | None = error
-    while seen is not None and not isinstance(seen, kinds):
-        seen = seen.__cause__ or seen.__context__
-    return seen
+    return next((one for one in causes(error, hidden=True) if isinstance(one, kinds)), None)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import subprocess
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from bronze.errors import DefiniteError, SmeltError
+from bronze.errors import DefiniteError, SmeltError, causes
+from pipelines.session import DEFAULT_HEAP, jvm_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -53,7 +54,7 @@ def death_told(settings: Mapping[str, str], log: Path) -> Iterator[None]:
 
 def death(error: BaseException, settings: Mapping[str, str], log: Path) -> DefiniteError | None:
     """The error that an end of the JVM is; None where it lives, or the error is none of its end."""
-    process = _process()
+    process = jvm_process()
     broken = _is_broken_connection(error)
     if process is None:
         return _error(*_SILENT, log) if broken else None
@@ -65,7 +66,7 @@ def death(error: BaseException, settings: Mapping[str, str], log: Path) -> Defin
     code = process.poll()
     if code is None or (isinstance(error, SmeltError) and not broken):
         return None
-    heap = settings.get("spark.driver.memory", "2g")
+    heap = settings.get("spark.driver.memory", DEFAULT_HEAP)
     if code in _OUT_OF_MEMORY or (code != _KILLED and _SAID in _end_of(log)):
         what = f"the JVM of Spark ran out of memory, with a heap of {heap}"
         remedy = (
@@ -89,15 +90,6 @@ def _how(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def _process() -> subprocess.Popen[bytes] | None:
-    """The JVM, where we started it."""
-    from pyspark import SparkContext  # noqa: PLC0415 - the reader must not load Spark
-
-    gateway: Any = SparkContext._gateway  # noqa: SLF001 - the only way to the process that launch_gateway started
-    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
-    return process
-
-
 def _is_broken_connection(error: BaseException) -> bool:
     """Whether an error, or what it came from, is one of the connection to the JVM.
 
@@ -106,16 +98,8 @@ def _is_broken_connection(error: BaseException) -> bool:
     """
     from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    seen: set[int] = set()
-    one: BaseException | None = error
-    while one is not None and id(one) not in seen:
-        seen.add(id(one))
-        if type(one) is Py4JError or isinstance(
-            one, Py4JNetworkError | ConnectionRefusedError | ConnectionResetError
-        ):
-            return True
-        one = one.__cause__ or one.__context__
-    return False
+    broken = (Py4JNetworkError, ConnectionRefusedError, ConnectionResetError)
+    return any(type(one) is Py4JError or isinstance(one, broken) for one in causes(error, hidden=True))
 
 
 def _end_of(log: Path) -> str:

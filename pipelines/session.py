@@ -74,12 +74,13 @@ _STOP_SECONDS: Final = 15.0
 _SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
 _SHELL: Final = "pyspark-shell"
 
+DEFAULT_HEAP: Final = "2g"
 _STATIC: Final = {
     "spark.master": "local[*]",
     "spark.app.name": "deltasmelt",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.memory": "2g",
+    "spark.driver.memory": DEFAULT_HEAP,
     # Each sort and each hash table takes a page at least. Spark would make them up to 64 MB large, by the
     # heap and not by the rows: a document of twenty joins filled two gigabytes with next to nothing.
     "spark.buffer.pageSize": "2m",
@@ -219,19 +220,27 @@ def default_log() -> Path:
     return Path(base) / "deltasmelt" / f"spark-{os.getpid()}.log"
 
 
+def jvm_process() -> subprocess.Popen[bytes] | None:
+    """The JVM's process, where this one started it."""
+    from pyspark import SparkContext  # noqa: PLC0415 - the reader must not load Spark
+
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - the only way to the process that launch_gateway started
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    return process
+
+
 def stop_session(spark: SparkSession) -> None:
     """Stop a session that `spark_session` started, and wait until its JVM is gone."""
     from pyspark import SparkContext  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    gateway: Any = SparkContext._gateway  # noqa: SLF001 - the only way to the process that launch_gateway started
+    process = jvm_process()
     try:
         with warnings.catch_warnings(action="ignore"):
             spark.stop()
     except Exception as error:  # noqa: BLE001 - of a JVM that is gone; why it is gone is told elsewhere
         _LOGGER.info("Spark did not stop in order: %s", error)
         SparkSession._instantiatedSession = None  # noqa: SLF001 - so that it is not taken for one
-    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if process is None or process.stdin is None:
         return
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - so that another session could be started

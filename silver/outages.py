@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from bronze.errors import TransientError
+from bronze.errors import TransientError, causes
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable
 
 _ERRNOS: Final = frozenset(
     {
@@ -102,7 +102,7 @@ class Patience(Generic[_Key]):
 
 def outage(error: BaseException) -> str | None:
     """What of the storage, or of the way to it, a failure speaks of; None where it is none of that."""
-    for one in _causes(error):
+    for one in causes(error):
         if isinstance(one, TransientError):
             return one.message
         if isinstance(one, TableNotFoundError | FileNotFoundError | PermissionError):
@@ -116,15 +116,6 @@ def outage(error: BaseException) -> str | None:
         elif (said := _java(one)) is not None:
             return said
     return None
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    one: BaseException | None = error
-    while one is not None and id(one) not in seen:
-        seen.add(id(one))
-        yield one
-        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
 
 
 def _java(error: BaseException) -> str | None:

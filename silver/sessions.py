@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from silver import ddl
-from silver.pinned import pin
+from silver.pinned import PINNED, pin
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ def own_session(spark: SparkSession) -> SparkSession:
     session = spark.newSession()
     known: Any = spark.conf.getAll
     for name, value in known.items():
-        if name.startswith(("spark.sql.", "spark.databricks.")) and session.conf.isModifiable(name):
+        ours = name in PINNED or not name.startswith(("spark.sql.", "spark.databricks."))
+        if not ours and session.conf.isModifiable(name):
             session.conf.set(name, value)
     pin(session)
     return session

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from gold.tree import Tree
+    from silver.catalog import SilverTable
+
 GB = 2**30
 MB = 2**20
 heaps = st.integers(400 * MB, 64 * GB)
@@ -113,14 +116,20 @@ def test_builds_share_a_room_and_none_is_passed_by() -> None:
 rows = st.integers(1, 10**7)
 
 
-@given(rows, rows, rows, st.integers(1, 500), st.integers(1, 10**4))
-def test_no_document_is_estimated_larger_than_all_its_tables_and_a_fan_makes_it_smaller(
-    customers: int, orders: int, items: int, wide: int, fan: int
-) -> None:
+def nested() -> tuple[Tree, dict[TableName, SilverTable]]:
+    """A document of three levels, over tables of which nothing is known but their columns."""
     catalog = {name: silver_table(relation(str(name), SHAPES[str(name)], ("id",)), SilverSettings())
                for name in map(TableName.parse, SHAPES)}  # fmt: skip
     tree, _ = resolve(parse_document(parse_yaml(NESTED, Path("nested.yml"))), catalog)
     assert tree is not None
+    return tree, catalog
+
+
+@given(rows, rows, rows, st.integers(1, 500), st.integers(1, 10**4))
+def test_no_document_is_estimated_larger_than_all_its_tables_and_a_fan_makes_it_smaller(
+    customers: int, orders: int, items: int, wide: int, fan: int
+) -> None:
+    tree, catalog = nested()
     numbers = {"public.customers": customers, "public.orders": orders, "public.items": items}
     sizes = {name: (numbers.get(str(name), 0), wide * numbers.get(str(name), 0)) for name in catalog}
     whole = most(tree, sizes)
@@ -148,10 +157,7 @@ class _Weighing(Sizing):
 
 
 def test_documents_that_are_not_built_now_stay_as_large_as_they_were() -> None:
-    catalog = {name: silver_table(relation(str(name), SHAPES[str(name)], ("id",)), SilverSettings())
-               for name in map(TableName.parse, SHAPES)}  # fmt: skip
-    tree, _ = resolve(parse_document(parse_yaml(NESTED, Path("nested.yml"))), catalog)
-    assert tree is not None
+    tree, catalog = nested()
     machine = Machine(2 * GB, 2)
     sizes = dict.fromkeys(catalog, (10**6, 10**8))
     for known, told in ((50 * MB, 50 * MB), (10, 1000), (None, None)):

@@ -51,6 +51,13 @@ def pipeline_file(folder: Path, dsn: str, more: str = "") -> Path:
     return path
 
 
+def make_lake(folder: Path) -> None:
+    """A lake with a cut of silver beside the pipeline file, as far as commands look before Spark starts."""
+    lake = Lake(path=str(folder / "lake"))
+    BronzeWriter(lake).relations([relation("orders", [("id", INT)], ["id"], relation_id=1)])
+    ControlTables(lake).record_cut(Cut("silver", Lsn(1), None, {"orders": 0}))
+
+
 def one_message(done: CompletedProcess[str], code: int = 1) -> str:
     """What was said, after making sure that it is one message and no traceback."""
     assert done.returncode == code, done.stderr
@@ -204,9 +211,7 @@ def test_what_cannot_be_rebuilt_or_maintained_is_told_before_spark_starts(tmp_pa
     done = smelt("rebuild", file, "bronze", folder=tmp_path)
     assert done.returncode == 2
     assert "silver" in done.stderr
-    lake = Lake(path=str(tmp_path / "lake"))
-    BronzeWriter(lake).relations([relation("orders", [("id", INT)], ["id"], relation_id=1)])
-    ControlTables(lake).record_cut(Cut("silver", Lsn(1), None, {"orders": 0}))
+    make_lake(tmp_path)
     said = one_message(smelt("rebuild", file, "silver", "public.orderz", folder=tmp_path))
     assert "silver has no table 'public.orderz'; did you mean 'public.orders'" in said
     assert "there is no document 'x'" in one_message(smelt("rebuild", file, "gold", "x", folder=tmp_path))

@@ -10,11 +10,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from bronze.control import Cut
-from bronze.control_tables import ControlTables
 from bronze.errors import ConfigurationError, DefiniteError
-from bronze.lake import Lake
-from bronze.lsn import Lsn
 from pipelines.jvm_errors import SparkFailure, in_words
 from pipelines.output import Output
 from pipelines.queries import spark_for
@@ -23,8 +19,7 @@ from pipelines.settings import load_pipeline
 from silver.pinned import legacy
 from silver.sessions import own_session, settings
 from tests.fix_spark import SECRET
-from tests.pipelines.test_cli import one_message, pipeline_file, smelt
-from tests.silver.histories import INT, BronzeWriter, relation
+from tests.pipelines.test_cli import make_lake, one_message, pipeline_file, smelt
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,9 +64,7 @@ def test_a_value_that_spark_refuses_is_one_message_and_costs_no_session(tmp_path
     file = pipeline_file(
         tmp_path, "host=127.0.0.1 port=1", more="spark: {spark.sql.session.timeZone: Mars}\n"
     )
-    lake = Lake(path=str(tmp_path / "lake"))
-    BronzeWriter(lake).relations([relation("orders", [("id", INT)], ["id"], relation_id=1)])
-    ControlTables(lake).record_cut(Cut("silver", Lsn(1), None, {"orders": 0}))
+    make_lake(tmp_path)
     said = one_message(smelt("sql", file, "SELECT 1", folder=tmp_path))
     assert "Spark refuses spark.sql.session.timeZone" in said
     assert "'Mars'" in said
@@ -136,9 +129,7 @@ def test_a_session_starts_with_its_log_below_a_folder_with_a_blank(tmp_path: Pat
     folder = tmp_path / 'the "blue" lögs'
     folder.mkdir()
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
-    lake = Lake(path=str(tmp_path / "lake"))
-    BronzeWriter(lake).relations([relation("orders", [("id", INT)], ["id"], relation_id=1)])
-    ControlTables(lake).record_cut(Cut("silver", Lsn(1), None, {"orders": 0}))
+    make_lake(tmp_path)
     done = smelt("sql", file, "SELECT 6 * 7 AS answer", folder=tmp_path, SMELT_LOGS=str(folder))
     assert done.returncode == 0, done.stderr
     assert "42" in done.stdout
