@@ -19,6 +19,9 @@ into batches:
   a name that is not kept, that is told with its LSN (`Decoded.left_out`): it may have its former name again
   before anybody looks at the catalog. PostgreSQL announces a table anew before its first change behind each
   rename, and in each session; TRUNCATE counts as a change. So it is told before any such change.
+* **What nobody foresaw in one table's shape is that table's.** An error that no rule knows, while a Relation
+  message is made a version, is told with the table (`unreadable`) before anything of the batch is given out,
+  and so is each later batch that has changes of it: they are left out until a new session.
 * **Malformed input is refused**, with the LSN, before anything of its slice is given out; the decoder is
   then of no further use.
 
@@ -38,6 +41,7 @@ import pyarrow as pa
 from bronze import framing
 from bronze.announced import relation_version
 from bronze.changes import CHANGES, SliceRows, assemble
+from bronze.errors import SmeltError
 from bronze.framing import HEADER, Block, malformed, slices
 from bronze.layouts import NO_RELATION, AnnouncedLayouts, Layout, only_used
 from bronze.lsn import ZERO, Lsn
@@ -128,6 +132,9 @@ class StreamDecoder:
         knows: whether there is any shape of a relation, so that it may have had a selected name.
         recorded: the version of a relation, by oid, that holds at an LSN, as anybody has recorded it by now:
             a copy that was made meanwhile knows the table from before the catalog moved on.
+        unreadable: called with a table, the commit LSN of changes that are left out, and the unforeseen error
+            because of which they are, before anything of their transaction is given out. Without it the error
+            is raised.
     """
 
     def __init__(
@@ -138,8 +145,11 @@ class StreamDecoder:
         *,
         knows: Callable[[int], bool] = lambda _: False,
         recorded: Callable[[int, Lsn], Relation | None] = lambda *_: None,
+        unreadable: Callable[[TableName, Lsn, Exception], None] | None = None,
     ) -> None:
         self._describe = describe
+        self._unreadable = unreadable
+        self._left_out: dict[int, tuple[TableName, Exception]] = {}
         self._selected = selected
         self._knows = knows
         self._recorded = recorded
@@ -258,6 +268,8 @@ class StreamDecoder:
         )
         keep = np.array([one.selected for one in layouts], np.bool_)[layout_of_row]
         if not keep.all():
+            if self._left_out:
+                self._tell_left_out(relation_id[~keep], transactions, message_of_row[~keep])
             message_of_row, relation_id = message_of_row[keep], relation_id[keep]
             layout_of_row = layout_of_row[keep]
         return SliceRows(message_of_row, relation_id, *only_used(layouts, layout_of_row))
@@ -288,7 +300,35 @@ class StreamDecoder:
             if self._knows(one):
                 batch.left_out.append((one, commit_lsn))
             return Layout.of(announced.table, names, selected=False)
-        announced = replace(announced, table=table)
+        self._left_out.pop(one, None)
+        try:
+            version = self._version(
+                replace(announced, table=table), commit_lsn, frames, transactions, message
+            )
+        except SmeltError:
+            raise
+        except Exception as error:
+            if self._unreadable is None:
+                raise
+            self._left_out[one] = table, error
+            self._unreadable(table, commit_lsn, error)
+            return Layout.of(table, names, selected=False)
+        self._versions[one] = version
+        batch.relations.append(version)
+        if version.partitioned and version.replica_identity == "f":
+            self._root = version
+        return Layout.of(version.table, names)
+
+    def _version(
+        self,
+        announced: AnnouncedRelation,
+        commit_lsn: Lsn,
+        frames: Frames,
+        transactions: Transactions,
+        message: int,
+    ) -> Relation:
+        """The shape version that a Relation message of a kept table begins."""
+        one = announced.relation_id
         known, catalog = self._versions.get(one), self._describe(one, commit_lsn)
         # Asked after the catalog: a table cannot be altered before its copy is recorded. A version of this
         # very transaction is left by a session that failed, and may be a later one of it.
@@ -302,12 +342,15 @@ class StreamDecoder:
         else:
             begins = self._last_change_before(frames, transactions, message, of=one)
         follows_old = bool(begins) and self._old_tuples_before(frames, transactions, message, of=one)
-        version = replace(version, after_lsn=Lsn(begins), follows_old=follows_old)
-        self._versions[one] = version
-        batch.relations.append(version)
-        if version.partitioned and version.replica_identity == "f":
-            self._root = version
-        return Layout.of(version.table, names)
+        return replace(version, after_lsn=Lsn(begins), follows_old=follows_old)
+
+    def _tell_left_out(self, relation_id: Positions, transactions: Transactions, message: Positions) -> None:
+        """Of tables whose shape could not be read: the newest commit of the rows that are left out."""
+        for one, (table, error) in self._left_out.items():
+            rows = message[relation_id == one]
+            if len(rows) and self._unreadable is not None:
+                commit_lsn = Lsn(transactions.commit_lsn[transactions.number[rows[-1]]])
+                self._unreadable(table, commit_lsn, error)
 
     def _kept_as(self, relation_id: int, table: TableName, commit_lsn: Lsn) -> TableName | None:
         """The name under which changes of a relation are kept; None where they are not."""

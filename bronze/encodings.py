@@ -104,6 +104,7 @@ class ConvertingDecoder(StreamDecoder):
         known: as `StreamDecoder`.
         knows: as `StreamDecoder`.
         recorded: as `StreamDecoder`.
+        unreadable: as `StreamDecoder`.
         convert: texts to UTF-8, None for each that cannot be.
         left_out: called with selected tables, each with the LSN of the newest commit of which a change is
             left out, before anything of that transaction is given out.
@@ -121,13 +122,14 @@ class ConvertingDecoder(StreamDecoder):
         *,
         knows: Callable[[int], bool] = lambda _: False,
         recorded: Callable[[int, Lsn], Relation | None] = lambda *_: None,
+        unreadable: Callable[[TableName, Lsn, Exception], None] | None = None,
         convert: Callable[[Sequence[bytes]], list[bytes | None]],
         left_out: Callable[[Mapping[TableName, Lsn]], None],
     ) -> None:
-        super().__init__(describe, selected, known, knows=knows, recorded=recorded)
+        super().__init__(describe, selected, known, knows=knows, recorded=recorded, unreadable=unreadable)
         self._convert = convert
         self._tell = left_out
-        self._left_out: dict[TableName, Lsn] = {}
+        self._refused: dict[TableName, Lsn] = {}
         self._tables: dict[int, TableName] = {}
         self._commit_lsn = ZERO
         self.refused_at = ZERO
@@ -142,9 +144,9 @@ class ConvertingDecoder(StreamDecoder):
             SmeltError: the server cannot be asked, the gap cannot be written.
         """
         converted = [self._converted(block) for block in blocks]
-        if self._left_out:
-            self._tell(self._left_out)
-            self._left_out = {}
+        if self._refused:
+            self._tell(self._refused)
+            self._refused = {}
         decoded = super().feed_blocks(converted)
         if self._unnamed_left_out:
             decoded = replace(decoded, left_out=[*decoded.left_out, *self._unnamed_left_out])
@@ -223,7 +225,7 @@ class ConvertingDecoder(StreamDecoder):
         announced = self._tables.get(relation_id)
         table = None if announced is None else self._kept_as(relation_id, announced, self._commit_lsn)
         if table is not None:
-            self._left_out[table] = self._commit_lsn
+            self._refused[table] = self._commit_lsn
 
 
 class _Span(NamedTuple):

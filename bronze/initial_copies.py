@@ -22,13 +22,13 @@ import logging
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bronze.backoff import Backoff
 from bronze.blockers import Wait, running_transactions
 from bronze.catalog import select_tables
 from bronze.control import OpenError
-from bronze.errors import SmeltError, TransientError
+from bronze.errors import SmeltError, TableError, TransientError
 from bronze.joining import Joining, may_forget
 from bronze.lsn import LAST, ZERO, Lsn
 from bronze.membership import NOT_CARRIED, numbers, transactions
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from bronze.catalog import SourceTable
     from bronze.control_tables import ControlTables
     from bronze.copy_trouble import CopyTrouble
-    from bronze.errors import TableError
     from bronze.identifiers import TableName
     from bronze.landing import Landing
     from bronze.settings import SnapshotSettings, SourceSettings
@@ -90,6 +89,7 @@ SOURCE_CODES: Final = frozenset(
         "schema-privilege",
         "server-error",
         "silver-name-clash",
+        "stream-failed",
         "table-changed",
         "table-gone",
         "table-locked",
@@ -126,6 +126,13 @@ class _Failure:
     mark: Lsn | None
 
 
+class _Unreadable(NamedTuple):
+    """A table that the stream cannot read: its error, and when it is tried again, by the monotonic clock."""
+
+    error: TableError
+    again_at: float
+
+
 class InitialCopies:
     """The selected tables of one pipeline, and the thread that copies those that need it.
 
@@ -155,6 +162,8 @@ class InitialCopies:
         self._known: dict[TableName, bool] = {}
         self._failed: dict[TableName, _Failure] = {}
         self._locked: dict[TableName, TableError] = {}
+        self._unreadable: dict[TableName, _Unreadable] = {}
+        self._unreadable_pauses: dict[TableName, float] = {}
         self._joining = Joining()
         self._waiting: frozenset[TableName] = frozenset()
         self._retakes: dict[TableName, Lsn] = {}
@@ -194,6 +203,35 @@ class InitialCopies:
         """
         self._pressed |= frozenset(tables)
         self._asked += 1
+
+    def leave_out(self, table: TableName, lsn: Lsn, error: Exception) -> bool:
+        """The stream cannot read a table's shape, for a reason that no rule knows. From the stream's thread.
+
+        The next look records that, and the table is carried no more; after a pause, a longer one each time,
+        it is carried again, by a new session, and copied then.
+
+        Args:
+            table: whose changes the session leaves out; the caller opens its gap behind this.
+            lsn: commit LSN of the first of them.
+            error: what nobody foresaw.
+
+        Returns:
+            Whether that is news.
+        """
+        if table in self._unreadable:
+            return False
+        pause = self._unreadable_pauses.get(table, _LOOK_SECONDS)
+        self._unreadable_pauses[table] = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+        problem = TableError(
+            table,
+            f"its changes from {lsn} on cannot be read: {type(error).__name__}: {error}",
+            code="stream-failed",
+            remedy="the log of the reader has the whole story, which is a defect of deltasmelt; the table is "
+            "read and taken again by itself, or left out with source.exclude",
+        )
+        self._unreadable[table] = _Unreadable(problem, time.monotonic() + pause * 0.9)
+        self.ask([table])
+        return True
 
     def carries(self, table: TableName) -> bool:
         """Whether the stream's changes of a table are kept.
@@ -316,13 +354,18 @@ class InitialCopies:
                 for table in select_tables(connection, self._source, storage=True)
                 if table.table in seen
             ]
+        for name, found in list(self._unreadable.items()):
+            # Not before a look has noted it: only a table that was left out is read by a new session.
+            if self._known.get(name) is False and time.monotonic() >= found.again_at:
+                del self._unreadable[name]
+        left_out = {**self._locked, **{name: found.error for name, found in self._unreadable.items()}}
         tables = [
-            replace(table, problems=(*table.problems, self._locked[table.table]))
-            if table.table in self._locked
+            replace(table, problems=(*table.problems, left_out[table.table]))
+            if table.table in left_out
             else table
             for table in tables
         ]
-        return tables, members - self._locked.keys()
+        return tables, members - left_out.keys()
 
     @property
     def wants_new_stream(self) -> bool:

@@ -398,16 +398,30 @@ class Reader:
                 landing.sink.open_gaps([table], lsn, beyond=True)
             copies.ask(tables)
 
+        def unreadable(table: TableName, lsn: Lsn, error: Exception) -> None:
+            if copies.carries(table):  # else a look has seen to it
+                if copies.leave_out(table, lsn, error):
+                    _LOGGER.error("changes of %s are left out from %s on", table, lsn, exc_info=error)
+                landing.sink.open_gaps([table], lsn, beyond=True)
+
         shapes = landing.shapes
         known = shapes.until(position.frontier)
         if encoding is None:
-            return StreamDecoder(describe, copies.carries, known, knows=shapes.knows, recorded=shapes.at)
+            return StreamDecoder(
+                describe,
+                copies.carries,
+                known,
+                knows=shapes.knows,
+                recorded=shapes.at,
+                unreadable=unreadable,
+            )
         return ConvertingDecoder(
             describe,
             copies.carries,
             known,
             knows=shapes.knows,
             recorded=shapes.at,
+            unreadable=unreadable,
             convert=convert,
             left_out=left_out,
         )

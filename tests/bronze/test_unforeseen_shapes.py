@@ -1,0 +1,105 @@
+"""A shape of a table that no rule knows is that table's error, and costs no change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import bronze.announced
+import bronze.initial_copies
+from bronze.control_tables import ControlTables
+from bronze.lake import Lake
+from bronze.lsn import Lsn
+from tests.bronze.replaying import assert_bronze_equals_source, execute, fetch, read_all, source_of
+from tests.bronze.running import Running, confirmed, wait_for
+
+if TYPE_CHECKING:
+    from bronze.settings import SourceSettings
+    from bronze.shapes import Relation
+
+
+@pytest.fixture
+def source(database: str) -> SourceSettings:
+    return source_of(database)
+
+
+class Unforeseen:
+    """Fails for each shape of one table that has a column of this name, as long as `broken`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.broken = True
+        self.met = 0
+
+    def __call__(self, announced: Any, from_lsn: Lsn, **versions: Any) -> Relation:
+        if self.broken and any(column.name == self.name for column in announced.columns):
+            self.met += 1
+            raise KeyError("a shape of tomorrow")
+        return bronze.announced.relation_version(announced, from_lsn, **versions)
+
+
+@pytest.fixture
+def unforeseen(monkeypatch: pytest.MonkeyPatch) -> Unforeseen:
+    shape = Unforeseen("odd")
+    monkeypatch.setattr("bronze.decoder.relation_version", shape)
+    return shape
+
+
+def make_tables(source: SourceSettings) -> None:
+    execute(
+        source,
+        "CREATE TABLE a (id int PRIMARY KEY, v text)",
+        "CREATE TABLE b (id int PRIMARY KEY, v text)",
+        "INSERT INTO a VALUES (1, 'first')",
+        "INSERT INTO b VALUES (1, 'first')",
+    )
+
+
+def test_the_others_go_on_and_the_table_is_copied_when_it_can_be_read(
+    source: SourceSettings, lake_path: str, unforeseen: Unforeseen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bronze.initial_copies, "_LOOK_SECONDS", 3.0)
+    make_tables(source)
+    control = ControlTables(Lake(lake_path))
+    with Running(source, lake_path) as running:
+        execute(source, "ALTER TABLE b ADD COLUMN odd int", "UPDATE b SET odd = 2")
+        wait_for(lambda: bool(control.open_errors()))
+        (error,) = control.open_errors()
+        assert (error.scope, error.name, error.code) == ("table", "public.b", "stream-failed")
+        assert "KeyError: 'a shape of tomorrow'" in error.message
+        execute(source, "INSERT INTO a VALUES (2, 'goes on')", "INSERT INTO b VALUES (2, 'left out', 3)")
+        assert_arrives(source)
+        wait_for(lambda: not control.open_errors(), 60)  # it is tried again, and copied
+        execute(source, "INSERT INTO b VALUES (5, 'the same again', 6)")
+        wait_for(lambda: bool(control.open_errors()))
+        unforeseen.broken = False
+        execute(source, "INSERT INTO b VALUES (3, 'while it waits', 4)")
+        wait_for(lambda: not control.open_errors(), 60)
+        execute(source, "INSERT INTO b VALUES (4, 'streams again', 5)", "DELETE FROM b WHERE id = 1")
+        assert_arrives(source)
+    assert running.error is None
+    read_all(source, lake_path)  # where the copy was not done yet
+    assert_bronze_equals_source(source, lake_path, "public.a", "public.b")
+
+
+def test_a_run_that_ends_records_it_and_the_next_start_makes_it_good(
+    source: SourceSettings, lake_path: str, unforeseen: Unforeseen
+) -> None:
+    make_tables(source)
+    read_all(source, lake_path)
+    execute(source, "ALTER TABLE b ADD COLUMN odd int", "UPDATE b SET odd = 2")
+    control = ControlTables(Lake(lake_path))
+    read_all(source, lake_path)
+    assert [error.code for error in control.open_errors()] == ["stream-failed"]
+    execute(source, "INSERT INTO b VALUES (2, 'left out', 3)")
+    unforeseen.broken = False
+    read_all(source, lake_path)
+    assert control.open_errors() == []
+    assert_bronze_equals_source(source, lake_path, "public.a", "public.b")
+
+
+def assert_arrives(source: SourceSettings) -> None:
+    """The stream reaches what was written last."""
+    end = Lsn.parse(fetch(source, "SELECT pg_current_wal_lsn()::text"))
+    wait_for(lambda: confirmed(source) >= end, 30)
