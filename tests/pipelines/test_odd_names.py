@@ -17,6 +17,7 @@ from bronze.slots import read_slot
 from pipelines.drop import run_drop
 from pipelines.maintenance import Maintenance
 from pipelines.output import Format, Output
+from pipelines.quality import run_quality
 from pipelines.queries import open_gold, preview_document
 from pipelines.rebuild import rebuild_gold, rebuild_silver
 from pipelines.settings import load_pipeline
@@ -196,6 +197,46 @@ def test_sql_names_them_as_they_are_called(odd: Odd) -> None:
     )
     assert rows(everything) == [(2 if name in CHANGED else 3,) for name in NAMES]
     assert rows("SELECT count(*) FROM silver.`order details__history`") == [(4,)]
+
+
+SUITE = """
+table: silver.CON
+suite: "odd ${x}"
+expectations:
+  - expectation: expect_column_values_to_not_match_regex
+    column: note
+    kwargs: {regex: '[$][{]env:HOME[}] .*'}
+  - expectation: expect_column_values_to_not_be_in_set
+    column: note
+    kwargs: {value_set: ["${x}'\\"`\\\\--;/* 🙂", "'); DROP TABLE x; --"]}
+  - expectation: expect_foreign_key_to_hold
+    kwargs: {columns: [id], references: 'silver.tä日🙂', referenced_columns: [id]}
+    note: "fails ${x} <b>"
+  - expectation: unexpected_rows_expectation
+    note: fails too
+    kwargs:
+      unexpected_rows_query: |
+        SELECT b.* FROM {batch} AS b JOIN {silver.../control/cuts} c ON b.id = c.id
+        WHERE c.note LIKE '$' || '{{env:HOME}}%' AND '${{x}} --;' <> ''
+"""
+
+
+def test_quality_asks_every_table(odd: Odd) -> None:
+    (odd.file.parent / "odd suite.yml").write_text(SUITE)
+    odd.file.write_text(odd.file.read_text() + "quality: {suites: ['*suite.yml']}\n")
+    report = odd.file.parent / "report.html"
+    result = run_quality(odd.spark, odd.pipeline, report=report)
+    assert (result.file_errors, [row.error for row in result.rows if row.error is not None]) == ((), [])
+    assert [row.expectation.note for row in result.failed] == ["fails ${x} <b>", "fails too"]
+    asked = {row.expectation.qualified for row in result.rows}
+    assert asked == {
+        *(f"silver.{name.silver_name}" for name in NAMES),
+        *(f"gold.{name}" for name in DOCUMENTS),
+    }
+    assert result.left_out == ()
+    page = report.read_text()
+    assert "fails ${x} &lt;b&gt;" in page
+    assert "${x} <b>" not in page
 
 
 def test_upkeep_and_rebuilds_leave_them_equal(odd: Odd) -> None:
