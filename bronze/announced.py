@@ -31,8 +31,8 @@ from math import comb
 from typing import TYPE_CHECKING, Final
 
 from bronze.builtin_types import builtin_type, format_type
+from bronze.retypes import same_text
 from bronze.shapes import BY_KEY, Column, PgType, Relation
-from bronze.storage import same_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -35,9 +35,10 @@ from bronze.errors import TableError
 from bronze.keys import Generated, Identity, UniqueIndex, choose_key, identity_of, key_override
 from bronze.lsn import ZERO
 from bronze.pgtypes import TypeTrees, resolve_types
-from bronze.publication import SINCE_GENERATED, Member, Publication, read_publication
+from bronze.published import SINCE_GENERATED, Member, Publication, read_publication
 from bronze.shapes import BY_KEY, Column, Relation
-from bronze.table_problems import Partition, TableFacts, table_problems, with_name_clashes
+from bronze.source_table import Partition, SkippedRelation, SourceTable, TableFacts
+from bronze.table_problems import table_problems, with_name_clashes
 from bronze.unnamed import unnamed_tables
 
 if TYPE_CHECKING:
@@ -47,54 +48,7 @@ if TYPE_CHECKING:
 
     from bronze.identifiers import TableName
     from bronze.settings import SourceSettings
-    from bronze.storage import Storage
     from bronze.unnamed import Unnamed
-
-
-@dataclass(frozen=True, slots=True)
-class SourceTable:
-    """A selected table.
-
-    Attributes:
-        relation: its shape now; `from_lsn` is ZERO.
-        kind: pg_class.relkind: ``r`` table, ``p`` root of partitions.
-        rows_estimate: from the last ANALYZE; 0 where there was none.
-        bytes: on disk, with out-of-line values, all partitions together.
-        pages: of the main fork, all partitions together.
-        problems: everything that keeps it from being taken.
-        partitions: leaf partitions of a root, in name order.
-        indexes: its unique indexes.
-        owner: role that owns it; `owned` tells whether we may act as that role.
-        unpublished: ordinary columns that the publication's column list leaves out.
-        storage: traces of what the log does not tell; None where nobody asked for them.
-    """
-
-    table: TableName
-    relation: Relation
-    kind: str
-    rows_estimate: int = 0
-    bytes: int = 0
-    pages: int = 0
-    problems: tuple[TableError, ...] = ()
-    partitions: tuple[TableName, ...] = ()
-    indexes: tuple[UniqueIndex, ...] = ()
-    owner: str = ""
-    owned: bool = True
-    unpublished: tuple[str, ...] = ()
-    storage: Storage | None = None
-
-    @property
-    def problem(self) -> TableError | None:
-        """The first problem; None where the table can be taken."""
-        return self.problems[0] if self.problems else None
-
-
-@dataclass(frozen=True, slots=True)
-class SkippedRelation:
-    """What a pattern matches, but is not a table of its own to carry."""
-
-    table: TableName
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

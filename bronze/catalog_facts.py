@@ -13,7 +13,7 @@ import psycopg
 from bronze.identifiers import TableName
 from bronze.keys import UniqueIndex, identity_of
 from bronze.partition_tree import TREE
-from bronze.table_problems import Partition
+from bronze.source_table import Partition
 from bronze.unnamed import unnamed_tables
 
 if TYPE_CHECKING:

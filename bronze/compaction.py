@@ -66,6 +66,7 @@ def compact(
     many: int,
     prefix: str = "",
     measured: Sequence[str] = (),
+    repeating: Sequence[str] = (),
     owner: Transaction | None = None,
 ) -> bool:
     """Join the files of one size class, if it has many; whether that was done.
@@ -76,13 +77,16 @@ def compact(
         many: files of one class that are worth joining.
         prefix: of the names of files that may be joined, and of the new ones.
         measured: columns whose least and greatest values go into the statistics; the first orders the files.
+        repeating: columns that get a dictionary.
         owner: a mark that must stand as it is; who sets another one removes files that no version names.
     """
     version = delta.refresh(table)
     chosen = small_files(table, many=many, prefix=prefix, order=measured[0] if measured else None)
     if not chosen:
         return False
-    writer = PartWriter(table.table_uri, prefix or "part", schema=schema, measured=measured)
+    writer = PartWriter(
+        table.table_uri, prefix or "part", schema=schema, measured=measured, repeating=repeating
+    )
     try:
         for rows in _row_groups(table, [file.path for file in chosen], schema):
             writer.write(rows)
@@ -107,7 +111,7 @@ def rewrite(table: DeltaTable, changed: Mapping[str, pa.Table], schema: pa.Schem
         as_of: the version in which the files were read.
     """
     sizes = {path: size for path, size in _sizes(table).items() if path in changed}
-    writer = PartWriter(table.table_uri, "part", schema=schema, measured=())
+    writer = PartWriter(table.table_uri, "part", schema=schema)
     for rows in changed.values():
         writer.write(rows)
     added = writer.finish()

@@ -36,9 +36,9 @@ from bronze.server import within
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from bronze.catalog import SourceTable
     from bronze.chunks import Chunk
     from bronze.snapshot_copy import TableCopy
+    from bronze.source_table import SourceTable
 
 _SHARE: Final = 4
 """A group takes one part in so many of the lock table."""
@@ -62,35 +62,11 @@ _LEAVES_QUERY: Final = f"""{TREE}
 """
 """The size of a table that it has not locked itself would be waited for."""
 
-LET_GO: Final = "another session, which has let it go since"
-"""Who held a lock, where nobody does any more."""
 
 _HELD_QUERY: Final = """
     SELECT pid, relation
     FROM pg_locks
     WHERE pid = ANY (%s::int[]) AND locktype = 'relation' AND granted
-"""
-
-_WAITING_QUERY: Final = """
-    SELECT l.pid, coalesce(left(a.query, 80), '')
-    FROM pg_locks l
-    LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-    WHERE NOT l.granted AND pg_blocking_pids(l.pid) && %s::int[]
-    LIMIT 1
-"""
-"""pg_locks is read anew each time, and shows every role's locks; pg_stat_activity does neither."""
-
-_HOLDERS_QUERY: Final = """
-    WITH wanted (number, oid) AS MATERIALIZED (
-        SELECT number, to_regclass(name)::oid FROM unnest(%s::text[]) WITH ORDINALITY AS w (name, number)
-    )
-    SELECT DISTINCT ON (w.number) w.number, l.pid, l.mode, coalesce(left(a.query, 80), '')
-    FROM wanted w
-    JOIN pg_locks l ON l.relation = w.oid AND l.locktype = 'relation'
-    LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-    WHERE l.pid <> pg_backend_pid() AND l.mode = ANY (%s)
-      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-    ORDER BY w.number, l.granted DESC, l.pid
 """
 
 
@@ -145,28 +121,6 @@ def lock_budget(connection: psycopg.Connection[Any]) -> int:
         "(current_setting('max_connections')::int + current_setting('max_prepared_transactions')::int)"
     ).fetchone()
     return max(int(row[0]) // _SHARE, 1) if row else 1
-
-
-def waiting_for(connection: psycopg.Connection[Any], pids: Sequence[int]) -> tuple[int, str] | None:
-    """A session that waits for a lock of these, and its statement; connection in autocommit mode."""
-    row = connection.execute(_WAITING_QUERY, [list(pids)]).fetchone()
-    return None if row is None else (row[0], row[1])
-
-
-def said_of_holders(
-    connection: psycopg.Connection[Any], tables: Sequence[TableName], modes: Sequence[str]
-) -> dict[TableName, str]:
-    """Who holds, or waits for, a lock of these modes, for messages; of those tables that have such a lock."""
-    names = [table.quoted for table in tables]
-    return {
-        tables[number - 1]: f"backend {pid}, {mode}" + (f" ({query})" if query else "")
-        for number, pid, mode, query in connection.execute(_HOLDERS_QUERY, [names, list(modes)])
-    }
-
-
-def said_of_holder(connection: psycopg.Connection[Any], table: TableName, modes: Sequence[str]) -> str:
-    """As `said_of_holders`, of one table that was found locked."""
-    return said_of_holders(connection, [table], modes).get(table, LET_GO)
 
 
 @dataclass(slots=True)

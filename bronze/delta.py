@@ -233,7 +233,7 @@ def append(table: DeltaTable, rows: pa.Table, *, widen: bool = False) -> None:
     refresh(table)
     if widen and pa.schema(table.schema()) != rows.schema:
         _widen(table, rows.schema)
-    writer = PartWriter(table.table_uri, "part", schema=rows.schema, measured=())
+    writer = PartWriter(table.table_uri, "part", schema=rows.schema)
     writer.write(rows)
     parts = writer.finish()
     try:

@@ -26,9 +26,7 @@ that converts here, too.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-import psycopg
+from typing import TYPE_CHECKING, NamedTuple
 
 from bronze.decoder import Decoded, StreamDecoder
 from bronze.errors import DefiniteError
@@ -54,45 +52,8 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
     from bronze.shapes import Relation
 
-_ASKED_BYTES: Final = 8 << 20
 _TEXT, _NULL, _UNCHANGED = b"tnu"
 _NEW, _KEY, _OLD = b"NKO"
-_CONVERT: Final = (
-    "SELECT convert(u.text, %s, 'UTF8') FROM unnest(%b::bytea[]) WITH ORDINALITY AS u (text, number) "
-    "ORDER BY u.number"
-)
-
-
-def server_encoding(connection: psycopg.Connection[Any]) -> str:
-    """The encoding of the connected database, e.g. ``UTF8``."""
-    return connection.info.parameter_status("server_encoding") or "UTF8"
-
-
-def to_utf8(connection: psycopg.Connection[Any], encoding: str, texts: Sequence[bytes]) -> list[bytes | None]:
-    """Texts of an encoding in UTF-8, by the server's own conversion; None for each that it refuses.
-
-    Args:
-        connection: idle, or inside a transaction.
-        encoding: as PostgreSQL calls it.
-        texts: converted all at once, or by halves where one is refused.
-    """
-    if not texts:
-        return []
-    if len(texts) > 1 and sum(map(len, texts)) > _ASKED_BYTES:
-        return _by_halves(connection, encoding, texts)
-    try:
-        with connection.transaction():  # whoever is inside of one goes on after a refusal
-            rows = connection.execute(_CONVERT, [encoding, list(texts)]).fetchall()
-    except (psycopg.errors.CharacterNotInRepertoire, psycopg.errors.UntranslatableCharacter):
-        return [None] if len(texts) == 1 else _by_halves(connection, encoding, texts)
-    return [row[0] for row in rows]
-
-
-def _by_halves(
-    connection: psycopg.Connection[Any], encoding: str, texts: Sequence[bytes]
-) -> list[bytes | None]:
-    half = len(texts) // 2
-    return [*to_utf8(connection, encoding, texts[:half]), *to_utf8(connection, encoding, texts[half:])]
 
 
 class ConvertingDecoder(StreamDecoder):

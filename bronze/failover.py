@@ -11,28 +11,17 @@ A slot that exists is marked by a command of the replication protocol; no SQL fu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from bronze.conninfo import describe, user_and_database
 from bronze.errors import DefiniteError
-from bronze.findings import Finding
 from bronze.identifiers import quote_identifier, quote_literal
 from bronze.replication import ReplicationConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import psycopg
-
-    from bronze.managed import Service
     from bronze.settings import SourceSettings
-    from bronze.slots import SlotState
 
 SINCE: Final = 170000
-_AT_STANDBY: Final = (
-    "at each standby: sync_replication_slots = on, hot_standby_feedback = on, primary_slot_name, "
-    "and a dbname in primary_conninfo"
-)
 
 
 def making(source: SourceSettings) -> str:
@@ -66,89 +55,26 @@ def mark(source: SourceSettings) -> None:
         SmeltError: the server refused, or cannot be asked.
     """
     if not source.manage:
-        raise _unmarked(source)
+        raise unmarked(source)
     connection = ReplicationConnection(source, application_name="deltasmelt failover")
     try:
-        connection.query(_command(quote_identifier(source.slot)))
+        connection.query(mark_command(quote_identifier(source.slot)))
     finally:
         connection.close()
 
 
-def failover_findings(
-    connection: psycopg.Connection[Any], source: SourceSettings, slot: SlotState | None, service: Service
-) -> Iterator[Finding]:
-    """Findings about failover, as far as the primary shows it.
-
-    Args:
-        connection: idle or in a transaction.
-        source: names the slot, and says whether it is to be kept.
-        slot: the pipeline's, where there is one.
-        service: how settings are changed there.
-    """
-    subject = f"slot {source.slot}"
-    try:
-        require_support(connection.info.server_version, source)
-    except DefiniteError as error:
-        yield Finding.of(error, "source.failover")
-    if connection.info.server_version < SINCE:
-        return
-    named, slots = _standbys(connection)
-    if not source.failover:
-        if named:
-            yield Finding(
-                "info", "failover-not-asked", subject,
-                "the server holds changes back for its standbys (synchronized_standby_slots), but they are "
-                "not asked to keep this slot: after a failover every table would be taken again",
-                "source.failover: true",
-            )  # fmt: skip
-        return
-    if slot is not None and slot.plugin and not slot.failover:
-        if source.manage:
-            yield Finding(
-                "info", "failover-to-do", subject,
-                f"is not kept by standbys; the next start runs: {_command(source.slot)};",
-            )  # fmt: skip
-        else:
-            yield Finding.of(_unmarked(source), subject)
-    if not named:
-        known = f"; physical slots: {', '.join(sorted(slots))}" if slots else ""
-        yield Finding(
-            "warning", "failover-standbys-unnamed", "synchronized_standby_slots",
-            "it names no standby, so the server may send us changes that no standby has; after a failover "
-            "bronze would be ahead of the new primary" + known,
-            f"{service.setting('synchronized_standby_slots', '<slot of the standby>')} {_AT_STANDBY}",
-        )  # fmt: skip
-    for name in named:
-        if slots.get(name):
-            continue
-        state = "exists, but no standby uses it" if name in slots else "does not exist"
-        yield Finding(
-            "warning", "failover-standby-away", "synchronized_standby_slots",
-            f"the physical slot {name} that it names {state}; the stream waits until that standby has all",
-            f"start that standby, or take its slot out of synchronized_standby_slots; {_AT_STANDBY}",
-        )  # fmt: skip
-
-
-def _command(slot: str) -> str:
+def mark_command(slot: str) -> str:
+    """The command of the replication protocol that marks a slot."""
     return f"ALTER_REPLICATION_SLOT {slot} (FAILOVER true)"
 
 
-def _unmarked(source: SourceSettings) -> DefiniteError:
+def unmarked(source: SourceSettings) -> DefiniteError:
+    """A slot that is to be kept by standbys and is not, and that we may not mark."""
     user, database = user_and_database(source)
     return DefiniteError(
         f"replication slot {source.slot} is not kept by standbys, and source.failover asks for it",
         code="slot-failover-missing",
         where=describe(source),
         remedy=f'run, while nobody reads the slot: psql "dbname={database} user={user} replication=database" '
-        f'-c "{_command(source.slot)}" (or set source.manage: true)',
+        f'-c "{mark_command(source.slot)}" (or set source.manage: true)',
     )
-
-
-def _standbys(connection: psycopg.Connection[Any]) -> tuple[list[str], dict[str, bool]]:
-    """The slots that the setting names, and the physical slots there are: name, whether one is in use."""
-    row = connection.execute("SELECT current_setting('synchronized_standby_slots')").fetchone()
-    named = [] if row is None else [name.strip().strip('"') for name in row[0].split(",") if name.strip()]
-    slots = connection.execute(
-        "SELECT slot_name, active FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT temporary"
-    ).fetchall()
-    return named, dict(slots)

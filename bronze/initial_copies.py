@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from bronze.catalog import SourceTable
     from bronze.control_tables import ControlTables
     from bronze.copy_trouble import CopyTrouble
     from bronze.identifiers import TableName
     from bronze.landing import Landing
     from bronze.settings import SnapshotSettings, SourceSettings
+    from bronze.source_table import SourceTable
     from bronze.storage import Storage
 
 _LOOK_SECONDS: Final = 30.0

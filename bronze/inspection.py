@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.catalog import select_tables
-from bronze.failover import failover_findings, making
+from bronze.failover import making
+from bronze.failover_findings import failover_findings
 from bronze.findings import Finding
-from bronze.joining import forgetting_findings
 from bronze.publication_findings import publication_findings
 from bronze.server import translated
-from bronze.server_findings import read_server, role_findings, server_findings
+from bronze.server_findings import forgetting_findings, read_server, role_findings, server_findings
 from bronze.slots import read_slot, slot_problem
 from bronze.table_findings import table_findings
 

@@ -28,35 +28,21 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bronze.findings import Finding
 from bronze.lsn import ZERO, Lsn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from bronze.identifiers import TableName
 
-_MENDED: Final = {14: 18, 15: 13, 16: 9, 17: 5}
+MENDED: Final = {14: 18, 15: 13, 16: 9, 17: 5}
 """The first minor version that does not forget, by major version; those not named never did."""
 
 
 def may_forget(version: int) -> bool:
     """Whether a server of this version (160014, say) may pass over changes of a table that has joined."""
     major, minor = divmod(version, 10000)
-    return minor < _MENDED.get(major, 0)
-
-
-def forgetting_findings(version: int) -> Iterator[Finding]:
-    """What `smelt check` says of such a server."""
-    major, minor = divmod(version, 10000)
-    if may_forget(version):
-        yield Finding(
-            "warning", "server-minor-old", "server",
-            f"PostgreSQL {major}.{minor} loses changes of a table that is added to a publication while a "
-            "transaction that has written it is open; the reader gets round it by a new session of the "
-            "stream before each such copy, other readers of the server do not",
-            f"update the server to {major}.{_MENDED[major]} or later",
-        )  # fmt: skip
+    return minor < MENDED.get(major, 0)
 
 
 @dataclass(slots=True)

@@ -32,21 +32,12 @@ from deltalake.transaction import AddAction
 from bronze.disk import flush_to_disk
 from bronze.doors import Door, through
 from bronze.locations import local_folder
-from bronze.tables import CHANGES_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 FILE_BYTES: Final = 256 * 1024 * 1024
 
-REPEATING: Final = ("op", "table_schema", "table_name", "columns.list.element", "unchanged.list.element")
-"""Columns of `bronze.changes` whose values repeat; only these get a dictionary."""
-
-MEASURED: Final = ("commit_lsn", "seq", "table_schema", "table_name", "op")
-"""Columns of `bronze.changes` whose least and greatest values go into Delta's statistics."""
-
-SAME_IN_A_SNAPSHOT: Final = ("commit_lsn", "lsn", "commit_ts", "relation_id", "ingested_at")
-"""Columns that hold one value, or few, in all rows of a snapshot."""
 
 _WRITE_BATCH: Final = 16 * 1024
 """Values encoded at a time."""
@@ -97,9 +88,9 @@ class PartWriter:
         uri: str,
         prefix: str,
         *,
-        schema: pa.Schema = CHANGES_SCHEMA,
-        measured: Sequence[str] = MEASURED,
-        repeating: Sequence[str] = REPEATING,
+        schema: pa.Schema,
+        measured: Sequence[str] = (),
+        repeating: Sequence[str] = (),
     ) -> None:
         self._schema = schema
         self._repeating = list(repeating)

@@ -25,20 +25,19 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
 from bronze.conninfo import describe
-from bronze.copy_locks import LET_GO, said_of_holder, said_of_holders
 from bronze.errors import DefiniteError, TableError, TransientError
 from bronze.identifiers import TableName, quote_identifier, quote_literal
+from bronze.lock_holders import LET_GO, said_of_holder, said_of_holders
+from bronze.published import OPERATIONS, Publication, read_publication
 from bronze.source_errors import translate
-from bronze.unnamed import unnamed_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from bronze.settings import SourceSettings
 
@@ -46,8 +45,6 @@ _LOCK_SECONDS: Final = 30.0
 _ALL_SECONDS: Final = 5.0
 """How long the locks of several tables are waited for together; some are held meanwhile."""
 _EACH_SECONDS: Final = 2.0
-SINCE_GENERATED: Final = 180000
-"""Version that may publish generated columns, and that refuses changes where it should but does not."""
 
 _PARTS_SECONDS: Final = 30.0
 """How long tables are added in parts at one look; what is left then waits for a later one."""
@@ -60,119 +57,8 @@ _ADDING: Final = (
 )
 """Locks beside which no table can be added."""
 _ATTEMPTS: Final = 5
-_OPERATIONS: Final = ("insert", "update", "delete", "truncate")
 _MARK: Final = "made by deltasmelt"
 """Comment of a publication that we made: `smelt drop` drops no other."""
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """How a publication carries one table.
-
-    Attributes:
-        columns: attnums of its column list; None where all columns are published.
-        row_filter: its WHERE clause; None where there is none.
-        direct: named itself, not through its schema or ALL TABLES.
-    """
-
-    columns: frozenset[int] | None = None
-    row_filter: str | None = None
-    direct: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """A publication as the catalog has it.
-
-    Attributes:
-        owner: role that owns it; `owned` tells whether we may act as that role.
-        operations: those of insert, update, delete, truncate that it publishes.
-        generated: whether stored generated columns are published where no column list speaks (PostgreSQL 18).
-        lists_generated: whether a column list may name generated columns (PostgreSQL 18).
-    """
-
-    name: str
-    owner: str
-    owned: bool
-    all_tables: bool
-    operations: frozenset[str]
-    via_root: bool
-    generated: bool = False
-    lists_generated: bool = False
-    schemas: frozenset[str] = frozenset()
-    members: Mapping[TableName, Member] = field(default_factory=dict)
-
-    def member(self, table: TableName) -> Member | None:
-        """How it carries `table`; None where it does not."""
-        direct = self.members.get(table)
-        if direct is not None:
-            return direct
-        return Member(direct=False) if self.all_tables or table.schema in self.schemas else None
-
-
-def read_publication(connection: psycopg.Connection[Any], name: str) -> Publication | None:
-    """The publication of that name in the connected database, or None."""
-    version = connection.info.server_version
-    generated = "p.pubgencols::text = 's'" if version >= SINCE_GENERATED else "false"
-    row = connection.execute(
-        f"""
-        SELECT p.oid, pg_get_userbyid(p.pubowner), pg_has_role(p.pubowner, 'USAGE'),
-               p.puballtables, p.pubviaroot, {generated},
-               p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate
-        FROM pg_publication p
-        WHERE p.pubname = %s
-        """,
-        [name],
-    ).fetchone()
-    if row is None:
-        return None
-    oid, owner, owned, all_tables, via_root, publishes_generated, *published = row
-    schemas: frozenset[str] = frozenset()
-    if version >= 150000:
-        listed = connection.execute(
-            """
-            SELECT n.nspname
-            FROM pg_publication_namespace p
-            JOIN pg_namespace n ON n.oid = p.pnnspid
-            WHERE p.pnpubid = %s
-            """,
-            [oid],
-        )
-        schemas = frozenset(each[0] for each in listed)
-    return Publication(
-        name=name,
-        owner=owner,
-        owned=owned,
-        all_tables=all_tables,
-        operations=frozenset(name for name, flag in zip(_OPERATIONS, published, strict=True) if flag),
-        via_root=via_root,
-        generated=publishes_generated,
-        lists_generated=version >= SINCE_GENERATED,
-        schemas=schemas,
-        members=_members(connection, oid, version),
-    )
-
-
-def _members(connection: psycopg.Connection[Any], oid: int, version: int) -> dict[TableName, Member]:
-    details = (
-        "p.prattrs::int2[], pg_get_expr(p.prqual, p.prrelid)"
-        if version >= 150000
-        else "NULL::int2[], NULL::text"
-    )
-    rows = connection.execute(
-        f"""
-        SELECT n.nspname, c.relname, {details}
-        FROM pg_publication_rel p
-        JOIN pg_class c ON c.oid = p.prrelid
-        JOIN pg_namespace n ON n.oid = c.relnamespace
-        WHERE p.prpubid = %s AND c.oid <> ALL (%s::oid[])
-        """,
-        [oid, list(unnamed_tables(connection))],
-    )
-    return {
-        TableName(schema, table): Member(None if columns is None else frozenset(columns), row_filter)
-        for schema, table, columns, row_filter in rows
-    }
 
 
 def publication_statements(
@@ -194,8 +80,8 @@ def publication_statements(
         return [f"CREATE PUBLICATION {quoted}{target} WITH (publish_via_partition_root = true);"]
     statements = []
     settings = []
-    if not publication.operations.issuperset(_OPERATIONS):
-        settings.append(f"publish = '{', '.join(_OPERATIONS)}'")
+    if not publication.operations.issuperset(OPERATIONS):
+        settings.append(f"publish = '{', '.join(OPERATIONS)}'")
     if via_root and not publication.via_root:
         settings.append("publish_via_partition_root = true")
     if settings:

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bronze.findings import Finding
 from bronze.identifiers import quote_identifier
-from bronze.publication import publication_statements, read_publication
+from bronze.publication import publication_statements
+from bronze.published import read_publication
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import psycopg
 
-    from bronze.catalog import SourceTable
-    from bronze.publication import Publication
+    from bronze.published import Publication
     from bronze.settings import SourceSettings
+    from bronze.source_table import SourceTable
 
 _WITHOUT_IDENTITY: Final = frozenset(
     {"identity-generated", "table-without-key", "replica-identity-nothing", "replica-identity-missing"}

@@ -48,10 +48,11 @@ from bronze.backoff import Backoff
 from bronze.catalog import describe_relation
 from bronze.continuity import check_start, slot_gone
 from bronze.control_tables import ControlTables
+from bronze.conversion import server_encoding, to_utf8
 from bronze.copy_trouble import CopyTrouble, record
 from bronze.decoder import HEARTBEAT_PREFIX, StreamDecoder
 from bronze.delta import location
-from bronze.encodings import ConvertingDecoder, server_encoding, to_utf8
+from bronze.encodings import ConvertingDecoder
 from bronze.errors import SmeltError, TransientError
 from bronze.initial_copies import InitialCopies
 from bronze.landing import Landing
@@ -63,13 +64,13 @@ from bronze.progress import Growth, Progress
 from bronze.receiver import FEEDBACK_SECONDS, SILENCE_SECONDS, Receiver
 from bronze.recovery import start_over
 from bronze.relations import ShapeLog
-from bronze.replication import ReplicationConnection
 from bronze.server import abandon, connect, describe, identify, log_end, translated, until_stopped
 from bronze.server_findings import require_fit
 from bronze.setup import ensure_slot, read_slot
 from bronze.sink import DeltaSink
 from bronze.source_rules import REFUSALS, UNCONVERTIBLE
 from bronze.stream import Stream
+from bronze.stream_connection import ReplicationStream
 from bronze.tables import CHANGES
 from bronze.timeline import follow_timeline
 from bronze.unwritable import lake_failures
@@ -351,9 +352,9 @@ class Reader:
 
     def _start_stream(
         self, connection: psycopg.Connection[Any], landing: Landing, position: Position, encoding: str | None
-    ) -> ReplicationConnection:
+    ) -> ReplicationStream:
         """Start the stream at bronze's mark, make sure that it really begins there, and take the lake."""
-        replication = ReplicationConnection(self._source, application_name=self._application_name)
+        replication = ReplicationStream(self._source, application_name=self._application_name)
         try:
             self._reached("stream-starting")
             replication.start(position.confirm, encoding=encoding)

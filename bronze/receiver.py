@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from bronze.framing import Block
     from bronze.lsn import Lsn
-    from bronze.replication import Drained, Keepalive, ReplicationConnection
+    from bronze.stream_connection import Drained, Keepalive, ReplicationStream
 
 FEEDBACK_SECONDS: Final = 1.0
 SILENCE_SECONDS: Final = 30.0
@@ -72,7 +72,7 @@ class Receiver:
 
     def __init__(
         self,
-        connection: ReplicationConnection,
+        connection: ReplicationStream,
         *,
         capacity: int,
         durable: Lsn,

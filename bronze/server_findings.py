@@ -17,6 +17,7 @@ from bronze.doors import Door, through
 from bronze.errors import DefiniteError
 from bronze.failover import require_support
 from bronze.findings import Finding
+from bronze.joining import MENDED, may_forget
 from bronze.managed import ROLES, Service, service_of
 from bronze.server import in_recovery
 from bronze.slots import read_slot
@@ -243,4 +244,17 @@ def _room(server: Server, slot: SlotState | None) -> Iterator[Finding]:
             + ("none is left for the stream" if stops else "none would be left for a snapshot"),
             "SELECT pid, application_name, client_addr FROM pg_stat_replication; shows who has them; "
             + service.setting("max_wal_senders", str(server.senders + 10), restart=True),
+        )  # fmt: skip
+
+
+def forgetting_findings(version: int) -> Iterator[Finding]:
+    """What `smelt check` says of such a server."""
+    major, minor = divmod(version, 10000)
+    if may_forget(version):
+        yield Finding(
+            "warning", "server-minor-old", "server",
+            f"PostgreSQL {major}.{minor} loses changes of a table that is added to a publication while a "
+            "transaction that has written it is open; the reader gets round it by a new session of the "
+            "stream before each such copy, other readers of the server do not",
+            f"update the server to {major}.{MENDED[major]} or later",
         )  # fmt: skip

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bronze.findings import Finding
 from bronze.inspection import inspect
-from bronze.publication import Publication, ensure_publication, publication_statements, read_publication
+from bronze.publication import ensure_publication, publication_statements
+from bronze.published import Publication, read_publication
 from bronze.slots import SlotState, ensure_slot, read_slot
 
 __all__ = [

@@ -50,19 +50,22 @@ from bronze.compaction import COMPACT_ABOVE, compact
 from bronze.errors import DefiniteError
 from bronze.leftovers import remove_leftovers
 from bronze.marks import commit_changes
-from bronze.parts import MEASURED, REPEATING, SAME_IN_A_SNAPSHOT, PartWriter, delete_files
+from bronze.parts import PartWriter, delete_files
 from bronze.position import Position, position_of, snapshot_of
 from bronze.relations import append_relations, relations_of
-from bronze.snapshot_rows import ROWS_SCHEMA
 from bronze.storage_log import STORAGE, StorageLog
 from bronze.tables import (
     CHANGES,
     CHANGES_SCHEMA,
     DATABASE_PROPERTY,
+    MEASURED,
     PIPELINE_PROPERTY,
     READER_APP,
     RELATIONS,
     RELATIONS_SCHEMA,
+    REPEATING,
+    ROWS_SCHEMA,
+    SAME_IN_A_SNAPSHOT,
     SYSTEM_PROPERTY,
     snapshot_app,
 )
@@ -134,7 +137,7 @@ class DeltaSink:
             properties={**properties, "delta.checkpointInterval": str(delta.CHECKPOINT_INTERVAL)},
         )
         self._storages = StorageLog(delta.location(lake, "control", STORAGE))
-        self._writer = PartWriter(self._uri, _PREFIX)
+        self._writer = self._new_writer()
         self._position = self._attempted = position_of(self._changes)
         self._flushed = self._tidied = self._changes.version()
         self._owner = self._changes.transaction_version(READER_APP)
@@ -264,6 +267,7 @@ class DeltaSink:
                 many=_MANY_FILES,
                 prefix=_PREFIX,
                 measured=MEASURED,
+                repeating=REPEATING,
                 owner=Transaction(READER_APP, self._ours),
             )
             self._refresh()
@@ -276,10 +280,13 @@ class DeltaSink:
             tidy(self._relations)
             self._storages.tidy()
 
+    def _new_writer(self) -> PartWriter:
+        return PartWriter(self._uri, _PREFIX, schema=CHANGES_SCHEMA, measured=MEASURED, repeating=REPEATING)
+
     def discard(self) -> None:
         """Forget what was written since the last commit; after a failure the sink can be written again."""
         self._writer.discard()
-        self._writer = PartWriter(self._uri, _PREFIX)
+        self._writer = self._new_writer()
 
     def claim(self) -> None:
         """Become the lake's only reader, and remove what earlier ones left half-done; once is enough.
@@ -304,7 +311,13 @@ class DeltaSink:
 
     def parts(self, prefix: str) -> PartWriter:
         """A writer of files apart from the stream's, for a snapshot."""
-        return PartWriter(self._uri, prefix, schema=ROWS_SCHEMA, repeating=(*REPEATING, *SAME_IN_A_SNAPSHOT))
+        return PartWriter(
+            self._uri,
+            prefix,
+            schema=ROWS_SCHEMA,
+            measured=MEASURED,
+            repeating=(*REPEATING, *SAME_IN_A_SNAPSHOT),
+        )
 
     def commit_snapshot(self, table: TableName, lsn: Lsn, parts: Sequence[AddAction]) -> None:
         """Make a complete snapshot of one table visible and durable, with its mark.

@@ -49,20 +49,11 @@ from bronze.blockers import Wait, running_transactions
 from bronze.catalog import describe_relation
 from bronze.chunks import chunks_of
 from bronze.conninfo import describe
-from bronze.copy_locks import (
-    Leaf,
-    Worker,
-    groups,
-    held_by,
-    leaves_of,
-    lock_budget,
-    said_of_holder,
-    waiting_for,
-    weight,
-)
+from bronze.copy_locks import Leaf, Worker, groups, held_by, leaves_of, lock_budget, weight
 from bronze.copy_out import enlarge_buffer
 from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
 from bronze.identifiers import quote_literal
+from bronze.lock_holders import said_of_holder, waiting_for
 from bronze.lsn import ZERO, Lsn
 from bronze.replication import ReplicationConnection
 from bronze.server import connect, translate, translated, until_stopped, within
@@ -74,10 +65,10 @@ if TYPE_CHECKING:
 
     from psycopg.rows import TupleRow
 
-    from bronze.catalog import SourceTable
     from bronze.identifiers import TableName
     from bronze.landing import Landing
     from bronze.settings import SnapshotSettings, SourceSettings
+    from bronze.source_table import SourceTable
 
 _LOCK_SECONDS: Final = 20.0
 """How long the locks of a group are waited for, all together."""

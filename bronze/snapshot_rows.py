@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from bronze.rows import TEXT_LIST, list_array
-from bronze.tables import CHANGES_SCHEMA, OP_SNAPSHOT, OP_SNAPSHOT_END
+from bronze.tables import OP_SNAPSHOT, OP_SNAPSHOT_END, ROWS_SCHEMA
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -17,17 +17,6 @@ if TYPE_CHECKING:
     from bronze.lsn import Lsn
     from bronze.shapes import Relation
 
-_SAME: Final = pa.dictionary(pa.int32(), pa.string())
-
-ROWS_SCHEMA: Final = pa.schema(
-    [
-        field.with_type({"columns": pa.list_(pa.field("element", _SAME))}.get(field.name, _SAME))
-        if field.name in ("op", "table_schema", "table_name", "columns")
-        else field
-        for field in CHANGES_SCHEMA
-    ]
-)
-"""`CHANGES_SCHEMA` where what repeats is a dictionary: parquet takes it over as it is, without hashing."""
 
 SEQ_OF_CHUNK: Final = 1 << 32
 """`seq` of a chunk's first row is its number times this, so that chunks need no common counter."""

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from bronze.catalog import SkippedRelation, SourceTable
     from bronze.errors import TableError
     from bronze.settings import SourceSettings
     from bronze.shapes import PgType
+    from bronze.source_table import SkippedRelation, SourceTable
 
 _MAXIMUM_PRECISION: Final = 38
 _ONE_BY_ONE: Final = 3

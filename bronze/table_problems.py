@@ -8,19 +8,18 @@ stream, and two columns that differ only in case are one column to Spark.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import TableError
-from bronze.identifiers import TableName, quote_identifier
+from bronze.identifiers import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bronze.catalog import SourceTable
-    from bronze.keys import Identity
-    from bronze.publication import Member, Publication
+    from bronze.published import Publication
     from bronze.shapes import Relation
+    from bronze.source_table import SourceTable, TableFacts
 
 RESERVED_COLUMNS: Final = frozenset(
     {
@@ -32,57 +31,6 @@ RESERVED_COLUMNS: Final = frozenset(
 
 
 _SHOWN: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Partition:
-    """A leaf partition.
-
-    Attributes:
-        selectable: we have SELECT on it; `schema_usable`: USAGE on its schema. A copy reads each leaf by its
-            own name, to which grants on the root do not reach.
-    """
-
-    oid: int
-    table: TableName
-    kind: str
-    persistence: str
-    row_security: bool
-    identity: Identity
-    selectable: bool = True
-    schema_usable: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class TableFacts:
-    """What the catalog says of one selected table.
-
-    Attributes:
-        role: the role we are connected as.
-        owner: the role that owns the table; `owned`: we may act as that role.
-        manage: the pipeline may change the publication.
-        publication: its name.
-        selectable: we have SELECT on it; `schema_usable`: USAGE on its schema.
-        row_security: policies apply to our role.
-        unpublished: ordinary columns that the publication's column list leaves out.
-        member: how the publication carries it; None where it does not (yet).
-        partitioned: it is a root of partitions.
-    """
-
-    relation: Relation
-    role: str
-    owner: str
-    owned: bool
-    manage: bool
-    publication: str
-    selectable: bool
-    schema_usable: bool
-    row_security: bool
-    identity: Identity
-    unpublished: tuple[str, ...]
-    member: Member | None
-    partitions: tuple[Partition, ...]
-    partitioned: bool = False
 
 
 def table_problems(facts: TableFacts, publication: Publication | None) -> list[TableError]:

@@ -139,3 +139,29 @@ def snapshot_app(table: TableName) -> str:
 def retake_app(table: TableName) -> str:
     """Application id under which a newer snapshot of `table` is asked for (version: the LSN to be passed)."""
     return f"deltasmelt.retake:{table.quoted}"
+
+
+REPEATING: Final = ("op", "table_schema", "table_name", "columns.list.element", "unchanged.list.element")
+"""Columns of `bronze.changes` whose values repeat; only these get a dictionary."""
+
+
+MEASURED: Final = ("commit_lsn", "seq", "table_schema", "table_name", "op")
+"""Columns of `bronze.changes` whose least and greatest values go into Delta's statistics."""
+
+
+SAME_IN_A_SNAPSHOT: Final = ("commit_lsn", "lsn", "commit_ts", "relation_id", "ingested_at")
+"""Columns that hold one value, or few, in all rows of a snapshot."""
+
+
+_SAME: Final = pa.dictionary(pa.int32(), pa.string())
+
+
+ROWS_SCHEMA: Final = pa.schema(
+    [
+        field.with_type({"columns": pa.list_(pa.field("element", _SAME))}.get(field.name, _SAME))
+        if field.name in ("op", "table_schema", "table_name", "columns")
+        else field
+        for field in CHANGES_SCHEMA
+    ]
+)
+"""`CHANGES_SCHEMA` where what repeats is a dictionary: parquet takes it over as it is, without hashing."""

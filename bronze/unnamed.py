@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from bronze.encodings import server_encoding, to_utf8
+from bronze.conversion import server_encoding, to_utf8
 from bronze.identifiers import TableName
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from bronze.conninfo import describe
 from bronze.errors import DefiniteError
 from bronze.identifiers import quote_identifier, quote_literal
-from bronze.publication import is_ours, read_publication
+from bronze.publication import is_ours
+from bronze.published import read_publication
 from bronze.server import connect, translated
 from bronze.slots import read_slot
 from pipelines.lock import lake_lock, locks_folder

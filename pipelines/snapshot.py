@@ -42,9 +42,9 @@ from pipelines.supervisor import Supervisor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bronze.catalog import SkippedRelation, SourceTable
     from bronze.control import OpenError
     from bronze.lsn import Lsn
+    from bronze.source_table import SkippedRelation, SourceTable
     from pipelines.output import Output
     from pipelines.settings import Pipeline
 

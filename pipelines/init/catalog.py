@@ -29,9 +29,9 @@ from silver.settings import SilverSettings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bronze.catalog import SourceTable
     from bronze.errors import TableError
     from bronze.settings import SourceSettings
+    from bronze.source_table import SourceTable
 
 _CURED_BY_OWNERS: Final = frozenset(
     {

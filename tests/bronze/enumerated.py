@@ -28,7 +28,7 @@ from bronze.doors import Door
 from bronze.framing import Block
 from bronze.locations import local_folder
 from bronze.lsn import ZERO, Lsn
-from bronze.replication import Drained
+from bronze.stream_connection import Drained
 from bronze.tables import CONFIRM_APP
 from tests.bronze.faults import OF_THE_SOURCE, failure
 

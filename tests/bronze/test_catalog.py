@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bronze.catalog import SourceTable, describe_relation, select_tables, skipped_relations
+from bronze.catalog import describe_relation, select_tables, skipped_relations
 from bronze.errors import ConfigurationError
 from bronze.identifiers import TableName
 from bronze.lsn import ZERO
@@ -17,6 +17,8 @@ from bronze.shapes import BY_KEY, PgType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from bronze.source_table import SourceTable
 
 
 def source(dsn: str, **values: object) -> SourceSettings:

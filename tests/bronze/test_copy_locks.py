@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import bronze.copy_locks
-from bronze.catalog import SourceTable
 from bronze.control_tables import ControlTables
 from bronze.copy_locks import groups
 from bronze.copy_text import cells_of
@@ -21,6 +20,7 @@ from bronze.position import read_snapshot
 from bronze.settings import SnapshotSettings, SourceSettings
 from bronze.shapes import Relation
 from bronze.snapshot import Outcome
+from bronze.source_table import SourceTable
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     execute,

@@ -10,8 +10,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from bronze.control_tables import ControlTables
+from bronze.conversion import server_encoding, to_utf8
 from bronze.delta import open_existing
-from bronze.encodings import server_encoding, to_utf8
 from bronze.gaps import is_open
 from bronze.identifiers import TableName
 from bronze.lake import Lake

@@ -24,6 +24,7 @@ from bronze.relations import ShapeLog
 from bronze.settings import BronzeSettings
 from bronze.sink import DeltaSink
 from bronze.stream import Stream
+from bronze.tables import CHANGES_SCHEMA
 from tests.bronze.faults import Fault, Faults
 from tests.bronze.test_sink import at, contents, open_sink, rows
 from tests.bronze.written_log import (
@@ -225,7 +226,7 @@ def test_a_writer_of_files_is_of_no_use_after_a_failure_and_leaves_no_file(
     tmp_path: Path, door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bronze.parts.FILE_BYTES", 3_000)
-    writer = PartWriter(str(tmp_path), "stream")
+    writer = PartWriter(str(tmp_path), "stream", schema=CHANGES_SCHEMA)
     table = pa.concat_tables([rows(1, 20)] * 10)
     with guarded(Faults(Fault(door, 2, "after"))), pytest.raises(OSError, match="injected"):
         write_by_twenty(writer, table)

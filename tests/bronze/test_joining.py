@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.identifiers import TableName
-from bronze.joining import Joining, forgetting_findings, may_forget
+from bronze.joining import Joining, may_forget
 from bronze.lake import Lake
 from bronze.lsn import Lsn
 from bronze.position import read_snapshot
+from bronze.server_findings import forgetting_findings
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     bronze_rows,

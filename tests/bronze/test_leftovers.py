@@ -19,9 +19,9 @@ from bronze.lake import Lake
 from bronze.lsn import Lsn
 from bronze.relations import ShapeLog, read_relations
 from bronze.settings import SnapshotSettings
-from bronze.snapshot_rows import ROWS_SCHEMA
 from bronze.storage import Storage
 from bronze.storage_log import StorageLog
+from bronze.tables import ROWS_SCHEMA
 from tests.bronze.faults import Fault, Faults
 from tests.bronze.replaying import assert_bronze_equals_source, execute, read_all, source_of
 from tests.bronze.test_sink import at, contents, open_sink, rows, shape

@@ -129,8 +129,8 @@ def test_a_transaction_larger_than_every_buffer_appears_at_once_in_one_version(
 ) -> None:
     monkeypatch.setattr("bronze.stream.WRITE_BYTES", 100_000)
     monkeypatch.setattr("bronze.stream.FEED_BYTES", 50_000)
-    monkeypatch.setattr("bronze.replication._INPUT_BUFFER", 1)
-    monkeypatch.setattr("bronze.replication._DRAIN_BYTES", 50_000)
+    monkeypatch.setattr("bronze.stream_connection._INPUT_BUFFER", 1)
+    monkeypatch.setattr("bronze.stream_connection._DRAIN_BYTES", 50_000)
     monkeypatch.setattr("bronze.parts.FILE_BYTES", 300_000)
     execute(source, ITEMS)
     read_all(source, lake_path)

@@ -13,6 +13,7 @@ from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.lsn import ZERO, Lsn
 from bronze.receiver import Batch, Receiver
 from bronze.replication import ReplicationConnection
+from bronze.stream_connection import ReplicationStream
 from tests.bronze.certificates import Authority
 from tests.bronze.replaying import current_lsn, execute, fetch, session, source_of
 from tests.bronze.running import wait_for
@@ -48,7 +49,7 @@ def prepare(source: SourceSettings) -> None:
 def receiving(
     source: SourceSettings, capacity: int = 10_000_000, feedback_seconds: float = 0.2
 ) -> Iterator[Receiver]:
-    connection = ReplicationConnection(source, application_name="test")
+    connection = ReplicationStream(source, application_name="test")
     try:
         connection.start(ZERO)
     except BaseException:
@@ -244,6 +245,6 @@ def test_the_stream_passes_through_tls_with_small_and_large_messages(
 def test_a_wrong_password_free_message_when_the_server_is_away() -> None:
     source = source_of("postgresql://someone:s3cr3t@127.0.0.1:1/nowhere")
     with pytest.raises(SmeltError) as caught:
-        ReplicationConnection(source, application_name="test")
+        ReplicationStream(source, application_name="test")
     assert "s3cr3t" not in str(caught.value)
     assert caught.value.code == "server-unreachable"

@@ -14,10 +14,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from bronze.errors import DefiniteError
 from bronze.identifiers import TableName
 from bronze.lsn import ZERO
-from bronze.replication import ReplicationConnection
 from bronze.server import connect
 from bronze.settings import SourceSettings
 from bronze.setup import Finding, ensure_publication, ensure_slot, inspect
+from bronze.stream_connection import ReplicationStream
 from pipelines.embedded import EmbeddedServer
 from tests.bronze.replaying import make_reader, read_all, source_of
 
@@ -443,7 +443,7 @@ def test_the_state_of_the_slot_is_told(dsn: str) -> None:
     with connect(settings) as connection:
         ensure_publication(connection, settings, [])
         ensure_slot(connection, settings)
-    reading = ReplicationConnection(settings, application_name="test")
+    reading = ReplicationStream(settings, application_name="test")
     reading.start(ZERO)
     try:
         assert one(findings(settings), "slot-in-use").level == "info"

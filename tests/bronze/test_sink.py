@@ -25,8 +25,7 @@ from bronze.relations import ShapeLog, read_relations
 from bronze.server import ServerIdentity
 from bronze.shapes import Column, PgType, Relation
 from bronze.sink import DeltaSink
-from bronze.snapshot_rows import ROWS_SCHEMA
-from bronze.tables import CHANGES_SCHEMA
+from bronze.tables import CHANGES_SCHEMA, ROWS_SCHEMA
 from bronze.upkeep import tidy
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from bronze.catalog import SourceTable, select_tables
+from bronze.catalog import select_tables
 from bronze.control_tables import ControlTables
 from bronze.errors import TransientError
 from bronze.identifiers import TableName
@@ -41,6 +41,7 @@ from tests.bronze.running import Running, wait_for
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bronze.source_table import SourceTable
     from pipelines.embedded import EmbeddedServer
 
 pytestmark = pytest.mark.postgres

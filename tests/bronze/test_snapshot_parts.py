@@ -15,8 +15,8 @@ from bronze.copy_text import cells_of
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
 from bronze.shapes import Column, PgType, Relation
-from bronze.snapshot_rows import ROWS_SCHEMA, SEQ_OF_CHUNK, SnapshotRows
-from bronze.tables import CHANGES_SCHEMA
+from bronze.snapshot_rows import SEQ_OF_CHUNK, SnapshotRows
+from bronze.tables import CHANGES_SCHEMA, ROWS_SCHEMA
 
 ITEMS = TableName("public", "items")
 RELATION = Relation(

@@ -10,9 +10,9 @@ import pytest
 from bronze.errors import DefiniteError
 from bronze.lsn import ZERO
 from bronze.receiver import Receiver
-from bronze.replication import ReplicationConnection
 from bronze.server import connect
 from bronze.slots import ensure_slot
+from bronze.stream_connection import ReplicationStream
 from tests.bronze.replaying import execute, fetch, source_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def skewed(monkeypatch: pytest.MonkeyPatch, by: timedelta) -> None:
             assert tz is UTC
             return datetime.now(UTC) + by
 
-    monkeypatch.setattr("bronze.replication.datetime", Clock)
+    monkeypatch.setattr("bronze.stream_connection.datetime", Clock)
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
@@ -52,7 +52,7 @@ def test_a_living_reader_is_left_alone_and_one_that_fell_silent_is_ended(
 ) -> None:
     skewed(monkeypatch, timedelta(hours=hours))
     monkeypatch.setattr("bronze.slots._SILENT_SECONDS", 2.0)
-    connection = ReplicationConnection(source, application_name="deltasmelt shop other:1")
+    connection = ReplicationStream(source, application_name="deltasmelt shop other:1")
     connection.start(ZERO)
     receiver = Receiver(connection, capacity=1 << 20, durable=ZERO, feedback_seconds=0.3)
     receiver.start()

@@ -25,7 +25,6 @@ from bronze.lsn import Lsn
 from bronze.position import Position
 from bronze.receiver import Batch
 from bronze.relations import ShapeLog
-from bronze.replication import Keepalive
 from bronze.server import ServerIdentity
 from bronze.settings import BronzeSettings
 from bronze.shapes import Column, PgType, Relation
@@ -33,6 +32,7 @@ from bronze.sink import DeltaSink
 from bronze.snapshot_rows import SnapshotRows
 from bronze.storage import Storage
 from bronze.stream import Stream
+from bronze.stream_connection import Keepalive
 from bronze.unwritable import lake_failures
 from tests.bronze import wire
 

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from bronze.errors import TableError
+from bronze.retypes import same_text
 from bronze.shapes import PgType
-from bronze.storage import same_text
 from silver.catalog import silver_table
 from silver.ddl import Field, steps
 from silver.settings import SilverSettings

@@ -17,8 +17,8 @@ without_pandas()  # as the product's own reader process does; a start takes half
 
 from pydantic import SecretStr  # noqa: E402
 
-import bronze.replication  # noqa: E402
 import bronze.stream  # noqa: E402
+import bronze.stream_connection  # noqa: E402
 from bronze.lake import Lake  # noqa: E402
 from bronze.lsn import Lsn  # noqa: E402
 from bronze.reader import Reader  # noqa: E402
@@ -46,7 +46,7 @@ def main() -> None:
     """Read until the LSN in the settings, or until killed."""
     settings = json.loads(sys.argv[1])
     # Small reads, batches and parts: transactions end up cut at every kind of place.
-    vars(bronze.replication).update(_INPUT_BUFFER=1, _WAKE_BYTES=8192, _DRAIN_BYTES=16384)
+    vars(bronze.stream_connection).update(_INPUT_BUFFER=1, _WAKE_BYTES=8192, _DRAIN_BYTES=16384)
     vars(bronze.stream).update(FEED_BYTES=16384, WRITE_BYTES=20_000)
     source = SourceSettings(dsn=SecretStr(settings["dsn"]), slot=settings["slot"], publication="smelt")
     reader = Reader(

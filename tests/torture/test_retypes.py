@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql
 
 from bronze.lake import Lake
-from bronze.storage import same_text
+from bronze.retypes import same_text
 from silver.types import reading
 from tests.pipelines.test_end_to_end import Flow
 from tests.silver.retypes import SCHEMA, kinds, lasting, pairs, sql_name
