@@ -32,8 +32,8 @@ from bronze.errors import SmeltError, TableError, TransientError
 from bronze.joining import Joining, may_forget
 from bronze.lsn import LAST, ZERO, Lsn
 from bronze.membership import NOT_CARRIED, numbers, transactions
+from bronze.publication import ensure_publication
 from bronze.server import connect, describe, log_end, translated, until_stopped, within
-from bronze.setup import ensure_publication
 from bronze.snapshot import Outcome, Snapshot
 from bronze.source_rules import REFUSALS
 from bronze.storage import plain_defaults, why_again

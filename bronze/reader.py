@@ -66,8 +66,8 @@ from bronze.recovery import start_over
 from bronze.relations import ShapeLog
 from bronze.server import abandon, connect, describe, identify, log_end, translated, until_stopped
 from bronze.server_findings import require_fit
-from bronze.setup import ensure_slot, read_slot
 from bronze.sink import DeltaSink
+from bronze.slots import ensure_slot, read_slot
 from bronze.source_rules import REFUSALS, UNCONVERTIBLE
 from bronze.stream import Stream
 from bronze.stream_connection import ReplicationStream

@@ -19,11 +19,12 @@ from bronze.continuity import check_start, slot_gone
 from bronze.delta import open_table
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TableError
 from bronze.findings import Finding
+from bronze.inspection import inspect
 from bronze.locations import local_folder
 from bronze.position import position_of
 from bronze.relations import read_relations
 from bronze.server import connect, describe, identify, primary_log_end, translated
-from bronze.setup import inspect, read_slot
+from bronze.slots import read_slot
 from bronze.tables import CHANGES, DATABASE_PROPERTY, PIPELINE_PROPERTY, SYSTEM_PROPERTY
 from gold.check import checked_tree
 from gold.compile import compile_tree

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import TableError
 from silver.catalog import COMMIT_LSN, DELETED, OWN_COLUMNS, UNREPRESENTABLE, VALID_TO_LSN, living
-from silver.fold import lost_values
 from silver.sql import comma, literal, quote
+from silver.unrepresentable import lost_values
 from silver.widening import NTZ_FEATURE, wants_feature, widens
 
 if TYPE_CHECKING:

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from silver import events, images
-from silver.catalog import OWN_COLUMNS, UNREPRESENTABLE
+from silver.catalog import UNREPRESENTABLE
 from silver.changes import Layout, key_expression, rows_query
 from silver.errors import marker
 from silver.moves import links, shortened, target_key
 from silver.sql import block, comma, key_text, literal, quote
+from silver.unrepresentable import lost_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -243,17 +244,6 @@ def _typed(table: SilverTable, keys: dict[int, str], at_home: list[int], pending
         if not column.reading.exact:
             columns.append(f"text_{position}")
     return f"SELECT {comma(columns, 2)}\nFROM texts"
-
-
-def lost_values(losable: Sequence[tuple[str, str, str]]) -> str:
-    """The map of texts that their types do not hold, from (column, text, value); NULL without any."""
-    if not losable:
-        return f"CAST(NULL AS {OWN_COLUMNS[UNREPRESENTABLE]})"
-    anything = " OR ".join(f"{text} IS NOT NULL AND {value} IS NULL" for _, text, value in losable)
-    entries = ", ".join(
-        f"{literal(column)}, CASE WHEN {value} IS NULL THEN {text} END" for column, text, value in losable
-    )
-    return f"CASE WHEN {anything}\n    THEN map_filter(map({entries}), (name, text) -> text IS NOT NULL) END"
 
 
 def _lost(table: SilverTable, keys: dict[int, str]) -> str:

@@ -37,9 +37,9 @@ from silver.catalog import (
     living,
 )
 from silver.errors import marker
-from silver.fold import lost_values
 from silver.merge import in_ranges
 from silver.sql import block, comma, key_text, literal, quote
+from silver.unrepresentable import lost_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -29,10 +29,10 @@ from bronze.catalog import select_tables
 from bronze.lake import Lake
 from bronze.landing import Landing
 from bronze.memory import settle
+from bronze.publication import ensure_publication
 from bronze.relations import ShapeLog
 from bronze.server import connect, identify
 from bronze.settings import SnapshotSettings, SourceSettings
-from bronze.setup import ensure_publication
 from bronze.sink import DeltaSink
 from bronze.snapshot import Snapshot
 from tests.benchmarks.measuring import Run, Watched, bench_server, machine, ratio, say

@@ -14,9 +14,9 @@ from bronze.conversion import server_encoding, to_utf8
 from bronze.delta import open_existing
 from bronze.gaps import is_open
 from bronze.identifiers import TableName
+from bronze.inspection import inspect
 from bronze.lake import Lake
 from bronze.server import connect
-from bronze.setup import inspect
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     assert_each_change_once,

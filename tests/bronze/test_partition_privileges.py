@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.control_tables import ControlTables
+from bronze.inspection import inspect
 from bronze.lake import Lake
 from bronze.server import connect
-from bronze.setup import inspect
 from tests.bronze.replaying import assert_bronze_equals_source, execute, fetch, read_all, source_of
 
 if TYPE_CHECKING:

@@ -13,14 +13,17 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from bronze.errors import DefiniteError
+from bronze.inspection import inspect
 from bronze.server import connect
 from bronze.settings import SourceSettings
-from bronze.setup import Finding, ensure_slot, inspect, read_slot
+from bronze.slots import ensure_slot, read_slot
 from pipelines.embedded import EmbeddedServer
 from tests.bronze.replaying import make_reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from bronze.findings import Finding
 
 
 def source(dsn: str, **values: object) -> SourceSettings:

@@ -13,16 +13,20 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from bronze.errors import DefiniteError
 from bronze.identifiers import TableName
+from bronze.inspection import inspect
 from bronze.lsn import ZERO
+from bronze.publication import ensure_publication
 from bronze.server import connect
 from bronze.settings import SourceSettings
-from bronze.setup import Finding, ensure_publication, ensure_slot, inspect
+from bronze.slots import ensure_slot
 from bronze.stream_connection import ReplicationStream
 from pipelines.embedded import EmbeddedServer
 from tests.bronze.replaying import make_reader, read_all, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from bronze.findings import Finding
 
 
 def source(dsn: str, **values: object) -> SourceSettings:

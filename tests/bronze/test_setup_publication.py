@@ -12,11 +12,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from bronze import publication
 from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
 from bronze.identifiers import TableName
-from bronze.publication import publication_statements
-from bronze.published import Member, Publication
+from bronze.publication import ensure_publication, publication_statements
+from bronze.published import Member, Publication, read_publication
 from bronze.server import connect
 from bronze.settings import SourceSettings
-from bronze.setup import ensure_publication, read_publication
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,8 +16,7 @@ from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.lsn import ZERO, Lsn
 from bronze.server import connect, describe, replication_conninfo
 from bronze.settings import SourceSettings
-from bronze.setup import ensure_slot, read_slot
-from bronze.slots import SlotState, slot_problem
+from bronze.slots import SlotState, ensure_slot, read_slot, slot_problem
 from pipelines.embedded import EmbeddedServer
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from bronze.lake import Lake
 from bronze.landing import Landing
 from bronze.lsn import Lsn
 from bronze.position import read_snapshot
+from bronze.publication import ensure_publication
 from bronze.relations import ShapeLog, read_relations
 from bronze.retake import want_again
 from bronze.server import connect, identify
 from bronze.settings import SnapshotSettings, SourceSettings
-from bronze.setup import ensure_publication
 from bronze.shapes import same_shape
 from bronze.sink import DeltaSink
 from bronze.snapshot import Outcome, Snapshot

@@ -11,16 +11,19 @@ from psycopg.conninfo import make_conninfo
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
 from bronze.position import Position
+from bronze.publication import ensure_publication
 from bronze.server import connect, identify
-from bronze.setup import Finding, ensure_publication, ensure_slot
 from bronze.shapes import Column, PgType, Relation
 from bronze.sink import DeltaSink
+from bronze.slots import ensure_slot
 from pipelines.check import run_check
 from pipelines.settings import Pipeline, load_pipeline
 from silver.settings import SilverSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from bronze.findings import Finding
 
 DOCUMENT = """
 document: customer
