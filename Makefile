@@ -52,7 +52,7 @@ lock: .uv-present  ## Compile requirements.lock again from pyproject.toml
 	  --generate-hashes --no-emit-index-url --no-emit-find-links --upgrade --custom-compile-command "make lock" -o requirements.lock
 
 java: python
-	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pipelines.java
+	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pipelines.spark.java
 
 .PHONY: python .uv-present
 python:

@@ -124,7 +124,7 @@ class Relation:
         key: columns that identify a row for silver; empty when the table has none.
         replica_identity: pg_class.relreplident: d(efault) n(othing) f(ull) i(ndex); `BY_KEY` for a
             partitioned table with REPLICA IDENTITY FULL whose partitions may log less, so that of an old
-            tuple the key counts alone (`bronze.keys`).
+            tuple the key counts alone (`bronze.catalog.keys`).
         from_lsn: first commit LSN that this version describes.
         after_lsn: in the transaction with that commit LSN, the version describes changes after this LSN; ZERO
             where it describes all of them.

@@ -1,7 +1,7 @@
 """The gold cycle: all documents to the newest silver cut.
 
-Documents are built side by side, as many as the heap has room for (`gold.memory`), each in one commit of its
-own table; the gold cut that names them all is
+Documents are built side by side, as many as the heap has room for (`gold.build.memory`), each in one commit
+of its own table; the gold cut that names them all is
 recorded after the last one. A crash in between leaves some tables ahead of the newest gold cut, never a cut
 that names what is not there, and the next cycle brings every document to one cut again.
 
@@ -10,7 +10,7 @@ the error is recorded with its remedy and the others go on. It is tried again wh
 the same one is recorded again. Its table and mark stay as they were, so it starts from the very record of
 silver's cut that it was built from; where that is not surely known any more, it is built as a whole.
 
-A lake that does not answer is no document's trouble (`silver.outages`): the cycle ends with a
+A lake that does not answer is no document's trouble (`silver.run.outages`): the cycle ends with a
 `TransientError` and is done again after a pause. Where one document meets that in one cycle after the other,
 the cause is its own after all, and the others do not wait any longer.
 """
@@ -21,28 +21,28 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeAlias
 
-from bronze.control import Cut, OpenError, Run
+from bronze.config.yaml_file import suggestion
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
-from gold.check import resolved
-from gold.memory import Room
-from gold.starts import built_from
-from gold.yaml_source import suggestion
-from silver.outages import Patience, outage
+from bronze.lake.control import Cut, OpenError, Run
+from gold.build.memory import Room
+from gold.incremental.starts import built_from
+from gold.tree.check import resolved
+from silver.run.outages import Patience, outage
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from pyspark.sql import SparkSession
 
-    from bronze.control_tables import ControlTables
     from bronze.identifiers import TableName
-    from bronze.lake import Lake
-    from gold.build import DocumentBuild
-    from gold.documents import Document
-    from gold.memory import Machine
-    from gold.tree import Tree
-    from gold.verify import Built
-    from silver.catalog import SilverTable
+    from bronze.lake.control_tables import ControlTables
+    from bronze.lake.location import Lake
+    from gold.build.document import DocumentBuild
+    from gold.build.memory import Machine
+    from gold.language.model import Document
+    from gold.tree.resolve import Tree
+    from gold.verify.verify import Built
+    from silver.schema.catalog import SilverTable
 
 CatalogProvider: TypeAlias = Callable[[], "Mapping[TableName, SilverTable]"]
 """Gives silver's catalog as it is now."""
@@ -81,8 +81,8 @@ class Gold:
         *,
         machine: Machine | None = None,
     ) -> None:
-        from gold.build import DocumentBuild  # noqa: PLC0415 - whoever only reads definitions needs no Spark
-        from gold.sizing import machine_of  # noqa: PLC0415
+        from gold.build.document import DocumentBuild  # noqa: PLC0415 - whoever only reads definitions needs no Spark
+        from gold.build.sizing import machine_of  # noqa: PLC0415
 
         self._control = control
         self._catalog = catalog_provider
@@ -195,7 +195,7 @@ class Gold:
         Raises:
             SmeltError: there is no such document, it is in no gold cut, or its file says something else now.
         """
-        from gold.verify import Built  # noqa: PLC0415 - loads Spark
+        from gold.verify.verify import Built  # noqa: PLC0415 - loads Spark
 
         build = self._named(name)
         last = self._control.latest_cut("gold")
@@ -268,8 +268,8 @@ class Gold:
             TransientError: the lake does not answer.
             Exception: Spark itself does not answer any more.
         """
-        from gold.failures import document_error, unknown_error  # noqa: PLC0415 - they load Spark
-        from silver.troubles import answers, unreachable  # noqa: PLC0415
+        from gold.build.failures import document_error, unknown_error  # noqa: PLC0415 - they load Spark
+        from silver.run.troubles import answers, unreachable  # noqa: PLC0415
 
         for again in (True, False):
             try:
@@ -291,8 +291,8 @@ class Gold:
         raise AssertionError  # the second attempt returned or raised
 
     def _build(self, build: DocumentBuild, tree: Tree, cut: Cut, last: Cut | None, *, rebuild: bool) -> Run:
-        from gold.build import Start  # noqa: PLC0415
-        from gold.sizing import LARGEST  # noqa: PLC0415
+        from gold.build.document import Start  # noqa: PLC0415
+        from gold.build.sizing import LARGEST  # noqa: PLC0415
 
         state = build.state()
         position = None if state is None else state.position

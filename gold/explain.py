@@ -1,7 +1,7 @@
 """How changes reach a document: each place of its tree, and the way from there to the roots. Pure.
 
-It is told from what gold itself works by: the scopes of the tree with the columns they read (`gold.tree`) and
-the columns by which rows are walked up (`gold.affected`).
+It is told from what gold itself works by: the scopes of the tree with the columns they read
+(`gold.tree.resolve`) and the columns by which rows are walked up (`gold.incremental.affected`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gold.documents import OrderedColumn
-    from gold.expressions import Expression
-    from gold.tree import Node, Scope, Tree
+    from gold.expressions.expressions import Expression
+    from gold.language.model import OrderedColumn
+    from gold.tree.resolve import Node, Scope, Tree
 
 
 @dataclass(frozen=True, slots=True)

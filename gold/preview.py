@@ -11,27 +11,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import DefiniteError
-from gold.clauses import as_json
-from gold.compile import compile_tree
-from gold.kept import Kept
-from gold.pins import PinnedTables
-from gold.plans import INTERPRETED, ONE_TASK, SORTED
-from gold.sizing import Sizing
-from gold.typed import schema_of
-from gold.weights import Roots
-from silver.sessions import own_session, settings
+from gold.build.kept import Kept
+from gold.build.sizing import Sizing
+from gold.build.spark_settings import INTERPRETED, ONE_TASK, SORTED
+from gold.build.views import PinnedTables
+from gold.build.weights import Roots
+from gold.compile.clauses import as_json
+from gold.compile.column_types import schema_of
+from gold.compile.compiler import compile_tree
+from silver.run.sessions import own_session, settings
+from silver.run.table_log import SilverLog
 from silver.sql import literal, quote
-from silver.tables import SilverLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
-    from bronze.control import Cut
-    from bronze.lake import Lake
-    from gold.memory import Machine
-    from gold.tree import Tree
+    from bronze.lake.control import Cut
+    from bronze.lake.location import Lake
+    from gold.build.memory import Machine
+    from gold.tree.resolve import Tree
 
 _ROOT: Final = "previewed"
 _LARGE: Final = 200_000

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines import failures
-from pipelines.output import Format, Output
+from pipelines.terminal import failures
+from pipelines.terminal.output import Format, Output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bronze.lake import Layer
+    from bronze.lake.location import Layer
     from pipelines.settings import Pipeline
 
 app = typer.Typer(
@@ -124,7 +124,7 @@ def check(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Say everything that would stop or degrade the pipeline, each with what fixes it."""
-    from pipelines.check_view import show_check  # noqa: PLC0415
+    from pipelines.commands.check import show_check  # noqa: PLC0415
 
     show_check(_load(file), Output(output), offline=offline)
 
@@ -161,10 +161,10 @@ def status(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Show how far each layer is behind, the slot's health, tables, documents, errors."""
-    from pipelines.reader_process import without_pandas  # noqa: PLC0415
+    from pipelines.runtime.reader_process import without_pandas  # noqa: PLC0415
 
     without_pandas()
-    from pipelines.status_view import show_status  # noqa: PLC0415
+    from pipelines.commands.status import show_status  # noqa: PLC0415
 
     show_status(_load(file), Output(output), watch=watch)
 
@@ -181,7 +181,7 @@ def sql(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Run Spark SQL over the lake, all tables at one consistent cut."""
-    from pipelines.queries import run_sql  # noqa: PLC0415
+    from pipelines.commands.quality import run_sql  # noqa: PLC0415
 
     run_sql(_load(file), statement, Output(output), as_of=as_of, limit=limit)
 
@@ -197,7 +197,7 @@ def explain(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Show how changes reach a document: its places, the columns read there, the ways to the roots."""
-    from pipelines.explain import show_document_schema, show_explanation, show_file_schema  # noqa: PLC0415
+    from pipelines.commands.explain import show_document_schema, show_explanation, show_file_schema  # noqa: PLC0415
 
     pipeline = _load(file)
     if document is None:
@@ -217,7 +217,7 @@ def preview(
     key: Annotated[list[str], typer.Option("--key", help="Its key; several times for a composite one.")],
 ) -> None:
     """Print one document as JSON, built now from silver's newest cut."""
-    from pipelines.queries import run_preview  # noqa: PLC0415
+    from pipelines.commands.quality import run_preview  # noqa: PLC0415
 
     run_preview(_load(file), document, key, Output())
 
@@ -233,7 +233,7 @@ def verify(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Compare gold with a full rebuild at its recorded cut; print the first differences."""
-    from pipelines.verify import run_verify  # noqa: PLC0415
+    from pipelines.commands.verify import run_verify  # noqa: PLC0415
 
     run_verify(_load(file), Output(output), document=document, sample=sample)
 
@@ -246,7 +246,7 @@ def quality(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Check silver and gold against what the source's catalog and your suites expect."""
-    from pipelines.queries import run_quality_checks  # noqa: PLC0415
+    from pipelines.commands.quality import run_quality_checks  # noqa: PLC0415
 
     run_quality_checks(_load(file), Output(output), report=report)
 
@@ -262,10 +262,10 @@ def snapshot(
     wait: Annotated[bool, typer.Option(help="End when they are taken, not when they are asked for.")] = True,
 ) -> None:
     """Take tables again, whole, as of now; beside a running reader or without one."""
-    from pipelines.reader_process import without_pandas  # noqa: PLC0415
+    from pipelines.runtime.reader_process import without_pandas  # noqa: PLC0415
 
     without_pandas()
-    from pipelines.snapshot import run_snapshot  # noqa: PLC0415
+    from pipelines.commands.snapshot import run_snapshot  # noqa: PLC0415
 
     run_snapshot(_load(file), tables or [], Output(), every=every, wait=wait, command="smelt snapshot")
 
@@ -277,7 +277,7 @@ def rebuild(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One table or document.")] = None,
 ) -> None:
     """Derive silver again from bronze, or gold from silver; the server is not asked."""
-    from pipelines.rebuild import run_rebuild  # noqa: PLC0415
+    from pipelines.commands.rebuild import run_rebuild  # noqa: PLC0415
 
     run_rebuild(_load(file), layer.value, name, Output())
 
@@ -285,7 +285,7 @@ def rebuild(
 @app.command()
 def maintain(file: File, *, output: OutputFormat = Format.TEXT) -> None:
     """Join, cluster and vacuum the files of silver and gold, within lake.retention."""
-    from pipelines.maintain import run_maintain  # noqa: PLC0415
+    from pipelines.commands.maintain import run_maintain  # noqa: PLC0415
 
     run_maintain(_load(file), Output(output))
 
@@ -293,7 +293,7 @@ def maintain(file: File, *, output: OutputFormat = Format.TEXT) -> None:
 @app.command()
 def drop(file: File) -> None:
     """Remove the slot and the publication at the source; never the lake."""
-    from pipelines.drop import run_drop  # noqa: PLC0415
+    from pipelines.commands.drop import run_drop  # noqa: PLC0415
 
     run_drop(_load(file), Output())
 
@@ -334,7 +334,7 @@ def _version() -> str:
 
 
 def _run(file: Path, layers: Sequence[Layer], command: str, *, until_caught_up: bool) -> None:
-    from pipelines.run import run_layers  # noqa: PLC0415
+    from pipelines.commands.run import run_layers  # noqa: PLC0415
 
     pipeline = _load(file)
     run_layers(
@@ -356,7 +356,7 @@ def _load(file: Path) -> Pipeline:
 
 def _start(pipeline: str) -> None:
     global _log  # noqa: PLW0603 - where the one command of this process logs to
-    from pipelines.logs import start_logging  # noqa: PLC0415
+    from pipelines.terminal.logs import start_logging  # noqa: PLC0415
 
     _log = start_logging(pipeline)
 

@@ -16,10 +16,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, PrivateAttr, field_validator
 
-from bronze.errors import ConfigurationError
-from bronze.lake import Lake
-from bronze.locations import local_folder, misread
-from bronze.settings import (
+from bronze.config.sections import (
     BronzeSettings,
     LakeSettings,
     Section,
@@ -27,8 +24,11 @@ from bronze.settings import (
     SourceSettings,
     in_the_form,
 )
+from bronze.config.yaml_file import YamlFile, read_yaml, validate
+from bronze.errors import ConfigurationError
+from bronze.lake.folders import local_folder, misread
+from bronze.lake.location import Lake
 from gold.settings import GoldSettings
-from gold.yaml_source import YamlFile, read_yaml, validate
 from silver.settings import SilverSettings
 
 _WILDCARDS = frozenset("*?[")

@@ -14,9 +14,9 @@ Why it is right, at each point where it may be killed:
   fold, or more, and records the cut. Should a statement leave no commit because it has no effect, the mark
   stays behind, and folding that window again has no effect either.
 
-A table of which bronze lacks changes (`bronze.gaps`: it was out of the publication for a while, the slot was
-lost, it was rewritten without an event) is left alone and is in no cut until the snapshot behind the gap has
-come. So is one that the source has no more, or that the pipeline no longer reads, for good.
+A table of which bronze lacks changes (`bronze.store.gaps`: it was out of the publication for a while, the
+slot was lost, it was rewritten without an event) is left alone and is in no cut until the snapshot behind the
+gap has come. So is one that the source has no more, or that the pipeline no longer reads, for good.
 
 A table's history is a second table, with a mark of its own; both are carried side by side as two tables are,
 and every cut names both or neither.
@@ -27,8 +27,8 @@ a newer snapshot of it arrives or the process starts again.
 **One table's trouble is never everyone's.** Whatever ends a table's part, whether a statement or a look at
 its log, is tried once more in the same cycle, from what the table holds then: as after a kill, its mark says
 what is done, and its columns say which ALTERs are left. What becomes of it if it fails again is told in
-`silver.troubles`. A failure that heals by itself (`TransientError`), or after which Spark answers nothing,
-ends the cycle after the tables that run beside it are done; no cut is recorded.
+`silver.run.troubles`. A failure that heals by itself (`TransientError`), or after which Spark answers
+nothing, ends the cycle after the tables that run beside it are done; no cut is recorded.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from bronze.control import Cut, Run
-from bronze.delta import location, open_table
 from bronze.errors import TableError, TransientError
-from bronze.gaps import healed_at, is_left_out, is_whole
+from bronze.lake.control import Cut, Run
+from bronze.lake.delta import location, open_table
 from bronze.lsn import ZERO, Lsn
-from bronze.position import position_of, snapshot_of
-from bronze.relations import read_relations
-from bronze.tables import CHANGES
-from silver import ddl
-from silver.catalog import histories, silver_catalog
+from bronze.store.contract import CHANGES
+from bronze.store.gaps import healed_at, is_left_out, is_whole
+from bronze.store.position import position_of, snapshot_of
+from bronze.store.relations import read_relations
 from silver.errors import failure, table_error
-from silver.refusals import check_relation, refused, there
-from silver.segments import plan_versions
-from silver.sessions import Sessions, tune, warm_up
-from silver.source import Source, files_after, whole
-from silver.steps import SMALL, StepRunner
-from silver.tables import SilverLog
-from silver.troubles import Troubles
-from silver.window import Activity, activity_of, activity_query, plan
+from silver.plan.history_steps import plan_versions
+from silver.plan.steps import Activity, activity_of, activity_query, plan
+from silver.run.bronze_window import Source, files_after, whole
+from silver.run.refusals import check_relation, refused, there
+from silver.run.sessions import Sessions, tune, warm_up
+from silver.run.step_runner import SMALL, StepRunner
+from silver.run.table_log import SilverLog
+from silver.run.troubles import Troubles
+from silver.schema import ddl
+from silver.schema.catalog import histories, silver_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -66,14 +66,14 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
-    from bronze.control_tables import ControlTables
     from bronze.identifiers import TableName
-    from bronze.lake import Lake
-    from bronze.position import Position
+    from bronze.lake.control_tables import ControlTables
+    from bronze.lake.location import Lake
     from bronze.shapes import Relation
-    from silver.catalog import SilverTable
+    from bronze.store.position import Position
+    from silver.run.table_log import Stored
+    from silver.schema.catalog import SilverTable
     from silver.settings import SilverSettings
-    from silver.tables import Stored
 
 _THREADS: Final = min(4, max(2, os.cpu_count() or 2))
 
@@ -376,7 +376,7 @@ class Silver:
         return Activity.none() if lacks or unfilled else None
 
     def _run_all(self, busy: Sequence[_Work], end: Lsn, troubled: dict[TableName, Exception]) -> list[Run]:
-        """Run all tables side by side; what ends one of them is its own (`silver.troubles`)."""
+        """Run all tables side by side; what ends one of them is its own (`silver.run.troubles`)."""
         runs: list[Run] = []
         transient: list[TransientError] = []
         futures = [(one.table.table, self._pool.submit(self._run, one, end)) for one in busy]

@@ -26,25 +26,25 @@ from typing import TYPE_CHECKING, Final
 
 from pyarrow.fs import FileType
 
-from bronze.delta import location, open_existing
 from bronze.errors import TableError
-from bronze.gaps import is_left_out, is_whole
-from bronze.lake import Lake
+from bronze.lake.delta import location, open_existing
+from bronze.lake.location import Lake
+from bronze.lake.parquet import file_system
 from bronze.lsn import Lsn
-from bronze.parts import file_system
-from bronze.position import snapshot_of
-from bronze.tables import CHANGES
-from silver import ddl
-from silver.catalog import COMMIT_LSN, DELETED, VALID_FROM_LSN, VALID_TO, VALID_TO_LSN
-from silver.recreated import adopted
-from silver.segments import plan_versions
-from silver.sessions import mark, own_session, tune
-from silver.sessions import settings as session_settings
-from silver.source import whole
+from bronze.store.contract import CHANGES
+from bronze.store.gaps import is_left_out, is_whole
+from bronze.store.position import snapshot_of
+from silver.plan.history_steps import plan_versions
+from silver.plan.steps import activity_of, activity_query, distinct_shapes, plan
+from silver.run.bronze_window import whole
+from silver.run.sessions import mark, own_session, tune
+from silver.run.sessions import settings as session_settings
+from silver.run.step_runner import StepRunner
+from silver.run.table_log import SILVER_APP, SilverLog
+from silver.schema import ddl
+from silver.schema.catalog import COMMIT_LSN, DELETED, VALID_FROM_LSN, VALID_TO, VALID_TO_LSN
+from silver.schema.recreated import adopted
 from silver.sql import quote
-from silver.steps import StepRunner
-from silver.tables import SILVER_APP, SilverLog
-from silver.window import activity_of, activity_query, distinct_shapes, plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.shapes import Relation
-    from silver.catalog import SilverTable
+    from silver.schema.catalog import SilverTable
     from silver.settings import SilverSettings
 
 _LOGGER: Final = logging.getLogger("deltasmelt.silver")

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from bronze.settings import Section
+from bronze.config.sections import Section
 
 
 class SilverSettings(Section):

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql.functions import col
 from pyspark.sql.types import StructType
 
-from pipelines.session import spark_session
-from silver.sessions import settings
+from pipelines.spark.session import spark_session
+from silver.run.sessions import settings
 from silver.sql import quote
 
 if TYPE_CHECKING:

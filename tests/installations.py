@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pipelines.jars import cache_root
+from pipelines.spark.jars import cache_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _MAVEN: Final = "https://repo1.maven.org/maven2/io/zonky/test/postgres"
 _SECONDS: Final = 120
 _RELEASES: Final = {14: "14.24.0", 15: "15.19.0", 17: "17.11.0", 16: "16.8.0"}
-"""Of 16 the last one that loses changes of a table that has joined a publication (`bronze.joining`)."""
+"""Of 16 the last one that loses changes of a table that has joined a publication (`bronze.drift.joining`)."""
 _PLATFORMS: Final = {
     ("Linux", "x86_64"): "linux-amd64",
     ("Linux", "aarch64"): "linux-arm64v8",

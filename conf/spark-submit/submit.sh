@@ -36,7 +36,7 @@ done
 [ "$found" = yes ] && [ $# -gt $((count + 1)) ] || usage
 
 if [ "$jars" = ours ]; then
-  list=$("$python" -c 'from pipelines.jars import delta_jars; print(",".join(map(str, delta_jars())))') || exit 1
+  list=$("$python" -c 'from pipelines.spark.jars import delta_jars; print(",".join(map(str, delta_jars())))') || exit 1
 fi
 
 if [ -n "${SPARK_HOME:-}" ]; then

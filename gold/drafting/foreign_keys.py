@@ -12,14 +12,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gold import types
 from gold.drafting.secrets import is_secret
+from gold.language import types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from bronze.identifiers import TableName
-    from silver.catalog import SilverColumn, SilverTable
+    from silver.schema.catalog import SilverColumn, SilverTable
 
 _LINK_COLUMNS: Final = 4
 _LOOKUP_COLUMNS: Final = 4

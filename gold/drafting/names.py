@@ -11,7 +11,7 @@ from collections import Counter
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-from gold.documents import Definition
+from gold.language.model import Definition
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence

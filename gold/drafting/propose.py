@@ -24,7 +24,6 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from gold import types
 from gold.drafting.draft import Draft, Field, Join, LeftOut, Proposal
 from gold.drafting.foreign_keys import Schema, left_out
 from gold.drafting.names import (
@@ -37,6 +36,7 @@ from gold.drafting.names import (
     stem,
     unique,
 )
+from gold.language import types
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
     from gold.drafting.draft import Omitted
     from gold.drafting.foreign_keys import Described, ForeignKey
-    from silver.catalog import SilverColumn, SilverTable
+    from silver.schema.catalog import SilverColumn, SilverTable
 
 MAX_DOCUMENTS: Final = 5
 MAX_DEPTH: Final = 3

@@ -23,27 +23,27 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from bronze.errors import ConfigurationError
-from bronze.lake import Lake
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.position import read_position
+from bronze.store.position import read_position
+from pipelines.commands.run import load_documents_of, terminable
 from pipelines.conf_files import conf_folder
+from pipelines.demo.embedded_postgres import EmbeddedServer
 from pipelines.demo.live import LiveView
 from pipelines.demo.summary import Summary, print_summary, summarize
 from pipelines.demo.workload import run_workload
-from pipelines.embedded import EmbeddedServer
-from pipelines.failures import Failure, without_secrets
-from pipelines.lock import lake_lock
-from pipelines.run import load_documents_of, terminable
+from pipelines.runtime.locks import lake_lock
+from pipelines.runtime.supervisor import Supervisor
 from pipelines.settings import load_pipeline
-from pipelines.supervisor import Supervisor
+from pipelines.terminal.failures import Failure, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from bronze.control import Cut, Run
-    from pipelines.output import Output
+    from bronze.lake.control import Cut, Run
     from pipelines.settings import Pipeline
+    from pipelines.terminal.output import Output
 
 _MARKER: Final = ".smelt-demo"
 _DSN: Final = "SMELT_DEMO_DSN"

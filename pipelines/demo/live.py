@@ -18,13 +18,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.output import bytes_text, seconds_text
+from pipelines.terminal.output import bytes_text, seconds_text
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from bronze.lsn import Lsn
-    from pipelines.output import Output
+    from pipelines.terminal.output import Output
 
 _WINDOW_SECONDS: Final = 10.0
 _LINE_EVERY: Final = 5.0

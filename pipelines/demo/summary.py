@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pipelines.output import seconds_text
+from pipelines.commands.quality import show_quality
 from pipelines.quality.run import run_quality
-from pipelines.queries import show_quality
-from pipelines.sql import LakeSql
+from pipelines.spark.lake_sql import LakeSql
+from pipelines.terminal.output import seconds_text
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.identifiers import TableName
-    from pipelines.output import Output
     from pipelines.quality.expectations import QualityResult
     from pipelines.settings import Pipeline
+    from pipelines.terminal.output import Output
 
 _DOCUMENT: Final = "customer"
 _STATEMENTS: Final = (

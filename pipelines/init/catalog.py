@@ -1,7 +1,7 @@
 """What `smelt init` asks of the source: its tables, what keeps one from being carried, its foreign keys.
 
-The tables come as a pipeline would see them (`bronze.catalog`), so that what is written here is what runs:
-the same keys, the same problems, partitions as their root. All facts are of one state of the catalog.
+The tables come as a pipeline would see them (`bronze.catalog.select`), so that what is written here is what
+runs: the same keys, the same problems, partitions as their root. All facts are of one state of the catalog.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from psycopg import sql
 
-from bronze.catalog import one_snapshot, select_tables
-from bronze.catalog_facts import relation_rows
+from bronze.catalog.queries import relation_rows
+from bronze.catalog.select import one_snapshot, select_tables
+from bronze.config.yaml_file import suggestion
 from bronze.errors import ConfigurationError, DefiniteError
 from bronze.identifiers import TableName
-from bronze.server import describe
+from bronze.postgres.connection import describe
 from gold.drafting.foreign_keys import Described, ForeignKey
-from gold.yaml_source import suggestion
 from pipelines.init.file import pattern_of
 from pipelines.quality.constraints import read_constraints
-from silver.catalog import silver_table
+from silver.schema.catalog import silver_table
 from silver.settings import SilverSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bronze.catalog.source_table import SourceTable
+    from bronze.config.sections import SourceSettings
     from bronze.errors import TableError
-    from bronze.settings import SourceSettings
-    from bronze.source_table import SourceTable
 
 _CURED_BY_OWNERS: Final = frozenset(
     {

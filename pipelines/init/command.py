@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import SecretStr
 
-from bronze.server import connect, describe, translated
-from bronze.settings import SourceSettings
+from bronze.config.sections import SourceSettings
+from bronze.postgres.connection import connect, describe, translated
 from gold.drafting.files import draft_text
 from gold.drafting.propose import propose
-from gold.schemas import file_schema
+from gold.language.json_schema import file_schema
 from pipelines.init.catalog import read_catalog
 from pipelines.init.dsn import without_password
 from pipelines.init.file import by_reason, left_out_text, pipeline_text, slot_name
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from gold.drafting.draft import Draft, Proposal
     from pipelines.init.catalog import SourceCatalog
-    from pipelines.output import Output
+    from pipelines.terminal.output import Output
 
 _DOCUMENTS: Final = "documents"
 SCHEMA_FILE: Final = "document.schema.json"

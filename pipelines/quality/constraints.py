@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from bronze import delta
 from bronze.identifiers import TableName
+from bronze.lake import delta
 
 if TYPE_CHECKING:
     from typing import LiteralString
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.rows import TupleRow
 
-    from bronze.lake import Lake
+    from bronze.lake.location import Lake
 
 CONSTRAINTS: Final = "constraints"
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from bronze.control import Cut
-    from bronze.control_tables import ControlTables
-    from bronze.lake import Lake
+    from bronze.lake.control import Cut
+    from bronze.lake.control_tables import ControlTables
+    from bronze.lake.location import Lake
     from bronze.lsn import Lsn
 
 

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gold.compile import KEY
-from gold.tree import resolve
+from gold.compile.compiler import KEY
+from gold.tree.resolve import resolve
 from pipelines.quality.expectations import CATALOG_SUITE, DOCUMENT_SUITE, FOREIGN_KEY, Expectation, LeftOut
-from silver.catalog import UNREPRESENTABLE
-from silver.living import living_rows
+from silver.schema.catalog import UNREPRESENTABLE
+from silver.schema.live_rows import living_rows
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
     from bronze.identifiers import TableName
     from bronze.shapes import PgType
-    from gold.documents import Document
-    from gold.tree import Tree
+    from gold.language.model import Document
+    from gold.tree.resolve import Tree
     from pipelines.quality.constraints import Constraints, ForeignKey
-    from silver.catalog import SilverTable
+    from silver.schema.catalog import SilverTable
 
 NOT_NULL: Final = "expect_column_values_to_not_be_null"
 UNIQUE: Final = "expect_column_values_to_be_unique"

@@ -27,11 +27,11 @@ import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from bronze.config.yaml_file import suggestion
 from bronze.errors import ConfigurationError
-from gold.yaml_source import suggestion
 from pipelines.quality.expectations import FOREIGN_KEY, Result
 from pipelines.quality.suite_files import QUERY, placeholders
-from silver.catalog import OWN_COLUMNS
+from silver.schema.catalog import OWN_COLUMNS
 from silver.sql import quote
 
 if TYPE_CHECKING:

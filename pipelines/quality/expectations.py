@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from bronze.lake import Layer
+    from bronze.lake.location import Layer
     from bronze.lsn import Lsn
 
 Severity: TypeAlias = Literal["critical", "warning", "info"]

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bronze import delta
+from bronze.lake import delta
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from bronze.lake import Lake
+    from bronze.lake.location import Lake
     from pipelines.quality.expectations import QualityResult, Result
 
 RESULTS: Final = "results"

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Final
 
 from deltalake import DeltaTable
 
-from bronze.control_tables import ControlTables
 from bronze.errors import ConfigurationError, SmeltError
-from bronze.relations import read_relations
-from bronze.server import connect, translated
-from gold.documents import load_documents
+from bronze.lake.control_tables import ControlTables
+from bronze.postgres.connection import connect, translated
+from bronze.store.relations import read_relations
+from gold.language.model import load_documents
 from pipelines.quality.constraints import (
     Constraints,
     read_constraints,
@@ -45,9 +45,9 @@ from pipelines.quality.references import check_references
 from pipelines.quality.report import write_report
 from pipelines.quality.results import append_results, past_runs
 from pipelines.quality.suite_files import QUERY, load_suites, misnamed, placeholders
-from pipelines.upkeep_errors import stops
-from silver.catalog import silver_catalog
-from silver.living import living_rows
+from pipelines.runtime.upkeep_errors import stops
+from silver.schema.catalog import silver_catalog
+from silver.schema.live_rows import living_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from bronze.lake import Lake
+    from bronze.lake.location import Lake
     from pipelines.settings import Pipeline
 
 _IN_MEMORY_BYTES: Final = 128_000_000
@@ -180,7 +180,7 @@ class _Checks:
 
     def run(self, expectations: Sequence[Expectation], frames: dict[str, DataFrame]) -> list[Result]:
         """What became of each expectation, in their order."""
-        from gold.failures import SPARK_ERRORS  # noqa: PLC0415 - `smelt check` reads suites without Spark
+        from gold.build.failures import SPARK_ERRORS  # noqa: PLC0415 - `smelt check` reads suites without Spark
 
         columns = {name: frame.columns for name, frame in frames.items()}
         results: dict[int, Result] = {}

@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, cas
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from bronze.config.sections import Section, in_the_form
+from bronze.config.yaml_file import read_yaml, suggestion, validate
 from bronze.errors import ConfigurationError
-from bronze.settings import Section, in_the_form
-from gold.yaml_source import read_yaml, suggestion, validate
 from pipelines.quality.expectations import DERIVED_SUITES, FOREIGN_KEY, Expectation, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from bronze.lake import Layer
+    from bronze.lake.location import Layer
 
 _LAYERS: Final = ("silver", "gold")
 _COLUMN_ARGUMENTS: Final = ("column", "column_A", "column_B")

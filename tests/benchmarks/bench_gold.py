@@ -26,8 +26,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pipelines.session import spark_session, stop_session
-from silver.sessions import warm_up
+from pipelines.spark.session import spark_session, stop_session
+from silver.run.sessions import warm_up
 from tests.benchmarks.gold_small import recursions, small_lake
 from tests.benchmarks.gold_work import COLLECTED, CUSTOMER, NESTED, GoldWork
 from tests.benchmarks.measuring import machine, ratio, say

@@ -24,10 +24,10 @@ import psycopg
 import pyarrow.parquet as pq
 from pydantic import SecretStr
 
-from bronze.lake import Lake
-from bronze.reader import Reader
-from bronze.settings import BronzeSettings, SnapshotSettings, SourceSettings
-from pipelines.embedded import EmbeddedServer
+from bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
+from bronze.lake.location import Lake
+from bronze.reader.reader import Reader
+from pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.benchmarks.measuring import machine, say
 
 if TYPE_CHECKING:

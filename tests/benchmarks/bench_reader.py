@@ -31,7 +31,7 @@ from bronze.lsn import Lsn
 from tests.benchmarks.measuring import Run, Watched, bench_server, machine, say
 
 if TYPE_CHECKING:
-    from pipelines.embedded import EmbeddedServer
+    from pipelines.demo.embedded_postgres import EmbeddedServer
 
 _WORKLOADS: Final = Path(__file__).parent / "workloads"
 _WALL_BARS: Final = {"bulk": 1.25, "oltp": 1.0}

@@ -25,20 +25,20 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 from pydantic import SecretStr
 
-from bronze.catalog import select_tables
-from bronze.lake import Lake
-from bronze.landing import Landing
-from bronze.memory import settle
-from bronze.publication import ensure_publication
-from bronze.relations import ShapeLog
-from bronze.server import connect, identify
-from bronze.settings import SnapshotSettings, SourceSettings
-from bronze.sink import DeltaSink
-from bronze.snapshot import Snapshot
+from bronze.catalog.select import select_tables
+from bronze.config.sections import SnapshotSettings, SourceSettings
+from bronze.lake.location import Lake
+from bronze.postgres.connection import connect, identify
+from bronze.setup.publication import ensure_publication
+from bronze.snapshot.snapshot import Snapshot
+from bronze.store.landing import Landing
+from bronze.store.relations import ShapeLog
+from bronze.store.sink import DeltaSink
+from bronze.stream.memory import settle
 from tests.benchmarks.measuring import Run, Watched, bench_server, machine, ratio, say
 
 if TYPE_CHECKING:
-    from pipelines.embedded import EmbeddedServer
+    from pipelines.demo.embedded_postgres import EmbeddedServer
 
 _BAR: Final = 0.6
 _TABLE: Final = """

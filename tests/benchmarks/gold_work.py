@@ -1,8 +1,8 @@
 """Silver tables that gold is measured over, made in Spark without a source, and the SQL that a person writes.
 
-The tables have the columns, properties and clustering that silver gives them (`silver.ddl`), and the files of
-a snapshot: a few large ones, with rows in the order of the source. The orders of a customer lie scattered
-over them.
+The tables have the columns, properties and clustering that silver gives them (`silver.schema.ddl`), and the
+files of a snapshot: a few large ones, with rows in the order of the source. The orders of a customer lie
+scattered over them.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bronze.control import Cut
-from bronze.control_tables import ControlTables
-from bronze.delta import location, open_table
+from bronze.config.yaml_file import parse_yaml
 from bronze.identifiers import TableName
-from bronze.lake import Lake
+from bronze.lake.control import Cut
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.delta import location, open_table
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from gold.cycle import Gold
-from gold.documents import parse_document
-from gold.yaml_source import parse_yaml
-from silver import ddl
-from silver.catalog import SilverTable, silver_table
+from gold.language.model import parse_document
+from silver.schema import ddl
+from silver.schema.catalog import SilverTable, silver_table
 from silver.settings import SilverSettings
 from tests.gold.shop import relation
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from gold.documents import Document
+    from gold.language.model import Document
 
 CUSTOMER: Final = """
 document: customer

@@ -11,7 +11,7 @@ import resource
 import sys
 import time
 
-from pipelines.reader_process import without_pandas
+from pipelines.runtime.reader_process import without_pandas
 
 
 def main() -> None:
@@ -20,10 +20,10 @@ def main() -> None:
     without_pandas()
     from pydantic import SecretStr  # noqa: PLC0415 - after pandas is hidden
 
-    from bronze.lake import Lake  # noqa: PLC0415
+    from bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings  # noqa: PLC0415
+    from bronze.lake.location import Lake  # noqa: PLC0415
     from bronze.lsn import Lsn  # noqa: PLC0415
-    from bronze.reader import Reader  # noqa: PLC0415
-    from bronze.settings import BronzeSettings, SnapshotSettings, SourceSettings  # noqa: PLC0415
+    from bronze.reader.reader import Reader  # noqa: PLC0415
 
     settings = json.loads(sys.argv[1])
     started: dict[str, float] = {}

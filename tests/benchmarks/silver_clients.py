@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from deltalake import DeltaTable
 
-from bronze.control_tables import ControlTables
-from bronze.lake import Lake
-from pipelines.jars import delta_jars
-from pipelines.session import spark_session
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from pipelines.spark.jars import delta_jars
+from pipelines.spark.session import spark_session
 from silver.cycle import Silver, warm_up
 from silver.settings import SilverSettings
 from tests.benchmarks.silver_work import NAMES, TYPED

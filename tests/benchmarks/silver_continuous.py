@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from bronze.control_tables import ControlTables
-from pipelines.embedded import EmbeddedServer
+from bronze.lake.control_tables import ControlTables
+from pipelines.demo.embedded_postgres import EmbeddedServer
+from pipelines.runtime.supervisor import Supervisor
 from pipelines.settings import load_pipeline
-from pipelines.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from pathlib import Path

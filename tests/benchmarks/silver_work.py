@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from bronze.lake import Lake
-from bronze.rows import list_array
+from bronze.lake.location import Lake
 from bronze.shapes import PgType
-from bronze.tables import CHANGES, CHANGES_SCHEMA, CONFIRM_APP, STREAM_APP
+from bronze.store.contract import CHANGES, CHANGES_SCHEMA, CONFIRM_APP, STREAM_APP
+from bronze.store.text_lists import list_array
 from tests.silver.histories import START, BronzeWriter, relation
 
 if TYPE_CHECKING:

@@ -25,11 +25,11 @@ import psycopg
 from deltalake import DeltaTable
 
 from bronze.doors import Door
-from bronze.framing import Block
-from bronze.locations import local_folder
+from bronze.lake.folders import local_folder
 from bronze.lsn import ZERO, Lsn
-from bronze.stream_connection import Drained
-from bronze.tables import CONFIRM_APP
+from bronze.pgoutput.framing import Block
+from bronze.store.contract import CONFIRM_APP
+from bronze.stream.replication import Drained
 from tests.bronze.faults import OF_THE_SOURCE, failure
 
 if TYPE_CHECKING:

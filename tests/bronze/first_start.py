@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from bronze.control_tables import ControlTables
+from bronze.config.sections import BronzeSettings, SnapshotSettings
 from bronze.doors import Door, guarded
-from bronze.lake import Lake
-from bronze.settings import BronzeSettings, SnapshotSettings
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from tests.bronze.enumerated import Case, Killed, SourceAndLake
 from tests.bronze.faults import OF_THE_SOURCE
 from tests.bronze.replaying import (

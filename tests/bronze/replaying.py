@@ -12,13 +12,13 @@ import psycopg
 from deltalake import DeltaTable
 from pydantic import SecretStr
 
+from bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
 from bronze.identifiers import TableName, quote_identifier
-from bronze.lake import Lake
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.reader import Reader
-from bronze.relations import read_relations
-from bronze.server import connect
-from bronze.settings import BronzeSettings, SnapshotSettings, SourceSettings
+from bronze.postgres.connection import connect
+from bronze.reader.reader import Reader
+from bronze.store.relations import read_relations
 
 if TYPE_CHECKING:
     import threading

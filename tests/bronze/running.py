@@ -12,7 +12,7 @@ from tests.bronze.replaying import fetch, make_reader
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bronze.settings import SourceSettings
+    from bronze.config.sections import SourceSettings
 
 
 def confirmed(source: SourceSettings) -> Lsn:

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from deltalake import DeltaTable
 
-from bronze.control_tables import ControlTables
+from bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
 from bronze.doors import guarded
 from bronze.errors import SmeltError
-from bronze.lake import Lake
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.settings import BronzeSettings, SnapshotSettings, SourceSettings
 from tests.bronze.enumerated import PATIENCE_SECONDS, Case, Killed, SourceAndLake
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
@@ -47,30 +47,30 @@ _COPIES: Final = SnapshotSettings(workers=2, chunk_rows=1000)
 _LONGEST_SECONDS: Final = 40.0
 
 _PATIENCES: Final = (
-    "bronze.server._PIN_SECONDS",
-    "bronze.reader._SILENCE_SECONDS",
-    "bronze.liveness._COPY_SILENCE_SECONDS",
-    "bronze.watch._ANSWER_SECONDS",
-    "bronze.initial_copies._ANSWER_SECONDS",
-    "bronze.snapshot._ANSWER_SECONDS",
-    "bronze.snapshot_copy._ANSWER_SECONDS",
-    "bronze.snapshot._PLAN_SECONDS",
-    "bronze.copy_locks._ANSWER_SECONDS",
+    "bronze.postgres.connection._PIN_SECONDS",
+    "bronze.reader.reader._SILENCE_SECONDS",
+    "bronze.postgres.liveness._COPY_SILENCE_SECONDS",
+    "bronze.reader.watch._ANSWER_SECONDS",
+    "bronze.reader.copies._ANSWER_SECONDS",
+    "bronze.snapshot.snapshot._ANSWER_SECONDS",
+    "bronze.snapshot.workers._ANSWER_SECONDS",
+    "bronze.snapshot.snapshot._PLAN_SECONDS",
+    "bronze.snapshot.locks._ANSWER_SECONDS",
 )
 _SMALL: Final = {
     "bronze.backoff._FIRST_SECONDS": 0.05,
     "bronze.backoff._LONGEST_SECONDS": 0.2,
-    "bronze.initial_copies._LOOK_SECONDS": 0.5,
-    "bronze.reader._LAST_WORDS_SECONDS": 1.0,
-    "bronze.stream.WRITE_BYTES": 40_000,
-    "bronze.stream.FEED_BYTES": 16_384,
-    "bronze.stream_connection._INPUT_BUFFER": 1,
-    "bronze.stream_connection._DRAIN_BYTES": 8_192,
-    "bronze.parts.FILE_BYTES": 150_000,
-    "bronze.delta.CHECKPOINT_INTERVAL": 8,
-    "bronze.sink._JOIN_AFTER_COMMITS": 5,
-    "bronze.sink._MANY_FILES": 4,
-    "bronze.sink._TIDY_EVERY": 12,
+    "bronze.reader.copies._LOOK_SECONDS": 0.5,
+    "bronze.reader.reader._LAST_WORDS_SECONDS": 1.0,
+    "bronze.stream.session.WRITE_BYTES": 40_000,
+    "bronze.stream.session.FEED_BYTES": 16_384,
+    "bronze.stream.replication._INPUT_BUFFER": 1,
+    "bronze.stream.replication._DRAIN_BYTES": 8_192,
+    "bronze.lake.parquet.FILE_BYTES": 150_000,
+    "bronze.lake.delta.CHECKPOINT_INTERVAL": 8,
+    "bronze.store.sink._JOIN_AFTER_COMMITS": 5,
+    "bronze.store.sink._MANY_FILES": 4,
+    "bronze.store.sink._TIDY_EVERY": 12,
 }
 
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bronze.catalog import describe_relation, select_tables, skipped_relations
+from bronze.catalog.select import describe_relation, select_tables, skipped_relations
+from bronze.config.sections import SourceSettings
 from bronze.errors import ConfigurationError
 from bronze.identifiers import TableName
 from bronze.lsn import ZERO
-from bronze.server import connect
-from bronze.settings import SourceSettings
+from bronze.postgres.connection import connect
 from bronze.shapes import BY_KEY, PgType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bronze.source_table import SourceTable
+    from bronze.catalog.source_table import SourceTable
 
 
 def source(dsn: str, **values: object) -> SourceSettings:

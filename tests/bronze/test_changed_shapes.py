@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze import delta
-from bronze.catalog import select_tables
-from bronze.gaps import is_open
+from bronze.catalog.select import select_tables
 from bronze.identifiers import TableName
-from bronze.lake import Lake
-from bronze.relations import read_relations
-from bronze.server import connect
+from bronze.lake import delta
+from bronze.lake.location import Lake
+from bronze.postgres.connection import connect
+from bronze.store.gaps import is_open
+from bronze.store.relations import read_relations
 from tests.bronze.attnums import Fold
 from tests.bronze.replaying import bronze_rows, execute, read_all, session, source_of, source_rows
 from tests.bronze.running import Running
 
 if TYPE_CHECKING:
-    from bronze.settings import SourceSettings
+    from bronze.config.sections import SourceSettings
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 

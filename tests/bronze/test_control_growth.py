@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from bronze.control import Cut, Run
-from bronze.control_tables import ControlTables
-from bronze.lake import Lake, Layer
+from bronze.lake.control import Cut, Run
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake, Layer
 from bronze.lsn import Lsn
 
 NOW = datetime(2026, 11, 21, 12, 30, 20, tzinfo=UTC)

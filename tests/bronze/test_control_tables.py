@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
-from bronze.control import Cut, OpenError, Run
-from bronze.control_tables import ControlTables
 from bronze.doors import Door, guarded
 from bronze.identifiers import TableName
-from bronze.lake import Lake
+from bronze.lake.control import Cut, OpenError, Run
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.position import read_position, read_snapshot
-from bronze.relations import read_relations
+from bronze.store.position import read_position, read_snapshot
+from bronze.store.relations import read_relations
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import bronze.copy_locks
-from bronze.control_tables import ControlTables
-from bronze.copy_locks import groups
-from bronze.copy_text import cells_of
+import bronze.snapshot.locks
+from bronze.catalog.source_table import SourceTable
+from bronze.config.sections import SnapshotSettings, SourceSettings
 from bronze.errors import SmeltError, TableError, TransientError
 from bronze.identifiers import TableName
-from bronze.lake import Lake
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from bronze.lsn import ZERO
-from bronze.position import read_snapshot
-from bronze.settings import SnapshotSettings, SourceSettings
 from bronze.shapes import Relation
-from bronze.snapshot import Outcome
-from bronze.source_table import SourceTable
+from bronze.snapshot.copy_text import cells_of
+from bronze.snapshot.locks import groups
+from bronze.snapshot.snapshot import Outcome
+from bronze.store.position import read_snapshot
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     execute,
@@ -158,7 +158,7 @@ def test_a_session_that_connects_while_the_slot_is_made_and_waits_for_us_goes_fi
 def test_a_table_that_is_locked_fails_alone_and_says_by_whom(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.snapshot._LOCK_SECONDS", 1.0)
+    monkeypatch.setattr("bronze.snapshot.snapshot._LOCK_SECONDS", 1.0)
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
     with session(source) as other:
 
@@ -240,7 +240,7 @@ def test_each_table_and_partition_is_locked_once_however_many_workers_read(
 def test_with_more_partitions_than_may_be_locked_only_those_are_that_are_read(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.snapshot.lock_budget", lambda _: 4)
+    monkeypatch.setattr("bronze.snapshot.snapshot.lock_budget", lambda _: 4)
     execute(source, *partitioned(20, 2000), *(f"CREATE TABLE t{n} (id int PRIMARY KEY)" for n in range(6)))
     counts: list[int] = []
 
@@ -254,16 +254,16 @@ def test_with_more_partitions_than_may_be_locked_only_those_are_that_are_read(
     assert_bronze_equals_source(source, lake_path, "public.m", *(f"public.t{n}" for n in range(6)))
 
     # Nobody holds the partitions: one that is emptied after the snapshot looks empty to it.
-    held = bronze.copy_locks.Worker.open
+    held = bronze.snapshot.locks.Worker.open
     emptied: list[str] = []
 
-    def empty_the_last(worker: bronze.copy_locks.Worker, leaf: bronze.copy_locks.Leaf) -> bool:
+    def empty_the_last(worker: bronze.snapshot.locks.Worker, leaf: bronze.snapshot.locks.Leaf) -> bool:
         if not emptied and leaf.table.name != "m7":
             emptied.append("m7")
             execute(source, "TRUNCATE m7")
         return held(worker, leaf)
 
-    monkeypatch.setattr("bronze.copy_locks.Worker.open", empty_the_last)
+    monkeypatch.setattr("bronze.snapshot.locks.Worker.open", empty_the_last)
     outcome = take(
         source,
         lake_path,
@@ -348,7 +348,7 @@ def test_groups_keep_the_order_and_the_budget_and_one_table_too_large_counts_wit
 def test_an_index_that_is_locked_while_its_table_is_copied_keeps_that_table_alone_out(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bronze.copy_locks, "_LEAF_SECONDS", 1)
+    monkeypatch.setattr(bronze.snapshot.locks, "_LEAF_SECONDS", 1)
     execute(
         source,
         "CREATE TABLE a (id int PRIMARY KEY)",
@@ -387,7 +387,7 @@ def test_a_row_that_nobody_foresaw_stops_its_own_table_until_it_can_be_read(
         return cells_of(block)
 
     with monkeypatch.context() as broken:
-        broken.setattr("bronze.snapshot_copy.cells_of", fails)
+        broken.setattr("bronze.snapshot.workers.cells_of", fails)
         read_all(source, lake_path)
     (error,) = control.open_errors()
     assert (error.scope, error.name, error.code) == ("table", "public.b", "copy-failed")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bronze.announced import breaks_with, relation_version
 from bronze.builtin_types import builtin_type, format_type
-from bronze.catalog import describe_relation
-from bronze.decoder import StreamDecoder
+from bronze.catalog.select import describe_relation
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
-from bronze.messages import AnnouncedColumn, AnnouncedRelation, AnnouncedType
+from bronze.pgoutput.decoder import StreamDecoder
+from bronze.pgoutput.messages import AnnouncedColumn, AnnouncedRelation, AnnouncedType
+from bronze.pgoutput.relation_versions import breaks_with, relation_version
 from bronze.shapes import Column, PgType, Relation, same_shape
 from tests.bronze import wire
 from tests.bronze.record_messages import history, record, schema

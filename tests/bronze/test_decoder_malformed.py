@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import bronze.tuples
-from bronze.decoder import StreamDecoder
+import bronze.pgoutput.tuples
 from bronze.errors import DefiniteError
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
+from bronze.pgoutput.decoder import StreamDecoder
 from tests.bronze import wire
 from tests.bronze.reference_decoder import ReferenceDecoder
 
@@ -39,7 +39,7 @@ GOOD = [
 
 @pytest.fixture(params=[0, 8], ids=["side by side", "one by one"], autouse=True)
 def both_walks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(bronze.tuples, "_FEW_ROWS", request.param)
+    monkeypatch.setattr(bronze.pgoutput.tuples, "_FEW_ROWS", request.param)
     return iter([None])
 
 

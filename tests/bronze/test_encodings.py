@@ -9,14 +9,14 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from bronze.control_tables import ControlTables
-from bronze.conversion import server_encoding, to_utf8
-from bronze.delta import open_existing
-from bronze.gaps import is_open
+from bronze.checks.inspect import inspect
 from bronze.identifiers import TableName
-from bronze.inspection import inspect
-from bronze.lake import Lake
-from bronze.server import connect
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.delta import open_existing
+from bronze.lake.location import Lake
+from bronze.postgres.connection import connect
+from bronze.postgres.conversion import server_encoding, to_utf8
+from bronze.store.gaps import is_open
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     assert_each_change_once,
@@ -30,7 +30,7 @@ from tests.fix_postgres import drop_database
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bronze.settings import SourceSettings
+    from bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pytest
 
-from bronze import parts
-from bronze.decoder import StreamDecoder
+from bronze.config.sections import BronzeSettings
 from bronze.doors import Door, guarded
 from bronze.errors import TransientError
-from bronze.in_order import InOrder, RefusedError
-from bronze.lake import Lake
-from bronze.landing import Landing
+from bronze.lake import parquet
+from bronze.lake.location import Lake
+from bronze.lake.parquet import PartWriter, UnusableWriterError
 from bronze.lsn import Lsn
-from bronze.parts import PartWriter, UnusableWriterError
-from bronze.position import read_position
-from bronze.relations import ShapeLog
-from bronze.settings import BronzeSettings
-from bronze.sink import DeltaSink
-from bronze.stream import Stream
-from bronze.tables import CHANGES_SCHEMA
+from bronze.pgoutput.decoder import StreamDecoder
+from bronze.store.contract import CHANGES_SCHEMA
+from bronze.store.landing import Landing
+from bronze.store.position import read_position
+from bronze.store.relations import ShapeLog
+from bronze.store.sink import DeltaSink
+from bronze.stream.in_order import InOrder, RefusedError
+from bronze.stream.session import Stream
 from tests.bronze.faults import Fault, Faults
 from tests.bronze.test_sink import at, contents, open_sink, rows
 from tests.bronze.written_log import (
@@ -40,7 +40,7 @@ from tests.bronze.written_log import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bronze.receiver import Batch, Receiver
+    from bronze.stream.receiver import Batch, Receiver
 
 LOG = [transaction(100, 3), transaction(200, 3), transaction(300, 3)]
 EVERY_ROW = [(lsn, seq) for lsn in (100, 200, 300) for seq in range(3)]
@@ -101,7 +101,9 @@ def sink(lake_path: str) -> DeltaSink:
 def test_a_write_that_fails_is_followed_by_no_commit(
     sink: DeltaSink, lake_path: str, door: Door, when: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.stream._PENDING_WRITES", 50)  # everything is handed over before one has ended
+    monkeypatch.setattr(
+        "bronze.stream.session._PENDING_WRITES", 50
+    )  # everything is handed over before one has ended
     server = Server(LOG)
     stream = stream_of(server, sink)
     faults = Faults(Fault(door, 1, when, "bronze/changes/stream-"))
@@ -142,10 +144,10 @@ def test_a_write_that_fails_in_the_middle_of_a_file_leaves_no_file_to_be_named(
         def __getattr__(self, name: str) -> Any:
             return getattr(self._system, name)
 
-    of = parts.file_system
+    of = parquet.file_system
     with monkeypatch.context() as patch:
         patch.setattr(
-            "bronze.parts.file_system",
+            "bronze.lake.parquet.file_system",
             lambda uri: FillingSystem(of(uri)) if uri.endswith("changes") else of(uri),
         )
         sink.discard()
@@ -225,7 +227,7 @@ def write_by_twenty(writer: PartWriter, table: pa.Table) -> None:
 def test_a_writer_of_files_is_of_no_use_after_a_failure_and_leaves_no_file(
     tmp_path: Path, door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.parts.FILE_BYTES", 3_000)
+    monkeypatch.setattr("bronze.lake.parquet.FILE_BYTES", 3_000)
     writer = PartWriter(str(tmp_path), "stream", schema=CHANGES_SCHEMA)
     table = pa.concat_tables([rows(1, 20)] * 10)
     with guarded(Faults(Fault(door, 2, "after"))), pytest.raises(OSError, match="injected"):

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from deltalake import DeltaTable
 
-from bronze.control_tables import ControlTables
 from bronze.doors import Door, guarded
-from bronze.lake import Lake
-from bronze.position import read_position
-from bronze.relations import read_relations
-from bronze.tables import CONFIRM_APP
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from bronze.store.contract import CONFIRM_APP
+from bronze.store.position import read_position
+from bronze.store.relations import read_relations
 from tests.bronze.faults import OF_THE_SOURCE, Disk, Fault, Faults, When
 from tests.bronze.replaying import bronze_rows
 from tests.bronze.written_log import LOG, Process, Server, expected, plain
@@ -34,12 +34,12 @@ WHEN: Final[tuple[When, ...]] = ("before", "after")
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that happens now and then happens within seven transactions."""
-    monkeypatch.setattr("bronze.stream.WRITE_BYTES", 2_000)
-    monkeypatch.setattr("bronze.parts.FILE_BYTES", 6_000)
-    monkeypatch.setattr("bronze.delta.CHECKPOINT_INTERVAL", 4)
-    monkeypatch.setattr("bronze.sink._JOIN_AFTER_COMMITS", 3)
-    monkeypatch.setattr("bronze.sink._MANY_FILES", 3)
-    monkeypatch.setattr("bronze.sink._TIDY_EVERY", 8)
+    monkeypatch.setattr("bronze.stream.session.WRITE_BYTES", 2_000)
+    monkeypatch.setattr("bronze.lake.parquet.FILE_BYTES", 6_000)
+    monkeypatch.setattr("bronze.lake.delta.CHECKPOINT_INTERVAL", 4)
+    monkeypatch.setattr("bronze.store.sink._JOIN_AFTER_COMMITS", 3)
+    monkeypatch.setattr("bronze.store.sink._MANY_FILES", 3)
+    monkeypatch.setattr("bronze.store.sink._TIDY_EVERY", 8)
 
 
 def assert_whole(lake_path: str) -> None:

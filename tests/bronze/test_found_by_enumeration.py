@@ -9,11 +9,11 @@ import pytest
 
 from bronze.doors import Door, guarded
 from bronze.errors import TransientError
-from bronze.lake import Lake
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.position import Position, read_position
-from bronze.server import connect, translated
-from bronze.sink import DeltaSink
+from bronze.postgres.connection import connect, translated
+from bronze.store.position import Position, read_position
+from bronze.store.sink import DeltaSink
 from tests.bronze.replaying import source_of
 from tests.bronze.written_log import IDENTITY
 

@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable, Transaction
 
-from bronze import delta
-from bronze.gaps import (
+from bronze.drift.membership import NOT_CARRIED, numbers
+from bronze.identifiers import TableName
+from bronze.lake import delta
+from bronze.lsn import Lsn
+from bronze.postgres.connection import connect
+from bronze.store.commits import commit_marks
+from bronze.store.contract import CHANGES_SCHEMA, snapshot_app
+from bronze.store.gaps import (
     gap_app,
     gap_marks,
     healed_at,
@@ -19,20 +25,14 @@ from bronze.gaps import (
     note,
     open_gaps,
 )
-from bronze.identifiers import TableName
-from bronze.lsn import Lsn
-from bronze.marks import commit_marks
-from bronze.membership import NOT_CARRIED, numbers
-from bronze.retake import needs_copy, want_again
-from bronze.server import connect
-from bronze.tables import CHANGES_SCHEMA, snapshot_app
-from bronze.timeline import parting
+from bronze.store.retake import needs_copy, want_again
+from bronze.stream.timeline import parting
 from tests.bronze.replaying import execute, source_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bronze.settings import SourceSettings
+    from bronze.config.sections import SourceSettings
 
 ITEMS, OTHERS = TableName("public", "items"), TableName("public", "others")
 

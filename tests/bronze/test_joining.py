@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bronze.checks.server import forgetting_findings
+from bronze.drift.joining import Joining, may_forget
 from bronze.identifiers import TableName
-from bronze.joining import Joining, may_forget
-from bronze.lake import Lake
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.position import read_snapshot
-from bronze.server_findings import forgetting_findings
+from bronze.store.position import read_snapshot
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     bronze_rows,
@@ -23,7 +23,7 @@ from tests.bronze.replaying import (
 from tests.bronze.running import Running, wait_for
 
 if TYPE_CHECKING:
-    from bronze.settings import SourceSettings
+    from bronze.config.sections import SourceSettings
 
 A, B = TableName("public", "a"), TableName("public", "b")
 
@@ -78,8 +78,8 @@ def test_the_stream_begins_anew_before_a_table_that_joined_is_copied(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a server that forgets: this one does not, so what is seen is the order."""
-    monkeypatch.setattr("bronze.initial_copies.may_forget", lambda _: True)
-    monkeypatch.setattr("bronze.initial_copies._LOOK_SECONDS", 0.3)
+    monkeypatch.setattr("bronze.reader.copies.may_forget", lambda _: True)
+    monkeypatch.setattr("bronze.reader.copies._LOOK_SECONDS", 0.3)
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)")
     points: list[str] = []
     with Running(source, lake_path, reached=points.append) as running:

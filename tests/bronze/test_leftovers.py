@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from bronze.control import OpenError
-from bronze.control_tables import ControlTables
+from bronze.config.sections import SnapshotSettings
 from bronze.doors import Door, guarded
+from bronze.drift.storage import Storage
 from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.identifiers import TableName
-from bronze.lake import Lake
+from bronze.lake.control import OpenError
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.relations import ShapeLog, read_relations
-from bronze.settings import SnapshotSettings
-from bronze.storage import Storage
-from bronze.storage_log import StorageLog
-from bronze.tables import ROWS_SCHEMA
+from bronze.store.contract import ROWS_SCHEMA
+from bronze.store.relations import ShapeLog, read_relations
+from bronze.store.storage_log import StorageLog
 from tests.bronze.faults import Fault, Faults
 from tests.bronze.replaying import assert_bronze_equals_source, execute, read_all, source_of
 from tests.bronze.test_sink import at, contents, open_sink, rows, shape
 
 if TYPE_CHECKING:
-    from bronze.sink import DeltaSink
+    from bronze.store.sink import DeltaSink
 
 
 def files(lake_path: str, table: str = "bronze/changes") -> set[str]:
@@ -153,7 +153,7 @@ def test_the_small_tables_of_bronze_are_joined_and_lose_nothing(
 def test_of_an_error_that_is_closed_while_the_files_are_joined_no_row_comes_back(
     lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.control_tables.COMPACT_ABOVE", 10)
+    monkeypatch.setattr("bronze.lake.control_tables.COMPACT_ABOVE", 10)
     joining, closing = ControlTables(Lake(lake_path)), ControlTables(Lake(lake_path))
     for number in range(10):
         joining.open_error(OpenError("table", f"t{number}", "some-code", "broken"))

@@ -13,9 +13,9 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bronze.lake import Lake
-from bronze.locations import LONGEST, folder_name, local_folder, misread, table_name
-from bronze.parts import file_system
+from bronze.lake.folders import LONGEST, folder_name, local_folder, misread, table_name
+from bronze.lake.location import Lake
+from bronze.lake.parquet import file_system
 
 ODD = [
     "Größe", "Order Details", "a/b", "../control/cuts", "..%2F/x", "tä日\U0001f642", "CON", "con", "trail.",

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.delta import open_existing
-from bronze.gaps import gap_app, is_open
+from bronze.config.sections import BronzeSettings
 from bronze.identifiers import TableName
-from bronze.lake import Lake
+from bronze.lake.delta import open_existing
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.position import read_position
-from bronze.settings import BronzeSettings
+from bronze.store.gaps import gap_app, is_open
+from bronze.store.position import read_position
 from tests.bronze.replaying import assert_bronze_equals_source, execute, fetch, read_all, source_of
 from tests.bronze.running import Running, wait_for
 
 if TYPE_CHECKING:
-    from bronze.settings import SourceSettings
+    from bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 
@@ -51,8 +51,8 @@ def test_what_is_changed_in_a_table_under_another_name_is_made_good_when_it_is_b
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nobody looks at the catalog between two steps, unless the stream asks for it.
-    monkeypatch.setattr("bronze.watch._SECONDS", 3600.0)
-    monkeypatch.setattr("bronze.initial_copies._LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr("bronze.reader.watch._SECONDS", 3600.0)
+    monkeypatch.setattr("bronze.reader.copies._LOOK_SECONDS", 3600.0)
     read_all(source, lake_path)
     assert gaps(lake_path) == {}
     execute(

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bronze.control_tables import ControlTables
-from bronze.delta import location, open_existing
-from bronze.gaps import gap_app, is_left_out, is_open
+from bronze.config.sections import SourceSettings
 from bronze.identifiers import TableName
-from bronze.lake import Lake
-from bronze.relations import read_relations
-from bronze.settings import SourceSettings
-from bronze.tables import CHANGES
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.delta import location, open_existing
+from bronze.lake.location import Lake
+from bronze.store.contract import CHANGES
+from bronze.store.gaps import gap_app, is_left_out, is_open
+from bronze.store.relations import read_relations
 from tests.bronze.running import Running, wait_for
 
 if TYPE_CHECKING:

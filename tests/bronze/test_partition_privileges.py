@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.control_tables import ControlTables
-from bronze.inspection import inspect
-from bronze.lake import Lake
-from bronze.server import connect
+from bronze.checks.inspect import inspect
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from bronze.postgres.connection import connect
 from tests.bronze.replaying import assert_bronze_equals_source, execute, fetch, read_all, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bronze.findings import Finding
-    from bronze.settings import SourceSettings
+    from bronze.checks.finding import Finding
+    from bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 

@@ -13,12 +13,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
 
-from bronze.conninfo import conninfo, describe, user_and_database, without_secrets
+from bronze.config.sections import SourceSettings
 from bronze.errors import ConfigurationError, SmeltError
-from bronze.server import connect
-from bronze.settings import SourceSettings
-from pipelines import failures
-from pipelines.reader_process import error_fields
+from bronze.postgres.connection import connect
+from bronze.postgres.conninfo import conninfo, describe, user_and_database, without_secrets
+from pipelines.runtime.reader_process import error_fields
+from pipelines.terminal import failures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

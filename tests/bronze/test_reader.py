@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from bronze.control_tables import ControlTables
+from bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
 from bronze.errors import DefiniteError, TransientError
-from bronze.lake import Lake
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.position import read_position
-from bronze.relations import read_relations
-from bronze.server import connect
-from bronze.settings import BronzeSettings, SnapshotSettings, SourceSettings
+from bronze.postgres.connection import connect
+from bronze.store.position import read_position
+from bronze.store.relations import read_relations
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     assert_each_change_once,
@@ -32,7 +32,7 @@ from tests.bronze.replaying import (
 from tests.bronze.running import Running, confirmed, wait_for
 
 if TYPE_CHECKING:
-    from pipelines.embedded import EmbeddedServer
+    from pipelines.demo.embedded_postgres import EmbeddedServer
 
 pytestmark = pytest.mark.postgres
 
@@ -127,11 +127,11 @@ def test_every_shape_is_recorded_before_its_rows_and_only_when_it_changed(
 def test_a_transaction_larger_than_every_buffer_appears_at_once_in_one_version(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.stream.WRITE_BYTES", 100_000)
-    monkeypatch.setattr("bronze.stream.FEED_BYTES", 50_000)
-    monkeypatch.setattr("bronze.stream_connection._INPUT_BUFFER", 1)
-    monkeypatch.setattr("bronze.stream_connection._DRAIN_BYTES", 50_000)
-    monkeypatch.setattr("bronze.parts.FILE_BYTES", 300_000)
+    monkeypatch.setattr("bronze.stream.session.WRITE_BYTES", 100_000)
+    monkeypatch.setattr("bronze.stream.session.FEED_BYTES", 50_000)
+    monkeypatch.setattr("bronze.stream.replication._INPUT_BUFFER", 1)
+    monkeypatch.setattr("bronze.stream.replication._DRAIN_BYTES", 50_000)
+    monkeypatch.setattr("bronze.lake.parquet.FILE_BYTES", 300_000)
     execute(source, ITEMS)
     read_all(source, lake_path)
     execute(
@@ -226,7 +226,7 @@ def test_stopping_commits_and_confirms_what_was_received(source: SourceSettings,
 def test_a_table_that_appears_under_the_pattern_is_copied_while_the_stream_goes_on(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.initial_copies._LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("bronze.reader.copies._LOOK_SECONDS", 0.1)
     execute(source, ITEMS)
     with Running(source, lake_path) as running:
         execute(source, "CREATE TABLE late (id int PRIMARY KEY)", "INSERT INTO late VALUES (1), (2)")
@@ -301,7 +301,7 @@ def test_a_second_reader_of_the_slot_is_refused_and_the_first_goes_on(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bronze.reader._SLOT_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr("bronze.reader.reader._SLOT_PATIENCE_SECONDS", 0.5)
     execute(source, ITEMS)
     with Running(source, lake_path) as running:
         with pytest.raises(DefiniteError, match=r"in use by backend .*deltasmelt shop") as caught:
@@ -418,7 +418,7 @@ def test_a_restarted_server_is_a_fault_that_heals_and_a_fast_stop_does_not_wait_
 def test_a_server_that_never_answers_is_reported_and_not_waited_for_without_end(
     lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.reader._FIRST_CONTACT_SECONDS", 0.5)
+    monkeypatch.setattr("bronze.reader.reader._FIRST_CONTACT_SECONDS", 0.5)
     source = source_of("postgresql://nobody@127.0.0.1:1/nowhere")
     with pytest.raises(TransientError) as caught:
         make_reader(source, lake_path).run()
@@ -428,9 +428,9 @@ def test_a_server_that_never_answers_is_reported_and_not_waited_for_without_end(
 def test_a_server_behind_bronze_is_refused_instead_of_waited_for(
     source: SourceSettings, lake_path: str
 ) -> None:
-    from bronze.position import Position  # noqa: PLC0415
-    from bronze.server import identify  # noqa: PLC0415
-    from bronze.sink import DeltaSink  # noqa: PLC0415
+    from bronze.postgres.connection import identify  # noqa: PLC0415
+    from bronze.store.position import Position  # noqa: PLC0415
+    from bronze.store.sink import DeltaSink  # noqa: PLC0415
 
     execute(source, ITEMS)
     read_all(source, lake_path)

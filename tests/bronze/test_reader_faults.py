@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake.exceptions import DeltaError
 
+from bronze.config.sections import BronzeSettings, SnapshotSettings
 from bronze.doors import Door, guarded
-from bronze.lake import Lake
-from bronze.position import read_position
-from bronze.settings import BronzeSettings, SnapshotSettings
+from bronze.lake.location import Lake
+from bronze.store.position import read_position
 from tests.bronze.faults import OF_THE_SOURCE
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
@@ -70,13 +70,13 @@ def test_a_lake_that_fails_now_and_then_costs_no_change(
     database: str, lake_path: str, monkeypatch: pytest.MonkeyPatch, seed: int, rounds: int
 ) -> None:
     monkeypatch.setattr("bronze.backoff._LONGEST_SECONDS", 0.2)
-    monkeypatch.setattr("bronze.initial_copies._LOOK_SECONDS", 0.5)
-    monkeypatch.setattr("bronze.stream.WRITE_BYTES", 20_000)
-    monkeypatch.setattr("bronze.stream.FEED_BYTES", 16_384)
-    monkeypatch.setattr("bronze.parts.FILE_BYTES", 100_000)
-    monkeypatch.setattr("bronze.delta.CHECKPOINT_INTERVAL", 10)
-    monkeypatch.setattr("bronze.sink._JOIN_AFTER_COMMITS", 5)
-    monkeypatch.setattr("bronze.sink._MANY_FILES", 5)
+    monkeypatch.setattr("bronze.reader.copies._LOOK_SECONDS", 0.5)
+    monkeypatch.setattr("bronze.stream.session.WRITE_BYTES", 20_000)
+    monkeypatch.setattr("bronze.stream.session.FEED_BYTES", 16_384)
+    monkeypatch.setattr("bronze.lake.parquet.FILE_BYTES", 100_000)
+    monkeypatch.setattr("bronze.lake.delta.CHECKPOINT_INTERVAL", 10)
+    monkeypatch.setattr("bronze.store.sink._JOIN_AFTER_COMMITS", 5)
+    monkeypatch.setattr("bronze.store.sink._MANY_FILES", 5)
     source = source_of(database)
     execute(
         source,

@@ -11,10 +11,10 @@ import pytest
 from deltalake import DeltaTable
 
 from bronze.identifiers import TableName
-from bronze.lake import Lake
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.position import read_snapshot
-from bronze.retake import want_again
+from bronze.store.position import read_snapshot
+from bronze.store.retake import want_again
 from tests.bronze.test_sink import at, contents, open_sink, rows
 
 T, U = TableName("public", "t"), TableName("public", "u")
@@ -23,8 +23,8 @@ _OTHER_PROCESS = """
 import sys
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
-from bronze.position import read_snapshot
-from bronze.retake import want_again
+from bronze.store.position import read_snapshot
+from bronze.store.retake import want_again
 for lsn in range(int(sys.argv[2]), int(sys.argv[3])):
     want_again(sys.argv[1], [TableName("public", "t")], Lsn(lsn))
 """

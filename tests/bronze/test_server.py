@@ -10,9 +10,10 @@ import psycopg
 import pytest
 from psycopg import pq
 
-from bronze import server
+from bronze.config.sections import SourceSettings
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
-from bronze.server import (
+from bronze.postgres import connection
+from bronze.postgres.connection import (
     connect,
     conninfo,
     describe,
@@ -23,8 +24,7 @@ from bronze.server import (
     translate_failed_connection,
     translate_result,
 )
-from bronze.settings import SourceSettings
-from pipelines.embedded import EmbeddedServer, free_port
+from pipelines.demo.embedded_postgres import EmbeddedServer, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -347,7 +347,7 @@ def test_no_free_walsender(guarded: EmbeddedServer) -> None:
 
 
 def test_a_server_older_than_supported(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "MINIMUM_VERSION", 990000)
+    monkeypatch.setattr(connection, "MINIMUM_VERSION", 990000)
     error = failure(source(database))
     assert isinstance(error, DefiniteError)
     assert error.code == "server-too-old"

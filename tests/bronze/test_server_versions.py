@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from bronze.identifiers import TableName
-from bronze.lake import Lake
-from bronze.position import read_snapshot
-from pipelines.embedded import EmbeddedServer
+from bronze.lake.location import Lake
+from bronze.store.position import read_snapshot
+from pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.bronze.first_start import FirstStart
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
@@ -106,9 +106,9 @@ def forgetful_server() -> Iterator[str]:
 def test_a_forgetful_server_loses_no_change_of_a_table_that_joined(
     forgetful_server: str, lake_path: str, monkeypatch: pytest.MonkeyPatch, *, guarded: bool
 ) -> None:
-    monkeypatch.setattr("bronze.initial_copies._LOOK_SECONDS", 0.3)
+    monkeypatch.setattr("bronze.reader.copies._LOOK_SECONDS", 0.3)
     if not guarded:  # so that it is seen that this server does it
-        monkeypatch.setattr("bronze.initial_copies.may_forget", lambda _: False)
+        monkeypatch.setattr("bronze.reader.copies.may_forget", lambda _: False)
     dsn = make_database(forgetful_server)
     source = source_of(dsn)
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)")

@@ -8,8 +8,8 @@ from typing import TypeGuard
 
 import pytest
 
-from bronze import source_rules
 from bronze.errors import TransientError
+from bronze.postgres import error_rules
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted(path for path in (ROOT / "docs" / "errors").glob("*.md") if path.name != "README.md")
@@ -23,8 +23,8 @@ FINDINGS = (
 )
 
 
-def rules() -> list[source_rules.Rule]:
-    return [value for value in vars(source_rules).values() if isinstance(value, source_rules.Rule)]
+def rules() -> list[error_rules.Rule]:
+    return [value for value in vars(error_rules).values() if isinstance(value, error_rules.Rule)]
 
 
 def literal_codes(module: str) -> set[str]:

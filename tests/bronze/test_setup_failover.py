@@ -12,18 +12,18 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from bronze.checks.inspect import inspect
+from bronze.config.sections import SourceSettings
 from bronze.errors import DefiniteError
-from bronze.inspection import inspect
-from bronze.server import connect
-from bronze.settings import SourceSettings
-from bronze.slots import ensure_slot, read_slot
-from pipelines.embedded import EmbeddedServer
+from bronze.postgres.connection import connect
+from bronze.setup.slot import ensure_slot, read_slot
+from pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.bronze.replaying import make_reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bronze.findings import Finding
+    from bronze.checks.finding import Finding
 
 
 def source(dsn: str, **values: object) -> SourceSettings:

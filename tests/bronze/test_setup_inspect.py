@@ -11,22 +11,22 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from bronze.checks.inspect import inspect
+from bronze.config.sections import SourceSettings
 from bronze.errors import DefiniteError
 from bronze.identifiers import TableName
-from bronze.inspection import inspect
 from bronze.lsn import ZERO
-from bronze.publication import ensure_publication
-from bronze.server import connect
-from bronze.settings import SourceSettings
-from bronze.slots import ensure_slot
-from bronze.stream_connection import ReplicationStream
-from pipelines.embedded import EmbeddedServer
+from bronze.postgres.connection import connect
+from bronze.setup.publication import ensure_publication
+from bronze.setup.slot import ensure_slot
+from bronze.stream.replication import ReplicationStream
+from pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.bronze.replaying import make_reader, read_all, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bronze.findings import Finding
+    from bronze.checks.finding import Finding
 
 
 def source(dsn: str, **values: object) -> SourceSettings:
@@ -279,7 +279,7 @@ def test_the_version_is_told_and_one_that_is_newer_than_any_tried_is_a_warning(
         major = connection.info.server_version // 10000
     told = one(findings(source(dsn)), "server-version")
     assert (told.level, told.message.startswith(f"PostgreSQL {major}.")) == ("info", True)
-    monkeypatch.setattr("bronze.server_findings.NEWEST_VERSION", 130000)
+    monkeypatch.setattr("bronze.checks.server.NEWEST_VERSION", 130000)
     assert one(findings(source(dsn)), "server-newer").level == "warning"
 
 

@@ -9,13 +9,13 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from bronze import publication
+from bronze.catalog.publication import Member, Publication, read_publication
+from bronze.config.sections import SourceSettings
 from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
 from bronze.identifiers import TableName
-from bronze.publication import ensure_publication, publication_statements
-from bronze.published import Member, Publication, read_publication
-from bronze.server import connect
-from bronze.settings import SourceSettings
+from bronze.postgres.connection import connect
+from bronze.setup import publication
+from bronze.setup.publication import ensure_publication, publication_statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,12 +12,12 @@ import pytest
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from bronze.config.sections import SourceSettings
 from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.lsn import ZERO, Lsn
-from bronze.server import connect, describe, replication_conninfo
-from bronze.settings import SourceSettings
-from bronze.slots import SlotState, ensure_slot, read_slot, slot_problem
-from pipelines.embedded import EmbeddedServer
+from bronze.postgres.connection import connect, describe, replication_conninfo
+from bronze.setup.slot import SlotState, ensure_slot, read_slot, slot_problem
+from pipelines.demo.embedded_postgres import EmbeddedServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

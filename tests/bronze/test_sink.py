@@ -14,19 +14,19 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 
-from bronze import compaction
-from bronze.compaction import SmallFile, compact
 from bronze.errors import ConfigurationError, DefiniteError, TransientError
 from bronze.identifiers import TableName
-from bronze.lake import Lake
+from bronze.lake import compaction
+from bronze.lake.compaction import SmallFile, compact
+from bronze.lake.location import Lake
+from bronze.lake.retention import tidy
 from bronze.lsn import Lsn
-from bronze.position import Position, read_position, read_snapshot
-from bronze.relations import ShapeLog, read_relations
-from bronze.server import ServerIdentity
+from bronze.postgres.connection import ServerIdentity
 from bronze.shapes import Column, PgType, Relation
-from bronze.sink import DeltaSink
-from bronze.tables import CHANGES_SCHEMA, ROWS_SCHEMA
-from bronze.upkeep import tidy
+from bronze.store.contract import CHANGES_SCHEMA, ROWS_SCHEMA
+from bronze.store.position import Position, read_position, read_snapshot
+from bronze.store.relations import ShapeLog, read_relations
+from bronze.store.sink import DeltaSink
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +98,7 @@ def test_what_was_discarded_is_in_no_version(lake_path: str) -> None:
 def test_a_large_transaction_is_several_files_in_one_version(
     lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.parts.FILE_BYTES", 20_000)
+    monkeypatch.setattr("bronze.lake.parquet.FILE_BYTES", 20_000)
     sink = open_sink(lake_path)
     for _ in range(5):
         sink.write(rows(10, 1000))
@@ -195,8 +195,8 @@ def test_small_files_are_joined_on_the_way_and_no_row_is_lost_or_doubled(lake_pa
 def test_old_log_entries_and_joined_files_go_and_what_is_not_yet_named_stays(
     lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.sink._TIDY_EVERY", 150)
-    monkeypatch.setattr("bronze.sink.tidy", lambda table: tidy(table, retention_hours=0))
+    monkeypatch.setattr("bronze.store.sink._TIDY_EVERY", 150)
+    monkeypatch.setattr("bronze.store.sink.tidy", lambda table: tidy(table, retention_hours=0))
     folder = Path(lake_path, "bronze/changes")
     sink = open_sink(lake_path)
     of_a_snapshot = sink.parts("snapshot")

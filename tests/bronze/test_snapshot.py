@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from bronze.catalog import select_tables
-from bronze.control_tables import ControlTables
+from bronze.catalog.select import select_tables
+from bronze.config.sections import SnapshotSettings, SourceSettings
 from bronze.errors import TransientError
 from bronze.identifiers import TableName
-from bronze.lake import Lake
-from bronze.landing import Landing
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.position import read_snapshot
-from bronze.publication import ensure_publication
-from bronze.relations import ShapeLog, read_relations
-from bronze.retake import want_again
-from bronze.server import connect, identify
-from bronze.settings import SnapshotSettings, SourceSettings
+from bronze.postgres.connection import connect, identify
+from bronze.setup.publication import ensure_publication
 from bronze.shapes import same_shape
-from bronze.sink import DeltaSink
-from bronze.snapshot import Outcome, Snapshot
+from bronze.snapshot.snapshot import Outcome, Snapshot
+from bronze.store.landing import Landing
+from bronze.store.position import read_snapshot
+from bronze.store.relations import ShapeLog, read_relations
+from bronze.store.retake import want_again
+from bronze.store.sink import DeltaSink
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     assert_each_change_once,
@@ -41,8 +41,8 @@ from tests.bronze.running import Running, wait_for
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bronze.source_table import SourceTable
-    from pipelines.embedded import EmbeddedServer
+    from bronze.catalog.source_table import SourceTable
+    from pipelines.demo.embedded_postgres import EmbeddedServer
 
 pytestmark = pytest.mark.postgres
 
@@ -441,7 +441,7 @@ def wait_for_copy(lake_path: str, *, after: Lsn) -> Lsn:
 def test_a_copy_that_failed_is_tried_again_without_a_restart_once_the_source_allows_it(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.initial_copies._LOOK_SECONDS", 0.3)
+    monkeypatch.setattr("bronze.reader.copies._LOOK_SECONDS", 0.3)
     role = f"r_{source.slot}"
     execute(
         source,

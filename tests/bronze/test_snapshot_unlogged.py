@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pytest
 
-from bronze import delta
+from bronze.drift.storage import Part, Storage, StoredColumn, why_again
 from bronze.identifiers import TableName
-from bronze.lake import Lake
+from bronze.lake import delta
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.relations import ShapeLog, append_relations, read_relations, relations_of
 from bronze.shapes import Column, PgType, Relation
-from bronze.storage import Part, Storage, StoredColumn, why_again
-from bronze.tables import RELATIONS_SCHEMA
+from bronze.store.contract import RELATIONS_SCHEMA
+from bronze.store.relations import ShapeLog, append_relations, read_relations, relations_of
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     assert_each_change_once,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from bronze.settings import SourceSettings
+    from bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 
@@ -288,7 +288,7 @@ def test_each_change_of_the_shared_log_is_there_once(shared: Shared) -> None:
 def test_a_quiet_table_is_taken_again_while_the_reader_runs(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.initial_copies._LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("bronze.reader.copies._LOOK_SECONDS", 0.2)
     execute(source, *PLAIN)
     with Running(source, lake_path):
         wait_for(lambda: copies(lake_path) == 1)

@@ -9,14 +9,14 @@ import pytest
 
 from bronze.errors import DefiniteError
 from bronze.lsn import ZERO
-from bronze.receiver import Receiver
-from bronze.server import connect
-from bronze.slots import ensure_slot
-from bronze.stream_connection import ReplicationStream
+from bronze.postgres.connection import connect
+from bronze.setup.slot import ensure_slot
+from bronze.stream.receiver import Receiver
+from bronze.stream.replication import ReplicationStream
 from tests.bronze.replaying import execute, fetch, source_of
 
 if TYPE_CHECKING:
-    from bronze.settings import SourceSettings
+    from bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 
@@ -43,7 +43,7 @@ def skewed(monkeypatch: pytest.MonkeyPatch, by: timedelta) -> None:
             assert tz is UTC
             return datetime.now(UTC) + by
 
-    monkeypatch.setattr("bronze.stream_connection.datetime", Clock)
+    monkeypatch.setattr("bronze.stream.replication.datetime", Clock)
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
@@ -51,7 +51,7 @@ def test_a_living_reader_is_left_alone_and_one_that_fell_silent_is_ended(
     source: SourceSettings, monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
     skewed(monkeypatch, timedelta(hours=hours))
-    monkeypatch.setattr("bronze.slots._SILENT_SECONDS", 2.0)
+    monkeypatch.setattr("bronze.setup.slot._SILENT_SECONDS", 2.0)
     connection = ReplicationStream(source, application_name="deltasmelt shop other:1")
     connection.start(ZERO)
     receiver = Receiver(connection, capacity=1 << 20, durable=ZERO, feedback_seconds=0.3)

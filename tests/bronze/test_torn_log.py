@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import Transaction, write_deltalake
 
-from bronze.control import OpenError
-from bronze.control_tables import ControlTables
-from bronze.delta import open_existing
 from bronze.errors import DefiniteError, TransientError
-from bronze.gaps import gap_app
 from bronze.identifiers import TableName
-from bronze.lake import Lake
-from bronze.marks import commit_changes
-from bronze.unwritable import lake_failures
+from bronze.lake.control import OpenError
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.delta import open_existing
+from bronze.lake.failures import lake_failures
+from bronze.lake.location import Lake
+from bronze.store.commits import commit_changes
+from bronze.store.gaps import gap_app
 from tests.bronze.test_sink import at, contents, open_sink, rows
 
 if TYPE_CHECKING:

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import bronze.announced
-import bronze.initial_copies
-from bronze.control_tables import ControlTables
-from bronze.lake import Lake
+import bronze.pgoutput.relation_versions
+import bronze.reader.copies
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from tests.bronze.replaying import assert_bronze_equals_source, execute, fetch, read_all, source_of
 from tests.bronze.running import Running, confirmed, wait_for
 
 if TYPE_CHECKING:
-    from bronze.settings import SourceSettings
+    from bronze.config.sections import SourceSettings
     from bronze.shapes import Relation
 
 
@@ -36,13 +36,13 @@ class Unforeseen:
         if self.broken and any(column.name == self.name for column in announced.columns):
             self.met += 1
             raise KeyError("a shape of tomorrow")
-        return bronze.announced.relation_version(announced, from_lsn, **versions)
+        return bronze.pgoutput.relation_versions.relation_version(announced, from_lsn, **versions)
 
 
 @pytest.fixture
 def unforeseen(monkeypatch: pytest.MonkeyPatch) -> Unforeseen:
     shape = Unforeseen("odd")
-    monkeypatch.setattr("bronze.decoder.relation_version", shape)
+    monkeypatch.setattr("bronze.pgoutput.decoder.relation_version", shape)
     return shape
 
 
@@ -59,7 +59,7 @@ def make_tables(source: SourceSettings) -> None:
 def test_the_others_go_on_and_the_table_is_copied_when_it_can_be_read(
     source: SourceSettings, lake_path: str, unforeseen: Unforeseen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bronze.initial_copies, "_LOOK_SECONDS", 3.0)
+    monkeypatch.setattr(bronze.reader.copies, "_LOOK_SECONDS", 3.0)
     make_tables(source)
     control = ControlTables(Lake(lake_path))
     with Running(source, lake_path) as running:

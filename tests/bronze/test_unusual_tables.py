@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.catalog import select_tables
-from bronze.control_tables import ControlTables
+from bronze.catalog.select import select_tables
+from bronze.checks.inspect import inspect
 from bronze.identifiers import TableName
-from bronze.inspection import inspect
-from bronze.lake import Lake
-from bronze.position import read_snapshot
-from bronze.server import connect
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from bronze.postgres.connection import connect
+from bronze.store.position import read_snapshot
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     bronze_rows,
@@ -23,7 +23,7 @@ from tests.bronze.replaying import (
 )
 
 if TYPE_CHECKING:
-    from bronze.settings import SourceSettings
+    from bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bronze.control_tables import ControlTables
 from bronze.errors import DefiniteError, SmeltError, TransientError
-from bronze.lake import Lake
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.replication import ReplicationConnection
-from bronze.server import connect
-from pipelines.embedded import EmbeddedServer
-from pipelines.run import reader_text
+from bronze.postgres.connection import connect
+from bronze.postgres.replication import ReplicationConnection
+from pipelines.commands.run import reader_text
+from pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     current_lsn,
@@ -33,7 +33,7 @@ from tests.fix_postgres import drop_database, make_database
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bronze.settings import SourceSettings
+    from bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 
@@ -94,7 +94,7 @@ def test_a_slot_that_is_given_up_leaves_neither_slot_nor_walsender(
         wait_for(lambda: fetch(source, HELD) == 0, 3)
 
         # A process that is killed cancels nothing: the server itself notices that its client has gone.
-        monkeypatch.setattr("bronze.server.CLIENT_CHECK", "300ms")
+        monkeypatch.setattr("bronze.postgres.connection.CLIENT_CHECK", "300ms")
         exporter = ReplicationConnection(source, application_name="exporter")
         monkeypatch.setattr(exporter._connection, "cancel_safe", lambda **_: None)
         assert exporter.export_snapshot("smelt_tmp_test", waits_once()) is None
@@ -124,7 +124,7 @@ def test_copies_wait_for_a_free_slot_while_the_stream_goes_on(source: SourceSett
 def test_a_job_that_must_end_does_not_wait_for_a_slot_for_ever(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.reader._REFUSED_SECONDS", 1.0)
+    monkeypatch.setattr("bronze.reader.reader._REFUSED_SECONDS", 1.0)
     execute(source, "SELECT pg_create_physical_replication_slot('of_a_standby')")
     try:
         with pytest.raises(DefiniteError) as caught:
@@ -146,13 +146,13 @@ def test_a_job_that_must_end_names_the_transactions_that_copies_wait_for_and_giv
     *,
     forgets: bool,
 ) -> None:
-    monkeypatch.setattr("bronze.initial_copies.may_forget", lambda _: forgets)
+    monkeypatch.setattr("bronze.reader.copies.may_forget", lambda _: forgets)
     source = source_of(request.getfixturevalue(fixture))
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE elsewhere (id int)")
     only = source.model_copy(update={"tables": ["public.a", "public.b"]})
     read_all(only, lake_path)
-    monkeypatch.setattr("bronze.reader._REFUSED_SECONDS", 1.0)
-    monkeypatch.setattr("bronze.snapshot._SAY_SECONDS", 0.2, raising=False)
+    monkeypatch.setattr("bronze.reader.reader._REFUSED_SECONDS", 1.0)
+    monkeypatch.setattr("bronze.snapshot.snapshot._SAY_SECONDS", 0.2, raising=False)
     execute(source, "CREATE TABLE b (id int PRIMARY KEY)")
     stop = threading.Event()
     timer = threading.Timer(30, stop.set)
@@ -257,7 +257,7 @@ def test_a_job_that_must_end_does_not_wait_for_a_server_for_ever(
     source = source_of(own_server.dsn(), slot="smelt_ends")
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)")
     read_all(source, lake_path)
-    monkeypatch.setattr("bronze.reader._FAILING_SECONDS", 1.0)
+    monkeypatch.setattr("bronze.reader.reader._FAILING_SECONDS", 1.0)
     with connect(source) as connection:
         beyond = Lsn(current_lsn(connection) + (1 << 40))
 

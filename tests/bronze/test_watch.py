@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.catalog_trace import catalog_trace
-from bronze.delta import open_existing
-from bronze.gaps import is_open
+from bronze.checks.slot_risk import Level
+from bronze.drift.fingerprint import catalog_trace
 from bronze.identifiers import TableName
+from bronze.lake.delta import open_existing
 from bronze.lsn import Lsn
-from bronze.server import connect
-from bronze.slot_danger import Level
-from bronze.slots import SlotState
-from bronze.watch import SlotWatch
+from bronze.postgres.connection import connect
+from bronze.reader.watch import SlotWatch
+from bronze.setup.slot import SlotState
+from bronze.store.gaps import is_open
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     bronze_rows,
@@ -31,8 +31,8 @@ from tests.bronze.replaying import (
 from tests.bronze.running import Running, wait_for
 
 if TYPE_CHECKING:
-    from bronze.settings import SourceSettings
-    from pipelines.embedded import EmbeddedServer
+    from bronze.config.sections import SourceSettings
+    from pipelines.demo.embedded_postgres import EmbeddedServer
 
 SCHEMA = [
     "CREATE TABLE t (id int PRIMARY KEY, a int)",
@@ -188,7 +188,7 @@ def test_a_watch_that_fails_ends_the_reader_with_its_error(
     def fails(*_: object) -> tuple[object, ...]:
         raise ZeroDivisionError("a mistake of ours")
 
-    monkeypatch.setattr("bronze.watch.catalog_trace", fails)
+    monkeypatch.setattr("bronze.reader.watch.catalog_trace", fails)
     with Running(source, lake_path) as running:
         assert isinstance(running.wait_until_failed(), ZeroDivisionError)
 
@@ -225,8 +225,8 @@ def test_a_slot_in_danger_while_a_table_is_copied_is_said_before_it_is_lost(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("bronze.watch._SECONDS", 0.1)
-    monkeypatch.setattr("bronze.watch._SLOT_SECONDS", 0.2)
+    monkeypatch.setattr("bronze.reader.watch._SECONDS", 0.1)
+    monkeypatch.setattr("bronze.reader.watch._SLOT_SECONDS", 0.2)
     caplog.set_level(logging.WARNING, "deltasmelt.reader")
     source = source_of(own_server.dsn(), slot="smelt_danger")
     execute(

@@ -13,33 +13,33 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from bronze.control import OpenError
-from bronze.control_tables import ControlTables
-from bronze.decoder import StreamDecoder
+from bronze.config.sections import BronzeSettings
+from bronze.drift.storage import Storage
 from bronze.errors import TransientError
-from bronze.framing import Block
 from bronze.identifiers import TableName
-from bronze.lake import Lake
-from bronze.landing import Landing
+from bronze.lake.control import OpenError
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.failures import lake_failures
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.position import Position
-from bronze.receiver import Batch
-from bronze.relations import ShapeLog
-from bronze.server import ServerIdentity
-from bronze.settings import BronzeSettings
+from bronze.pgoutput.decoder import StreamDecoder
+from bronze.pgoutput.framing import Block
+from bronze.postgres.connection import ServerIdentity
 from bronze.shapes import Column, PgType, Relation
-from bronze.sink import DeltaSink
-from bronze.snapshot_rows import SnapshotRows
-from bronze.storage import Storage
-from bronze.stream import Stream
-from bronze.stream_connection import Keepalive
-from bronze.unwritable import lake_failures
+from bronze.snapshot.rows import SnapshotRows
+from bronze.store.landing import Landing
+from bronze.store.position import Position
+from bronze.store.relations import ShapeLog
+from bronze.store.sink import DeltaSink
+from bronze.stream.receiver import Batch
+from bronze.stream.replication import Keepalive
+from bronze.stream.session import Stream
 from tests.bronze import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bronze.receiver import Receiver
+    from bronze.stream.receiver import Receiver
 
 IDENTITY = ServerIdentity(system_identifier=7, timeline=1, version=160000, database="shop")
 ITEMS, COPIED = TableName("public", "items"), TableName("public", "copied")
@@ -181,7 +181,7 @@ def selected(_table: TableName) -> bool:
 
 
 def copy(landing: Landing) -> None:
-    """Take the other table, if it is not there, in the order in which `bronze.snapshot_copy` does it."""
+    """Take the other table, if it is not there, in the order in which `bronze.snapshot.workers` does it."""
     sink = landing.sink
     if not sink.needing_copy([COPIED]):
         return

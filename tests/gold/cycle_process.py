@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from bronze.control_tables import ControlTables
-from bronze.lake import Lake
-from bronze.relations import read_relations
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from bronze.store.relations import read_relations
 from gold.cycle import Gold
-from pipelines.session import spark_session
-from silver.catalog import silver_catalog
+from pipelines.spark.session import spark_session
+from silver.schema.catalog import silver_catalog
 from silver.settings import SilverSettings
 from tests.gold.shop_documents import COUNTRY, PARCEL_LINE, document
 

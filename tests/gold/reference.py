@@ -6,7 +6,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from functools import cmp_to_key
 from typing import TYPE_CHECKING, Any
 
-from gold.documents import (
+from gold.language.model import (
     AggregateField,
     ColumnField,
     Definition,

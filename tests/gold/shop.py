@@ -11,11 +11,11 @@ from zlib import crc32
 
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
-from bronze.relations import read_relations
 from bronze.shapes import Column, PgType, Relation
-from silver.catalog import SilverTable, silver_catalog, silver_table
+from bronze.store.relations import read_relations
 from silver.cycle import Silver
 from silver.rebuild import rebuild
+from silver.schema.catalog import SilverTable, silver_catalog, silver_table
 from silver.settings import SilverSettings
 from tests.silver.histories import BronzeWriter, change
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.control import Cut
-    from bronze.control_tables import ControlTables
-    from bronze.lake import Lake
+    from bronze.lake.control import Cut
+    from bronze.lake.control_tables import ControlTables
+    from bronze.lake.location import Lake
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
@@ -332,7 +332,7 @@ class Shop:
         """A cycle of silver."""
         if self._tiny:
             return (silver or self.silver).cycle()
-        with patch("silver.steps._TINY_TARGET", 0):
+        with patch("silver.run.step_runner._TINY_TARGET", 0):
             return (silver or self.silver).cycle()
 
     def commit(self, *, without: Sequence[str] = ()) -> Cut:

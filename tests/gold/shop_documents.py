@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gold.documents import Document, parse_document
-from gold.yaml_source import parse_yaml
+from bronze.config.yaml_file import parse_yaml
+from gold.language.model import Document, parse_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable

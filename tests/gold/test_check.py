@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gold.check import check_document
-from gold.tree import resolve
+from gold.tree.check import check_document
+from gold.tree.resolve import resolve
 from tests.gold.shop import SHAPES, catalog
 from tests.gold.shop_documents import COUNTRY, CUSTOMER, PARCEL_LINE, document
 

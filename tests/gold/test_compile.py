@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from bronze.identifiers import TableName
-from gold.affected import affected_roots
-from gold.clauses import with_steps
-from gold.compile import compile_tree, count_flagged
-from gold.pins import view_of
-from gold.tree import Tree, resolve
+from gold.build.views import view_of
+from gold.compile.clauses import with_steps
+from gold.compile.compiler import compile_tree, count_flagged
+from gold.incremental.affected import affected_roots
+from gold.tree.resolve import Tree, resolve
 from tests.gold.shop import SHAPES, catalog
 from tests.gold.shop_documents import COUNTRY, CUSTOMER, FAMILY, LAND, PARCEL_LINE, PROFILE, document
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from bronze.control import Cut, OpenError
-from bronze.control_tables import ControlTables
-from bronze.lake import Lake
+from bronze.lake.control import Cut, OpenError
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from gold.cycle import close_undefined
-from gold.starts import built_from, holds_the_same
+from gold.incremental.starts import built_from, holds_the_same
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from bronze.control_tables import ControlTables
 from bronze.errors import SmeltError
+from bronze.lake.control_tables import ControlTables
 from bronze.lsn import Lsn
-from gold.plans import GOLD_APP
-from gold.tree import resolve
-from gold.weights import weights_query
-from pipelines.maintenance import Maintenance
-from pipelines.output import Output
-from pipelines.rebuild import rebuild_silver
+from gold.build.spark_settings import GOLD_APP
+from gold.build.weights import weights_query
+from gold.tree.resolve import resolve
+from pipelines.commands.rebuild import rebuild_silver
+from pipelines.runtime.maintenance import Maintenance
+from pipelines.terminal.output import Output
 from tests.fix_spark import rows_of
 from tests.gold.shop import Shop, moment, money
 from tests.gold.shop_documents import COUNTRY, CUSTOMER, PARCEL_LINE, document
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.control import Cut, Run
+    from bronze.lake.control import Cut, Run
 
 pytestmark = pytest.mark.spark
 

@@ -8,7 +8,7 @@ import pytest
 
 from bronze.errors import ConfigurationError
 from bronze.identifiers import TableName
-from gold.documents import OrderedColumn, load_documents, parse_ordering, parse_target
+from gold.language.model import OrderedColumn, load_documents, parse_ordering, parse_target
 from tests.gold.shop_documents import COUNTRY, CUSTOMER, document
 
 LINK = "table: public.l, on: {a: id}, to: {b: id}"

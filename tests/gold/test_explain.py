@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gold.explain import Hop, Place, explain
-from gold.tree import resolve
+from gold.tree.resolve import resolve
 from tests.gold.shop import catalog
 from tests.gold.shop_documents import CUSTOMER, FAMILY, PROFILE, document
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import AnalysisException
 
-from gold.compile import compile_tree
+from gold.compile.compiler import compile_tree
 from gold.explain import explain
-from gold.expressions import parse_expression
-from gold.functions import FUNCTIONS
-from gold.tree import resolve
-from silver.sessions import settings
+from gold.expressions.expressions import parse_expression
+from gold.expressions.functions import FUNCTIONS
+from gold.tree.resolve import resolve
+from silver.run.sessions import settings
 from silver.sql import quote
 from tests.gold.random_documents import Writer, random_shapes
 from tests.gold.random_expressions import COLUMNS, SPECIAL, Expressions
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.identifiers import TableName
-    from gold.tree import Tree
+    from gold.tree.resolve import Tree
     from tests.gold.shop import Shapes
 
 pytestmark = pytest.mark.spark

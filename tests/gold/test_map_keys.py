@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gold import types
-from gold.check import check_document
+from gold.language import types
+from gold.tree.check import check_document
 from tests.gold.shop import SHAPES, catalog
 from tests.gold.shop_documents import document
 

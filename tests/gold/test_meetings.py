@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import AnalysisException
 
-from gold.expressions import parse_expression
-from gold.functions import FUNCTIONS, REFUSED
-from gold.typed import objections
+from gold.compile.column_types import objections
+from gold.expressions.expressions import parse_expression
+from gold.expressions.functions import FUNCTIONS, REFUSED
 from silver.sql import quote
 from tests.gold.random_expressions import COLUMNS
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from gold.instants import Meeting
+    from gold.expressions.instants import Meeting
 
 pytestmark = pytest.mark.spark
 

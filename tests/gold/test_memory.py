@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bronze.config.yaml_file import parse_yaml
 from bronze.identifiers import TableName
+from gold.build.memory import Machine, Room, Sizes, bytes_of, cores_of, plan
+from gold.build.sizing import LARGEST, Sizing
+from gold.build.weights import Roots
+from gold.build.widths import average, below, many, most
 from gold.cycle import Gold
-from gold.documents import parse_document
-from gold.memory import Machine, Room, Sizes, bytes_of, cores_of, plan
-from gold.sizing import LARGEST, Sizing
-from gold.tree import resolve
-from gold.verify import verify
-from gold.weights import Roots
-from gold.widths import average, below, many, most
-from gold.yaml_source import parse_yaml
-from silver.catalog import silver_table
+from gold.language.model import parse_document
+from gold.tree.resolve import resolve
+from gold.verify.verify import verify
+from silver.schema.catalog import silver_table
 from silver.settings import SilverSettings
 from tests.benchmarks.gold_work import NESTED, SHAPES, GoldWork
 from tests.fix_spark import rows_of
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from gold.tree import Tree
-    from silver.catalog import SilverTable
+    from gold.tree.resolve import Tree
+    from silver.schema.catalog import SilverTable
 
 GB = 2**30
 MB = 2**20

@@ -21,18 +21,19 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql.functions import lit
 
-from bronze import delta
 from bronze.errors import SmeltError
+from bronze.lake import delta
 from bronze.lsn import Lsn
-from gold import build, merging
-from gold.differences import Difference
-from gold.plans import GOLD_APP
-from gold.verify import Verification, verify
-from pipelines.failures import Failure
-from pipelines.maintain import run_maintain
-from pipelines.output import Output
-from pipelines.rebuild import run_rebuild
-from pipelines.stages import Stages
+from gold.build import document as building
+from gold.build import merging
+from gold.build.spark_settings import GOLD_APP
+from gold.verify.differences import Difference
+from gold.verify.verify import Verification, verify
+from pipelines.commands.maintain import run_maintain
+from pipelines.commands.rebuild import run_rebuild
+from pipelines.runtime.stages import Stages
+from pipelines.terminal.failures import Failure
+from pipelines.terminal.output import Output
 from tests.gold.shop import money
 from tests.gold.shop_documents import COUNTRY, PARCEL_LINE, document
 from tests.gold.world import World, mutate, pipeline_of
@@ -188,9 +189,9 @@ def test_plans_for_large_tables_give_the_same_documents(
     world: World, monkeypatch: pytest.MonkeyPatch, sent: int
 ) -> None:
     """Nothing counts as little here."""
-    for module, name in ((merging, "_SMALL_ROWS"), (build, "_FEW"), (build, "_WALKED")):
+    for module, name in ((merging, "_SMALL_ROWS"), (document, "_FEW"), (document, "_WALKED")):
         monkeypatch.setattr(module, name, -1)
-    monkeypatch.setattr(build, "_SENT", sent)
+    monkeypatch.setattr(building, "_SENT", sent)
     source = random.Random(abs(sent))
 
     def change(shop: Shop) -> None:

@@ -10,26 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bronze.config.yaml_file import parse_yaml
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
 from bronze.shapes import Column, PgType, Relation
-from gold.compile import compile_tree
-from gold.documents import parse_document
+from gold.compile.compiler import compile_tree
 from gold.drafting.files import draft_text, scalar, table_text
 from gold.drafting.foreign_keys import Described, ForeignKey
 from gold.drafting.names import plural, singular, stem
 from gold.drafting.propose import MAX_DEPTH, MAX_JOINS, propose
-from gold.expressions import column
-from gold.tree import Value, resolve
-from gold.yaml_source import parse_yaml
-from silver.catalog import silver_table
+from gold.expressions.expressions import column
+from gold.language.model import parse_document
+from gold.tree.resolve import Value, resolve
+from silver.schema.catalog import silver_table
 from silver.settings import SilverSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gold.drafting.draft import Draft, Proposal
-    from gold.tree import Tree
+    from gold.tree.resolve import Tree
 
 MONEY = (12 << 16 | 2) + 4
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.control_tables import ControlTables
-from gold.verify import verify
-from pipelines.maintenance import Maintenance
+from bronze.lake.control_tables import ControlTables
+from gold.verify.verify import verify
+from pipelines.runtime.maintenance import Maintenance
 from silver.settings import SilverSettings
 from tests.gold.random_documents import AGGREGATES, Writer, random_shapes
 from tests.gold.world import Model, World, mutate
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.control import Cut
+    from bronze.lake.control import Cut
 
 pytestmark = pytest.mark.spark
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gold.sieve import bitmap, sieve
+from gold.incremental.key_bitmap import bitmap, sieve
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from bronze.control import Cut
 from bronze.doors import Door, guarded
 from bronze.errors import DefiniteError, TransientError
+from bronze.lake.control import Cut
 from bronze.lsn import Lsn
 from gold.cycle import Gold
-from gold.verify import verify
+from gold.verify.verify import verify
+from pipelines.runtime.stages import Stages
 from pipelines.settings import load_pipeline
-from pipelines.stages import Stages
-from silver.pinned import PINNED, unpinned
-from silver.sessions import own_session
+from silver.run.pinned import PINNED, unpinned
+from silver.run.sessions import own_session
 from tests.gold.shop import SHAPES, catalog, moment, money
 from tests.gold.shop_documents import document
 from tests.gold.world import World
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.identifiers import TableName
-    from silver.catalog import SilverTable
+    from silver.schema.catalog import SilverTable
     from tests.gold.shop import Shapes
 
 pytestmark = pytest.mark.spark

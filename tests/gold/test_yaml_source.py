@@ -8,9 +8,9 @@ from typing import Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
 
+from bronze.config.sections import SourceSettings
+from bronze.config.yaml_file import YamlFile, parse_yaml, read_yaml, validate
 from bronze.errors import ConfigurationError
-from bronze.settings import SourceSettings
-from gold.yaml_source import YamlFile, parse_yaml, read_yaml, validate
 
 
 class Inner(BaseModel):

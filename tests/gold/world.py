@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from bronze.control_tables import ControlTables
-from bronze.lake import Lake
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from gold.build.spark_settings import SMALL_PLAN
 from gold.cycle import Gold
-from gold.plans import SMALL_PLAN
-from gold.tree import resolve
+from gold.tree.resolve import resolve
 from pipelines.settings import load_pipeline
-from silver.sessions import settings
+from silver.run.sessions import settings
 from silver.settings import SilverSettings
 from tests.gold.reference import Reference
 from tests.gold.shop import SHAPES, Shop, fill, moment, money
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.control import Cut, Run
     from bronze.identifiers import TableName
-    from gold.documents import Document
+    from bronze.lake.control import Cut, Run
+    from gold.language.model import Document
     from pipelines.settings import Pipeline
-    from silver.catalog import SilverTable
+    from silver.schema.catalog import SilverTable
     from tests.gold.shop import Shapes
 
 OWN = {"_commit_lsn", "_content_hash", "_key"}

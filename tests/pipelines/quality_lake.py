@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from bronze import delta
-from bronze.control import Cut
-from bronze.control_tables import ControlTables
 from bronze.identifiers import TableName
+from bronze.lake import delta
+from bronze.lake.control import Cut
+from bronze.lake.control_tables import ControlTables
 from bronze.lsn import Lsn
-from bronze.relations import append_relations
 from bronze.shapes import Column, PgType, Relation
-from bronze.tables import RELATIONS_SCHEMA
+from bronze.store.contract import RELATIONS_SCHEMA
+from bronze.store.relations import append_relations
 from pipelines.settings import Pipeline, load_pipeline
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.rows import TupleRow
 
-    from bronze.lake import Lake
+    from bronze.lake.location import Lake
 
 SCHEMA = """
 CREATE TYPE tier AS ENUM ('free', 'plus');

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from psycopg import sql
 
-from bronze.pgtypes import resolve_types
+from bronze.catalog.types import resolve_types
 from tests.pipelines.source_values import value_of
 
 if TYPE_CHECKING:

@@ -10,20 +10,20 @@ from psycopg.conninfo import make_conninfo
 
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
-from bronze.position import Position
-from bronze.publication import ensure_publication
-from bronze.server import connect, identify
+from bronze.postgres.connection import connect, identify
+from bronze.setup.publication import ensure_publication
+from bronze.setup.slot import ensure_slot
 from bronze.shapes import Column, PgType, Relation
-from bronze.sink import DeltaSink
-from bronze.slots import ensure_slot
-from pipelines.check import run_check
+from bronze.store.position import Position
+from bronze.store.sink import DeltaSink
+from pipelines.health.check import run_check
 from pipelines.settings import Pipeline, load_pipeline
 from silver.settings import SilverSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bronze.findings import Finding
+    from bronze.checks.finding import Finding
 
 DOCUMENT = """
 document: customer

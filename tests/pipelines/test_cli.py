@@ -13,11 +13,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from bronze.control import Cut
-from bronze.control_tables import ControlTables
-from bronze.lake import Lake
+from bronze.lake.control import Cut
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.publication import ensure_publication
+from bronze.setup.publication import ensure_publication
 from pipelines.settings import load_pipeline
 from tests.silver.histories import INT, BronzeWriter, relation
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.control_tables import ControlTables
-from bronze.settings import SnapshotSettings
+from bronze.config.sections import SnapshotSettings
+from bronze.lake.control_tables import ControlTables
 from silver.cycle import Silver
 from tests.bronze.replaying import read_all
 from tests.fix_postgres import drop_database, make_database

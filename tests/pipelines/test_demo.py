@@ -8,12 +8,12 @@ import psycopg
 import pytest
 
 from bronze.errors import ConfigurationError, DefiniteError
-from bronze.lake import Lake
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from pipelines.demo.demo import empty_folder, shop_database
 from pipelines.demo.live import HeadHistory
-from pipelines.lock import lake_lock
-from pipelines.output import Output
+from pipelines.runtime.locks import lake_lock
+from pipelines.terminal.output import Output
 from tests.pipelines.processes import Command, until
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def test_ctrl_c_in_the_middle_of_the_demo_leaves_neither_server_nor_process_behi
         until(lambda: "bronze" in demo.text() or demo.process.poll() is not None)
         assert demo.process.poll() is None, demo.text()
         assert demo.family("postgres")
-        assert demo.family("pipelines.reader_process")
+        assert demo.family("pipelines.runtime.reader_process")
         demo.process.send_signal(signal.SIGINT)
         assert demo.wait(90) == 130
         until(lambda: not demo.family(), 20)

@@ -9,11 +9,11 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from bronze.server import connect
-from bronze.settings import SourceSettings
-from gold.check import check_document
-from gold.documents import parse_document
-from gold.yaml_source import parse_yaml
+from bronze.config.sections import SourceSettings
+from bronze.config.yaml_file import parse_yaml
+from bronze.postgres.connection import connect
+from gold.language.model import parse_document
+from gold.tree.check import check_document
 from pipelines.conf_files import conf_folder
 from pipelines.init.catalog import read_catalog
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.lake import Lake
-from bronze.relations import read_relations
+from bronze.lake.location import Lake
+from bronze.store.relations import read_relations
 from gold.cycle import Gold
-from gold.documents import load_documents
-from pipelines.check import run_check
+from gold.language.model import load_documents
+from pipelines.health.check import run_check
+from pipelines.health.status import read_status
 from pipelines.settings import Pipeline, load_pipeline
-from pipelines.status import read_status
-from silver.catalog import silver_catalog
+from silver.schema.catalog import silver_catalog
 from silver.settings import SilverSettings
 from tests.fix_postgres import drop_database, make_database
 from tests.pipelines.test_end_to_end import Flow

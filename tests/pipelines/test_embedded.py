@@ -17,10 +17,10 @@ import psycopg
 import pytest
 
 from bronze.errors import DefiniteError
-from pipelines import embedded
-from pipelines.embedded import EmbeddedServer
-from pipelines.embedded_copy import binaries, shared_copy
-from pipelines.run import terminable
+from pipelines.commands.run import terminable
+from pipelines.demo import embedded_postgres
+from pipelines.demo.embedded_copy import binaries, shared_copy
+from pipelines.demo.embedded_postgres import EmbeddedServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,9 +30,9 @@ ROOT = Path(__file__).parents[2]
 DEMO = """
 import sys, time
 from pipelines.demo.demo import shop_database
-from pipelines.failures import Terminated, report
-from pipelines.output import Output
-from pipelines.run import terminable
+from pipelines.terminal.failures import Terminated, report
+from pipelines.terminal.output import Output
+from pipelines.commands.run import terminable
 try:
     with terminable(), shop_database(Output(), None) as dsn:
         print(dsn, flush=True)
@@ -66,9 +66,9 @@ def listener() -> Iterator[int]:
 def test_a_port_that_somebody_took_meanwhile_is_left_to_him(
     listener: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free = embedded.free_port
+    free = embedded_postgres.free_port
     ports = iter([listener])
-    monkeypatch.setattr("pipelines.embedded.free_port", lambda: next(ports, None) or free())
+    monkeypatch.setattr("pipelines.demo.embedded_postgres.free_port", lambda: next(ports, None) or free())
     with EmbeddedServer() as server:
         assert server.port != listener
         with psycopg.connect(server.dsn()) as connection:
@@ -91,12 +91,12 @@ def test_a_start_that_is_interrupted_leaves_neither_process_nor_folder(
     sleep = time.sleep
 
     def interrupted(seconds: float) -> None:
-        monkeypatch.setattr("pipelines.embedded.time.sleep", sleep)
+        monkeypatch.setattr("pipelines.demo.embedded_postgres.time.sleep", sleep)
         assert seconds < 1
         raise KeyboardInterrupt
 
     server = EmbeddedServer()
-    monkeypatch.setattr("pipelines.embedded.time.sleep", interrupted)
+    monkeypatch.setattr("pipelines.demo.embedded_postgres.time.sleep", interrupted)
     try:
         with pytest.raises(KeyboardInterrupt), server:
             pass
@@ -200,7 +200,7 @@ def test_a_copy_of_the_binaries_heals_and_one_that_another_account_made_is_not_u
     assert sorted(path.name for path in kept.parent.iterdir()) == [".lock", "postgresql-16"]
 
     kept.parent.chmod(0o777)
-    monkeypatch.setattr("pipelines.embedded_copy.SYSTEM_CACHE", kept.parent)
+    monkeypatch.setattr("pipelines.demo.embedded_copy.SYSTEM_CACHE", kept.parent)
     elsewhere = shared_copy(packaged, 16)
     assert not elsewhere.is_relative_to(cache)
     assert (elsewhere / "bin" / "initdb").read_text() == "#!initdb\n"

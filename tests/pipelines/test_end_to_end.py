@@ -18,15 +18,15 @@ import pytest
 from deltalake import DeltaTable
 from pydantic import SecretStr
 
-from bronze.control_tables import ControlTables
+from bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
 from bronze.identifiers import TableName
-from bronze.lake import Lake
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.reader import Reader
-from bronze.server import connect
-from bronze.settings import BronzeSettings, SnapshotSettings, SourceSettings
+from bronze.postgres.connection import connect
+from bronze.reader.reader import Reader
+from pipelines.health.status import read_status
 from pipelines.settings import load_pipeline
-from pipelines.status import read_status
 from silver.cycle import Silver
 from silver.settings import SilverSettings
 from tests.fix_postgres import drop_database, make_database
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import psycopg
     from pyspark.sql import SparkSession
 
-    from bronze.control import Cut
+    from bronze.lake.control import Cut
     from tests.pipelines.source_rows import Row
 
 SCENARIOS = {

@@ -16,24 +16,24 @@ from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import SecretStr
 
-from bronze.catalog import select_tables
+from bronze.catalog.select import select_tables
+from bronze.config.yaml_file import parse_yaml, read_yaml
 from bronze.errors import ConfigurationError, SmeltError
 from bronze.identifiers import TableName
-from bronze.server import connect
-from gold.documents import load_documents
-from gold.yaml_source import parse_yaml, read_yaml
-from pipelines.check import run_check
+from bronze.postgres.connection import connect
+from gold.language.model import load_documents
 from pipelines.conf_files import conf_folder
+from pipelines.health.check import run_check
 from pipelines.init.command import run_init
 from pipelines.init.dsn import without_password
 from pipelines.init.file import item_text, pattern_of, pipeline_name, slot_name, value_text
 from pipelines.init.new_files import write_new
-from pipelines.output import Output
 from pipelines.settings import Pipeline, load_pipeline
+from pipelines.terminal.output import Output
 from tests.pipelines.test_cli import one_message, smelt
 
 if TYPE_CHECKING:
-    from bronze.findings import Finding
+    from bronze.checks.finding import Finding
 
 ODD = """
     CREATE SCHEMA "Back Office";

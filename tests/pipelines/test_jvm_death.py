@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-unt
 from pyspark import SparkContext
 
 from bronze.errors import DefiniteError, TransientError
-from pipelines.jvm_death import death, death_told
+from pipelines.spark.jvm_death import death, death_told
 
 if TYPE_CHECKING:
     from pathlib import Path

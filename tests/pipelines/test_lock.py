@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from bronze.errors import DefiniteError
-from bronze.lake import Lake
-from pipelines.lock import lake_lock, writing
+from bronze.lake.location import Lake
+from pipelines.runtime.locks import lake_lock, writing
 
 ROOT = Path(__file__).parents[2]
 HOLDER = """
 import sys
-from bronze.lake import Lake
-from pipelines.lock import lake_lock
+from bronze.lake.location import Lake
+from pipelines.runtime.locks import lake_lock
 with lake_lock(Lake(path=sys.argv[1]), ("bronze", "silver"), command="smelt run"):
     print("held", flush=True)
     sys.stdin.read()

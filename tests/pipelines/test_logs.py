@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines import logs
-from pipelines.logs import log_folder, spark_log
 from pipelines.private import own_folder
+from pipelines.terminal import logs
+from pipelines.terminal.logs import log_folder, spark_log
 
 if TYPE_CHECKING:
     import pytest

@@ -15,25 +15,25 @@ from unittest.mock import patch
 import pytest
 from deltalake import DeltaTable
 
-from bronze.control_tables import ControlTables
 from bronze.errors import DefiniteError
-from bronze.lake import Lake
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from pipelines import maintenance
-from pipelines.failures import Failure
-from pipelines.lock import writing
-from pipelines.log_entries import cut_log
-from pipelines.maintain import run_maintain
-from pipelines.maintenance import Files, Maintenance
-from pipelines.output import Output
-from pipelines.rebuild import rebuild_silver
+from pipelines.commands.maintain import run_maintain
+from pipelines.commands.rebuild import rebuild_silver
+from pipelines.health.standing import standing_still
+from pipelines.health.status import read_status
+from pipelines.runtime import maintenance
+from pipelines.runtime.locks import writing
+from pipelines.runtime.log_entries import cut_log
+from pipelines.runtime.maintenance import Files, Maintenance
 from pipelines.settings import Pipeline, load_pipeline
-from pipelines.sql import choose_cut
-from pipelines.standing import standing_still
-from pipelines.status import read_status
-from silver import pauses
+from pipelines.spark.lake_sql import choose_cut
+from pipelines.terminal.failures import Failure
+from pipelines.terminal.output import Output
 from silver.cycle import Silver
 from silver.rebuild import SCRATCH
+from silver.run import pauses
 from silver.settings import SilverSettings
 from tests.pipelines.aged import age
 from tests.silver import test_versions_killed as kept
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.control import Cut
+    from bronze.lake.control import Cut
 
 DAY = 86400.0
 ROOT = Path(__file__).parents[2]
@@ -131,7 +131,7 @@ class Shop(Stage):
 @pytest.fixture(scope="module")
 def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """Its tables are written to as large ones are: what MERGE does not touch stays, and is marked."""
-    with patch("silver.steps._TINY_TARGET", 0):
+    with patch("silver.run.step_runner._TINY_TARGET", 0):
         shop = Shop(spark, str(tmp_path_factory.mktemp("shop")))
         shop.step()
         yield shop

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from bronze.control import Cut
-from bronze.control_tables import ControlTables
-from bronze.lake import Lake
+from bronze.lake.control import Cut
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from pipelines.maintenance import Maintenance, hours_to_state, positions
+from pipelines.runtime.maintenance import Maintenance, hours_to_state, positions
 from tests.pipelines.aged import age
 from tests.pipelines.test_maintenance import DAY, Shop
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def test_a_vacuum_by_hand_within_a_day_leaves_the_files_that_a_lagging_gold_needs(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    with patch("silver.steps._TINY_TARGET", 0):
+    with patch("silver.run.step_runner._TINY_TARGET", 0):
         shop = Shop(spark, str(tmp_path))
         first = shop.step()
         shop.control.record_cut(Cut("gold", first.commit_lsn, first.commit_ts, {}))

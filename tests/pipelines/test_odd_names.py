@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.control_tables import ControlTables
 from bronze.identifiers import TableName
-from bronze.locations import folder_name, table_name
-from bronze.slots import read_slot
-from pipelines.drop import run_drop
-from pipelines.maintenance import Maintenance
-from pipelines.output import Format, Output
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.folders import folder_name, table_name
+from bronze.setup.slot import read_slot
+from pipelines.commands.drop import run_drop
+from pipelines.commands.quality import open_gold, preview_document
+from pipelines.commands.rebuild import rebuild_gold, rebuild_silver
+from pipelines.health.status import read_status
 from pipelines.quality import run_quality
-from pipelines.queries import open_gold, preview_document
-from pipelines.rebuild import rebuild_gold, rebuild_silver
+from pipelines.runtime.maintenance import Maintenance
 from pipelines.settings import load_pipeline
-from pipelines.sql import LakeSql
-from pipelines.status import read_status
+from pipelines.spark.lake_sql import LakeSql
+from pipelines.terminal.output import Format, Output
 from tests.fix_postgres import drop_database, make_database
 from tests.silver.real_source import RealSource
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from bronze.identifiers import TableName
-from bronze.lake import Lake
+from bronze.lake.location import Lake
 from pipelines.quality.constraints import (
     Constraints,
     read_constraints,

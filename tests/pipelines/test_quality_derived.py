@@ -11,7 +11,7 @@ from bronze.lsn import Lsn
 from bronze.shapes import Column, PgType, Relation
 from pipelines.quality.constraints import Constraints, ForeignKey
 from pipelines.quality.derived import from_catalog
-from silver.catalog import silver_catalog
+from silver.schema.catalog import silver_catalog
 from silver.settings import SilverSettings
 from tests.pipelines.quality_lake import shop_relations
 

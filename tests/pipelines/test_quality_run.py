@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from bronze.control import OpenError
-from bronze.control_tables import ControlTables
 from bronze.errors import ConfigurationError
+from bronze.lake.control import OpenError
+from bronze.lake.control_tables import ControlTables
 from pipelines.quality import run_quality
 from pipelines.quality.constraints import read_constraints, record_constraints
 from pipelines.quality.results import past_runs

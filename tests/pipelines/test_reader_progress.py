@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.lake import Lake
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.progress import Progress, snapshot_view
-from bronze.slots import SlotState
-from pipelines.reader_progress import read_progress, write_progress
-from pipelines.run import snapshot_text
-from pipelines.status import Status
-from pipelines.status_view import slot_warnings
+from bronze.setup.slot import SlotState
+from pipelines.commands.run import snapshot_text
+from pipelines.commands.status import slot_warnings
+from pipelines.health.status import Status
+from pipelines.runtime.reader_progress import read_progress, write_progress
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from bronze.errors import DefiniteError
-from pipelines.reader_supervision import ReaderProcess
+from pipelines.runtime.reader_supervision import ReaderProcess
 from pipelines.settings import load_pipeline
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def lives_of(
         "pipeline: shop\nsource: {slot: s, publication: p}\nlake: {path: ./lake}\n"
     )
     monkeypatch.setenv("SMELT_LOGS", str(tmp_path))
-    monkeypatch.setattr("pipelines.reader_supervision._PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("pipelines.runtime.reader_supervision._PAUSE_SECONDS", 0.001)
     pipeline = load_pipeline(tmp_path / "shop.yml")
     reader = ReaderProcess(pipeline)
     monkeypatch.setattr(sys, "executable", str(program))
@@ -95,7 +95,9 @@ def test_one_that_takes_long_to_die_is_given_up_as_well(
 ) -> None:
     """A transaction that ends the process after a quarter of an hour ends it each time."""
     clock = itertools.count(step=900.0)
-    monkeypatch.setattr("pipelines.reader_supervision.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(
+        "pipelines.runtime.reader_supervision.time", SimpleNamespace(monotonic=lambda: next(clock))
+    )
     lives, error = lives_of(tmp_path, monkeypatch, most=9, durable="100", rows="0", done="True")
     assert lives == 5
     assert error is not None

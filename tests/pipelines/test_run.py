@@ -13,18 +13,18 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from bronze.control_tables import ControlTables
 from bronze.errors import DefiniteError
+from bronze.lake.control_tables import ControlTables
 from bronze.lsn import Lsn
-from bronze.position import read_position
-from pipelines.explain import show_document_schema, show_explanation
-from pipelines.failures import Failure
-from pipelines.output import Format, Output
-from pipelines.queries import preview_document
+from bronze.store.position import read_position
+from pipelines.commands.explain import show_document_schema, show_explanation
+from pipelines.commands.quality import preview_document
+from pipelines.commands.verify import run_verify
+from pipelines.health.status import read_status
 from pipelines.settings import load_pipeline
-from pipelines.sql import LakeSql, cut_of, print_rows
-from pipelines.status import read_status
-from pipelines.verify import run_verify
+from pipelines.spark.lake_sql import LakeSql, cut_of, print_rows
+from pipelines.terminal.failures import Failure
+from pipelines.terminal.output import Format, Output
 from tests.fix_postgres import drop_database, make_database
 from tests.pipelines.processes import Command, thread_seconds, until
 from tests.pipelines.test_cli import smelt
@@ -120,14 +120,14 @@ def test_run_carries_changes_refuses_a_second_start_outlives_its_reader_and_ends
         assert status.slot is not None
         assert status.slot.active_pid is not None
 
-        (reader,) = run.family("pipelines.reader_process")
+        (reader,) = run.family("pipelines.runtime.reader_process")
         os.kill(reader, signal.SIGKILL)
         end = shop.execute(
             "UPDATE orders SET total = total + 0.5 WHERE id <= 20; DELETE FROM customers WHERE id = 50"
         )
         until(lambda: shop.gold_has(end) or run.process.poll() is not None)
         assert run.process.poll() is None, run.text()
-        assert run.family("pipelines.reader_process") not in ([], [reader])
+        assert run.family("pipelines.runtime.reader_process") not in ([], [reader])
 
         run.process.send_signal(signal.SIGINT)
         assert run.wait(60) == 130
@@ -320,7 +320,7 @@ def test_the_reader_ends_by_itself_when_its_parent_is_killed(tmp_path: Path, dat
     shop = Shop(tmp_path, database)
     with Command("bronze", shop.file, folder=tmp_path) as bronze:
         until(lambda: read_position(shop.pipeline.lake_address()) or bronze.process.poll() is not None)
-        assert len(bronze.family("pipelines.reader_process")) == 1, bronze.text()
+        assert len(bronze.family("pipelines.runtime.reader_process")) == 1, bronze.text()
         bronze.process.kill()
         bronze.process.wait()
         until(lambda: not bronze.family(), 40)

@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from deltalake import Transaction
 
-from bronze import delta
-from bronze.control import Cut, OpenError
-from bronze.control_tables import ControlTables
+from bronze.drift.membership import NOT_CARRIED
 from bronze.errors import TransientError
-from bronze.gaps import seen_app
 from bronze.identifiers import TableName
-from bronze.lake import Lake
+from bronze.lake import delta
+from bronze.lake.control import Cut, OpenError
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.marks import commit_marks
-from bronze.membership import NOT_CARRIED
-from bronze.tables import CHANGES
-from pipelines import stages
-from pipelines.failures import Failure, tables_stopped
-from pipelines.output import Output
-from pipelines.run import run_layers
+from bronze.store.commits import commit_marks
+from bronze.store.contract import CHANGES
+from bronze.store.gaps import seen_app
+from pipelines.commands.run import run_layers
+from pipelines.health.standing import Standing, standing_still, stopped_names
+from pipelines.runtime import stages
+from pipelines.runtime.stages import Stages
+from pipelines.runtime.upkeep_errors import UPKEEP_FAILED
 from pipelines.settings import load_pipeline
-from pipelines.stages import Stages
-from pipelines.standing import Standing, standing_still, stopped_names
-from pipelines.upkeep_errors import UPKEEP_FAILED
+from pipelines.terminal.failures import Failure, tables_stopped
+from pipelines.terminal.output import Output
 from silver.settings import SilverSettings
 from tests.pipelines.test_cli import smelt
 from tests.pipelines.test_run import Shop
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake import Layer
+    from bronze.lake.location import Layer
 
 ERRORS = [
     OpenError("pipeline", "shop", "server-unreachable", "m"),

@@ -11,13 +11,13 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from bronze.errors import ConfigurationError, DefiniteError
-from pipelines.jvm_errors import SparkFailure, in_words
-from pipelines.output import Output
-from pipelines.queries import spark_for
-from pipelines.session import jvm_options, properties_text
+from pipelines.commands.quality import spark_for
 from pipelines.settings import load_pipeline
-from silver.pinned import legacy
-from silver.sessions import own_session, settings
+from pipelines.spark.session import jvm_options, properties_text
+from pipelines.terminal.jvm_errors import SparkFailure, in_words
+from pipelines.terminal.output import Output
+from silver.run.pinned import legacy
+from silver.run.sessions import own_session, settings
 from tests.fix_spark import SECRET
 from tests.pipelines.test_cli import make_lake, one_message, pipeline_file, smelt
 

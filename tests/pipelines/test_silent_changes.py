@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bronze.config.sections import BronzeSettings
 from bronze.identifiers import TableName
-from bronze.lake import Lake
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.position import read_position
-from bronze.settings import BronzeSettings
+from bronze.store.position import read_position
 from tests.bronze.running import Running, wait_for
 from tests.fix_postgres import drop_database, make_database
 from tests.pipelines.test_end_to_end import Flow
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.control import Cut
+    from bronze.lake.control import Cut
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(600)]
 

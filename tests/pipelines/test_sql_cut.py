@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bronze.control import Cut
-from bronze.control_tables import ControlTables
 from bronze.errors import ConfigurationError, DefiniteError
-from bronze.lake import Lake
+from bronze.lake.control import Cut
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from pipelines.sql import choose_cut, parse_as_of
+from pipelines.spark.lake_sql import choose_cut, parse_as_of
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 

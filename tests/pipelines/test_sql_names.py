@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.sql_names import odd_views, with_views
+from pipelines.spark.sql_names import odd_views, with_views
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
-    from bronze.lake import Layer
+    from bronze.lake.location import Layer
 
 ODD = [
     "Order Details", "Größe", "a/b", "back`tick", "it's", 'in "quotes"', "a.b", "--", "/*", "-orders", "${x}",

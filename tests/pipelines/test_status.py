@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pipelines.health.status import read_status
 from pipelines.settings import load_pipeline
-from pipelines.status import read_status
 from tests.bronze.replaying import execute, read_all, source_of
 
 if TYPE_CHECKING:

@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from bronze import delta
-from bronze.gaps import gap_marks
 from bronze.identifiers import TableName
+from bronze.lake import delta
 from bronze.lsn import Lsn
-from bronze.marks import commit_marks
-from bronze.relations import append_relations
 from bronze.shapes import Column, PgType, Relation
-from bronze.tables import (
+from bronze.store.commits import commit_marks
+from bronze.store.contract import (
     CHANGES,
     CHANGES_SCHEMA,
     CONFIRM_APP,
@@ -32,12 +30,14 @@ from bronze.tables import (
     STREAM_APP,
     snapshot_app,
 )
+from bronze.store.gaps import gap_marks
+from bronze.store.relations import append_relations
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from bronze.lake import Lake
+    from bronze.lake.location import Lake
 
 INT = PgType("base", "int4", oid=23)
 TEXT = PgType("base", "text", oid=25)

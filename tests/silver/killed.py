@@ -20,9 +20,9 @@ from unittest.mock import patch
 import pytest
 from pyspark.sql import SparkSession
 
-from bronze.control_tables import ControlTables
-from bronze.lake import Lake
-from pipelines.session import spark_session
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from pipelines.spark.session import spark_session
 from silver.cycle import Silver
 from silver.settings import SilverSettings
 from tests.silver.histories import BronzeWriter
@@ -30,7 +30,7 @@ from tests.silver.histories import BronzeWriter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bronze.control import Cut
+    from bronze.lake.control import Cut
 
 
 class EndedError(BaseException):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bronze.control_tables import ControlTables
-from bronze.lake import Lake
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from silver.cycle import Silver
 from silver.settings import SilverSettings
 from tests.fix_spark import rows_of

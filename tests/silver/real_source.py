@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
-from bronze.control_tables import ControlTables
+from bronze.config.sections import SnapshotSettings
 from bronze.identifiers import TableName
-from bronze.lake import Lake
-from bronze.settings import SnapshotSettings
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from silver.cycle import Silver
 from silver.settings import SilverSettings
 from silver.sql import literal, quote
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.control import Cut
+    from bronze.lake.control import Cut
 
 Rows = list[tuple[str | None, ...]]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import psycopg
 from psycopg import sql
 
-from bronze.pgtypes import resolve_types
+from bronze.catalog.types import resolve_types
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

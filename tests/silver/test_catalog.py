@@ -10,7 +10,7 @@ import pytest
 from bronze.errors import ConfigurationError, TableError
 from bronze.identifiers import TableName
 from bronze.shapes import PgType
-from silver.catalog import check_names, silver_catalog, silver_table
+from silver.schema.catalog import check_names, silver_catalog, silver_table
 from silver.settings import SilverSettings
 from tests.silver.histories import INT, NUMERIC, TEXT, relation
 
@@ -85,5 +85,5 @@ def test_of_two_tables_that_want_one_name_both_are_refused() -> None:
 
 
 def test_the_catalog_needs_no_spark() -> None:
-    program = "import silver.catalog, silver.settings, sys; sys.exit('pyspark' in sys.modules)"
+    program = "import silver.schema.catalog, silver.settings, sys; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from deltalake.exceptions import DeltaError
 
-from bronze.control_tables import ControlTables
-from bronze.delta import location, open_existing
 from bronze.doors import Door, guarded
 from bronze.errors import ConfigurationError, TableError, TransientError
 from bronze.identifiers import TableName
-from bronze.lake import Lake
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.delta import location, open_existing
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.tables import CHANGES
-from silver.catalog import silver_table
+from bronze.store.contract import CHANGES
 from silver.errors import CODES, cause, failure, marker, table_error
-from silver.outages import outage
-from silver.refusals import check_relation
+from silver.plan.steps import Activity
+from silver.run.outages import outage
+from silver.run.refusals import check_relation
+from silver.run.table_log import Stored
+from silver.run.troubles import Troubles
+from silver.schema.catalog import silver_table
 from silver.settings import SilverSettings
-from silver.tables import Stored
-from silver.troubles import Troubles
-from silver.window import Activity
 from tests.silver.histories import INT, BronzeWriter, relation
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import pytest
 
 from bronze.errors import TableError
 from bronze.shapes import PgType
-from silver.catalog import SilverTable, silver_table
-from silver.ddl import Field, create, fields_of, kept, steps
+from silver.schema.catalog import SilverTable, silver_table
+from silver.schema.ddl import Field, create, fields_of, kept, steps
+from silver.schema.widening import widens
 from silver.settings import SilverSettings
-from silver.widening import widens
 from tests.silver.histories import INT, NUMERIC, TEXT, relation
 
 KEEP, DROP = SilverSettings(), SilverSettings(on_drop_column="drop")

@@ -19,7 +19,7 @@ from tests.silver.killed import KilledStage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bronze.control import Cut
+    from bronze.lake.control import Cut
 
 FIRST = ["after CREATE 1", "before INSERT 1", "after INSERT 1"]
 LATER = ["before MERGE 1", "after MERGE 1", "before RUNS 1", "before CUT 1", "after CUT 1"]

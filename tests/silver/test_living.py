@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.shapes import PgType
-from silver import ddl
-from silver.catalog import silver_table
-from silver.living import keeps_deleted, living_rows
+from silver.schema import ddl
+from silver.schema.catalog import silver_table
+from silver.schema.live_rows import keeps_deleted, living_rows
 from silver.settings import SilverSettings
 from silver.sql import quote
 from tests.silver.histories import INT, relation

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.lake import Lake
+from bronze.lake.location import Lake
 from bronze.shapes import PgType
-from silver import ddl
-from silver.catalog import silver_table
+from silver.run.table_log import SilverLog
+from silver.schema import ddl
+from silver.schema.catalog import silver_table
 from silver.settings import SilverSettings
-from silver.tables import SilverLog
 from tests.silver.histories import INT, TEXT, relation
 
 if TYPE_CHECKING:

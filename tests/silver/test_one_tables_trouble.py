@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import Transaction
 
-from bronze import delta
-from bronze.control_tables import ControlTables
-from bronze.gaps import seen_app
-from bronze.lake import Lake
-from bronze.marks import commit_marks
-from bronze.membership import NOT_CARRIED
+from bronze.drift.membership import NOT_CARRIED
+from bronze.lake import delta
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from bronze.shapes import PgType, Relation
-from bronze.tables import CHANGES
-from silver import pauses
+from bronze.store.commits import commit_marks
+from bronze.store.contract import CHANGES
+from bronze.store.gaps import seen_app
 from silver.cycle import Silver
+from silver.run import pauses
 from silver.settings import SilverSettings
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.control import Cut
+    from bronze.lake.control import Cut
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -12,11 +12,11 @@ import pytest
 from bronze.errors import TableError
 from bronze.retypes import same_text
 from bronze.shapes import PgType
-from silver.catalog import silver_table
-from silver.ddl import Field, steps
+from silver.schema.catalog import silver_table
+from silver.schema.ddl import Field, steps
+from silver.schema.types import reading
+from silver.schema.widening import widens
 from silver.settings import SilverSettings
-from silver.types import reading
-from silver.widening import widens
 from tests.silver.histories import INT, relation
 from tests.silver.retypes import SCHEMA, kinds
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.identifiers import TableName
-from bronze.retake import want_again
-from bronze.server import connect
+from bronze.postgres.connection import connect
+from bronze.store.retake import want_again
 from tests.bronze.replaying import current_lsn
 from tests.bronze.shape_histories import stories
 from tests.fix_postgres import drop_database, make_database

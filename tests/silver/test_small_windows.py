@@ -9,14 +9,14 @@ from unittest.mock import patch
 import pytest
 from deltalake import DeltaTable
 
-from bronze.control_tables import ControlTables
-from bronze.delta import location, open_existing
-from bronze.lake import Lake
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.delta import location, open_existing
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.tables import CHANGES
+from bronze.store.contract import CHANGES
 from silver.cycle import Silver
+from silver.run.bronze_window import Later, Source, files_after
 from silver.settings import SilverSettings
-from silver.source import Later, Source, files_after
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def test_a_small_file_is_written_again_without_a_deletion_vector(stage: Stage) -
 
 
 def test_a_window_that_is_much_is_read_where_it_lies(stage: Stage) -> None:
-    with patch("silver.source._ROWS", 1):
+    with patch("silver.run.bronze_window._ROWS", 1):
         stage.window(60, update(grows, 4, "direct"), update(grows, 5, "direct"))
     assert stage.rows(grows)[4] == stage.rows(grows)[5] == ("direct", "c")
 
@@ -138,7 +138,7 @@ def test_what_is_kept_stays_as_it_was_while_bronze_goes_on(
     assert [files_after(bronze, Lsn(lsn)).rows for lsn in (0, 20, 30)] == [4, 2, 0]
     assert files_after(bronze, Lsn(30)) == Later((), 0, 0)
     source = Source(lake)
-    with patch("silver.source._FILES", files):
+    with patch("silver.run.bronze_window._FILES", files):
         later = files_after(bronze, Lsn(10))
         kept = source.keep(
             spark, bronze, later, relations=[robbed.relation_id], low=Lsn(10), end=Lsn(30), one=True

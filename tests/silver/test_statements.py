@@ -11,12 +11,13 @@ import pytest
 
 from bronze.lsn import Lsn
 from bronze.shapes import PgType
-from silver import ddl, merge
-from silver.catalog import silver_table
-from silver.changes import Facts, Shape, Window
-from silver.fold import Fold, fold, key_ranges, moves, unfolded
+from silver.fold import merge
+from silver.fold.fold import Fold, fold, key_ranges, moves, unfolded
+from silver.fold.window import Facts, Shape, Window
+from silver.plan.steps import activity_query
+from silver.schema import ddl
+from silver.schema.catalog import silver_table
 from silver.settings import SilverSettings
-from silver.window import activity_query
 from tests.silver.histories import INT, NUMERIC, TEXT, relation
 
 if TYPE_CHECKING:

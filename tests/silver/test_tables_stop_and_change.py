@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.control_tables import ControlTables
-from bronze.lake import Lake
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from bronze.shapes import PgType
 from silver.cycle import Silver
 from silver.settings import SilverSettings
@@ -20,7 +20,7 @@ from tests.silver.histories import INT, NUMERIC, TEXT, BronzeWriter, change, rel
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bronze.control import Cut, OpenError
+    from bronze.lake.control import Cut, OpenError
     from bronze.shapes import Relation
 
 BIGINT = PgType("base", "int8")

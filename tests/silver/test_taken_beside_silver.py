@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.control_tables import ControlTables
+from bronze.config.sections import BronzeSettings
 from bronze.identifiers import TableName
-from bronze.lake import Lake
-from bronze.position import read_position, read_snapshot
-from bronze.retake import want_again
-from bronze.server import connect
-from bronze.settings import BronzeSettings
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from bronze.postgres.connection import connect
+from bronze.store.position import read_position, read_snapshot
+from bronze.store.retake import want_again
 from silver.cycle import Silver
 from silver.settings import SilverSettings
 from tests.bronze.replaying import current_lsn, execute, source_of
@@ -23,7 +23,7 @@ from tests.fix_spark import rows_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bronze.control import Cut
+    from bronze.lake.control import Cut
     from bronze.lsn import Lsn
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark]
@@ -56,7 +56,7 @@ class Folding:
 def test_a_healthy_table_that_is_taken_again_while_silver_folds_on_gets_the_snapshots_rows(
     spark: SparkSession, database: str, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.initial_copies._MARKS_SECONDS", 0.1)
+    monkeypatch.setattr("bronze.reader.copies._MARKS_SECONDS", 0.1)
     source = source_of(database)
     execute(
         source,

@@ -12,20 +12,20 @@ from unittest.mock import patch
 import pytest
 from pyspark.sql import SparkSession
 
-from bronze.control_tables import ControlTables
 from bronze.doors import Door, guarded
 from bronze.errors import TransientError
-from bronze.lake import Lake
-from silver import pauses
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from silver.cycle import Silver
+from silver.run import pauses
+from silver.run.bronze_window import Source
 from silver.settings import SilverSettings
-from silver.source import Source
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bronze.control import Cut
+    from bronze.lake.control import Cut
     from bronze.shapes import Relation
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -149,7 +149,9 @@ def play(tried: Tried) -> None:
         assert tried.clustered_by("keyed") == []
 
     bronze.add(45, [ins(calm, "3", "c")])
-    with patch("silver.source._ROWS", 3):  # what came since the last cut is little, since `hand` stopped not
+    with patch(
+        "silver.run.bronze_window._ROWS", 3
+    ):  # what came since the last cut is little, since `hand` stopped not
         tried.window("lagging", 50)
 
     tried.sql(f"ALTER TABLE {tried.address('hand')} DROP COLUMN more")

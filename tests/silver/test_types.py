@@ -14,7 +14,7 @@ from psycopg.types.range import Range
 
 from bronze.errors import ConfigurationError
 from bronze.shapes import PgType
-from silver.types import reading
+from silver.schema.types import reading
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

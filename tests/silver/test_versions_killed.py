@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.control_tables import ControlTables
-from bronze.lake import Lake
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from silver.cycle import Silver
 from silver.settings import SilverSettings
 from tests.silver.histories import INT, TEXT, change, relation
@@ -17,7 +17,7 @@ from tests.silver.killed import KilledStage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bronze.control import Cut
+    from bronze.lake.control import Cut
 
 SHAPE = relation("counted", [("id", INT), ("count", INT), ("big", TEXT)], ["id"], relation_id=1)
 KEPT = SilverSettings(deletes="soft", history=["public.counted"])

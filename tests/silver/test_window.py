@@ -10,10 +10,10 @@ import pytest
 from bronze.errors import TableError
 from bronze.identifiers import TableName
 from bronze.lsn import ZERO, Lsn
-from silver.catalog import silver_table
-from silver.changes import Facts
+from silver.fold.window import Facts
+from silver.plan.steps import Activity, Step, activity_query, plan
+from silver.schema.catalog import silver_table
 from silver.settings import SilverSettings
-from silver.window import Activity, Step, activity_query, plan
 from tests.silver.histories import INT, TEXT, relation
 
 if TYPE_CHECKING:

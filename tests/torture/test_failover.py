@@ -13,10 +13,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from bronze.control_tables import ControlTables
-from bronze.lake import Lake
-from bronze.server import connect, identify
-from pipelines.embedded import EmbeddedServer
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from bronze.postgres.connection import connect, identify
+from pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.bronze.replaying import bronze_rows, execute, fetch, read_all, session, source_of
 from tests.bronze.running import Running, wait_for
 from tests.torture.two_tables import SCHEMA, assert_whole
@@ -24,7 +24,7 @@ from tests.torture.two_tables import SCHEMA, assert_whole
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bronze.settings import SourceSettings
+    from bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 
@@ -127,7 +127,7 @@ def test_a_reader_goes_on_at_the_promoted_standby_with_nothing_lost_or_doubled(
 def test_a_standby_that_answers_at_the_primarys_address_is_waited_for_until_it_is_promoted(
     own_server: EmbeddedServer, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.initial_copies._LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("bronze.reader.copies._LOOK_SECONDS", 0.1)
     source = source_of(own_server.dsn(), slot="moved")
     execute(source, *SCHEMA)
     with Running(source, lake_path) as running:

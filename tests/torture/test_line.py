@@ -11,13 +11,13 @@ import pytest
 from deltalake import DeltaTable
 from psycopg.conninfo import conninfo_to_dict
 
-from bronze.control_tables import ControlTables
-from bronze.copy_out import copy_blocks
+from bronze.config.sections import BronzeSettings
 from bronze.errors import TransientError
-from bronze.lake import Lake
-from bronze.liveness import CopyLine
-from bronze.server import connect
-from bronze.settings import BronzeSettings
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from bronze.postgres.connection import connect
+from bronze.postgres.liveness import CopyLine
+from bronze.snapshot.copy_out import copy_blocks
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     assert_each_change_once,
@@ -33,8 +33,8 @@ from tests.torture.proxy import Proxy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bronze.settings import SourceSettings
-    from pipelines.embedded import EmbeddedServer
+    from bronze.config.sections import SourceSettings
+    from pipelines.demo.embedded_postgres import EmbeddedServer
 
 pytestmark = pytest.mark.postgres
 
@@ -126,8 +126,8 @@ def test_a_line_that_is_cut_again_and_again_loses_and_doubles_nothing(
 def test_a_line_that_stands_still_in_the_middle_of_a_message_is_given_up_and_made_again(
     source: SourceSettings, proxy: Proxy, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.reader._SILENCE_SECONDS", 1.5)
-    monkeypatch.setattr("bronze.slots._SILENT_SECONDS", 2.0)
+    monkeypatch.setattr("bronze.reader.reader._SILENCE_SECONDS", 1.5)
+    monkeypatch.setattr("bronze.setup.slot._SILENT_SECONDS", 2.0)
     execute(source, ITEMS)
     with Running(through(proxy, source), lake_path) as running:
         insert(source)
@@ -151,8 +151,8 @@ def test_a_line_that_stands_still_in_the_middle_of_a_message_is_given_up_and_mad
 def test_a_copy_whose_line_stands_still_is_given_up_and_made_again(
     source: SourceSettings, proxy: Proxy, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.reader._SILENCE_SECONDS", 1.5)
-    monkeypatch.setattr("bronze.liveness._COPY_SILENCE_SECONDS", 1.5)
+    monkeypatch.setattr("bronze.reader.reader._SILENCE_SECONDS", 1.5)
+    monkeypatch.setattr("bronze.postgres.liveness._COPY_SILENCE_SECONDS", 1.5)
     execute(source, ITEMS)
     insert(source, 200_000, width=100)
     stalled = threading.Event()
@@ -173,7 +173,7 @@ def test_a_copy_whose_line_stands_still_is_given_up_and_made_again(
 def test_a_copy_that_waits_for_the_server_is_left_alone(
     source: SourceSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.liveness._COPY_SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr("bronze.postgres.liveness._COPY_SILENCE_SECONDS", 0.5)
     with connect(source) as connection:
         line = CopyLine(source, connection)
 
@@ -194,7 +194,7 @@ def test_a_copy_that_waits_for_the_server_is_left_alone(
 def test_a_line_that_stands_still_while_the_server_has_data_for_us_is_given_up(
     source: SourceSettings, proxy: Proxy, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.reader._SILENCE_SECONDS", 1.5)
+    monkeypatch.setattr("bronze.reader.reader._SILENCE_SECONDS", 1.5)
     execute(source, ITEMS)
     with Running(through(proxy, source), lake_path) as running:
         wait_for_copy(running)
@@ -208,7 +208,7 @@ def test_a_line_that_stands_still_while_the_server_has_data_for_us_is_given_up(
 def test_a_quiet_line_is_asked_and_kept(
     source: SourceSettings, proxy: Proxy, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.reader._SILENCE_SECONDS", 0.6)
+    monkeypatch.setattr("bronze.reader.reader._SILENCE_SECONDS", 0.6)
     execute(source, ITEMS)
     with Running(through(proxy, source), lake_path) as running:
         time.sleep(3)
@@ -235,7 +235,7 @@ def test_a_slow_line_is_only_slow(source: SourceSettings, proxy: Proxy, lake_pat
 def test_a_transaction_decoded_for_longer_than_the_servers_patience_keeps_its_line(
     own_server: EmbeddedServer, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.reader._SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr("bronze.reader.reader._SILENCE_SECONDS", 0.5)
     source = source_of(own_server.dsn(), slot="smelt_long", exclude=["public.left_out"])
     execute(
         source,
@@ -286,7 +286,7 @@ def killed_in_mid_air(source: SourceSettings, proxy: Proxy, lake_path: str) -> N
 def test_a_walsender_of_a_reader_that_vanished_is_seen_to_be_silent_and_ended(
     source: SourceSettings, proxy: Proxy, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.slots._SILENT_SECONDS", 2.0)
+    monkeypatch.setattr("bronze.setup.slot._SILENT_SECONDS", 2.0)
     execute(source, ITEMS)
     killed_in_mid_air(source, proxy, lake_path)
     insert(source)
@@ -300,7 +300,7 @@ def test_a_walsender_of_a_reader_that_vanished_is_seen_to_be_silent_and_ended(
 def test_a_reader_without_the_right_to_look_waits_until_the_server_ends_the_silent_walsender(
     own_server: EmbeddedServer, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.reader._SLOT_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr("bronze.reader.reader._SLOT_PATIENCE_SECONDS", 0.5)
     admin = source_of(own_server.dsn(), slot="smelt_stale")
     execute(
         admin,

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.control_tables import ControlTables
 from bronze.errors import DefiniteError
-from bronze.lake import Lake
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
 from tests.bronze.replaying import (
     bronze_rows,
     execute,
@@ -19,7 +19,7 @@ from tests.bronze.running import Running, wait_for
 from tests.torture.two_tables import SCHEMA, assert_whole
 
 if TYPE_CHECKING:
-    from bronze.settings import SourceSettings
+    from bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 LONG = pytest.mark.torture
@@ -64,7 +64,7 @@ def source(database: str) -> SourceSettings:
 
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bronze.initial_copies._LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("bronze.reader.copies._LOOK_SECONDS", 0.2)
 
 
 def snapshots(lake_path: str, table: str) -> int:

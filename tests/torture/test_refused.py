@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.control_tables import ControlTables
 from bronze.errors import ConfigurationError
-from bronze.lake import Lake
-from bronze.position import read_position
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from bronze.store.position import read_position
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     assert_each_change_once,
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from bronze.settings import SourceSettings
-    from pipelines.embedded import EmbeddedServer
+    from bronze.config.sections import SourceSettings
+    from pipelines.demo.embedded_postgres import EmbeddedServer
 
 pytestmark = pytest.mark.postgres
 
@@ -85,7 +85,7 @@ def test_a_password_that_is_changed_and_changed_back_is_waited_for(
 def test_a_password_that_stays_wrong_stops_the_reader_after_a_while(
     own_server: EmbeddedServer, admin: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.reader._REFUSED_SECONDS", 1.0)
+    monkeypatch.setattr("bronze.reader.reader._REFUSED_SECONDS", 1.0)
     with Running(as_smelt(own_server), lake_path) as running:
         execute(admin, "ALTER ROLE smelt PASSWORD 'second'", END)
         assert isinstance(error := running.wait_until_failed(), ConfigurationError)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg import sql
 
-from bronze.lake import Lake
+from bronze.lake.location import Lake
 from bronze.retypes import same_text
-from silver.types import reading
+from silver.schema.types import reading
 from tests.pipelines.test_end_to_end import Flow
 from tests.silver.retypes import SCHEMA, kinds, lasting, pairs, sql_name
 

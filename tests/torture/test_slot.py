@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bronze.control_tables import ControlTables
-from bronze.delta import open_existing
 from bronze.errors import DefiniteError
-from bronze.gaps import is_open, is_whole
 from bronze.identifiers import TableName
-from bronze.lake import Lake
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.delta import open_existing
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.position import read_position
-from bronze.recovery import start_over
-from pipelines.embedded import EmbeddedServer
+from bronze.reader.recovery import start_over
+from bronze.store.gaps import is_open, is_whole
+from bronze.store.position import read_position
+from pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.bronze.replaying import (
     bronze_rows,
     execute,
@@ -38,7 +38,7 @@ from tests.torture.two_tables import SCHEMA
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bronze.settings import SourceSettings
+    from bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 LONG = pytest.mark.torture

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelines.maintenance import Maintenance
-from pipelines.output import Output
-from pipelines.rebuild import rebuild_silver
+from pipelines.commands.rebuild import rebuild_silver
+from pipelines.runtime.maintenance import Maintenance
+from pipelines.terminal.output import Output
 from tests.gold.shop_documents import CUSTOMER, PARCEL_LINE
 from tests.gold.world import World, mutate
 from tests.pipelines.test_maintenance import pipeline_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.control import Cut
+    from bronze.lake.control import Cut
     from silver.cycle import Silver
     from tests.silver.killed import KilledStage
 

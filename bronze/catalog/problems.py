@@ -1,0 +1,220 @@
+"""What keeps a table from being taken, apart from its key. Pure: facts in, errors out.
+
+Each is an error of one table, with the statement that cures it. They are found before anything is published
+or copied, because later they would be silent: row-level security filters a snapshot, a row filter the
+stream, and two columns that differ only in case are one column to Spark.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from bronze.errors import TableError
+from bronze.identifiers import quote_identifier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bronze.catalog.publication import Publication
+    from bronze.catalog.source_table import SourceTable, TableFacts
+    from bronze.shapes import Relation
+
+RESERVED_COLUMNS: Final = frozenset(
+    {
+        "_commit_lsn", "_commit_ts", "_unrepresentable",  # silver's own
+        "_change_type", "_commit_version", "_commit_timestamp",  # Delta refuses them beside a change feed
+    }
+)  # fmt: skip
+"""Column names that a source table may not have, in lower case."""
+
+
+_SHOWN: Final = 5
+
+
+def table_problems(facts: TableFacts, publication: Publication | None) -> list[TableError]:
+    """Everything that keeps the table from being taken; its key is `bronze.catalog.keys`' matter."""
+    return [
+        *_privileges(facts),
+        *_row_security(facts),
+        *_publication(facts, publication),
+        *_columns(facts.relation),
+        *_partitions(facts),
+    ]
+
+
+def with_name_clashes(tables: Sequence[SourceTable]) -> list[SourceTable]:
+    """The same tables; those that want one silver name carry a problem."""
+    wanting: dict[str, list[SourceTable]] = defaultdict(list)
+    for table in tables:
+        wanting[table.table.silver_name].append(table)
+    checked = []
+    for table in tables:
+        rivals = [other for other in wanting[table.table.silver_name] if other is not table]
+        if rivals:
+            problem = TableError(
+                table.table,
+                f"{', '.join(str(rival.table) for rival in rivals)} wants the same silver table "
+                f"{table.table.silver_name}",
+                code="silver-name-clash",
+                remedy="leave all but one of them out with source.exclude, or rename one at the source",
+            )
+            table = replace(table, problems=(*table.problems, problem))  # noqa: PLW2901 - the same table, amended
+        checked.append(table)
+    return checked
+
+
+def _privileges(facts: TableFacts) -> Iterator[TableError]:
+    table = facts.relation.table
+    if not facts.schema_usable:
+        yield TableError(
+            table,
+            f"USAGE on schema {table.schema} is missing",
+            code="schema-privilege",
+            remedy=f"as its owner: GRANT USAGE ON SCHEMA {quote_identifier(table.schema)} "
+            f"TO {quote_identifier(facts.role)};",
+        )
+    if not facts.selectable:
+        yield TableError(
+            table,
+            "SELECT on the table is missing, so it cannot be copied",
+            code="table-privilege",
+            remedy=f"as its owner: GRANT SELECT ON {table.quoted} TO {quote_identifier(facts.role)};",
+        )
+    yield from _partition_privileges(facts)
+
+
+def _partition_privileges(facts: TableFacts) -> Iterator[TableError]:
+    closed = {each.table.schema for each in facts.partitions if not each.schema_usable}
+    closed -= {facts.relation.table.schema}  # the root's own is told already
+    unreadable = [each.table for each in facts.partitions if not each.selectable]
+    if not closed and not unreadable:
+        return
+    role, grants, lacks = quote_identifier(facts.role), [], []
+    if closed:
+        lacks.append(f"USAGE on schema {', '.join(sorted(closed))}")
+        schemas = ", ".join(quote_identifier(schema) for schema in sorted(closed))
+        grants.append(f"GRANT USAGE ON SCHEMA {schemas} TO {role};")
+    if unreadable:
+        some = ", ".join(map(str, unreadable[:_SHOWN])) + (" …" if len(unreadable) > _SHOWN else "")
+        lacks.append(f"SELECT on {len(unreadable)} of {len(facts.partitions)} partitions ({some})")
+        grants.append(f"GRANT SELECT ON {', '.join(each.quoted for each in unreadable)} TO {role};")
+    yield TableError(
+        facts.relation.table,
+        f"{' and '.join(lacks)} is missing, so the table cannot be copied: a copy reads each partition",
+        code="partition-privilege",
+        remedy=f"as their owner: {' '.join(grants)}",
+    )
+
+
+def _row_security(facts: TableFacts) -> Iterator[TableError]:
+    holders = [facts.relation.table] if facts.row_security else []
+    holders += [partition.table for partition in facts.partitions if partition.row_security]
+    if holders:
+        yield TableError(
+            facts.relation.table,
+            f"row-level security of {holders[0]} applies to our role and would hide rows from the snapshot",
+            code="row-level-security",
+            remedy=f"as a superuser: ALTER ROLE {quote_identifier(facts.role)} BYPASSRLS; "
+            "or leave the table out with source.exclude",
+        )
+
+
+def _publication(facts: TableFacts, publication: Publication | None) -> Iterator[TableError]:
+    member, table = facts.member, facts.relation.table
+    if member is None:
+        yield from _unpublished(facts, publication)
+        return
+    assert publication is not None  # noqa: S101 - it has this member
+    name = quote_identifier(publication.name)
+    again = f"ALTER PUBLICATION {name} DROP TABLE ONLY {table.quoted}; "
+    again += f"ALTER PUBLICATION {name} ADD TABLE ONLY {table.quoted};"
+    if facts.partitioned and not publication.via_root and not (facts.manage and publication.owned):
+        yield TableError(
+            table,
+            f"publication {publication.name} sends the changes of partitions under the partitions' names, "
+            "and it may not be changed",
+            code="publication-partition-root",
+            remedy=f"as its owner: ALTER PUBLICATION {name} SET (publish_via_partition_root = true);",
+        )
+    if member.row_filter is not None:
+        yield TableError(
+            table,
+            f"the publication {publication.name} lets only some rows through: WHERE {member.row_filter}",
+            code="publication-row-filter",
+            remedy=f"{again} (without the filter; silver would otherwise not equal the source)",
+        )
+    needed = [*facts.relation.key, *facts.identity.columns]
+    lacking = [column for column in dict.fromkeys(needed) if column in facts.unpublished]
+    if lacking:
+        yield TableError(
+            table,
+            f"the column list of publication {publication.name} leaves out {', '.join(lacking)}, "
+            "which the key or replica identity needs",
+            code="publication-column-list",
+            remedy=f"{again} (or with a column list that has these columns)",
+        )
+
+
+def _unpublished(facts: TableFacts, publication: Publication | None) -> Iterator[TableError]:
+    """A table that the publication lacks, where we may not add it. That must not stop the other tables."""
+    table = facts.relation.table
+    if facts.manage:
+        if not facts.owned:
+            why = f"role {facts.role} does not own it (its owner is {facts.owner})"
+        elif publication is not None and not publication.owned:
+            why = f"role {facts.role} does not own the publication (its owner is {publication.owner})"
+        else:
+            return
+    elif publication is None:
+        return  # there is none at all: one error of the pipeline, not of each table
+    else:
+        why = "source.manage is false"
+    add = f"ALTER PUBLICATION {quote_identifier(facts.publication)} ADD TABLE ONLY {table.quoted};"
+    if publication is None:
+        add = f"GRANT {quote_identifier(facts.owner)} TO {quote_identifier(facts.role)};"
+    yield TableError(
+        table,
+        f"publication {facts.publication} does not carry the table, and it may not be added: {why}",
+        code="table-not-published",
+        remedy=f"as owner: {add} or leave the table out with source.exclude",
+    )
+
+
+def _columns(relation: Relation) -> Iterator[TableError]:
+    table = relation.table
+    alike: dict[str, list[str]] = defaultdict(list)
+    for column in relation.columns:
+        alike[column.name.lower()].append(column.name)
+    for names in alike.values():
+        if len(names) > 1:
+            yield TableError(
+                table,
+                f"columns {', '.join(names)} differ only in case, which Spark does not tell apart",
+                code="columns-differ-only-in-case",
+                remedy=f"ALTER TABLE {table.quoted} RENAME COLUMN {quote_identifier(names[1])} TO …; "
+                "or leave one out by a column list of the publication",
+            )
+    reserved = [column.name for column in relation.columns if column.name.lower() in RESERVED_COLUMNS]
+    if reserved:
+        yield TableError(
+            table,
+            f"column {reserved[0]} has a name that silver or Delta uses itself",
+            code="column-name-reserved",
+            remedy=f"ALTER TABLE {table.quoted} RENAME COLUMN {quote_identifier(reserved[0])} TO …; "
+            "or leave it out by a column list of the publication",
+        )
+
+
+def _partitions(facts: TableFacts) -> Iterator[TableError]:
+    for partition in facts.partitions:
+        if partition.kind == "f" or partition.persistence == "u":
+            what = "a foreign table" if partition.kind == "f" else "unlogged"
+            yield TableError(
+                facts.relation.table,
+                f"its partition {partition.table} is {what}, so its changes are not in the write-ahead log",
+                code="partition-not-logged",
+                remedy=f"ALTER TABLE {facts.relation.table.quoted} DETACH PARTITION {partition.table.quoted};"
+                + ("" if partition.kind == "f" else f" or ALTER TABLE {partition.table.quoted} SET LOGGED;"),
+            )

@@ -1,0 +1,131 @@
+"""A publication as it is: its members, their columns and row filters, the operations that it carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.identifiers import TableName
+from bronze.postgres.unnamed import unnamed_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import psycopg
+
+
+SINCE_GENERATED: Final = 180000
+"""Version that may publish generated columns, and that refuses changes where it should but does not."""
+
+
+OPERATIONS: Final = ("insert", "update", "delete", "truncate")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """How a publication carries one table.
+
+    Attributes:
+        columns: attnums of its column list; None where all columns are published.
+        row_filter: its WHERE clause; None where there is none.
+        direct: named itself, not through its schema or ALL TABLES.
+    """
+
+    columns: frozenset[int] | None = None
+    row_filter: str | None = None
+    direct: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A publication as the catalog has it.
+
+    Attributes:
+        owner: role that owns it; `owned` tells whether we may act as that role.
+        operations: those of insert, update, delete, truncate that it publishes.
+        generated: whether stored generated columns are published where no column list speaks (PostgreSQL 18).
+        lists_generated: whether a column list may name generated columns (PostgreSQL 18).
+    """
+
+    name: str
+    owner: str
+    owned: bool
+    all_tables: bool
+    operations: frozenset[str]
+    via_root: bool
+    generated: bool = False
+    lists_generated: bool = False
+    schemas: frozenset[str] = frozenset()
+    members: Mapping[TableName, Member] = field(default_factory=dict)
+
+    def member(self, table: TableName) -> Member | None:
+        """How it carries `table`; None where it does not."""
+        direct = self.members.get(table)
+        if direct is not None:
+            return direct
+        return Member(direct=False) if self.all_tables or table.schema in self.schemas else None
+
+
+def read_publication(connection: psycopg.Connection[Any], name: str) -> Publication | None:
+    """The publication of that name in the connected database, or None."""
+    version = connection.info.server_version
+    generated = "p.pubgencols::text = 's'" if version >= SINCE_GENERATED else "false"
+    row = connection.execute(
+        f"""
+        SELECT p.oid, pg_get_userbyid(p.pubowner), pg_has_role(p.pubowner, 'USAGE'),
+               p.puballtables, p.pubviaroot, {generated},
+               p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate
+        FROM pg_publication p
+        WHERE p.pubname = %s
+        """,
+        [name],
+    ).fetchone()
+    if row is None:
+        return None
+    oid, owner, owned, all_tables, via_root, publishes_generated, *published = row
+    schemas: frozenset[str] = frozenset()
+    if version >= 150000:
+        listed = connection.execute(
+            """
+            SELECT n.nspname
+            FROM pg_publication_namespace p
+            JOIN pg_namespace n ON n.oid = p.pnnspid
+            WHERE p.pnpubid = %s
+            """,
+            [oid],
+        )
+        schemas = frozenset(each[0] for each in listed)
+    return Publication(
+        name=name,
+        owner=owner,
+        owned=owned,
+        all_tables=all_tables,
+        operations=frozenset(name for name, flag in zip(OPERATIONS, published, strict=True) if flag),
+        via_root=via_root,
+        generated=publishes_generated,
+        lists_generated=version >= SINCE_GENERATED,
+        schemas=schemas,
+        members=_members(connection, oid, version),
+    )
+
+
+def _members(connection: psycopg.Connection[Any], oid: int, version: int) -> dict[TableName, Member]:
+    details = (
+        "p.prattrs::int2[], pg_get_expr(p.prqual, p.prrelid)"
+        if version >= 150000
+        else "NULL::int2[], NULL::text"
+    )
+    rows = connection.execute(
+        f"""
+        SELECT n.nspname, c.relname, {details}
+        FROM pg_publication_rel p
+        JOIN pg_class c ON c.oid = p.prrelid
+        JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE p.prpubid = %s AND c.oid <> ALL (%s::oid[])
+        """,
+        [oid, list(unnamed_tables(connection))],
+    )
+    return {
+        TableName(schema, table): Member(None if columns is None else frozenset(columns), row_filter)
+        for schema, table, columns, row_filter in rows
+    }

@@ -1,0 +1,276 @@
+"""What pg_catalog says of tables: one query for each kind of fact, one row type for each query.
+
+Nothing is decided here; `bronze.catalog.select` puts the facts together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import psycopg
+
+from bronze.catalog.keys import UniqueIndex, identity_of
+from bronze.catalog.source_table import Partition
+from bronze.identifiers import TableName
+from bronze.postgres.partition_tree import TREE
+from bronze.postgres.unnamed import unnamed_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+_SIZE_LOCK_SECONDS: Final = 2
+
+_RELATIONS_QUERY: Final = """
+    SELECT c.oid,
+           n.nspname,
+           c.relname,
+           c.relkind::text,
+           c.relpersistence::text,
+           c.relispartition,
+           c.relreplident::text,
+           has_table_privilege(c.oid, 'SELECT'),
+           has_schema_privilege(n.oid, 'USAGE'),
+           row_security_active(c.oid),
+           pg_get_userbyid(c.relowner),
+           pg_has_role(c.relowner, 'USAGE'),
+           current_user
+    FROM pg_class c
+    JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
+      AND n.nspname !~ '^pg_'
+      AND n.nspname <> 'information_schema'
+      AND NOT EXISTS (SELECT FROM pg_depend d
+                      WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
+      AND (%(oid)s::oid IS NULL OR c.oid = %(oid)s::oid)
+      AND c.oid <> ALL (%(unnamed)s::oid[])
+    ORDER BY n.nspname, c.relname
+"""
+
+_COLUMNS_QUERY: Final = f"""{TREE},
+    missing (root, attname, value) AS (
+        SELECT tree.root, leaf.attname, CASE WHEN count(DISTINCT v.value) = 1 THEN min(v.value) END
+        FROM tree
+        JOIN pg_attribute leaf ON leaf.attrelid = tree.oid AND leaf.atthasmissing
+        JOIN pg_type t ON t.oid = leaf.atttypid AND t.typdelim = ','
+        CROSS JOIN LATERAL (SELECT (leaf.attmissingval::text::text[])[1]) AS v (value)
+        GROUP BY tree.root, leaf.attname
+    )
+    SELECT a.attrelid,
+           a.attnum,
+           a.attname,
+           a.atttypid,
+           a.atttypmod,
+           format_type(a.atttypid, a.atttypmod),
+           a.attnotnull,
+           a.attgenerated::text,
+           missing.value
+    FROM pg_attribute a
+    LEFT JOIN missing ON missing.root = a.attrelid AND missing.attname = a.attname
+    WHERE a.attrelid = ANY (%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+    ORDER BY a.attrelid, a.attnum
+"""
+"""A column's `missing` is an array with one element, which prints as array text: read back as text[], it
+gives the text that the type's own output function gives. Not so for a type that parts elements by another
+sign than a comma. A root of partitions has none itself; its partitions got the same.
+"""
+
+_INDEXES_QUERY: Final = """
+    SELECT i.indrelid,
+           c.relname,
+           ARRAY(SELECT a.attname::text
+                 FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k (attnum, position)
+                 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+                 WHERE k.position <= i.indnkeyatts
+                 ORDER BY k.position),
+           i.indisprimary,
+           i.indisreplident,
+           i.indimmediate,
+           i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+    FROM pg_index i
+    JOIN pg_class c ON c.oid = i.indexrelid
+    WHERE i.indrelid = ANY (%(oids)s::oid[]) AND i.indisunique AND i.indislive
+    ORDER BY i.indrelid, c.relname
+"""
+
+_PARTITIONS_QUERY: Final = f"""{TREE}
+    SELECT tree.root,
+           c.oid,
+           n.nspname,
+           c.relname,
+           c.relkind::text,
+           c.relpersistence::text,
+           c.relreplident::text,
+           row_security_active(c.oid),
+           has_table_privilege(c.oid, 'SELECT'),
+           has_schema_privilege(n.oid, 'USAGE')
+    FROM tree
+    JOIN pg_class c ON c.oid = tree.oid
+    JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind <> 'p'
+    ORDER BY n.nspname, c.relname
+"""
+
+_MEASURED_QUERY: Final = """
+    SELECT c.oid,
+           greatest(c.reltuples, 0)::bigint,
+           coalesce(pg_table_size(c.oid), 0),
+           coalesce(pg_relation_size(c.oid), 0) / current_setting('block_size')::bigint
+    FROM pg_class c
+    WHERE c.oid = ANY (%(oids)s::oid[])
+"""
+
+_ESTIMATED_QUERY: Final = """
+    SELECT c.oid,
+           greatest(c.reltuples, 0)::bigint,
+           c.relpages::bigint * current_setting('block_size')::bigint,
+           c.relpages::bigint
+    FROM pg_class c
+    WHERE c.oid = ANY (%(oids)s::oid[])
+"""
+
+
+class RelationRow(NamedTuple):
+    """A row of pg_class with what our role may do to it; `role` is that role."""
+
+    oid: int
+    schema: str
+    name: str
+    kind: str
+    persistence: str
+    is_partition: bool
+    replica_identity: str
+    selectable: bool
+    schema_usable: bool
+    row_security: bool
+    owner: str
+    owned: bool
+    role: str
+
+    @property
+    def table(self) -> TableName:
+        """Its name."""
+        return TableName(self.schema, self.name)
+
+
+class ColumnRow(NamedTuple):
+    """A row of pg_attribute; `generated` is empty, ``s``(tored) or ``v``(irtual).
+
+    `missing` is what rows from before the column have in it, as text, where the catalog says so.
+    """
+
+    relation: int
+    attnum: int
+    name: str
+    type_oid: int
+    typmod: int
+    type_text: str
+    not_null: bool
+    generated: str
+    missing: str | None
+
+
+class Size(NamedTuple):
+    """How big a table is: rows by the last ANALYZE (or 0), bytes on disk, pages of the main fork."""
+
+    rows: int = 0
+    bytes: int = 0
+    pages: int = 0
+
+
+def relation_rows(
+    connection: psycopg.Connection[Any], oid: int | None = None, *, unnamed: Collection[int] = ()
+) -> list[RelationRow]:
+    """Every table, view and foreign table but the system's and extensions', in name order; or one of them.
+
+    Args:
+        connection: inside a transaction or not.
+        oid: of the only one.
+        unnamed: oids of those that are left out (`bronze.postgres.unnamed`).
+    """
+    wanted = {"oid": oid, "unnamed": list(unnamed)}
+    return [RelationRow(*row) for row in connection.execute(_RELATIONS_QUERY, wanted)]
+
+
+def tables_of(connection: psycopg.Connection[Any]) -> set[TableName]:
+    """Every table and root of partitions there is, selected or not; but those without a name to be said."""
+    rows = connection.execute(
+        "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND c.oid <> ALL (%s::oid[])",
+        [list(unnamed_tables(connection))],
+    )
+    return {TableName(schema, name) for schema, name in rows}
+
+
+def columns_of(connection: psycopg.Connection[Any], oids: Sequence[int]) -> dict[int, list[ColumnRow]]:
+    """Live columns of these tables, in attnum order."""
+    columns: dict[int, list[ColumnRow]] = defaultdict(list)
+    for row in connection.execute(_COLUMNS_QUERY, {"oids": list(oids)}):
+        columns[row[0]].append(ColumnRow(*row))
+    return columns
+
+
+def unique_indexes_of(
+    connection: psycopg.Connection[Any], oids: Sequence[int]
+) -> dict[int, list[UniqueIndex]]:
+    """Unique indexes of these tables, in name order."""
+    indexes: dict[int, list[UniqueIndex]] = defaultdict(list)
+    for relation, name, columns, primary, identity, immediate, plain in connection.execute(
+        _INDEXES_QUERY, {"oids": list(oids)}
+    ):
+        indexes[relation].append(
+            UniqueIndex(
+                name, tuple(columns), primary=primary, identity=identity, immediate=immediate, plain=plain
+            )
+        )
+    return indexes
+
+
+def partitions_of(connection: psycopg.Connection[Any], roots: Sequence[int]) -> dict[int, list[Partition]]:
+    """Leaf partitions of these roots, in name order, each with its own replica identity."""
+    partitions: dict[int, list[Partition]] = defaultdict(list)
+    if not roots:
+        return partitions
+    leaves = connection.execute(_PARTITIONS_QUERY, {"oids": list(roots)}).fetchall()
+    indexes = unique_indexes_of(connection, [leaf[1] for leaf in leaves])
+    for root, oid, schema, name, kind, persistence, identity_mode, row_security, *privileges in leaves:
+        partitions[root].append(
+            Partition(
+                oid=oid,
+                table=TableName(schema, name),
+                kind=kind,
+                persistence=persistence,
+                row_security=row_security,
+                identity=identity_of(identity_mode, indexes[oid]),
+                selectable=privileges[0],
+                schema_usable=privileges[1],
+            )
+        )
+    return partitions
+
+
+def sizes_of(
+    connection: psycopg.Connection[Any], parts: Mapping[int, Sequence[int]], *, measure: bool
+) -> dict[int, Size]:
+    """Size of each table, which is the sum of its `parts` (itself, or its leaf partitions), by OID.
+
+    Measuring takes a lock that waits for whoever rewrites the table; after two seconds the estimates of the
+    last ANALYZE serve instead. The connection is inside a transaction.
+    """
+    wanted = {"oids": [oid for oids in parts.values() for oid in oids]}
+    rows: list[tuple[Any, ...]] | None = None
+    if measure:
+        try:
+            with connection.transaction():
+                connection.execute(f"SET LOCAL lock_timeout = '{_SIZE_LOCK_SECONDS}s'")
+                rows = connection.execute(_MEASURED_QUERY, wanted).fetchall()
+                connection.execute("SET LOCAL lock_timeout = 0")
+        except psycopg.errors.LockNotAvailable:
+            rows = None
+    if rows is None:
+        rows = connection.execute(_ESTIMATED_QUERY, wanted).fetchall()
+    each = {row[0]: Size(*row[1:]) for row in rows}
+    return {
+        oid: Size(*(sum(column) for column in zip(*(each.get(part, Size()) for part in oids), strict=True)))
+        for oid, oids in parts.items()
+    }

@@ -1,0 +1,322 @@
+"""The source's tables: which are selected, their shapes and keys, and what keeps one from being taken.
+
+Everything is read set-based, one round trip for each kind of fact, in one REPEATABLE READ transaction so
+that the facts fit together. Columns are those that pgoutput announces: dropped and unpublished generated
+ones are left out, column lists of the publication hold, order is by attnum.
+
+Partitioned tables are one table, their root: the stream names the root (``publish_via_partition_root``),
+but what an old tuple holds is decided by each leaf's own replica identity, which ``ALTER TABLE … REPLICA
+IDENTITY`` on the root does not touch; so the leaves are checked too. Children of table inheritance are
+tables of their own.
+
+A problem stops its table alone (`SourceTable.problem`); nothing here raises for the state of a single table.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from psycopg.pq import TransactionStatus
+
+from bronze.catalog.keys import Generated, Identity, UniqueIndex, choose_key, identity_of, key_override
+from bronze.catalog.problems import table_problems, with_name_clashes
+from bronze.catalog.publication import SINCE_GENERATED, Member, Publication, read_publication
+from bronze.catalog.queries import (
+    ColumnRow,
+    RelationRow,
+    Size,
+    columns_of,
+    partitions_of,
+    relation_rows,
+    sizes_of,
+    unique_indexes_of,
+)
+from bronze.catalog.source_table import Partition, SkippedRelation, SourceTable, TableFacts
+from bronze.catalog.types import TypeTrees, resolve_types
+from bronze.drift.storage_queries import storage_of
+from bronze.errors import TableError
+from bronze.lsn import ZERO
+from bronze.postgres.unnamed import unnamed_tables
+from bronze.shapes import BY_KEY, Column, Relation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import psycopg
+
+    from bronze.config.sections import SourceSettings
+    from bronze.identifiers import TableName
+    from bronze.postgres.unnamed import Unnamed
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """Facts of all relations that are being described, by OID."""
+
+    columns: Mapping[int, Sequence[ColumnRow]]
+    indexes: Mapping[int, Sequence[UniqueIndex]]
+    partitions: Mapping[int, Sequence[Partition]]
+    types: TypeTrees
+    publication: Publication | None
+    publication_name: str
+    keys: Mapping[str, Sequence[str]]
+    manage: bool
+    version: int
+
+
+def select_tables(
+    connection: psycopg.Connection[Any],
+    source: SourceSettings,
+    *,
+    sizes: bool = True,
+    storage: bool = False,
+) -> list[SourceTable]:
+    """The tables that the patterns select, in name order, each with its problems.
+
+    Views, materialized views, foreign, unlogged and temporary tables, partitions, and what belongs to the
+    system or an extension are not selected; `skipped_relations` names them.
+
+    Args:
+        connection: idle, or inside a transaction whose snapshot is to be used.
+        source: patterns, key overrides and publication.
+        sizes: also measure the tables; without it the estimates of the last ANALYZE serve.
+        storage: also read what `bronze.drift.storage` compares.
+
+    Raises:
+        ConfigurationError: `source.keys` names something that is no table name.
+    """
+    with one_snapshot(connection):
+        unnamed = unnamed_tables(connection)
+        rows = [
+            row
+            for row in relation_rows(connection, unnamed=unnamed)
+            if _why_skipped(row) is None and _matches(row.table, source)
+        ]
+        context = _context(connection, rows, source.publication, source.keys, manage=source.manage)
+        parts = {
+            row.oid: [part.oid for part in context.partitions.get(row.oid, ())] or [row.oid] for row in rows
+        }
+        measured = sizes_of(connection, parts, measure=sizes)
+        tables = [_source_table(row, context, measured[row.oid]) for row in rows]
+        if storage:
+            tables = _with_storage(connection, tables)
+    named = {one.table: (oid, one) for oid, one in sorted(unnamed.items()) if one.is_table}
+    tables += [_unnamed_table(*one) for name, one in named.items() if _matches(name, source)]
+    return with_name_clashes(sorted(tables, key=lambda table: table.table))
+
+
+def _unnamed_table(oid: int, found: Unnamed) -> SourceTable:
+    """One that cannot be asked for (`bronze.postgres.unnamed`)."""
+    problem = TableError(
+        found.table,
+        f"the name {found.name}, of the table, its schema, a column, an index or a partition, cannot be "
+        "converted to UTF-8",
+        code="character-not-convertible",
+        remedy="give it a name whose characters UTF-8 has, or leave the table out with source.exclude; "
+        "docs/errors/character-not-convertible.md",
+    )
+    relation = Relation(oid, found.table, columns=(), key=(), replica_identity="d", from_lsn=ZERO)
+    return SourceTable(found.table, relation, kind="r", problems=(problem,))
+
+
+def skipped_relations(connection: psycopg.Connection[Any], source: SourceSettings) -> list[SkippedRelation]:
+    """What the patterns match without selecting it, with the reason.
+
+    Partitions are named only where a pattern without wildcards names them: their rows are not missing.
+    """
+    exact = [pattern for pattern in source.tables if not any(sign in pattern for sign in "*?[")]
+    skipped = []
+    for row in relation_rows(connection, unnamed=unnamed_tables(connection)):
+        reason = _why_skipped(row)
+        if reason is None or not _matches(row.table, source):
+            continue
+        if row.is_partition and not any(row.table.matches(pattern) for pattern in exact):
+            continue
+        skipped.append(SkippedRelation(row.table, reason))
+    return skipped
+
+
+def describe_relation(
+    connection: psycopg.Connection[Any],
+    relation_id: int,
+    keys: Mapping[str, Sequence[str]],
+    publication: str | None = None,
+) -> Relation | None:
+    """The shape of one table now, or None when there is no such table (any more).
+
+    Args:
+        connection: idle or inside a transaction.
+        relation_id: pg_class.oid.
+        keys: key overrides of the pipeline file.
+        publication: whose column list and generated columns hold; without it every column but the generated
+            ones.
+    """
+    with one_snapshot(connection):
+        if relation_id in unnamed_tables(connection):
+            return None
+        rows = [row for row in relation_rows(connection, relation_id) if row.kind in ("r", "p")]
+        if not rows:
+            return None
+        context = _context(connection, rows, publication, keys)
+    return _source_table(rows[0], context, Size()).relation
+
+
+@contextmanager
+def one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """All statements of the block see one state of the catalog; inside a transaction, that transaction's."""
+    if connection.info.transaction_status != TransactionStatus.IDLE:
+        yield
+        return
+    with connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield
+
+
+def _with_storage(connection: psycopg.Connection[Any], tables: Sequence[SourceTable]) -> list[SourceTable]:
+    types = {
+        table.relation.relation_id: {
+            column.attnum: column.type.to_json()
+            for column in table.relation.columns
+            if column.attnum is not None
+        }
+        for table in tables
+    }
+    found = storage_of(connection, types)
+    return [replace(table, storage=found[table.relation.relation_id]) for table in tables]
+
+
+def _matches(table: TableName, source: SourceSettings) -> bool:
+    if any(table.matches(pattern) for pattern in source.exclude):
+        return False
+    return any(table.matches(pattern) for pattern in source.tables)
+
+
+def _why_skipped(row: RelationRow) -> str | None:
+    if row.is_partition:
+        return "a partition is carried through the root of its table: name the root"
+    if row.persistence == "u":
+        return "an unlogged table is not in the write-ahead log"
+    if row.persistence == "t":
+        return "a temporary table is not in the write-ahead log"
+    return {
+        "v": "a view has no rows of its own",
+        "m": "a materialized view cannot be published",
+        "f": "a foreign table's rows are on another server",
+    }.get(row.kind)
+
+
+def _context(
+    connection: psycopg.Connection[Any],
+    rows: Sequence[RelationRow],
+    publication: str | None,
+    keys: Mapping[str, Sequence[str]],
+    *,
+    manage: bool = True,
+) -> _Context:
+    oids = [row.oid for row in rows]
+    columns = columns_of(connection, oids)
+    return _Context(
+        columns=columns,
+        indexes=unique_indexes_of(connection, oids),
+        partitions=partitions_of(connection, [row.oid for row in rows if row.kind == "p"]),
+        types=resolve_types(connection, (column.type_oid for each in columns.values() for column in each)),
+        publication=None if publication is None else read_publication(connection, publication),
+        publication_name=publication or "",
+        keys=keys,
+        manage=manage,
+        version=connection.info.server_version,
+    )
+
+
+def _source_table(row: RelationRow, context: _Context, size: Size) -> SourceTable:
+    publication = context.publication
+    member = None if publication is None else publication.member(row.table)
+    every = context.columns.get(row.oid, ())
+    published = [column for column in every if _is_published(column, publication, member)]
+    indexes = tuple(context.indexes.get(row.oid, ()))
+    identity = identity_of(row.replica_identity, indexes)
+    partitions = tuple(context.partitions.get(row.oid, ()))
+    choice = choose_key(
+        row.table,
+        {column.name: column.not_null for column in published},
+        indexes,
+        identity,
+        override=key_override(row.table, context.keys),
+        partitions={partition.table: partition.identity for partition in partitions},
+        generated=Generated(
+            {
+                column.name: column.generated == "s" and context.version >= SINCE_GENERATED
+                for column in every
+                if column.generated and column not in published
+            },
+            refused=context.version >= SINCE_GENERATED,
+        ),
+    )
+    partitioned = row.kind == "p"
+    by_key = partitioned and identity.mode == "f" and choice.guarded
+    logged = Identity(BY_KEY, choice.key) if by_key else identity
+    relation = Relation(
+        relation_id=row.oid,
+        table=row.table,
+        columns=tuple(_column(column, logged, context.types) for column in published),
+        key=choice.key,
+        replica_identity=logged.mode,
+        from_lsn=ZERO,
+        key_unique=any(index.plain and set(index.columns) <= set(choice.key) for index in indexes),
+        partitioned=partitioned,
+    )
+    unpublished = tuple(column.name for column in every if not column.generated and column not in published)
+    facts = TableFacts(
+        relation=relation,
+        role=row.role,
+        owner=row.owner,
+        owned=row.owned,
+        manage=context.manage,
+        publication=context.publication_name,
+        selectable=row.selectable,
+        schema_usable=row.schema_usable,
+        row_security=row.row_security,
+        identity=identity,
+        unpublished=unpublished,
+        member=member,
+        partitioned=partitioned,
+        partitions=partitions,
+    )
+    return SourceTable(
+        table=row.table,
+        relation=relation,
+        kind=row.kind,
+        rows_estimate=size.rows,
+        bytes=size.bytes,
+        pages=size.pages,
+        problems=(*choice.problems, *table_problems(facts, publication)),
+        partitions=tuple(partition.table for partition in partitions),
+        indexes=indexes,
+        owner=row.owner,
+        owned=row.owned,
+        unpublished=unpublished,
+    )
+
+
+def _is_published(column: ColumnRow, publication: Publication | None, member: Member | None) -> bool:
+    """Whether pgoutput sends this column: generated ones only where PostgreSQL 18's publication says so."""
+    if member is not None and member.columns is not None:
+        listed = column.attnum in member.columns
+        return listed and (not column.generated or (publication is not None and publication.lists_generated))
+    if column.generated:
+        return column.generated == "s" and publication is not None and publication.generated
+    return True
+
+
+def _column(column: ColumnRow, identity: Identity, types: TypeTrees) -> Column:
+    return Column(
+        name=column.name,
+        attnum=column.attnum,
+        type=types.tree(column.type_oid, column.typmod),
+        type_text=column.type_text,
+        not_null=column.not_null,
+        in_identity=identity.covers([column.name]),
+        missing=column.missing,
+    )

@@ -1,0 +1,88 @@
+"""Findings about failover slots, as far as the primary shows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.checks.finding import Finding
+from bronze.errors import DefiniteError
+from bronze.setup.failover import SINCE, mark_command, require_support, unmarked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import psycopg
+
+    from bronze.config.sections import SourceSettings
+    from bronze.postgres.services import Service
+    from bronze.setup.slot import SlotState
+
+_AT_STANDBY: Final = (
+    "at each standby: sync_replication_slots = on, hot_standby_feedback = on, primary_slot_name, "
+    "and a dbname in primary_conninfo"
+)
+
+
+def failover_findings(
+    connection: psycopg.Connection[Any], source: SourceSettings, slot: SlotState | None, service: Service
+) -> Iterator[Finding]:
+    """Findings about failover, as far as the primary shows it.
+
+    Args:
+        connection: idle or in a transaction.
+        source: names the slot, and says whether it is to be kept.
+        slot: the pipeline's, where there is one.
+        service: how settings are changed there.
+    """
+    subject = f"slot {source.slot}"
+    try:
+        require_support(connection.info.server_version, source)
+    except DefiniteError as error:
+        yield Finding.of(error, "source.failover")
+    if connection.info.server_version < SINCE:
+        return
+    named, slots = _standbys(connection)
+    if not source.failover:
+        if named:
+            yield Finding(
+                "info", "failover-not-asked", subject,
+                "the server holds changes back for its standbys (synchronized_standby_slots), but they are "
+                "not asked to keep this slot: after a failover every table would be taken again",
+                "source.failover: true",
+            )  # fmt: skip
+        return
+    if slot is not None and slot.plugin and not slot.failover:
+        if source.manage:
+            yield Finding(
+                "info", "failover-to-do", subject,
+                f"is not kept by standbys; the next start runs: {mark_command(source.slot)};",
+            )  # fmt: skip
+        else:
+            yield Finding.of(unmarked(source), subject)
+    if not named:
+        known = f"; physical slots: {', '.join(sorted(slots))}" if slots else ""
+        yield Finding(
+            "warning", "failover-standbys-unnamed", "synchronized_standby_slots",
+            "it names no standby, so the server may send us changes that no standby has; after a failover "
+            "bronze would be ahead of the new primary" + known,
+            f"{service.setting('synchronized_standby_slots', '<slot of the standby>')} {_AT_STANDBY}",
+        )  # fmt: skip
+    for name in named:
+        if slots.get(name):
+            continue
+        state = "exists, but no standby uses it" if name in slots else "does not exist"
+        yield Finding(
+            "warning", "failover-standby-away", "synchronized_standby_slots",
+            f"the physical slot {name} that it names {state}; the stream waits until that standby has all",
+            f"start that standby, or take its slot out of synchronized_standby_slots; {_AT_STANDBY}",
+        )  # fmt: skip
+
+
+def _standbys(connection: psycopg.Connection[Any]) -> tuple[list[str], dict[str, bool]]:
+    """The slots that the setting names, and the physical slots there are: name, whether one is in use."""
+    row = connection.execute("SELECT current_setting('synchronized_standby_slots')").fetchone()
+    named = [] if row is None else [name.strip().strip('"') for name in row[0].split(",") if name.strip()]
+    slots = connection.execute(
+        "SELECT slot_name, active FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT temporary"
+    ).fetchall()
+    return named, dict(slots)

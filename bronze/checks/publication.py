@@ -1,0 +1,143 @@
+"""Findings about the publication: what it lacks, who may cure that, and what it does to the source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.catalog.publication import read_publication
+from bronze.checks.finding import Finding
+from bronze.identifiers import quote_identifier
+from bronze.setup.publication import publication_statements
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import psycopg
+
+    from bronze.catalog.publication import Publication
+    from bronze.catalog.source_table import SourceTable
+    from bronze.config.sections import SourceSettings
+
+_WITHOUT_IDENTITY: Final = frozenset(
+    {"identity-generated", "table-without-key", "replica-identity-nothing", "replica-identity-missing"}
+)
+
+_WANTED_ALL_THE_SAME: Final = frozenset(
+    {"table-privilege", "schema-privilege", "table-not-published", "publication-partition-root"}
+)
+"""Problems of tables that belong into the publication nevertheless."""
+
+
+def publication_findings(
+    connection: psycopg.Connection[Any],
+    source: SourceSettings,
+    tables: Sequence[SourceTable],
+    *,
+    may_create: bool,
+    role: str,
+) -> Iterator[Finding]:
+    """Findings about the publication.
+
+    Args:
+        connection: idle or in a transaction.
+        source: names the publication.
+        tables: the selected tables.
+        may_create: we have CREATE on the database.
+        role: the role we are connected as.
+    """
+    publication = read_publication(connection, source.publication)
+    wanted = [
+        table for table in tables if all(problem.code in _WANTED_ALL_THE_SAME for problem in table.problems)
+    ]
+    statements = publication_statements(
+        publication,
+        source.publication,
+        [table.table for table in wanted],
+        via_root=source.manage or any(table.kind == "p" for table in wanted),
+    )
+    subject = f"publication {source.publication}"
+    if statements:
+        yield from _to_do(source, publication, wanted, statements, may_create=may_create, role=role)
+    if publication is None:
+        return
+    for table in tables:
+        blocked = [problem for problem in table.problems if problem.code in _WITHOUT_IDENTITY]
+        carried = publication.member(table.table) is not None and publication.operations & {
+            "update",
+            "delete",
+        }
+        generated = any(problem.code == "identity-generated" for problem in blocked)
+        if blocked and carried and (generated or table.relation.replica_identity != "f"):
+            how = "and not the generated columns of its" if generated else "without"
+            yield Finding(
+                "error", "publication-blocks-updates", str(table.table),
+                f"{subject} carries this table {how} replica identity: its UPDATEs and DELETEs fail now",
+                _out_of(publication, table),
+            )  # fmt: skip
+    for table in tables:
+        if table.unpublished and all(each.code != "publication-column-list" for each in table.problems):
+            yield Finding(
+                "info", "publication-columns", str(table.table),
+                f"the column list of {subject} leaves out {', '.join(table.unpublished)}; silver has no such "
+                "columns",
+            )  # fmt: skip
+    selected = {table.table for table in tables}
+    others = sorted(str(table) for table in publication.members if table not in selected)
+    if others:
+        yield Finding(
+            "info", "publication-carries-more", subject,
+            f"it also carries {len(others)} tables that the patterns do not select: {', '.join(others[:5])}"
+            + (" …" if len(others) > 5 else ""),
+        )  # fmt: skip
+
+
+def _to_do(
+    source: SourceSettings,
+    publication: Publication | None,
+    wanted: Sequence[SourceTable],
+    statements: Sequence[str],
+    *,
+    may_create: bool,
+    role: str,
+) -> Iterator[Finding]:
+    subject = f"publication {source.publication}"
+    missing = publication is None
+    state = "does not exist" if missing else "does not carry all that the pipeline reads"
+    sql = " ".join(statements)
+    if not source.manage:
+        code = "publication-missing" if missing else "publication-incomplete"
+        yield Finding(
+            "error", code, subject, f"{state}, and source.manage is false", f"as owner of the tables: {sql}"
+        )
+        return
+    foreign = [
+        table
+        for table in wanted
+        if not table.owned and (publication is None or publication.member(table.table) is None)
+    ]
+    lacking = []
+    if publication is None and not may_create:
+        lacking.append("CREATE on the database")
+    if publication is not None and not publication.owned:
+        lacking.append(f"ownership of the publication (its owner is {publication.owner})")
+    if foreign:
+        names = ", ".join(str(table.table) for table in foreign[:5])
+        lacking.append(
+            f"ownership of {len(foreign)} of its tables ({names}{' …' if len(foreign) > 5 else ''})"
+        )
+    if lacking:
+        yield Finding(
+            "error", "publication-privilege", subject,
+            f"{state}, and role {role} lacks what making that good needs: {'; '.join(lacking)}",
+            f"as owner of the tables and the publication: {sql}",
+        )  # fmt: skip
+    else:
+        yield Finding("info", "publication-to-do", subject, f"{state}; the next start runs: {sql}")
+
+
+def _out_of(publication: Publication, table: SourceTable) -> str:
+    cure = table.problems[0].remedy or ""
+    if table.table in publication.members:
+        name = quote_identifier(publication.name)
+        return f"ALTER PUBLICATION {name} DROP TABLE ONLY {table.table.quoted}; or: {cure}"
+    return f"ALTER TABLE {table.table.quoted} REPLICA IDENTITY FULL; or: {cure}"

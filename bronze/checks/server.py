@@ -1,0 +1,260 @@
+"""Findings about the server as a whole: version, settings, room for slot and walsender, what the role may.
+
+One query reads them. `smelt check` prints all; a start of the reader stops at the first error
+(`require_fit`), before it changes anything at the source.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+
+from bronze.checks.finding import Finding
+from bronze.doors import Door, through
+from bronze.drift.joining import MENDED, may_forget
+from bronze.errors import DefiniteError
+from bronze.postgres.connection import in_recovery
+from bronze.postgres.conninfo import describe, replication_conninfo
+from bronze.postgres.error_translation import translate
+from bronze.postgres.services import ROLES, Service, service_of
+from bronze.setup.failover import require_support
+from bronze.setup.slot import read_slot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bronze.config.sections import SourceSettings
+    from bronze.setup.slot import SlotState
+
+NEWEST_VERSION: Final = 180000
+"""The newest that the tests run with."""
+
+_SHORT_TIMEOUT_MILLISECONDS: Final = 10_000
+_LOGGER = logging.getLogger("deltasmelt.reader")
+
+_SERVER_QUERY: Final = """
+    SELECT current_database(),
+           current_user,
+           split_part(current_setting('server_version'), ' ', 1),
+           pg_is_in_recovery(),
+           current_setting('wal_level'),
+           current_setting('max_replication_slots')::int,
+           (SELECT count(*) FROM pg_replication_slots),
+           current_setting('max_wal_senders')::int,
+           (SELECT count(*) FROM pg_stat_replication),
+           (SELECT setting::bigint FROM pg_settings WHERE name = 'max_slot_wal_keep_size'),
+           (SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'),
+           r.rolsuper OR r.rolreplication,
+           ARRAY(SELECT m.rolname::text FROM pg_roles m WHERE m.rolname = ANY (%(roles)s)),
+           ARRAY(SELECT m.rolname::text FROM pg_roles m
+                 WHERE m.rolname = ANY (%(roles)s) AND pg_has_role(m.oid, 'USAGE')),
+           has_database_privilege(current_database(), 'CREATE'),
+           current_setting('server_encoding')
+    FROM pg_roles r
+    WHERE r.rolname = current_user
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Settings, room and role; sizes in MB, times in milliseconds, -1 and 0 as PostgreSQL means them."""
+
+    database: str
+    role: str
+    version: str
+    in_recovery: bool
+    wal_level: str
+    slots: int
+    slots_used: int
+    senders: int
+    senders_used: int
+    wal_keep: int
+    sender_timeout: int
+    replicates: bool
+    service_roles: list[str]
+    member_of: list[str]
+    may_create: bool
+    encoding: str = "UTF8"
+
+    @property
+    def service(self) -> Service:
+        """Whose server it is."""
+        return service_of(self.service_roles)
+
+
+def read_server(connection: psycopg.Connection[Any]) -> Server:
+    """Ask the server for all of it."""
+    row = connection.execute(_SERVER_QUERY, {"roles": list(ROLES)}).fetchone()
+    assert row is not None  # noqa: S101 - the role we are connected as exists
+    return Server(*row)
+
+
+def server_findings(server: Server, version: int, slot: SlotState | None) -> list[Finding]:
+    """Findings that need no further question. Pure.
+
+    Args:
+        server: as read.
+        version: as a number, e.g. 160014.
+        slot: the pipeline's, where there is one.
+    """
+    return [
+        *_identity(server, version),
+        *_settings(server),
+        *_encoding(server),
+        *_room(server, slot),
+    ]
+
+
+def role_findings(server: Server, source: SourceSettings) -> Iterator[Finding]:
+    """Whether the role may replicate; tried where there is room.
+
+    pg_hba.conf, a pooler, or a managed service's own rules show nowhere else.
+    """
+    claims = server.replicates or bool(set(server.member_of) & set(server.service.replicators))
+    refused = None
+    if server.senders > server.senders_used:
+        try:
+            name = "deltasmelt check"
+            string = replication_conninfo(source, application_name=name)
+            through(Door.CONNECT, name, lambda: psycopg.connect(string).close())
+        except psycopg.Error as error:
+            refused = translate(error, source)
+        else:
+            return  # whatever the catalog says
+    if not claims:
+        yield Finding(
+            "error", "replication-privilege", f"role {server.role}",
+            "the role may not replicate: no stream, no slot",
+            f"as an administrator: {server.service.replication(server.role)}",
+        )  # fmt: skip
+    if refused is not None and (claims or refused.code != "replication-privilege"):
+        yield Finding(
+            "error", refused.code, "replication connection",
+            f"an ordinary connection is admitted, one for replication is not: {refused.message}",
+            f"{refused.remedy}; a pooler in between must be passed by",
+        )  # fmt: skip
+
+
+def require_fit(connection: psycopg.Connection[Any], source: SourceSettings, *, say: bool) -> None:
+    """Stop a start that cannot succeed before it changes anything; log what endangers it.
+
+    Args:
+        connection: in autocommit mode.
+        source: names the slot.
+        say: log warnings too.
+
+    Raises:
+        DefiniteError: the first of what `server_findings` calls an error.
+    """
+    version = connection.info.server_version
+    require_support(version, source)
+    found = server_findings(read_server(connection), version, read_slot(connection, source.slot))
+    for each in found:
+        if each.level == "error":
+            raise DefiniteError(each.message, code=each.code, where=describe(source), remedy=each.remedy)
+    for each in found if say else ():
+        if each.level == "warning":
+            _LOGGER.warning("%s: %s; remedy: %s", each.subject, each.message, each.remedy)
+
+
+def _identity(server: Server, version: int) -> Iterator[Finding]:
+    name = f" ({server.service.name})" if server.service.name else ""
+    if version // 10000 > NEWEST_VERSION // 10000:
+        yield Finding(
+            "warning", "server-newer", "server",
+            f"PostgreSQL {server.version}{name} is newer than any that deltasmelt was tried with "
+            f"({NEWEST_VERSION // 10000})",
+            "look for a newer deltasmelt",
+        )  # fmt: skip
+    else:
+        yield Finding("info", "server-version", "server", f"PostgreSQL {server.version}{name}")
+
+
+def _settings(server: Server) -> Iterator[Finding]:
+    service = server.service
+    if server.in_recovery:
+        yield Finding.of(in_recovery("server"))
+    if server.wal_level != "logical":
+        yield Finding(
+            "error", "wal-level", "wal_level",
+            f"wal_level is {server.wal_level}; changes can only be decoded with logical",
+            service.logical,
+        )  # fmt: skip
+    if server.wal_keep == -1:
+        yield Finding(
+            "warning", "wal-keep-unlimited", "max_slot_wal_keep_size",
+            "while the pipeline stands still, the server keeps its log until its disk is full",
+            service.setting("max_slot_wal_keep_size", "50GB" if not service.parameters else "51200 (MB)"),
+        )  # fmt: skip
+    else:
+        yield Finding(
+            "info", "wal-keep-limited", "max_slot_wal_keep_size",
+            f"the server gives the slot up once it lies {server.wal_keep} MB behind",
+        )  # fmt: skip
+    if 0 < server.sender_timeout < _SHORT_TIMEOUT_MILLISECONDS:
+        yield Finding(
+            "warning", "wal-sender-timeout-short", "wal_sender_timeout",
+            f"wal_sender_timeout is {server.sender_timeout} ms; a short pause of the network cuts the stream",
+            service.setting("wal_sender_timeout", "60s" if not service.parameters else "60000 (ms)"),
+        )  # fmt: skip
+
+
+def _encoding(server: Server) -> Iterator[Finding]:
+    """Text travels as UTF-8; what has no counterpart there stops its table (`bronze.stream.encodings`)."""
+    if server.encoding == "UTF8":
+        return
+    what = (
+        "so it takes any bytes for text; where they are no UTF-8 their table stops"
+        if server.encoding == "SQL_ASCII"
+        else "a text with a character that UTF-8 has no counterpart for stops its table"
+    )
+    yield Finding(
+        "warning", "encoding-not-utf8", "server_encoding",
+        f"the encoding of database {server.database} is {server.encoding}; {what}",
+        "docs/errors/character-not-convertible.md shows how to find such texts; for good: pg_dump, and "
+        "restore into a database with ENCODING 'UTF8'",
+    )  # fmt: skip
+
+
+def _room(server: Server, slot: SlotState | None) -> Iterator[Finding]:
+    """The stream needs a slot and a walsender; a snapshot one more of each for as long as it runs."""
+    service = server.service
+    free = server.slots - server.slots_used
+    own = 0 if slot is not None else 1
+    if free <= own:
+        stops = free < own
+        more = service.setting("max_replication_slots", str(server.slots + 10), restart=True)
+        yield Finding(
+            "error" if stops else "warning", "slots-exhausted", "max_replication_slots",
+            f"{server.slots_used} of {server.slots} replication slots are taken; "
+            + ("none is left for the pipeline" if stops else "none would be left for a snapshot"),
+            "SELECT slot_name, active, wal_status FROM pg_replication_slots; drop those nobody uses "
+            f"(SELECT pg_drop_replication_slot('…');), or {more}",
+        )  # fmt: skip
+    free = server.senders - server.senders_used
+    own = 0 if slot is not None and slot.active_pid is not None else 1
+    if free <= own:
+        stops = free < own
+        yield Finding(
+            "error" if stops else "warning", "senders-exhausted", "max_wal_senders",
+            f"{server.senders_used} of {server.senders} walsenders are taken; "
+            + ("none is left for the stream" if stops else "none would be left for a snapshot"),
+            "SELECT pid, application_name, client_addr FROM pg_stat_replication; shows who has them; "
+            + service.setting("max_wal_senders", str(server.senders + 10), restart=True),
+        )  # fmt: skip
+
+
+def forgetting_findings(version: int) -> Iterator[Finding]:
+    """What `smelt check` says of such a server."""
+    major, minor = divmod(version, 10000)
+    if may_forget(version):
+        yield Finding(
+            "warning", "server-minor-old", "server",
+            f"PostgreSQL {major}.{minor} loses changes of a table that is added to a publication while a "
+            "transaction that has written it is open; the reader gets round it by a new session of the "
+            "stream before each such copy, other readers of the server do not",
+            f"update the server to {major}.{MENDED[major]} or later",
+        )  # fmt: skip

@@ -1,0 +1,229 @@
+"""Findings about the selected tables: problems, doubtful keys, skipped relations, idle patterns, types."""
+
+from __future__ import annotations
+
+import difflib
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.builtin_types import numeric_digits
+from bronze.catalog.keys import key_override
+from bronze.catalog.select import skipped_relations
+from bronze.checks.finding import Finding
+from bronze.errors import ConfigurationError
+from bronze.identifiers import TableName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import psycopg
+
+    from bronze.catalog.source_table import SkippedRelation, SourceTable
+    from bronze.config.sections import SourceSettings
+    from bronze.errors import TableError
+    from bronze.shapes import PgType
+
+_MAXIMUM_PRECISION: Final = 38
+_ONE_BY_ONE: Final = 3
+"""From so many on, what is alike is told together."""
+
+_SHOWN: Final = 10
+
+_MAPPED: Final = frozenset(
+    {
+        "bool", "int2", "int4", "int8", "oid", "float4", "float8", "numeric", "text", "varchar",
+        "bpchar", "name", "char", "uuid", "xml", "inet", "cidr", "macaddr", "macaddr8", "bytea",
+        "timestamp", "timestamptz", "date", "time", "timetz", "interval", "json", "jsonb",
+        "jsonpath", "bit", "varbit", "citext", "hstore", "vector",
+    }
+)  # fmt: skip
+"""Base types whose Spark type is what one would expect; every other one becomes PostgreSQL's text."""
+
+
+def table_findings(
+    connection: psycopg.Connection[Any], source: SourceSettings, tables: Sequence[SourceTable]
+) -> Iterator[Finding]:
+    """Findings about the tables that the patterns select, or do not."""
+    yield from _patterns(connection, source, tables)
+    alike = _without_privilege(tables)
+    for table in tables:
+        for problem in table.problems:
+            if problem.code == "table-not-published":
+                continue  # told at once for all tables, with the publication
+            same = alike.get((problem.code, table.table.schema), [])
+            if len(same) < _ONE_BY_ONE:
+                yield Finding.of(problem, str(table.table))
+            elif same[0] is table:
+                yield _lacking(problem, same)
+        yield from _key(table, source)
+        yield from _types(table)
+
+
+def _without_privilege(tables: Sequence[SourceTable]) -> dict[tuple[str, str], list[SourceTable]]:
+    """Tables that lack the same privilege in the same schema: one cure is for all of them."""
+    alike: dict[tuple[str, str], list[SourceTable]] = defaultdict(list)
+    for table in tables:
+        for problem in table.problems:
+            if problem.code in ("table-privilege", "schema-privilege"):
+                alike[problem.code, table.table.schema].append(table)
+    return alike
+
+
+def _lacking(problem: TableError, tables: Sequence[SourceTable]) -> Finding:
+    schema = tables[0].table.schema
+    subject, names = f"schema {schema}", _some(tables)
+    if problem.code == "schema-privilege":
+        message = f"{problem.message}; it has {len(tables)} of the selected tables"
+        return Finding("error", problem.code, subject, message, problem.remedy)
+    every = ", ".join(table.table.quoted for table in tables)
+    return Finding(
+        "error", problem.code, subject,
+        f"SELECT on {len(tables)} of its tables is missing, so they cannot be copied: {names}",
+        str(problem.remedy).replace(tables[0].table.quoted, every),
+    )  # fmt: skip
+
+
+def _skipped(skipped: Sequence[SkippedRelation]) -> Iterator[Finding]:
+    """What is left out, and why; where many have one reason, they are told together."""
+    alike: dict[str, list[SkippedRelation]] = defaultdict(list)
+    for each in skipped:
+        alike[each.reason].append(each)
+    for reason, same in alike.items():
+        if len(same) < _ONE_BY_ONE:
+            for each in same:
+                yield Finding("info", "relation-skipped", str(each.table), f"is not carried: {reason}")
+        else:
+            yield Finding(
+                "info", "relation-skipped", "source.tables",
+                f"{len(same)} relations are not carried, {_some(same)}: {reason}",
+            )  # fmt: skip
+
+
+def _some(tables: Sequence[SourceTable] | Sequence[SkippedRelation]) -> str:
+    names = ", ".join(str(table.table) for table in tables[:_SHOWN])
+    return f"{names}{' …' if len(tables) > _SHOWN else ''}"
+
+
+def _patterns(
+    connection: psycopg.Connection[Any], source: SourceSettings, tables: Sequence[SourceTable]
+) -> Iterator[Finding]:
+    skipped = skipped_relations(connection, source)
+    yield from _skipped(skipped)
+    known = [str(table.table) for table in tables]
+    for pattern in source.tables:
+        if any(table.table.matches(pattern) for table in tables):
+            continue
+        if any(each.table.matches(pattern) for each in skipped):
+            continue
+        yield Finding(
+            "error" if not tables else "warning",
+            "pattern-matches-nothing",
+            "source.tables",
+            f"the pattern {pattern} matches no table",
+            _correction("correct it", pattern, _all_tables(connection)),
+        )
+    for text in source.keys:
+        try:
+            selected = str(TableName.parse(text)) in known
+        except ValueError as error:
+            yield Finding(
+                "error", "key-table-invalid", "source.keys", str(error), "write schema.table: [column, …]"
+            )
+            continue
+        if not selected:
+            yield Finding(
+                "warning", "key-table-unknown", "source.keys",
+                f"a key is given for {text}, which the patterns do not select",
+                _correction("remove it, or correct it", text, known),
+            )  # fmt: skip
+
+
+def _key(table: SourceTable, source: SourceSettings) -> Iterator[Finding]:
+    if table.problems:
+        return
+    key = table.relation.key
+    try:
+        overridden = bool(key_override(table.table, source.keys))
+    except ConfigurationError:
+        overridden = False  # reported once, for source.keys
+    if overridden:
+        nullable = [name for name in key if not table.relation.column(name).not_null]
+        if nullable:
+            yield Finding(
+                "warning", "key-nullable", str(table.table),
+                f"key column {', '.join(nullable)} may be NULL; rows with NULL there cannot be told apart",
+                f"ALTER TABLE {table.table.quoted} ALTER COLUMN … SET NOT NULL;",
+            )  # fmt: skip
+        unique = [index for index in table.indexes if index.plain and set(index.columns) <= set(key)]
+        if not unique:
+            yield Finding(
+                "warning", "key-not-unique", str(table.table),
+                f"no unique index guards the given key {', '.join(key)}; of rows with one key one is kept",
+                f"CREATE UNIQUE INDEX CONCURRENTLY ON {table.table.quoted} (…);",
+            )  # fmt: skip
+        return
+    primary = next((index.columns for index in table.indexes if index.primary), key)
+    if primary != key:
+        yield Finding(
+            "info", "key-is-identity-index", str(table.table),
+            f"old rows do not carry the primary key {', '.join(primary)}, so the replica identity index "
+            f"{', '.join(key)} is the key",
+            f"ALTER TABLE {table.table.quoted} REPLICA IDENTITY DEFAULT; makes it the primary key",
+        )  # fmt: skip
+
+
+def _types(table: SourceTable) -> Iterator[Finding]:
+    as_text = [
+        f"{column.name} ({column.type_text})" for column in table.relation.columns if _unmapped(column.type)
+    ]
+    if as_text:
+        yield Finding(
+            "info", "type-as-text", str(table.table),
+            f"these become PostgreSQL's text, having no type of their own in Spark: {', '.join(as_text)}",
+        )  # fmt: skip
+    wide = [column.name for column in table.relation.columns if _wide_numeric(column.type)]
+    if wide:
+        yield Finding(
+            "info", "numeric-as-text", str(table.table),
+            f"numeric of more than {_MAXIMUM_PRECISION} digits becomes text: {', '.join(wide)}",
+            f"name a type under silver.types, e.g. {table.table}.{wide[0]}: decimal(38,9)",
+        )  # fmt: skip
+
+
+def _unmapped(tree: PgType) -> bool:
+    """Whether the type, or what it is made of, has no counterpart."""
+    match tree.kind:
+        case "array" | "domain" | "range":
+            return tree.element is not None and _unmapped(tree.element)
+        case "composite":
+            return any(_unmapped(each) for _, each in tree.fields)
+        case "enum":
+            return False
+        case "base":
+            return tree.name not in _MAPPED
+    return True
+
+
+def _wide_numeric(tree: PgType) -> bool:
+    if tree.kind in ("array", "domain") and tree.element is not None:
+        return _wide_numeric(tree.element)
+    digits = numeric_digits(tree.typmod)
+    return tree.name == "numeric" and (digits is None or digits[0] > _MAXIMUM_PRECISION)
+
+
+def _all_tables(connection: psycopg.Connection[Any]) -> list[str]:
+    rows = connection.execute(
+        """
+        SELECT n.nspname || '.' || c.relname
+        FROM pg_class c
+        JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition
+          AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
+        """
+    )
+    return [row[0] for row in rows]
+
+
+def _correction(what: str, name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"{what}; did you mean {near[0]}?" if near else f"{what}; it is schema.table, case counts"

@@ -1,0 +1,211 @@
+"""What PostgreSQL changes without an event, told from two looks at its catalog. Pure.
+
+The log says nothing of the rows of a table that is rewritten (ALTER COLUMN TYPE, ADD COLUMN with a volatile
+default), of a column that comes with a default, of partitions that are attached, detached, dropped or
+truncated by themselves. Each leaves a trace (what happens while the publication does not carry a table is
+`bronze.drift.membership`'s):
+
+* **Rewritten.** `pg_class.relfilenode` is new. It is new also after VACUUM FULL, CLUSTER and TRUNCATE,
+  which change no value without an event. But a command that rewrites *values* writes the column's row in
+  pg_attribute too (its xmin is new), even where the type stays (``TYPE int USING a + 1``); the others do
+  not. So a table is taken again where both are new. A statement that touches the column's row alone (SET
+  NOT NULL, GRANT) and a VACUUM FULL between the same two looks are taken for a rewrite, which costs a copy
+  and no value; so does a VACUUM FULL after ADD COLUMN with a default, which writes the column's row as
+  well.
+* **Another type without a rewrite** (varchar to text, a longer varchar) keeps the values. It is told by its
+  kind, for some such changes do print otherwise (cidr to inet, timestamp to timestamptz under UTC).
+* **A new column** brings values without events where it has a default: `atthasmissing`, or a rewrite. Where
+  it was not a rewrite all rows from before it have one value, which travels with the shape
+  (`Column.missing`); silver fills them, and no copy is needed (`plain_defaults`). A column that was there
+  before but not published brings values as well.
+* **Columns in doubt.** The stream names columns without attnum (`bronze.pgoutput.relation_versions`). Where
+  columns came and went between two looks and one is new, or one is new and another of its type is gone, rows
+  that were written in between may be taken for rows of another column's; so the table is taken again.
+* **Another table**: another OID.
+* **Partitions.** One that was made as a partition is filled through events; one that was attached need not
+  be. ATTACH writes the pg_attribute row of every column of the partition, CREATE TABLE … PARTITION OF
+  leaves those that CREATE TABLE wrote: `born` where such a row is left. A partition that is gone took its
+  rows with it in silence, and a TRUNCATE of one partition is not published under its root (its relfilenode
+  is new; here VACUUM FULL cannot be told from it, and costs a copy).
+
+What stays unseen: a partition with rows that comes and goes between two looks; a table of a FOR ALL TABLES
+publication that is made unlogged and logged again between two looks. While the reader runs it looks every
+half minute; what it saw last is kept in the lake (`bronze.store.storage_log`), so a pause of the reader is
+one long interval between two looks.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from bronze.retypes import SAME_TEXT, same_text
+from bronze.shapes import PgType
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class StoredColumn:
+    """One live column.
+
+    Attributes:
+        name: now.
+        type: JSON of its type; None where it is not published.
+        written: xmin of its row in pg_attribute.
+        missing: rows from before it have its default without being written.
+    """
+
+    name: str
+    type: str | None
+    written: int
+    missing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A partition, at any depth, or the table itself.
+
+    Attributes:
+        name: for messages.
+        file: pg_class.relfilenode; 0 where it has none (it has partitions of its own).
+        attached: xmin of its row in pg_inherits; 0 for the table itself.
+        born: it was made as a partition.
+    """
+
+    name: str
+    file: int
+    attached: int = 0
+    born: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What one look at the catalog saw of a table.
+
+    Attributes:
+        relation_id: pg_class.oid.
+        columns: by attnum, live ones.
+        parts: by OID: the table itself and all its partitions.
+        attnums: pg_class.relnatts, which counts dropped columns too; 0 where it was not looked at.
+    """
+
+    relation_id: int
+    columns: Mapping[int, StoredColumn]
+    parts: Mapping[int, Part]
+    attnums: int = 0
+
+    def to_json(self) -> str:
+        """Compact JSON; equal values give equal text."""
+        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The inverse of `to_json`."""
+        plain: dict[str, Any] = json.loads(text)
+        return cls(
+            plain["relation_id"],
+            {int(attnum): StoredColumn(**column) for attnum, column in plain["columns"].items()},
+            {int(oid): Part(**part) for oid, part in plain["parts"].items()},
+            plain.get("attnums", 0),
+        )
+
+
+def why_again(known: Storage, now: Storage, carried: Collection[int] = ()) -> str | None:
+    """Why rows may have changed without an event between two looks; None where they cannot have.
+
+    Args:
+        known: the earlier look.
+        now: the later one.
+        carried: attnums of new columns whose default is in bronze.
+    """
+    if known.relation_id != now.relation_id:
+        return "it is another table of the same name"
+    return _why_partitions(known, now) or _why_columns(known, now, carried)
+
+
+def plain_defaults(known: Storage, now: Storage) -> frozenset[int]:
+    """New columns, by attnum, that gave all rows one value, and of whose changes none can be mistaken.
+
+    The stream names columns without attnum, and is read when the catalog may have moved on. So there are none
+    where a column came and went, was renamed or otherwise written between the two looks, where a new one has
+    the name of an old one, or where new ones were not made by one transaction: what was written under one
+    column could then have been read as another's.
+    """
+    new = {attnum: column for attnum, column in now.columns.items() if attnum not in known.columns}
+    stayed = [
+        (column, now.columns[attnum]) for attnum, column in known.columns.items() if attnum in now.columns
+    ]
+    names = {column.name for column in known.columns.values()}
+    clear = (
+        known.relation_id == now.relation_id
+        and known.attnums > 0
+        and new.keys() == set(range(known.attnums + 1, now.attnums + 1))
+        and len({column.written for column in new.values()}) == 1
+        and names.isdisjoint(column.name for column in new.values())
+        and all((one.name, one.written) == (other.name, other.written) for one, other in stayed)
+    )
+    if not clear:
+        return frozenset()
+    return frozenset(attnum for attnum, column in new.items() if column.missing and column.type is not None)
+
+
+def _why_partitions(known: Storage, now: Storage) -> str | None:
+    partitioned = len(known.parts) + len(now.parts) > 2
+    for oid, part in known.parts.items():
+        found = now.parts.get(oid)
+        if found is None:
+            return f"partition {part.name} was detached or dropped"
+        if found.attached != part.attached:
+            return f"partition {found.name} was detached and attached again"
+        if partitioned and found.file != part.file:
+            return f"partition {found.name} was truncated or rewritten"
+    for oid, part in now.parts.items():
+        if oid not in known.parts and not part.born:
+            return f"partition {part.name} was attached"
+    return None
+
+
+def _why_columns(known: Storage, now: Storage, carried: Collection[int]) -> str | None:
+    rewritten = any(part.file != now.parts[oid].file for oid, part in known.parts.items())
+    if doubted := _in_doubt(known, now, rewritten=rewritten):
+        return f"rows may have been written under another column called {doubted}"
+    for attnum, column in now.columns.items():
+        before = known.columns.get(attnum)
+        if column.type is None:
+            continue
+        if before is None:
+            if rewritten or (column.missing and attnum not in carried):
+                return f"column {column.name} came with a default"
+        elif before.type is None:
+            return f"column {column.name} was not published before"
+        elif not same_text(PgType.from_json(before.type), PgType.from_json(column.type)):
+            return f"the type of column {column.name} changed"
+        elif rewritten and before.written != column.written:
+            return f"column {column.name} was rewritten"
+    return None
+
+
+def _in_doubt(known: Storage, now: Storage, *, rewritten: bool) -> str | None:
+    """A new column that the stream may have confused with one that is gone.
+
+    Whatever a column that is gone was called in between, and whatever type a rewrite gave it.
+    """
+    new = [column for attnum, column in now.columns.items() if attnum not in known.columns and column.type]
+    if not new:
+        return None
+    numbers = range(known.attnums + 1, now.attnums + 1) if known.attnums else ()
+    if any(attnum not in now.columns for attnum in numbers):
+        return new[-1].name
+    gone = [
+        PgType.from_json(column.type)
+        for attnum, column in known.columns.items()
+        if attnum not in now.columns and column.type
+    ]
+    for column in new:
+        type_ = PgType.from_json(column.type or "")
+        if any(rewritten or one.oid == type_.oid or {one.name, type_.name} <= SAME_TEXT for one in gone):
+            return column.name
+    return None

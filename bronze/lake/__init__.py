@@ -1,0 +1,7 @@
+"""Delta tables on a folder or an object store, without Spark.
+
+In reading order: `location` (where a lake lies), `folders` (a table's name as a folder's), `delta` (open,
+commit, retry), `parquet` (files that a commit names), `compaction`, `retention`, `disk` and `torn_log` (what
+a power cut leaves), `failures` (storage that cannot be read or written), `control` and `control_tables` (what
+the layers tell each other), `thinning` (which of it is kept).
+"""

@@ -1,0 +1,235 @@
+"""Small files joined to larger ones, by whoever writes the table.
+
+A commit every half second would leave 170,000 files a day: readers would pay for each, and the writer's own
+handle, which holds their names, would grow without end. So the writer looks now and then whether one size
+class has many files, and joins them. Classes grow by a factor: a row is rewritten a few times at most, and
+each class keeps about as many files as it had.
+
+Why it is safe: the rewrite is one Delta commit that removes the old names and adds the new ones with
+``dataChange = false``, which append-only tables allow. Older versions still name the old files, which stay
+until vacuum. A crash in the middle leaves a file that no version names.
+
+delta-rs (1.6.6) does not notice at the commit that another compaction removed the very files which this one
+rewrites; its own ``optimize.compact`` doubles their rows then. It does notice, in `create_write_transaction`,
+an application id that was written since the handle's version. So each compaction of ours carries one, and of
+two at once only one comes about. Against other tools the files are looked up again right before the commit; a
+pause of milliseconds remains, so no other tool should compact these tables while their writer runs.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import Transaction
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import RemoveAction
+
+from bronze.doors import Door, through
+from bronze.lake import delta
+from bronze.lake.delta import ordered
+from bronze.lake.parquet import PartWriter, delete_files, file_system
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from deltalake import DeltaTable
+    from deltalake.transaction import AddAction
+
+COMPACTION_APP: Final = "deltasmelt.compaction"
+
+COMPACT_ABOVE: Final = 200
+"""Files of one small table above which its writer joins them."""
+
+_CLASSES: Final = (1024 * 1024, 8 * 1024 * 1024, 64 * 1024 * 1024)
+"""Upper bounds of the size classes, in bytes of file; larger files are left alone."""
+
+_MOST_BYTES: Final = 128 * 1024 * 1024
+_ROW_GROUP_BYTES: Final = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SmallFile:
+    """A file that should be joined with others."""
+
+    path: str
+    size: int
+
+
+def compact(
+    table: DeltaTable,
+    schema: pa.Schema,
+    *,
+    many: int,
+    prefix: str = "",
+    measured: Sequence[str] = (),
+    repeating: Sequence[str] = (),
+    owner: Transaction | None = None,
+) -> bool:
+    """Join the files of one size class, if it has many; whether that was done.
+
+    Args:
+        table: its handle is brought to the newest version.
+        schema: of its rows.
+        many: files of one class that are worth joining.
+        prefix: of the names of files that may be joined, and of the new ones.
+        measured: columns whose least and greatest values go into the statistics; the first orders the files.
+        repeating: columns that get a dictionary.
+        owner: a mark that must stand as it is; who sets another one removes files that no version names.
+    """
+    version = delta.refresh(table)
+    chosen = small_files(table, many=many, prefix=prefix, order=measured[0] if measured else None)
+    if not chosen:
+        return False
+    writer = PartWriter(
+        table.table_uri, prefix or "part", schema=schema, measured=measured, repeating=repeating
+    )
+    try:
+        for rows in _row_groups(table, [file.path for file in chosen], schema):
+            writer.write(rows)
+    except BaseException:
+        writer.discard()
+        raise
+    added = [replace(action, data_change=False) for action in writer.finish()]
+    removed = [_removal(file.path, file.size, data_change=False) for file in chosen]
+    if not _replace(table, [*removed, *added], schema, as_of=version, owner=owner):
+        delete_files(table.table_uri, [action.path for action in added])
+        return False
+    return True
+
+
+def rewrite(table: DeltaTable, changed: Mapping[str, pa.Table], schema: pa.Schema, *, as_of: int) -> bool:
+    """Write files again with other rows, in one commit; whether that was done, or must be tried anew.
+
+    Args:
+        table: its handle is brought to the newest version.
+        changed: by file, the rows that it is to have instead.
+        schema: of the rows.
+        as_of: the version in which the files were read.
+    """
+    sizes = {path: size for path, size in _sizes(table).items() if path in changed}
+    writer = PartWriter(table.table_uri, "part", schema=schema)
+    for rows in changed.values():
+        writer.write(rows)
+    added = writer.finish()
+    removed = [_removal(path, size, data_change=True) for path, size in sizes.items()]
+    if len(removed) < len(changed) or not _replace(table, [*removed, *added], schema, as_of=as_of):
+        delete_files(table.table_uri, [action.path for action in added])
+        return False
+    return True
+
+
+def _sizes(table: DeltaTable) -> dict[str, int]:
+    actions = _actions(table)
+    return dict(zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True))
+
+
+def _removal(path: str, size: int, *, data_change: bool) -> RemoveAction:
+    now = int(time.time() * 1000)
+    return RemoveAction(path, data_change=data_change, deletion_timestamp=now, size=size)
+
+
+def _replace(
+    table: DeltaTable,
+    actions: Sequence[AddAction | RemoveAction],
+    schema: pa.Schema,
+    *,
+    as_of: int,
+    owner: Transaction | None = None,
+) -> bool:
+    """Commit files in the place of others, durably; whether that was done.
+
+    It is not done where one that is to go has gone, or where another rewrite came about meanwhile, or another
+    owner.
+
+    Args:
+        table: its handle is at the newest version afterwards.
+        actions: what goes, what comes.
+        schema: of the rows.
+        as_of: the version whose rows the new files hold.
+        owner: see `compact`.
+    """
+    before = delta.refresh(table)
+    going = {action.path for action in actions if isinstance(action, RemoveAction)}
+    if not going <= set(delta.paths_of(table)):
+        return False
+    if (table.transaction_version(COMPACTION_APP) or 0) >= as_of:
+        return False
+    if owner is not None and table.transaction_version(owner.app_id) != owner.version:
+        return False
+    marks = [Transaction(COMPACTION_APP, as_of), *([owner] if owner else [])]
+    try:
+        delta.commit(table, actions, schema, marks)
+    except CommitFailedError:
+        delta.refresh(table)
+        return False
+    delta.settle(table, before)
+    return True
+
+
+def small_files(table: DeltaTable, *, many: int, prefix: str, order: str | None) -> list[SmallFile]:
+    """The files of the first size class that has many, up to a sum that one pass should rewrite.
+
+    Empty if none has.
+    """
+    actions = _actions(table)
+    if order is not None and f"min.{order}" in actions.column_names:
+        actions = ordered(actions, f"min.{order}")
+    files = [
+        SmallFile(path, size)
+        for path, size in zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True)
+        if path.startswith(prefix)
+    ]
+    for lower, upper in zip((0, *_CLASSES), _CLASSES, strict=False):
+        of_class = [file for file in files if lower <= file.size < upper]
+        if len(of_class) >= many:
+            return _first(of_class, _MOST_BYTES)
+    return []
+
+
+def _first(files: Sequence[SmallFile], most_bytes: int) -> list[SmallFile]:
+    chosen: list[SmallFile] = []
+    total = 0
+    for file in files:
+        total += file.size
+        if total > most_bytes and len(chosen) > 1:
+            break
+        chosen.append(file)
+    return chosen
+
+
+def _actions(table: DeltaTable) -> pa.Table:
+    return pa.table(table.get_add_actions(flatten=True))
+
+
+def _row_groups(table: DeltaTable, paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.Table]:
+    """The rows of files in order, small row groups joined to larger ones."""
+    system = file_system(table.table_uri)
+    waiting: list[pa.Table] = []
+    size = 0
+    for path in paths:
+        with system.open_input_file(path) as file, pq.ParquetFile(file) as parquet:
+            for group in range(parquet.num_row_groups):
+                rows = _conform(_read(parquet, group, f"{table.table_uri}/{path}"), schema)
+                waiting.append(rows)
+                size += rows.nbytes
+                if size >= _ROW_GROUP_BYTES:
+                    yield pa.concat_tables(waiting)
+                    waiting, size = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def _read(parquet: pq.ParquetFile, group: int, where: str) -> pa.Table:
+    return through(Door.READ_FILE, where, lambda: parquet.read_row_group(group))
+
+
+def _conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows in a schema; what an earlier release did not write, also inside of structs, is NULL."""
+    try:
+        return rows.cast(schema)
+    except (ValueError, pa.ArrowException):
+        return pa.Table.from_pylist(rows.to_pylist(), schema=schema)

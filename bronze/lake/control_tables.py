@@ -1,0 +1,451 @@
+"""The writer and reader of `control.*`: cuts, errors, runs.
+
+Schemas and meanings are in `bronze.lake.control`.
+
+Reading is cheap because it is polled: files of a Delta table never change, so each is read once per process
+and kept; a poll that finds nothing new lists the log and no more. Files that a compaction or an update
+replaced are forgotten. Appends leave one small file each; once there are too many, the writer joins them
+(`bronze.lake.compaction`), which changes no row and conflicts with no append.
+
+Closing an error and removing cuts and runs that are past their time (`bronze.lake.thinning`) change rows: the
+files that have them are written again, in one commit (runs file by file, for nobody needs them together). It
+carries the mark of compactions, so of two processes that rewrite at once one is refused, and runs again on
+the newer version, where the row is closed already; and no compaction brings a row back that an update closes
+at the same moment.
+
+A cycle reads no run: what it recorded last it remembers, so that `control.runs` costs a writer nothing,
+however long it is.
+
+Every change is on disk when its call returns. A call that fails may have come about: recording a cut or an
+error twice says the same as once, and so does closing an error.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake.exceptions import CommitFailedError
+
+from bronze.lake import delta
+from bronze.lake.compaction import COMPACT_ABOVE, compact, rewrite
+from bronze.lake.control import CUTS_SCHEMA, ERRORS_SCHEMA, RUNS_SCHEMA, Cut, OpenError, Run
+from bronze.lake.retention import RETENTION, tidy
+from bronze.lake.thinning import RUNS_KEPT, dense_until, lsns_kept, newest_runs
+from bronze.lsn import ZERO, Lsn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from deltalake import DeltaTable
+
+    from bronze.lake.location import Lake, Layer
+
+_ATTEMPTS: Final = 10
+
+
+class ControlTables:
+    """The control tables of one lake.
+
+    Safe to share between threads; other processes may write at the same time.
+    """
+
+    def __init__(self, lake: Lake) -> None:
+        self._cuts = _Table(
+            delta.location(lake, "control", "cuts"), CUTS_SCHEMA, "Versions that hold one LSN's state"
+        )
+        self._errors = _Table(
+            delta.location(lake, "control", "errors"),
+            ERRORS_SCHEMA,
+            "What went wrong, until healed",
+        )
+        self._runs = _Table(delta.location(lake, "control", "runs"), RUNS_SCHEMA, "What each cycle did")
+        self._just_recorded: list[Run] = []
+
+    def record_cut(self, cut: Cut) -> None:
+        """Record a cut by one commit.
+
+        A cut without tables still records its position (one row, `table_name` NULL).
+        """
+        recorded = cut.recorded_at or datetime.now(UTC)
+        tables: dict[str, int] | dict[None, None] = cut.tables or {None: None}
+        rows = [
+            {
+                "commit_lsn": int(cut.commit_lsn),
+                "commit_ts": cut.commit_ts,
+                "layer": cut.layer,
+                "table_name": name,
+                "delta_version": version,
+                "recorded_at": recorded,
+            }
+            for name, version in tables.items()
+        ]
+        self._cuts.append(rows)
+
+    def cuts(self, layer: Layer) -> list[Cut]:
+        """All cuts of a layer by LSN.
+
+        Where one LSN was recorded again (a rebuild), the newest record counts.
+        """
+        groups: dict[tuple[int, datetime], list[dict[str, Any]]] = {}
+        for row in self._of_layer(layer).to_pylist():
+            groups.setdefault((row["commit_lsn"], row["recorded_at"]), []).append(row)
+        newest = {lsn: groups[lsn, recorded] for lsn, recorded in sorted(groups)}
+        return [_cut(layer, group) for group in newest.values()]
+
+    def latest_cut(
+        self, layer: Layer, *, at: Lsn | datetime | None = None, known_by: datetime | None = None
+    ) -> Cut | None:
+        """The newest cut of a layer, or the newest at or before an LSN or a commit time.
+
+        None where there is none.
+
+        Args:
+            layer: which.
+            at: an LSN or a commit time.
+            known_by: what was recorded after this moment does not count.
+        """
+        rows = self._cuts.rows()
+        counts = pc.equal(rows["layer"], layer)
+        if isinstance(at, datetime):
+            counts = pc.and_(counts, pc.less_equal(rows["commit_ts"], _moment(at)))
+        elif at is not None:
+            counts = pc.and_(counts, pc.less_equal(rows["commit_lsn"], int(at)))
+        if known_by is not None:
+            counts = pc.and_(counts, pc.less_equal(rows["recorded_at"], _moment(known_by)))
+        # Asked for in each cycle: only the rows of the one cut are copied, whatever else is there.
+        newest = pc.max(pc.filter(rows["commit_lsn"], counts))
+        counts = pc.and_(counts, pc.equal(rows["commit_lsn"], newest))
+        last = pc.max(pc.filter(rows["recorded_at"], counts))
+        found = rows.filter(pc.and_(counts, pc.equal(rows["recorded_at"], last)))
+        return _cut(layer, found.to_pylist()) if found.num_rows else None
+
+    def names(self, layer: Layer) -> list[str]:
+        """All names that any record of a layer has."""
+        rows = self._cuts.rows()
+        found: list[str] = (
+            pc.filter(rows["table_name"], pc.equal(rows["layer"], layer)).drop_null().unique().to_pylist()
+        )
+        return sorted(found)
+
+    def last_named(self, layer: Layer, name: str) -> Lsn | None:
+        """LSN of the newest cut of a layer that names a table; None where none does."""
+        rows = self._cuts.rows()
+        of_one = pc.and_(pc.equal(rows["layer"], layer), pc.equal(rows["table_name"], name))
+        newest = pc.max(pc.filter(rows["commit_lsn"], of_one)).as_py()
+        return None if newest is None else Lsn(newest)
+
+    def oldest_version(self, layer: Layer, name: str) -> int | None:
+        """The oldest Delta version of a table that any record names; None where none does."""
+        rows = self._cuts.rows()
+        of_one = pc.and_(pc.equal(rows["layer"], layer), pc.equal(rows["table_name"], name))
+        oldest: int | None = pc.min(pc.filter(rows["delta_version"], of_one)).as_py()
+        return oldest
+
+    def expire_cuts(self, before: datetime, *, gold: bool, positions: Collection[Lsn] = ()) -> int:
+        """Remove cuts that the next one had replaced before a moment; returns how many.
+
+        So the cut that was the newest at the moment stays, and with `gold` those of silver that gold, or a
+        document's table, stands at. The cuts of a layer go by one commit.
+
+        Args:
+            before: the moment.
+            gold: whether gold is built from silver here.
+            positions: LSNs from which documents go on.
+        """
+        removed = 0
+        built = self.latest_cut("gold") if gold else None
+        stands = {int(lsn) for lsn in positions} | ({int(built.commit_lsn)} if built else set())
+        standing = pa.array(sorted(stands), pa.int64())
+        layers: tuple[Layer, ...] = ("silver", "gold")
+        for layer in layers:
+            rows = self._of_layer(layer)
+            newest = pc.max(pc.filter(rows["recorded_at"], pc.less(rows["recorded_at"], _moment(before))))
+
+            def past(rows: pa.Table, layer: Layer = layer, newest: pa.Scalar = newest) -> pa.Array:
+                gone = pc.and_(pc.equal(rows["layer"], layer), pc.less(rows["recorded_at"], newest))
+                if gold and layer == "silver":
+                    gone = pc.and_(gone, pc.invert(pc.is_in(rows["commit_lsn"], value_set=standing)))
+                return pc.fill_null(gone, False)
+
+            gone = rows.filter(past(rows))
+            if gone.num_rows:
+                self._cuts.update(lambda rows, past=past: rows.filter(pc.invert(past(rows))))  # type: ignore[misc]
+                removed += len(gone["recorded_at"].unique())
+        return removed
+
+    def thin_cuts(self, now: datetime, *, gold: bool, positions: Collection[Lsn] = ()) -> int:
+        """Remove cuts that stand closer than their age deserves; how many (`bronze.lake.thinning`).
+
+        Args:
+            now: the present.
+            gold: whether gold is built from silver here; silver's cuts after gold's newest stay then.
+            positions: LSNs from which documents go on.
+        """
+        kept = {int(lsn) for lsn in positions}
+        removed = self._thin("gold", now, kept)
+        built = self._of_layer("gold")["commit_lsn"]
+        until = pc.max(built).as_py() if gold else None
+        if gold and until is None:
+            return removed
+        kept |= set(built.unique().to_pylist())
+        return removed + self._thin("silver", now, kept, until=until)
+
+    def _thin(self, layer: Layer, now: datetime, also: set[int], *, until: int | None = None) -> int:
+        """Thin the cuts of a layer, up to an LSN."""
+        rows, before = self._of_layer(layer), dense_until(now)
+        kept = lsns_kept(rows, now, also=also)
+        if not kept:
+            return 0
+        stays = pa.array(kept, pa.int64())
+
+        def past(rows: pa.Table) -> pa.Array:
+            gone = pc.and_(pc.equal(rows["layer"], layer), pc.less(rows["recorded_at"], _moment(before)))
+            if until is not None:
+                gone = pc.and_(gone, pc.less(rows["commit_lsn"], until))
+            gone = pc.and_(gone, pc.invert(pc.is_in(rows["commit_lsn"], value_set=stays)))
+            return pc.fill_null(gone, False)
+
+        count = int(pc.sum(past(rows)).as_py() or 0)
+        if count:
+            self._cuts.update(lambda rows: rows.filter(pc.invert(past(rows))))
+        return count
+
+    def expire_runs(self, now: datetime, before: datetime) -> int:
+        """Remove runs that nobody asks for any more; returns how many.
+
+        All of the last day stay; of each table and document the newest; and until `before` those that were
+        no ordinary cycle, whose reason may be asked for.
+        """
+        rows = self._runs.read(["run_id", "layer", "name", "mode", "started_at"])
+        day, newest = now - RUNS_KEPT, pa.array(newest_runs(rows), pa.string())
+
+        def past(rows: pa.Table) -> pa.Array:
+            ordinary = pc.equal(rows["mode"], "incremental")
+            gone = pc.and_(
+                pc.less(rows["started_at"], _moment(day)),
+                pc.or_(ordinary, pc.less(rows["started_at"], _moment(before))),
+            )
+            return pc.fill_null(pc.and_(gone, pc.invert(pc.is_in(rows["run_id"], value_set=newest))), False)
+
+        count = int(pc.sum(past(rows)).as_py() or 0)
+        if count:
+            self._runs.prune(lambda rows: rows.filter(pc.invert(past(rows))))
+        return count
+
+    def tidy(self) -> None:
+        """Remove log entries and joined files of the control tables that are past their time."""
+        for table in (self._cuts, self._errors, self._runs):
+            table.tidy()
+
+    def _of_layer(self, layer: Layer) -> pa.Table:
+        rows = self._cuts.rows()
+        return rows.filter(pc.equal(rows["layer"], layer))
+
+    def open_error(self, error: OpenError) -> None:
+        """Record an error. The same one (scope, name, code) that is still open is not recorded twice."""
+        for known in self.open_errors():
+            if (known.scope, known.name, known.code) == (error.scope, error.name, error.code):
+                return
+        row = {
+            "opened_at": error.opened_at or datetime.now(UTC),
+            "closed_at": None,
+            "scope": error.scope,
+            "name": error.name,
+            "commit_lsn": None if error.commit_lsn is None else int(error.commit_lsn),
+            "code": error.code,
+            "message": error.message,
+            "remedy": error.remedy,
+        }
+        self._errors.append([row])
+
+    def restate_error(self, error: OpenError) -> None:
+        """Record an error; the same one that is still open with another message is closed first."""
+        for known in self.open_errors():
+            same = (known.scope, known.name, known.code) == (error.scope, error.name, error.code)
+            if same and known.message != error.message:
+                self.close_errors(error.scope, error.name, error.code)
+        self.open_error(error)
+
+    def close_errors(self, scope: str, name: str, code: str | None = None) -> None:
+        """Set `closed_at` on the open errors of a table, document or pipeline.
+
+        All of them, or of one code.
+        """
+
+        def concerned(known: OpenError) -> bool:
+            return known.scope == scope and known.name == name and (code is None or known.code == code)
+
+        if not any(concerned(known) for known in self.open_errors()):
+            return
+        now = pa.scalar(datetime.now(UTC), ERRORS_SCHEMA.field("closed_at").type)
+
+        def close(rows: pa.Table) -> pa.Table:
+            still = pc.and_(pc.equal(rows["scope"], scope), pc.equal(rows["name"], name))
+            still = pc.and_(still, pc.is_null(rows["closed_at"]))
+            if code is not None:
+                still = pc.and_(still, pc.equal(rows["code"], code))
+            closed = pc.if_else(still, now, rows["closed_at"])
+            return rows.set_column(rows.column_names.index("closed_at"), "closed_at", closed)
+
+        self._errors.update(close)
+
+    def open_errors(self) -> list[OpenError]:
+        """Errors that have not healed, oldest first; one per scope, name and code."""
+        found: dict[tuple[str, str, str], OpenError] = {}
+        rows = self._errors.rows()
+        for row in delta.ordered(rows.filter(pc.is_null(rows["closed_at"])), "opened_at").to_pylist():
+            error = OpenError(
+                scope=row["scope"],
+                name=row["name"],
+                code=row["code"],
+                message=row["message"],
+                remedy=row["remedy"],
+                commit_lsn=None if row["commit_lsn"] is None else Lsn(row["commit_lsn"]),
+                opened_at=row["opened_at"],
+            )
+            # Two processes may have recorded the same one at the same moment.
+            found.setdefault((error.scope, error.name, error.code), error)
+        return list(found.values())
+
+    def record_runs(self, runs: Sequence[Run]) -> None:
+        """Record what a cycle did, all its tables in one commit."""
+        if runs:
+            self._runs.append([run.row() for run in runs])
+        self._just_recorded = list(runs)
+
+    def just_recorded(self) -> list[Run]:
+        """The runs that this process recorded last; costs nothing, where `runs` reads the table."""
+        return self._just_recorded
+
+    def runs(self, layer: Layer | None = None, name: str | None = None, limit: int = 100) -> list[Run]:
+        """The newest runs, newest first."""
+        rows = self._runs.rows()
+        if layer is not None:
+            rows = rows.filter(pc.equal(rows["layer"], layer))
+        if name is not None:
+            rows = rows.filter(pc.equal(rows["name"], name))
+        chosen = pc.select_k_unstable(rows, limit, sort_keys=[("started_at", "descending")])
+        return [_run(row) for row in rows.take(chosen).to_pylist()]
+
+
+def _moment(moment: datetime) -> pa.Scalar:
+    return pa.scalar(moment, CUTS_SCHEMA.field("recorded_at").type)
+
+
+def _run(row: dict[str, Any]) -> Run:
+    positions = {name: None if row[name] is None else Lsn(row[name]) for name in ("from_lsn", "to_lsn")}
+    return Run(**{**row, **positions, "details": json.loads(row["details"] or "{}")})
+
+
+def _cut(layer: Layer, rows: list[dict[str, Any]]) -> Cut:
+    first = rows[0]
+    tables = {row["table_name"]: row["delta_version"] for row in rows if row["table_name"] is not None}
+    return Cut(layer, Lsn(first["commit_lsn"] or ZERO), first["commit_ts"], tables, first["recorded_at"])
+
+
+class _Table:
+    """One control table: its handle, and the rows of each of its files."""
+
+    def __init__(self, uri: str, schema: pa.Schema, description: str) -> None:
+        self._uri = uri
+        self._schema = schema
+        self._description = description
+        self._lock = threading.RLock()
+        self._handle: DeltaTable | None = None
+        self._read_version = -1
+        self._flushed = False
+        self._files: dict[str, pa.Table] = {}
+
+    def append(self, rows: list[dict[str, Any]]) -> None:
+        with self._lock:
+            table = self._open_or_create()
+            delta.append(table, pa.Table.from_pylist(rows, schema=self._schema))
+            if len(table.file_uris()) > COMPACT_ABOVE:
+                compact(table, self._schema, many=COMPACT_ABOVE // 2)
+
+    def update(self, change: Callable[[pa.Table], pa.Table]) -> None:
+        """Write files again of which the rows change.
+
+        Args:
+            change: a file's rows as they are to be. Called anew where another process came first.
+        """
+        with self._lock:
+            table = self._open_or_create()
+            for _ in range(_ATTEMPTS):
+                self.rows()
+                changed = {path: change(rows) for path, rows in self._files.items()}
+                changed = {path: rows for path, rows in changed.items() if rows != self._files[path]}
+                if not changed or rewrite(table, changed, self._schema, as_of=self._read_version):
+                    return
+            raise CommitFailedError(f"{self._uri}: other processes rewrite it all the time")
+
+    def prune(self, change: Callable[[pa.Table], pa.Table]) -> None:
+        """Remove rows file by file, each by a commit of its own, and keep none in memory.
+
+        Args:
+            change: a file's rows without those that go. A file that another process rewrites meanwhile is
+                left for the next time.
+        """
+        with self._lock:
+            table = self._open_or_create()
+            delta.refresh(table)
+            for path in delta.paths_of(table):
+                version = delta.refresh(table)
+                if path not in delta.paths_of(table):
+                    continue
+                rows = delta.read_file(table, path).cast(self._schema)
+                kept = change(rows)
+                if kept.num_rows < rows.num_rows:
+                    rewrite(table, {path: kept}, self._schema, as_of=version)
+
+    def tidy(self) -> None:
+        with self._lock:
+            table = delta.open_table(self._uri)
+            if table is not None:
+                tidy(table)
+
+    def rows(self) -> pa.Table:
+        with self._lock:
+            if self._handle is None:
+                self._handle = delta.open_table(self._uri)
+            if self._handle is None:
+                return self._schema.empty_table()
+            delta.refresh(self._handle)
+            if self._handle.version() != self._read_version:
+                self._read(self._handle)
+            return pa.concat_tables([self._schema.empty_table(), *self._files.values()])
+
+    def read(self, columns: list[str]) -> pa.Table:
+        """Some columns of all rows, read now and not kept."""
+        with self._lock:
+            table = delta.open_table(self._uri)
+            parts = [] if table is None else [
+                delta.read_file(table, path, columns) for path in delta.paths_of(table)
+            ]  # fmt: skip
+        schema = pa.schema([self._schema.field(name) for name in columns])
+        return pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
+
+    def _read(self, table: DeltaTable) -> None:
+        version = table.version()
+        self._files = {
+            path: self._files.get(path) or delta.read_file(table, path).cast(self._schema)
+            for path in delta.paths_of(table)
+        }
+        self._read_version = version
+
+    def _open_or_create(self) -> DeltaTable:
+        """The table, to be written: what its log says is on disk, also what a killed process wrote."""
+        if self._handle is None or not self._flushed:
+            self._handle = delta.open_or_create(
+                self._uri,
+                self._schema,
+                description=self._description,
+                properties={"delta.checkpointInterval": str(delta.CHECKPOINT_INTERVAL), **RETENTION},
+            )
+            self._flushed = True
+        return self._handle

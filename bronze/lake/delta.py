@@ -1,0 +1,269 @@
+"""Delta tables through `deltalake`: made on first use by whoever comes first, appended to with retries.
+
+Appends never conflict with each other in Delta; what can collide is the log entry's number, or an update of
+another process that came between, and then the commit is tried again on the newer version. A table that two
+processes create at the same moment is made by one of them; the other one sees "already there" (or a lost race
+for version 0) and opens it. Both are safe to repeat: nothing is visible before the log entry exists.
+
+Every commit of bronze goes this way: files on disk, then `commit`, then `settle`, after which it may be acted
+on (`bronze.lake.disk`). Where a call fails, whether the commit came about is not known: files that it names
+are not removed then, and the caller looks at the table before it does anything again. Only a refusal
+(`CommitFailedError`) says that it did not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from bronze.doors import Door, through
+from bronze.errors import ConfigurationError
+from bronze.lake import disk
+from bronze.lake.folders import local_folder
+from bronze.lake.parquet import PartWriter, delete_files, file_system
+from bronze.lake.torn_log import ACTIONS, set_torn_aside
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from deltalake import Transaction
+    from deltalake.transaction import AddAction, RemoveAction
+
+    from bronze.lake.location import Lake, Layer
+
+_ATTEMPTS: Final = 10
+
+CHECKPOINT_INTERVAL: Final = 50
+"""Versions of a table between two checkpoints."""
+
+NOTHING_BESIDES: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+"""For every commit: checkpoints are made apart (`settle`), old entries removed apart
+(`bronze.lake.retention`)."""
+
+retry_conflict = retry(
+    retry=retry_if_exception_type(CommitFailedError),
+    wait=wait_random_exponential(multiplier=0.02, max=1.0),
+    stop=stop_after_attempt(_ATTEMPTS),
+    reraise=True,
+)
+"""Run again when another writer took the version that we wanted."""
+
+
+def location(lake: Lake, layer: Layer, name: str) -> str:
+    """Where `deltalake` finds a table.
+
+    Raises:
+        ConfigurationError: the lake is a catalog, whose tables only Spark can place.
+    """
+    try:
+        return lake.uri(layer, name)
+    except ValueError:
+        raise ConfigurationError(
+            f"{layer}.{name} lies in the catalog {lake.catalog!r}, which only a Spark session can write",
+            code="catalog-lake",
+            remedy="use lake.path; tables of a path can be registered in a catalog afterwards",
+        ) from None
+
+
+def open_table(uri: str) -> DeltaTable | None:
+    """The table at its newest version, or None where there is none."""
+    try:
+        return open_existing(uri)
+    except TableNotFoundError:
+        return None
+
+
+def open_existing(uri: str) -> DeltaTable:
+    """The table at its newest version.
+
+    Raises:
+        TableNotFoundError: there is none.
+        DeltaError, OSError: it cannot be read; not for a torn entry at its end, which is set aside.
+    """
+    try:
+        return through(Door.OPEN_TABLE, uri, lambda: DeltaTable(uri))
+    except TableNotFoundError:
+        raise
+    except DeltaError as error:
+        if not set_torn_aside(uri):
+            error.add_note(f"the table {uri} cannot be opened")  # what is said names no file
+            raise
+    return through(Door.OPEN_TABLE, uri, lambda: DeltaTable(uri))
+
+
+def open_or_create(
+    uri: str, schema: pa.Schema, *, description: str, properties: Mapping[str, str] | None = None
+) -> DeltaTable:
+    """The table, to be written; made first if it is not there; safe against another process doing the same.
+
+    What its log says is on disk when this returns, whoever wrote it.
+    """
+    set_torn_aside(uri)
+    table = open_table(uri)
+    if table is None:
+        _create(uri, schema, description, dict(properties or {}))
+        table = open_existing(uri)
+    disk.flush_log(uri, table.version())
+    return table
+
+
+def _create(uri: str, schema: pa.Schema, description: str, properties: dict[str, str | None]) -> None:
+    """Make a table, unless another process does at the same moment."""
+
+    def create(where: str) -> None:
+        DeltaTable.create(
+            where,
+            schema=schema,
+            mode="error",
+            description=description,
+            configuration=properties,
+            raise_if_key_not_exists=False,  # properties of our own are not in Delta's list
+        )
+
+    folder = local_folder(uri)
+    if folder is not None:
+        disk.make_whole(uri, folder, create)
+        return
+    try:
+        through(Door.CREATE_TABLE, uri, lambda: create(uri))
+    except DeltaError:
+        if open_table(uri) is None:  # not a lost race
+            raise
+
+
+def refresh(table: DeltaTable, *, after: int = -1) -> int:
+    """Bring a handle to the newest version, which is returned.
+
+    Args:
+        table: open.
+        after: a commit of ours came about after this version, so a newer one is there.
+
+    Raises:
+        OSError: the store does not show it. What is not seen cannot be flushed, and must not be built upon.
+    """
+    through(Door.REFRESH, table.table_uri, table.update_incremental)
+    version: int = table.version()
+    if version <= after:
+        raise OSError(f"the store shows version {version} as the newest, although a later one was written")
+    return version
+
+
+def commit(
+    table: DeltaTable,
+    actions: Sequence[AddAction | RemoveAction],
+    schema: pa.Schema,
+    marks: Sequence[Transaction] = (),
+) -> None:
+    """Write one commit; the handle stays at the version before it, and nothing is flushed yet (`settle`).
+
+    Raises:
+        CommitFailedError: it was refused, for instance because one of the marks' ids was written since the
+            handle's version.
+    """
+    through(
+        Door.COMMIT,
+        table.table_uri,
+        lambda: table.create_write_transaction(
+            list(actions),
+            mode="append",
+            schema=schema,
+            commit_properties=CommitProperties(
+                app_transactions=list(marks), custom_metadata={ACTIONS: str(len(actions) + len(marks))}
+            ),
+            post_commithook_properties=NOTHING_BESIDES,
+        ),
+    )
+
+
+def settle(table: DeltaTable, before: int) -> None:
+    """After a commit: the handle at the newest version, what was committed since `before` on disk.
+
+    Then a checkpoint, if one is due.
+    """
+    version = refresh(table, after=before)
+    disk.flush_commits(table.table_uri, before, version)
+    checkpoint_if_due(table, before)
+
+
+def checkpoint_if_due(table: DeltaTable, before: int) -> None:
+    """Make a checkpoint where the handle's version and an earlier one lie in different intervals."""
+    if table.version() // CHECKPOINT_INTERVAL > before // CHECKPOINT_INTERVAL:
+        disk.checkpoint(table)
+
+
+def paths_of(table: DeltaTable) -> list[str]:
+    """The files of the handle's version, relative to the table."""
+    return [str(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()]
+
+
+def read_file(table: DeltaTable, path: str, columns: list[str] | None = None) -> pa.Table:
+    """All rows of a file of a table that `deltalake` alone writes: every row of it counts.
+
+    All columns, or some.
+
+    Arrow's datasets would do as well, but the reader needs them for nothing else, and loading them costs
+    30 MiB.
+    """
+
+    def read() -> pa.Table:
+        with file_system(table.table_uri).open_input_file(path) as file, pq.ParquetFile(file) as parquet:
+            return parquet.read(columns)
+
+    return through(Door.READ_FILE, f"{table.table_uri}/{path}", read)
+
+
+def ordered(rows: pa.Table, column: str, order: Literal["ascending", "descending"] = "ascending") -> pa.Table:
+    """Rows by a column; `Table.sort_by` would load Arrow's query engine for it, 30 MiB."""
+    return rows.take(pc.sort_indices(rows, sort_keys=[(column, order)]))
+
+
+def append(table: DeltaTable, rows: pa.Table, *, widen: bool = False) -> None:
+    """Append rows in one commit, durably, as of the newest version; the handle is at the version after it.
+
+    Args:
+        table: open.
+        rows: to append.
+        widen: the rows may have fields that the table, made by an earlier release, lacks; it gets them.
+    """
+    refresh(table)
+    if widen and pa.schema(table.schema()) != rows.schema:
+        _widen(table, rows.schema)
+    writer = PartWriter(table.table_uri, "part", schema=rows.schema)
+    writer.write(rows)
+    parts = writer.finish()
+    try:
+        before = _append(table, parts)
+    except CommitFailedError:  # refused for good
+        delete_files(table.table_uri, [part.path for part in parts])
+        raise
+    settle(table, before)
+
+
+@retry_conflict
+def _append(table: DeltaTable, parts: Sequence[AddAction]) -> int:
+    before = refresh(table)
+    commit(table, parts, pa.schema(table.schema()))
+    return before
+
+
+@retry_conflict
+def _widen(table: DeltaTable, schema: pa.Schema) -> None:
+    before = refresh(table)
+    through(
+        Door.COMMIT,
+        table.table_uri,
+        lambda: write_deltalake(
+            table,
+            schema.empty_table(),
+            mode="append",
+            schema_mode="merge",
+            post_commithook_properties=NOTHING_BESIDES,
+        ),
+    )
+    settle(table, before)

@@ -1,0 +1,273 @@
+"""Parquet files of `bronze.changes`, written before the commit that names them.
+
+Nobody sees a file until a Delta commit names it; a crash before that leaves a file that no version refers to,
+which the next reader removes (`bronze.store.leftovers`). On a local path each file is flushed to disk when it
+is closed, and its name before it is handed out, because the slot is confirmed on the strength of it.
+
+A call that fails ends the writer: it removes what it has not handed out, and refuses every later call. So no
+commit can name a file that lacks rows, or one that Arrow left without its footer; and no commit can go
+without the rows of a file that could not be opened.
+
+The values of a row are stored plain and compressed; a dictionary is kept for the columns that repeat
+(operation, table, column names), where it costs next to nothing. A file is closed at about `FILE_BYTES` of
+Arrow data, so that one large transaction becomes several files that Spark reads side by side. Its statistics
+let readers skip it by commit LSN and table.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pa_fs
+import pyarrow.parquet as pq
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction
+
+from bronze.doors import Door, through
+from bronze.lake.disk import flush_to_disk
+from bronze.lake.folders import local_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+FILE_BYTES: Final = 256 * 1024 * 1024
+
+
+_WRITE_BATCH: Final = 16 * 1024
+"""Values encoded at a time."""
+
+_COMPRESSION: Final = "zstd"
+_COMPRESSION_LEVEL: Final = 1
+
+
+def file_system(uri: str) -> pa_fs.FileSystem:
+    """The file system below a table's location: local, or whatever `deltalake` reaches."""
+    folder = local_folder(uri)
+    if folder is None:
+        return pa_fs.PyFileSystem(DeltaStorageHandler(uri))
+    return pa_fs.SubTreeFileSystem(str(folder), pa_fs.LocalFileSystem())
+
+
+def delete_files(uri: str, names: Iterable[str]) -> None:
+    """Remove files of a table that no version names and no commit will name; one that is gone is no fault."""
+    system = file_system(uri)
+
+    def delete(name: str) -> None:
+        with suppress(FileNotFoundError):
+            system.delete_file(name)
+
+    for name in names:
+        through(Door.DELETE_FILE, f"{uri}/{name}", lambda name=name: delete(name))  # type: ignore[misc]
+
+
+class UnusableWriterError(OSError):
+    """A `PartWriter` is used after one of its calls failed, or after it was given up."""
+
+
+class PartWriter:
+    """Writes rows to one file after another; `finish` says what a commit must name.
+
+    After a call that failed, and after `discard`, every call is refused.
+
+    Args:
+        uri: location of the table.
+        prefix: begins the files' names, for people who look into the folder.
+        schema: of the rows.
+        measured: columns whose least and greatest values go into Delta's statistics.
+        repeating: columns that get a dictionary.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        prefix: str,
+        *,
+        schema: pa.Schema,
+        measured: Sequence[str] = (),
+        repeating: Sequence[str] = (),
+    ) -> None:
+        self._schema = schema
+        self._repeating = list(repeating)
+        self._measured = measured
+        self._uri = uri
+        self._system = file_system(uri)
+        self._folder = local_folder(uri)
+        self._prefix = prefix
+        self._actions: list[AddAction] = []
+        self._given_up = False
+        self._name = ""
+        self._unfinished = False
+        self._writer: pq.ParquetWriter | None = None
+        self._stream: Any = None
+        self._footers: list[pq.FileMetaData] = []
+        self._bytes = 0
+        self._statistics = _Statistics(self._measured)
+
+    @property
+    def rows(self) -> int:
+        """Rows in the file that is open."""
+        return self._statistics.rows
+
+    def write(self, rows: pa.Table) -> None:
+        """Append rows as one row group.
+
+        Raises:
+            UnusableWriterError: an earlier call failed.
+            OSError, ArrowException: the storage cannot be written; the writer is unusable from now on.
+        """
+        with self._usable():
+            if rows.num_rows == 0:
+                return
+            if self._writer is None:
+                self._open()
+            writer = self._writer
+            assert writer is not None  # noqa: S101 - just opened
+            through(
+                Door.WRITE_PART, self._place, lambda: writer.write_table(rows, row_group_size=rows.num_rows)
+            )
+            self._statistics.add(rows)
+            self._bytes += rows.nbytes
+            if self._bytes >= FILE_BYTES:
+                self._close()
+
+    def finish(self) -> list[AddAction]:
+        """Close the open file; what was written since the last call, ready to be named by a commit.
+
+        Whoever has it removes it, where it is not named after all.
+
+        Raises:
+            UnusableWriterError: an earlier call failed.
+            OSError, ArrowException: the storage cannot be written; the writer is unusable from now on.
+        """
+        with self._usable():
+            self._close()
+            if self._actions and self._folder is not None:
+                flush_to_disk(self._folder)
+            actions, self._actions = self._actions, []
+        return actions
+
+    def discard(self) -> None:
+        """Give up: remove what was written since the last `finish`, as far as the storage lets us."""
+        self._given_up = True
+        names = [action.path for action in self._actions]
+        if self._unfinished:
+            names.append(self._name)
+        self._actions, self._unfinished = [], False
+        ends = [] if self._stream is None else [self._stream.close]
+        if self._writer is not None:
+            ends.insert(0, self._writer.close)
+        self._writer = self._stream = None
+        for end in ends:
+            with suppress(Exception):  # of whatever kind: nothing in it is wanted any more
+                end()
+        for name in names:
+            with suppress(OSError, pa.ArrowException):  # the next start removes what is left
+                delete_files(self._uri, [name])
+
+    @property
+    def _place(self) -> str:
+        return f"{self._uri}/{self._name}"
+
+    @contextmanager
+    def _usable(self) -> Iterator[None]:
+        if self._given_up:
+            raise UnusableWriterError(f"{self._prefix} files were given up: an earlier write failed")
+        try:
+            yield
+        except BaseException:
+            self.discard()
+            raise
+
+    def _open(self) -> None:
+        self._name = f"{self._prefix}-{uuid.uuid4()}.parquet"
+        self._unfinished = True
+        self._stream = through(
+            Door.OPEN_PART, self._place, lambda: self._system.open_output_stream(self._name)
+        )
+        self._footers = []
+        self._writer = pq.ParquetWriter(
+            self._stream,
+            self._schema,
+            compression=_COMPRESSION,
+            compression_level=_COMPRESSION_LEVEL,
+            use_dictionary=self._repeating,
+            write_batch_size=_WRITE_BATCH,
+            write_statistics=list(self._measured),
+            store_schema=False,
+            metadata_collector=self._footers,
+        )
+        self._bytes = 0
+        self._statistics = _Statistics(self._measured)
+
+    def _close(self) -> None:
+        if self._writer is None:
+            return
+        size = through(Door.CLOSE_PART, self._place, self._end_file)
+        self._writer = self._stream = None
+        if self._folder is not None:
+            flush_to_disk(self._folder / self._name)
+        self._actions.append(
+            AddAction(
+                path=self._name,
+                size=size,
+                partition_values={},
+                modification_time=int(time.time() * 1000),
+                data_change=True,
+                stats=self._statistics.to_json(),
+            )
+        )
+        self._unfinished = False
+
+    def _end_file(self) -> int:
+        """Write the footer and close; the file's size.
+
+        Raises:
+            OSError: it is not what was written.
+        """
+        assert self._writer is not None  # noqa: S101 - `_close` looked
+        self._writer.close()
+        size: int = self._stream.tell()
+        self._stream.close()
+        footer = self._footers[0] if self._footers else None
+        stored = size if self._folder is None else (self._folder / self._name).stat().st_size
+        if footer is None or footer.num_rows != self._statistics.rows or stored != size:
+            raise OSError(f"{self._name} was not written whole: {stored} of {size} bytes")
+        return size
+
+
+class _Statistics:
+    """Number of rows, least and greatest values of one file."""
+
+    def __init__(self, measured: Sequence[str]) -> None:
+        self._measured = measured
+        self.rows = 0
+        self._least: dict[str, Any] = {}
+        self._greatest: dict[str, Any] = {}
+
+    def add(self, rows: pa.Table) -> None:
+        self.rows += rows.num_rows
+        for name in self._measured:
+            column = rows[name]
+            if pa.types.is_dictionary(column.type):
+                column = pa.chunked_array([chunk.dictionary for chunk in column.chunks])
+            found = pc.min_max(column).as_py()
+            if found["min"] is not None:
+                self._least[name] = min(found["min"], self._least.get(name, found["min"]))
+                self._greatest[name] = max(found["max"], self._greatest.get(name, found["max"]))
+
+    def to_json(self) -> str:
+        nulls = {name: 0 for name in self._measured if name in self._least and not name.startswith("table_")}
+        return json.dumps(
+            {
+                "numRecords": self.rows,
+                "minValues": self._least,
+                "maxValues": self._greatest,
+                "nullCount": nulls,
+            }
+        )

@@ -1,0 +1,88 @@
+"""Which cuts and runs are kept when they grow old. Pure: rows in, what stays out.
+
+A pipeline of a hundred tables that records a cut every two seconds would write thirty million rows a week,
+which every reader of `control.cuts` holds in memory. Nobody asks for a moment of last week to the second. So
+all cuts of the last hour stay, then the last one of each minute, after a day the last one of each hour, until
+`lake.retention` takes them (`ControlTables.expire_cuts`).
+
+What somebody may stand at stays, however dense:
+
+* the newest cut of each layer;
+* silver's cuts after gold's newest. One of them is what a build of gold that is under way, here or in another
+  process, was begun from, and what its cut will name;
+* silver's cuts at the LSN that a document's table says of itself. A document goes on from there when gold's
+  newest cut does not name its version: after an error, an upkeep, a kill before the cut;
+* silver's cuts at the LSN of each cut of gold that stays, so that both can be read together.
+
+Only rows of `control.cuts` go. Files are kept by the oldest version that is still named
+(`pipelines.runtime.maintenance`), so whoever reads a cut at this moment reads on. To end halfway is safe:
+gold's cuts go before silver's, by one commit each, and what was left is found the next time.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_ALL: Final = timedelta(hours=1)
+_BY_MINUTE: Final = timedelta(days=1)
+_MINUTE: Final = 60_000_000
+_HOUR: Final = 60 * _MINUTE
+
+RUNS_KEPT: Final = timedelta(days=1)
+"""How long all runs stay; those that were no ordinary cycle stay as long as cuts do."""
+
+
+def dense_until(now: datetime) -> datetime:
+    """The moment before which cuts are thinned; a whole minute, so that a minute is thinned as a whole."""
+    return (now - _ALL).astimezone(UTC).replace(second=0, microsecond=0)
+
+
+def lsns_kept(cuts: pa.Table, now: datetime, *, also: Iterable[int] = ()) -> list[int]:
+    """LSNs of a layer's cuts before `dense_until` that stay; empty where all of them do.
+
+    Args:
+        cuts: rows of `control.cuts` of one layer.
+        now: the present.
+        also: LSNs that stay in any case.
+    """
+    recorded, lsns = _microseconds(cuts["recorded_at"]), cuts["commit_lsn"].to_numpy()
+    old = recorded < _since_1970(dense_until(now))
+    if not old.any():
+        return []
+    newest = lsns.max()
+    recorded, lsns = recorded[old], lsns[old]
+    by_hour = recorded < _since_1970(now - _BY_MINUTE) // _HOUR * _HOUR
+    # Each period by its beginning; an hour and its first minute are told apart.
+    period = np.where(by_hour, recorded // _HOUR * _HOUR * 2, recorded // _MINUTE * _MINUTE * 2 + 1)
+    order = np.lexsort((lsns, recorded, period))
+    last = np.append(period[order][1:] != period[order][:-1], True)
+    kept = {int(lsn) for lsn in lsns[order][last]} | {int(newest)} | set(also)
+    there = {int(lsn) for lsn in np.unique(lsns)}
+    return [] if there <= kept else sorted(kept & there)
+
+
+def newest_runs(runs: pa.Table) -> list[str]:
+    """`run_id` of the newest run of each layer and name."""
+    names = pc.binary_join_element_wise(runs["layer"], runs["name"], ".").combine_chunks()
+    codes = names.dictionary_encode().indices.to_numpy()
+    order = np.lexsort((_microseconds(runs["started_at"]), codes))
+    last = np.append(codes[order][1:] != codes[order][:-1], True)[: len(order)]
+    found: list[str] = runs["run_id"].take(pa.array(order[last])).to_pylist()
+    return found
+
+
+def _microseconds(moments: pa.ChunkedArray) -> np.ndarray:
+    found: np.ndarray = moments.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy()
+    return found
+
+
+def _since_1970(moment: datetime) -> int:
+    return round(moment.timestamp() * 1_000_000)

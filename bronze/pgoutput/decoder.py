@@ -1,0 +1,431 @@
+"""pgoutput messages in, Arrow out: the rows of `bronze.changes`, without a Python object per cell or per row.
+
+Pure: no I/O but the catalog lookup it is given. What makes its output right, however the messages are cut
+into batches:
+
+* **Order.** pgoutput of protocol 1 sends whole transactions in commit order; any other sequence is refused
+  (`bronze.pgoutput.transactions`). `commit_lsn` is Begin's final LSN, which Commit must repeat.
+* **`seq` has no holes** over the rows that are kept: tables that are not selected and our own heartbeats
+  take no number. The counter of an open transaction outlives the batch.
+* **`end_of_tx`** is known only when the next row or the Commit is seen, so the last row of an open
+  transaction is held back until then.
+* **Shapes change in the middle of a batch.** Each row is read by the last Relation message before it, and
+  must have as many columns. Where the shape begins inside of its transaction is told by the LSN of the last
+  change before it (`Relation.after_lsn`), for the message itself has none.
+* **A partition is announced right behind its root**, before its first change and again when it changes; its
+  changes then come under the root's name, and nothing says which partition they are of. That message alone
+  tells in order that a partition does not log what its root says (`bronze.catalog.keys`).
+* **No change of a known table is left out in silence.** Where a table of which bronze has a shape comes under
+  a name that is not kept, that is told with its LSN (`Decoded.left_out`): it may have its former name again
+  before anybody looks at the catalog. PostgreSQL announces a table anew before its first change behind each
+  rename, and in each session; TRUNCATE counts as a change. So it is told before any such change.
+* **What nobody foresaw in one table's shape is that table's.** An error that no rule knows, while a Relation
+  message is made a version, is told with the table (`unreadable`) before anything of the batch is given out,
+  and so is each later batch that has changes of it: they are left out until a new session.
+* **Malformed input is refused**, with the LSN, before anything of its slice is given out; the decoder is
+  then of no further use.
+
+A batch is decoded in slices of a few megabytes. That bounds the memory beside input and output, keeps the
+work in the processor's cache and every offset within int32.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from bronze.errors import SmeltError
+from bronze.lsn import ZERO, Lsn
+from bronze.pgoutput import framing
+from bronze.pgoutput.framing import HEADER, Block, malformed, slices
+from bronze.pgoutput.layouts import NO_RELATION, AnnouncedLayouts, Layout, only_used
+from bronze.pgoutput.messages import (
+    AnnouncedRelation,
+    AnnouncedType,
+    LogicalMessage,
+    parse_message,
+    parse_relation,
+    parse_truncate,
+    parse_type,
+)
+from bronze.pgoutput.relation_versions import relation_version
+from bronze.pgoutput.rows import CHANGES, SliceRows, assemble
+from bronze.pgoutput.transactions import Commit, OpenTransaction, Transactions
+from bronze.shapes import same_shape
+from bronze.store.contract import CHANGES_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from bronze.identifiers import TableName
+    from bronze.pgoutput.framing import Frames, Positions
+    from bronze.shapes import Relation
+
+__all__ = ["HEARTBEAT_PREFIX", "Commit", "Decoded", "StreamDecoder"]
+
+HEARTBEAT_PREFIX: Final = "deltasmelt"
+"""Prefix of our own logical decoding messages: they move the stream forward and leave no row."""
+
+_SLICE_BYTES: Final = 4 << 20
+_RARE: Final = np.zeros(256, np.bool_)
+_RARE[[framing.RELATION, framing.TYPE, framing.TRUNCATE, framing.MESSAGE]] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What a batch of messages says.
+
+    Attributes:
+        changes: rows of `bronze.changes`, in order. The last row of a transaction that is still open is held
+            back.
+        relations: shape versions that are announced in this batch, in order; also those that say nothing new,
+            for a snapshot may have recorded another shape in between.
+        complete_rows: how many of `changes`, from the first, belong to transactions whose Commit was seen.
+        last_commit: the newest transaction that ended in this batch, also one without rows; None where none
+            did.
+        in_transaction: a transaction is open at the end of the batch.
+        partial: partitioned tables whose rows are told by their content, of which a partition logs old rows
+            in part from this LSN on.
+        left_out: known relations, by oid, whose changes from this commit LSN on are not among `changes`.
+    """
+
+    changes: pa.Table
+    relations: list[Relation]
+    complete_rows: int
+    last_commit: Commit | None
+    in_transaction: bool
+    partial: list[tuple[TableName, Lsn]] = field(default_factory=list)
+    left_out: list[tuple[int, Lsn]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What was decoded so far of one batch."""
+
+    parts: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    complete_rows: int = 0
+    last_commit: Commit | None = None
+    relations: list[Relation] = field(default_factory=list)
+    partial: list[tuple[TableName, Lsn]] = field(default_factory=list)
+    left_out: list[tuple[int, Lsn]] = field(default_factory=list)
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        if rows.num_rows:
+            self.parts.append(rows)
+            self.rows += rows.num_rows
+
+
+class StreamDecoder:
+    """Decodes one replication stream, batch by batch. A new connection needs a new decoder.
+
+    Args:
+        describe: the relation of an oid as the catalog has it now, or None where it is gone; called for each
+            Relation message of a selected table, with the commit LSN of its transaction.
+        selected: whether changes of a table are kept. A name that is not selected may be one that a table has
+            inside of a transaction alone; its changes are kept where it has a selected one by now.
+        known: shape versions recorded before.
+        knows: whether there is any shape of a relation, so that it may have had a selected name.
+        recorded: the version of a relation, by oid, that holds at an LSN, as anybody has recorded it by now:
+            a copy that was made meanwhile knows the table from before the catalog moved on.
+        unreadable: called with a table, the commit LSN of changes that are left out, and the unforeseen error
+            because of which they are, before anything of their transaction is given out. Without it the error
+            is raised.
+    """
+
+    def __init__(
+        self,
+        describe: Callable[[int, Lsn], Relation | None],
+        selected: Callable[[TableName], bool],
+        known: Iterable[Relation] = (),
+        *,
+        knows: Callable[[int], bool] = lambda _: False,
+        recorded: Callable[[int, Lsn], Relation | None] = lambda *_: None,
+        unreadable: Callable[[TableName, Lsn, Exception], None] | None = None,
+    ) -> None:
+        self._describe = describe
+        self._unreadable = unreadable
+        self._left_out: dict[int, tuple[TableName, Exception]] = {}
+        self._selected = selected
+        self._knows = knows
+        self._recorded = recorded
+        self._versions = {
+            version.relation_id: version for version in sorted(known, key=lambda one: one.place)
+        }
+        self._layouts = AnnouncedLayouts()
+        self._types: dict[int, AnnouncedType] = {}
+        self._root: Relation | None = None
+        self._root_at = -1
+        self._open: OpenTransaction | None = None
+        self._last_lsn = 0
+        self._next_seq = 0
+        self._last_change = 0
+        self._held: pa.RecordBatch | None = None
+
+    def feed(self, messages: Sequence[bytes | memoryview]) -> Decoded:
+        """`feed_blocks` for messages one by one, each from its ``w`` on."""
+        return self.feed_blocks([Block.of(messages)])
+
+    def feed_blocks(self, blocks: Iterable[Block]) -> Decoded:
+        """Decode XLogData messages that follow those fed before.
+
+        Memory: the output, and some 50 MB beside it. For rows of text the output is about as large as the
+        input; for wide tables full of NULLs it is many times that, because bronze repeats the column names
+        with each row. So feed a few megabytes at a time, and look at `changes.nbytes`.
+
+        Args:
+            blocks: of messages, each from its ``w`` on: start, end, clock (25 bytes in all), then what
+                pgoutput says.
+
+        Raises:
+            DefiniteError: ``stream-malformed``; nothing of the batch is given out.
+        """
+        batch = _Batch()
+        for frames in slices(blocks, _SLICE_BYTES):
+            self._feed_slice(frames, batch)
+        return Decoded(
+            changes=pa.Table.from_batches(batch.parts, CHANGES_SCHEMA),
+            relations=batch.relations,
+            complete_rows=batch.complete_rows,
+            last_commit=batch.last_commit,
+            in_transaction=self._open is not None,
+            partial=batch.partial,
+            left_out=batch.left_out,
+        )
+
+    def _feed_slice(self, frames: Frames, batch: _Batch) -> None:
+        transactions = Transactions(frames, self._open, self._last_lsn)
+        rows = self._rows(frames, transactions, batch)
+        if not (frames.types[self._root_at + 1 :] == framing.TYPE).all():
+            self._root = None
+        self._root_at = -1
+        changes = assemble(frames, transactions, rows, self._next_seq, ingested_at=time.time_ns() // 1000)
+        self._open = transactions.still_open
+        if self._open is not None:
+            quick = bool(CHANGES[frames.types[-1]])
+            self._last_change = (
+                int(frames.lsn[-1]) if quick else self._last_change_before(frames, transactions, len(frames))
+            )
+        self._last_lsn = max(self._last_lsn, int(transactions.commit_lsn[-1]))
+        self._give_out(changes, transactions.number[rows.message], transactions, batch)
+
+    def _give_out(
+        self, changes: pa.RecordBatch, number: Positions, transactions: Transactions, batch: _Batch
+    ) -> None:
+        """Settle the row held back before; add the slice's rows but for the last of an open transaction."""
+        if self._held is not None and (transactions.closed[0] or (len(number) and number[0] == 0)):
+            followed = bool(len(number)) and number[0] == 0
+            batch.add(self._held if followed else _with_end_of_tx(self._held))
+            self._held = None
+        complete = batch.rows + int(np.count_nonzero(transactions.closed[number]))
+        if transactions.last_commit is not None:
+            batch.last_commit = transactions.last_commit
+            batch.complete_rows = complete
+        last_number = len(transactions.commit_lsn) - 1
+        of_open = int(np.count_nonzero(number == last_number)) if transactions.still_open else 0
+        self._next_seq = of_open + (self._next_seq if last_number == 0 else 0)
+        if of_open:
+            # A copy, which keeps no buffer of the slice.
+            self._held = changes.take(pa.array([changes.num_rows - 1]))
+            changes = changes.slice(0, changes.num_rows - 1)
+        batch.add(changes)
+
+    def _rows(self, frames: Frames, transactions: Transactions, batch: _Batch) -> SliceRows:
+        """The kept rows of the slice and their layouts; takes in Relation and Type messages on the way."""
+        counts = CHANGES[frames.types].astype(np.int64)
+        announced: dict[int, list[tuple[int, Layout]]] = {}
+        truncated: dict[int, list[int]] = {}
+        written: dict[int, Layout] = {}
+        for message in np.flatnonzero(_RARE[frames.types]).tolist():
+            commit_lsn = Lsn(transactions.commit_lsn[transactions.number[message]])
+            match _parse(int(frames.types[message]), frames.body(message), commit_lsn):
+                case AnnouncedType() as type_:
+                    self._types[type_.oid] = type_
+                case AnnouncedRelation() as relation:
+                    self._follow(frames, message, relation, commit_lsn, batch)
+                    layout = self._announce(relation, commit_lsn, frames, transactions, message, batch=batch)
+                    announced.setdefault(relation.relation_id, []).append((message, layout))
+                case LogicalMessage() as logical if logical.prefix != HEARTBEAT_PREFIX:
+                    written[message] = Layout.of(None, (logical.prefix, logical.content))
+                    counts[message] = 1
+                case list() as relations:
+                    truncated[message] = relations
+                    counts[message] = len(relations)
+
+        message_of_row = np.repeat(np.arange(len(frames)), counts)
+        relation_id = frames.uint32(frames.at[message_of_row] + HEADER + 1)
+        first_row = np.cumsum(counts) - counts
+        for message, relations in truncated.items():
+            relation_id[first_row[message] : first_row[message] + len(relations)] = relations
+        for message in written:
+            relation_id[first_row[message]] = NO_RELATION
+        layouts, layout_of_row = self._layouts.of_rows(
+            frames, message_of_row, relation_id, announced, list(written.values())
+        )
+        keep = np.array([one.selected for one in layouts], np.bool_)[layout_of_row]
+        if not keep.all():
+            if self._left_out:
+                self._tell_left_out(relation_id[~keep], transactions, message_of_row[~keep])
+            message_of_row, relation_id = message_of_row[keep], relation_id[keep]
+            layout_of_row = layout_of_row[keep]
+        return SliceRows(message_of_row, relation_id, *only_used(layouts, layout_of_row))
+
+    def _follow(
+        self, frames: Frames, message: int, announced: AnnouncedRelation, commit_lsn: Lsn, batch: _Batch
+    ) -> None:
+        """Notice a partition that logs less than the root does which was announced right before it."""
+        between = frames.types[self._root_at + 1 : message]
+        if self._root is not None and (between == framing.TYPE).all() and _is_partial(self._root, announced):
+            batch.partial.append((self._root.table, commit_lsn))
+        self._root, self._root_at = None, message
+
+    def _announce(
+        self,
+        announced: AnnouncedRelation,
+        commit_lsn: Lsn,
+        frames: Frames,
+        transactions: Transactions,
+        message: int,
+        *,
+        batch: _Batch,
+    ) -> Layout:
+        """The layout of the rows after a Relation message; the shape version that it begins is given out."""
+        names = [column.name for column in announced.columns]
+        one, table = announced.relation_id, self._kept_as(announced.relation_id, announced.table, commit_lsn)
+        if table is None:
+            if self._knows(one):
+                batch.left_out.append((one, commit_lsn))
+            return Layout.of(announced.table, names, selected=False)
+        self._left_out.pop(one, None)
+        try:
+            version = self._version(
+                replace(announced, table=table), commit_lsn, frames, transactions, message
+            )
+        except SmeltError:
+            raise
+        except Exception as error:
+            if self._unreadable is None:
+                raise
+            self._left_out[one] = table, error
+            self._unreadable(table, commit_lsn, error)
+            return Layout.of(table, names, selected=False)
+        self._versions[one] = version
+        batch.relations.append(version)
+        if version.partitioned and version.replica_identity == "f":
+            self._root = version
+        return Layout.of(version.table, names)
+
+    def _version(
+        self,
+        announced: AnnouncedRelation,
+        commit_lsn: Lsn,
+        frames: Frames,
+        transactions: Transactions,
+        message: int,
+    ) -> Relation:
+        """The shape version that a Relation message of a kept table begins."""
+        one = announced.relation_id
+        known, catalog = self._versions.get(one), self._describe(one, commit_lsn)
+        # Asked after the catalog: a table cannot be altered before its copy is recorded. A version of this
+        # very transaction is left by a session that failed, and may be a later one of it.
+        recorded = self._recorded(one, Lsn(commit_lsn - 1))
+        if recorded is not None and (known is None or known.place < recorded.place):
+            known = recorded
+        version = relation_version(announced, commit_lsn, catalog=catalog, known=known, types=self._types)
+        if known is not None and same_shape(version, known):
+            # The transaction's rows before the message had this shape as well.
+            begins: int = known.after_lsn if known.from_lsn == commit_lsn else ZERO
+        else:
+            begins = self._last_change_before(frames, transactions, message, of=one)
+        follows_old = bool(begins) and self._old_tuples_before(frames, transactions, message, of=one)
+        return replace(version, after_lsn=Lsn(begins), follows_old=follows_old)
+
+    def _tell_left_out(self, relation_id: Positions, transactions: Transactions, message: Positions) -> None:
+        """Of tables whose shape could not be read: the newest commit of the rows that are left out."""
+        for one, (table, error) in self._left_out.items():
+            rows = message[relation_id == one]
+            if len(rows) and self._unreadable is not None:
+                commit_lsn = Lsn(transactions.commit_lsn[transactions.number[rows[-1]]])
+                self._unreadable(table, commit_lsn, error)
+
+    def _kept_as(self, relation_id: int, table: TableName, commit_lsn: Lsn) -> TableName | None:
+        """The name under which changes of a relation are kept; None where they are not."""
+        if self._selected(table):
+            return table
+        catalog = self._describe(relation_id, commit_lsn) if self._knows(relation_id) else None
+        return catalog.table if catalog is not None and self._selected(catalog.table) else None
+
+    def _old_tuples_before(
+        self, frames: Frames, transactions: Transactions, message: int, *, of: int
+    ) -> bool:
+        """Whether changes of a relation before a message in its transaction hold old tuples, or may."""
+        found, before = self._changes_before(frames, transactions, message)
+        if before:
+            return True  # of the slices before this one it is not known
+        changes = frames.at[found]
+        own = changes[frames.uint32(changes + HEADER + 1) == of]
+        return bool((frames.data[own + HEADER + 5] != ord("N")).any())
+
+    def _last_change_before(
+        self, frames: Frames, transactions: Transactions, message: int, *, of: int | None = None
+    ) -> int:
+        """LSN of the last change before a message in its transaction.
+
+        Args:
+            frames: the messages of the slice.
+            transactions: of the slice.
+            message: index of a message; their number stands for what follows the slice.
+            of: a relation; 0 where surely none of the changes is one of its. Of the slices before this one
+                it is not known, so their changes may be.
+        """
+        changes, before = self._changes_before(frames, transactions, message)
+        last = int(frames.lsn[changes[-1]]) if len(changes) else before
+        if of is None or before or (frames.uint32(frames.at[changes] + HEADER + 1) == of).any():
+            return last
+        return 0
+
+    def _changes_before(
+        self, frames: Frames, transactions: Transactions, message: int
+    ) -> tuple[Positions, int]:
+        """Its transaction's changes before a message in the slice; LSN of the last in slices before, or 0."""
+        number = transactions.number
+        first = int(np.searchsorted(number, number[min(message, len(frames) - 1)]))
+        changes = first + np.flatnonzero(CHANGES[frames.types[first:message]])
+        return changes, self._last_change if number[first] == 0 else 0
+
+
+def _is_partial(root: Relation, announced: AnnouncedRelation) -> bool:
+    """Whether the table announced behind a root, its partition, does not log old rows in full.
+
+    Tables that are truncated together are announced one behind the other, too; hardly with the same columns.
+    """
+    same = {column.name for column in announced.columns} == {column.name for column in root.columns}
+    return same and announced.replica_identity != "f"
+
+
+def _parse(
+    type_: int, body: bytes, commit_lsn: Lsn
+) -> AnnouncedType | AnnouncedRelation | LogicalMessage | list[int]:
+    """One of the rare messages; of Truncate its relations."""
+    try:
+        match type_:
+            case framing.TYPE:
+                return parse_type(body)
+            case framing.RELATION:
+                return parse_relation(body)
+            case framing.TRUNCATE:
+                return parse_truncate(body)
+            case _:
+                return parse_message(body)
+    except ValueError as error:
+        malformed(f"a {chr(type_)!r} message: {error}", commit_lsn)
+
+
+def _with_end_of_tx(row: pa.RecordBatch) -> pa.RecordBatch:
+    return row.set_column(
+        CHANGES_SCHEMA.get_field_index("end_of_tx"), CHANGES_SCHEMA.field("end_of_tx"), pa.array([True])
+    )

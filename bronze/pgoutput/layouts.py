@@ -1,0 +1,172 @@
+"""Which names the cells of each row have: by the Relation message before it.
+
+A `Layout` is that of one Relation message. Rows of one batch may have many; the lists of names are built for
+all rows at once: the names of a layout are one blob of bytes, the blobs are taken by row, and the places of
+the names inside are computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+import numpy as np
+import pyarrow as pa
+
+from bronze.store.text_lists import list_array
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from bronze.identifiers import TableName
+    from bronze.pgoutput.framing import Frames, Positions
+
+
+NO_RELATION: Final = -1
+"""Stands for the relation of a logical decoding message, which has none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """Names of a row's cells.
+
+    Attributes:
+        table: None for the row of a logical decoding message.
+        names: in tuple order; of a message: its prefix and content.
+        selected: whether rows of this layout are kept.
+        blob: the names in UTF-8, end to end.
+        starts: where each name begins in `blob`.
+    """
+
+    table: TableName | None
+    names: tuple[str, ...]
+    selected: bool
+    blob: bytes
+    starts: Positions
+
+    @classmethod
+    def of(cls, table: TableName | None, names: Sequence[str], *, selected: bool = True) -> Self:
+        """The layout of these names."""
+        encoded = [name.encode() for name in names]
+        ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+        return cls(table, tuple(names), selected, b"".join(encoded), ends[:-1])
+
+
+class AnnouncedLayouts:
+    """The layout of each relation as it was announced last."""
+
+    def __init__(self) -> None:
+        self._newest: dict[int, Layout] = {}
+
+    def of_rows(
+        self,
+        frames: Frames,
+        message: Positions,
+        relation_id: Positions,
+        announced: Mapping[int, Sequence[tuple[int, Layout]]],
+        written: Sequence[Layout],
+    ) -> tuple[list[Layout], Positions]:
+        """The layout of each row: that of the last Relation message before it.
+
+        Args:
+            frames: the messages of a slice.
+            message: of each row.
+            relation_id: of each row, or NO_RELATION.
+            announced: for each relation, the messages that announce it in the slice, with their layouts.
+            written: layouts of the rows without a relation, in order.
+
+        Returns:
+            Layouts, and the index of each row's layout in them.
+
+        Raises:
+            DefiniteError: a row's relation was not announced before it.
+        """
+        layouts: list[Layout] = []
+        layout_of_row = np.empty(len(message), np.int64)
+        for relation, rows in _by_value(relation_id):
+            if relation == NO_RELATION:
+                choices, choice = list(written), np.arange(len(written))
+            else:
+                versions = announced.get(relation, [])
+                choice = np.searchsorted([at for at, _ in versions], message[rows])
+                before = self._newest.get(relation)
+                if before is None and not choice.all():
+                    row = rows[int(np.argmin(choice))]
+                    problem = f"a change of relation {relation}, which was not announced"
+                    frames.malformed(int(message[row]), problem)
+                choices = [before or Layout.of(None, ()), *(layout for _, layout in versions)]
+            layout_of_row[rows] = choice + len(layouts)
+            layouts += choices
+        for relation, versions in announced.items():
+            self._newest[relation] = versions[-1][1]
+        return layouts, layout_of_row
+
+
+def name_lists(layouts: Sequence[Layout], layout_of_row: Positions) -> pa.ListArray:
+    """The names of each row's cells, in order."""
+    rows = len(layout_of_row)
+    blobs = pa.array([layout.blob for layout in layouts], pa.binary()).take(pa.array(layout_of_row))
+    blob_starts = np.frombuffer(blobs.buffers()[1], np.int32, rows + 1)
+    widths = np.array([len(layout.names) for layout in layouts], np.int64)[layout_of_row]
+    offsets = np.zeros(rows + 1, np.int64)
+    np.cumsum(widths, out=offsets[1:])
+    cells = int(offsets[-1])
+    ends = np.empty(cells + 1, np.int32)
+    if len(layouts) == 1:
+        np.add(blob_starts[:-1, None], layouts[0].starts, out=ends[:-1].reshape(rows, -1), casting="unsafe")
+    else:
+        inner = np.concatenate([layout.starts for layout in layouts])
+        first = np.cumsum([0, *(len(layout.names) for layout in layouts)])[:-1]
+        within = np.repeat(first[layout_of_row] - offsets[:-1], widths) + np.arange(cells)
+        ends[:-1] = inner[within] + np.repeat(blob_starts[:-1], widths)
+    ends[-1] = blob_starts[-1]
+    names = pa.StringArray.from_buffers(cells, pa.py_buffer(ends), blobs.buffers()[2])
+    return list_array(offsets, names)
+
+
+def unchanged_lists(
+    layouts: Sequence[Layout], layout_of_row: Positions, offsets: Positions, unchanged: Positions
+) -> pa.ListArray:
+    """The names of the cells that were not sent, as a list per row; NULL where there are none.
+
+    Args:
+        layouts: of the slice.
+        layout_of_row: index in `layouts` of each row.
+        offsets: index of each row's first cell, and the number of all cells.
+        unchanged: indexes of the cells that were not sent, ascending.
+    """
+    rows = len(layout_of_row)
+    row = np.searchsorted(offsets, unchanged, side="right") - 1
+    counts = np.bincount(row, minlength=rows)
+    first = np.cumsum([0, *(len(layout.names) for layout in layouts)])[:-1]
+    name = first[layout_of_row[row]] + unchanged - offsets[row]
+    names = pa.array([name for layout in layouts for name in layout.names], pa.string()).take(pa.array(name))
+    lists = np.zeros(rows + 1, np.int64)
+    np.cumsum(counts, out=lists[1:])
+    return list_array(lists, names, counts > 0)
+
+
+def only_used(layouts: Sequence[Layout], layout_of_row: Positions) -> tuple[list[Layout], Positions]:
+    """The layouts that rows refer to, and the references to them."""
+    if len(layouts) == 1:
+        return list(layouts), layout_of_row
+    used: NDArray[np.intp] = np.flatnonzero(np.bincount(layout_of_row, minlength=len(layouts)))
+    place = np.zeros(len(layouts), np.int64)
+    place[used] = np.arange(len(used))
+    return [layouts[index] for index in used.tolist()], place[layout_of_row]
+
+
+def _by_value(values: Positions) -> Iterator[tuple[int, Positions]]:
+    """Each distinct value and where it stands; cheap for long runs of one value, as changes come."""
+    heads = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
+    if len(heads) == 1:
+        yield int(values[0]), np.arange(len(values))
+        return
+    distinct, run_value = np.unique(values[heads], return_inverse=True)
+    value_of = np.repeat(run_value, np.diff(np.append(heads, len(values))))
+    order = np.argsort(value_of, kind="stable")
+    ends = np.cumsum(np.bincount(value_of, minlength=len(distinct)))
+    for value, start, end in zip(distinct.tolist(), [0, *ends.tolist()], ends.tolist(), strict=False):
+        yield value, order[start:end]

@@ -1,0 +1,286 @@
+"""From a Relation message to a version of a table's shape.
+
+The message decides names, order, types and identity flags, for it describes the tuples that follow. It lacks
+what silver needs besides: attnum (to tell a rename from drop-and-add), the tree of each type, NOT NULL, the
+key. Those come from the catalog, which shows the table *as of now* and may be ahead of the stream, and from
+the last known version, which may be behind it.
+
+Which columns a message means, although PostgreSQL sends no attnum: they come in the order of their attnums,
+and an attnum never comes back. So every column that both the known version and the catalog have was there at
+the message's time, under whatever name; the others were some of those that only one of the two has. Of all
+sets of attnums of the message's length the right one is the one whose columns have the message's names and
+types. Where several fit, or none, the columns that are in doubt have no attnum: their table is taken again
+(`bronze.store.relations.ShapeLog.unknown_columns`), for a guess could put values under another column.
+
+What cannot be seen here: columns that came and went between the known version and the catalog. Two looks at
+the catalog tell those (`bronze.drift.storage`).
+
+The table's name is the message's, too, but for one that the table had inside of a transaction alone: renamed
+away and back, it is nobody's name. Such a message tells a name that neither the known version nor the catalog
+has, and they agree.
+
+A column whose type neither knows has a base type of its oid.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from itertools import combinations
+from math import comb
+from typing import TYPE_CHECKING, Final
+
+from bronze.builtin_types import builtin_type, format_type
+from bronze.retypes import same_text
+from bronze.shapes import BY_KEY, Column, PgType, Relation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from bronze.identifiers import TableName
+    from bronze.lsn import Lsn
+    from bronze.pgoutput.messages import AnnouncedColumn, AnnouncedRelation, AnnouncedType
+
+_MOST_SETS: Final = 5000
+"""Sets of attnums that are looked through; beyond it the message is in doubt."""
+
+
+def relation_version(
+    announced: AnnouncedRelation,
+    from_lsn: Lsn,
+    *,
+    catalog: Relation | None,
+    known: Relation | None,
+    types: Mapping[int, AnnouncedType],
+) -> Relation:
+    """The shape that the message announces, completed from the catalog and from the last known version.
+
+    Args:
+        announced: the Relation message.
+        from_lsn: commit LSN of the transaction in which it came.
+        catalog: the relation as the catalog has it now; None where it is gone.
+        known: the newest version known before.
+        types: Type messages of this session, by oid.
+    """
+    versions = [version for version in (catalog, known) if version is not None]
+    attnums = _attnums(announced.columns, catalog, known)
+    if catalog is None or not _is_exactly(catalog, announced.columns, attnums):
+        versions.reverse()  # the catalog has moved on
+    columns = tuple(
+        _column(column, attnum, versions, types)
+        for column, attnum in zip(announced.columns, attnums, strict=True)
+    )
+    both = [version for version in (catalog, known) if version is not None]
+    key = _key(announced, columns, both)
+    identity = announced.replica_identity
+    if identity == "f" and both and both[0].replica_identity == BY_KEY:
+        identity = BY_KEY
+        columns = tuple(replace(column, in_identity=column.name in key) for column in columns)
+    return Relation(
+        relation_id=announced.relation_id,
+        table=_table(announced, catalog, known),
+        columns=columns,
+        key=key,
+        replica_identity=identity,
+        from_lsn=from_lsn,
+        key_unique=_is_unique(key, announced, columns, versions),
+        partitioned=catalog is not None and catalog.partitioned,
+    )
+
+
+def breaks_with(before: Sequence[Relation], relation: Relation) -> bool:
+    """Whether rows of a shape cannot follow those before it without a copy.
+
+    It cannot be told which columns they mean; or PostgreSQL made other values of a column's without an event;
+    or rows of one transaction are known by other columns before and after, and old tuples from before cannot
+    be compared; or of a partitioned table's old tuples something else counts: when that began, the partitions
+    alone know.
+
+    Args:
+        before: shapes that rows before it may have, oldest first (`bronze.store.relations.ShapeLog.before`).
+        relation: the shape.
+    """
+    if before and {before[-1].replica_identity, relation.replica_identity} == {"f", BY_KEY}:
+        return True
+    types = {} if not before else {column.attnum: column.type for column in before[-1].columns}
+    return any(
+        column.attnum is None or (column.attnum in types and not same_text(types[column.attnum], column.type))
+        for column in relation.columns
+    ) or any(
+        relation.after_lsn and relation.follows_old and not _names_rows_of(relation, former)
+        for former in before
+    )
+
+
+def _names_rows_of(relation: Relation, former: Relation) -> bool:
+    """Whether old tuples of the former shape hold the columns by which the other one tells rows."""
+    if former.replica_identity == "f":
+        return True
+    sent = {column.attnum for column in former.columns if column.in_identity}
+    return {relation.column(name).attnum for name in relation.fold_key} <= sent
+
+
+def _table(announced: AnnouncedRelation, catalog: Relation | None, known: Relation | None) -> TableName:
+    if catalog is not None and known is not None and catalog.table == known.table:
+        return known.table
+    return announced.table
+
+
+def _attnums(
+    announced: Sequence[AnnouncedColumn], catalog: Relation | None, known: Relation | None
+) -> list[int | None]:
+    """The attnum of each column of a message; None where it is in doubt."""
+    before, now = _by_attnum(known), _by_attnum(catalog)
+    sure = before.keys() & now.keys()
+    open_ = sorted(before.keys() ^ now.keys())
+    more = len(announced) - len(sure)
+    if more < 0 or comb(len(open_), more) > _MOST_SETS:
+        return _by_name(announced, before, now)
+    sets = [sorted((*sure, *some)) for some in combinations(open_, more)]
+    if more and sure:
+        whole = [one for one in sets if _fits(announced, one, before, now, range(len(one)))]
+        # A column that was there all the time may have had another name or type in between.
+        sets = whole or [
+            one
+            for one in sets
+            if _fits(announced, one, before, now, [at for at, each in enumerate(one) if each not in sure])
+        ]
+    elif more:
+        sets = [one for one in sets if _fits(announced, one, before, now, range(len(one)))]
+    if not sets:
+        return _by_name(announced, before, now)
+    return [places[0] if len(set(places)) == 1 else None for places in zip(*sets, strict=True)]
+
+
+def _fits(
+    announced: Sequence[AnnouncedColumn],
+    attnums: Sequence[int],
+    before: Mapping[int, Column],
+    now: Mapping[int, Column],
+    places: Iterable[int],
+) -> bool:
+    """Whether the columns at these places have names and types that the known columns had, or have."""
+    return all(
+        any(
+            column is not None and column.name == announced[at].name and _same_type(column, announced[at])
+            for column in (before.get(attnums[at]), now.get(attnums[at]))
+        )
+        for at in places
+    )
+
+
+def _by_name(
+    announced: Sequence[AnnouncedColumn], before: Mapping[int, Column], now: Mapping[int, Column]
+) -> list[int | None]:
+    """Attnums by the names alone, where no set of them fits: a column's type may be another by now.
+
+    A name that stands for two attnums is in doubt, and so is all where the order is not that of attnums.
+    """
+    numbers: dict[str, set[int]] = defaultdict(set)
+    for columns in (before, now):
+        for attnum, column in columns.items():
+            numbers[column.name].add(attnum)
+    found = [min(numbers[one.name]) if len(numbers[one.name]) == 1 else None for one in announced]
+    named = [attnum for attnum in found if attnum is not None]
+    return found if named == sorted(set(named)) else [None] * len(announced)
+
+
+def _by_attnum(version: Relation | None) -> dict[int, Column]:
+    if version is None:
+        return {}
+    return {column.attnum: column for column in version.columns if column.attnum is not None}
+
+
+def _is_exactly(
+    version: Relation, announced: Sequence[AnnouncedColumn], attnums: Sequence[int | None]
+) -> bool:
+    """Whether a version has the message's columns, with their names and types."""
+    columns = _by_attnum(version)
+    return len(columns) == len(announced) and all(
+        attnum is not None
+        and attnum in columns
+        and columns[attnum].name == column.name
+        and _same_type(columns[attnum], column)
+        for column, attnum in zip(announced, attnums, strict=True)
+    )
+
+
+def _same_type(column: Column, announced: AnnouncedColumn) -> bool:
+    """A column of a domain announces no typmod; that of its `PgType` is the domain's own."""
+    if column.type.oid != announced.type_oid:
+        return False
+    return column.type.kind == "domain" or column.type.typmod == announced.typmod
+
+
+def _column(
+    announced: AnnouncedColumn,
+    attnum: int | None,
+    versions: Sequence[Relation],
+    types: Mapping[int, AnnouncedType],
+) -> Column:
+    """The column, with what the first version that has it under this type says of it."""
+    alike = [column for version in versions for column in version.columns if _same_type(column, announced)]
+    same = next((column for column in alike if attnum is not None and column.attnum == attnum), None)
+    type_ = same or next(iter(alike), None)
+    tree = type_.type if type_ is not None else _base_type(announced, types)
+    return Column(
+        name=announced.name,
+        attnum=attnum,
+        type=tree,
+        type_text=type_.type_text if type_ is not None else format_type(tree),
+        not_null=same is not None and same.not_null,
+        in_identity=announced.in_identity,
+        missing=None if same is None else same.missing,
+    )
+
+
+def _base_type(announced: AnnouncedColumn, types: Mapping[int, AnnouncedType]) -> PgType:
+    """A type of which only the oid, and perhaps the name, is known."""
+    named = types.get(announced.type_oid)
+    if named is not None:
+        return PgType("base", named.name, named.schema, named.oid, announced.typmod)
+    return builtin_type(announced.type_oid, announced.typmod)
+
+
+def _key(
+    announced: AnnouncedRelation, columns: Sequence[Column], versions: Sequence[Relation]
+) -> tuple[str, ...]:
+    """The key of the first version with the announced identity; else of any; else the identity's own columns.
+
+    Columns are the same by attnum, whatever they were called. A key with a column that is not announced
+    belongs to another shape.
+    """
+    names = {column.attnum: column.name for column in columns if column.attnum is not None}
+    identity = {column.attnum for column in columns if column.in_identity}
+    keys = []
+    for version in versions:
+        attnums = [version.column(name).attnum for name in version.key]
+        if all(attnum in names for attnum in attnums):
+            said = "f" if version.replica_identity == BY_KEY else version.replica_identity
+            same = said == announced.replica_identity and (
+                announced.replica_identity in "nf"
+                or identity == {column.attnum for column in version.columns if column.in_identity}
+            )
+            keys.append((not same, tuple(names[attnum] for attnum in attnums if attnum is not None)))
+    for _, key in sorted(keys, key=lambda one: one[0]):
+        return key
+    if announced.replica_identity in "di":
+        return tuple(column.name for column in columns if column.in_identity)
+    return ()
+
+
+def _is_unique(
+    key: tuple[str, ...],
+    announced: AnnouncedRelation,
+    columns: Sequence[Column],
+    versions: Sequence[Relation],
+) -> bool:
+    """What the first version with this key says of it; an identity index is unique."""
+    identity = {column.name for column in columns if column.in_identity}
+    if announced.replica_identity in "di" and identity and identity <= set(key):
+        return True
+    attnums = {column.attnum for column in columns if column.name in key}
+    for version in versions:
+        if {version.column(name).attnum for name in version.key} == attnums:
+            return version.key_unique
+    return False

@@ -1,0 +1,148 @@
+"""Which transaction each message of a slice belongs to, for all messages at once.
+
+pgoutput of protocol 1 sends a transaction whole: Begin, its messages, Commit; nothing in between belongs to
+another one. So the number of Begins seen so far numbers the transactions, and any message where that order
+is broken is refused.
+
+A message written by ``pg_logical_emit_message(false, …)`` stands outside of transactions: it is decoded the
+moment the server reads its WAL record, between the commits before and behind it. It counts as a transaction
+of its own, at the last byte of its record. Its LSN is the record's *end*, where the next commit record may
+begin; one byte before lies inside the record, where none can. So commit LSNs stay unique and ascend in
+stream order, and a frontier at that LSN means what it says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bronze.lsn import Lsn
+from bronze.pgoutput.framing import BEGIN, COMMIT, HEADER, MESSAGE, ORIGIN, TYPE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bronze.pgoutput.framing import Frames, Positions
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_POSTGRES_EPOCH: Final = 946_684_800_000_000
+"""2000-01-01, PostgreSQL's zero of time, in microseconds since 1970."""
+_EARLIEST: Final = -60_000_000_000_000_000
+_LATEST: Final = 240_000_000_000_000_000
+"""About the years 100 and 9600, in microseconds from 2000: no clock says more, and datetime holds them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The end of a transaction in the stream.
+
+    Attributes:
+        commit_lsn: LSN of the commit record: orders everything.
+        end_lsn: end of the commit record: where the stream goes on.
+        commit_ts: None for a message outside of transactions, which has no time.
+    """
+
+    commit_lsn: Lsn
+    end_lsn: Lsn
+    commit_ts: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """What Begin said of a transaction whose Commit was not seen yet; time in microseconds since 1970."""
+
+    commit_lsn: int
+    commit_ts: int
+    xid: int
+
+
+class Transactions:
+    """The transactions of a slice. Number 0 is the one that was open before it, if any.
+
+    Attributes:
+        number: of each message, its transaction.
+        commit_lsn: of each transaction.
+        commit_ts: of each transaction, microseconds since 1970; see `timed`.
+        xid: of each transaction; see `timed`.
+        timed: whether each transaction is a real one, with time and xid.
+        closed: whether the Commit of each transaction lies in the slice.
+        last_commit: the newest one in the slice.
+        still_open: the transaction without its Commit at the end of the slice.
+    """
+
+    def __init__(self, frames: Frames, before: OpenTransaction | None, last_lsn: int) -> None:
+        """Number the transactions of a slice; `last_lsn` is the commit LSN of the last one before it."""
+        self._frames = frames
+        start, types = frames.at[:-1], frames.types
+        alone = types == MESSAGE
+        if alone.any():
+            alone &= (frames.data[start + (HEADER + 1)] & 1) == 0
+        begins, commits = (types == BEGIN) | alone, (types == COMMIT) | alone
+        self.number = np.cumsum(begins, dtype=np.int64)
+        ended = np.cumsum(commits, dtype=np.int64)
+        self._check_order(begins, ended - commits, before)
+
+        first = before or OpenTransaction(0, 0, 0)
+        at, single = start[begins], alone[begins]
+        lsn, ts = frames.int64(at + (HEADER + 1)), frames.int64(at + (HEADER + 9))
+        xid = frames.uint32(at + np.where(single, 0, HEADER + 17))
+        if single.any():
+            lsn[single], ts[single] = frames.int64(at[single] + (HEADER + 2)) - 1, 0
+        self._check_begins(np.flatnonzero(begins), lsn, ts, last_lsn)
+        self.commit_lsn = np.concatenate(([first.commit_lsn], lsn))
+        self.commit_ts = np.concatenate(([first.commit_ts], ts + _POSTGRES_EPOCH))
+        self.xid = np.concatenate(([first.xid], xid))
+        self.timed = np.concatenate(([True], ~single))
+
+        committed = np.flatnonzero(commits)
+        self.closed = np.zeros(len(self.commit_lsn), np.bool_)
+        self.closed[self.number[committed]] = True
+        self.last_commit = self._commits(committed, alone)
+        open_now = (before is not None) + int(begins.sum()) - len(committed)
+        self.still_open = self._open_transaction() if open_now else None
+
+    def _check_order(
+        self, begins: NDArray[np.bool_], ended_before: Positions, before: OpenTransaction | None
+    ) -> None:
+        inside = self.number - begins - ended_before + (before is not None)
+        anywhere = (self._frames.types == TYPE) | (self._frames.types == ORIGIN)
+        wrong = (inside != np.where(begins, 0, 1)) & ~anywhere
+        for message in np.flatnonzero(wrong)[:1].tolist():
+            place = "inside of another transaction" if inside[message] else "outside of a transaction"
+            self._frames.malformed(message, f"a {chr(self._frames.types[message])!r} message {place}")
+
+    def _check_begins(self, begun: Positions, lsn: Positions, ts: Positions, last_lsn: int) -> None:
+        """Commit LSNs ascend from one transaction to the next: everything downstream orders by them."""
+        before = np.concatenate(([last_lsn], lsn))[:-1]
+        for index in np.flatnonzero((lsn <= before) | (ts < _EARLIEST) | (ts > _LATEST))[:1].tolist():
+            if lsn[index] <= before[index]:
+                problem = (
+                    f"a transaction that commits at {Lsn(lsn[index])}, behind one at {Lsn(before[index])}"
+                )
+            else:
+                problem = "a commit time beyond all calendars"
+            self._frames.malformed(int(begun[index]), problem)
+
+    def _commits(self, committed: Positions, alone: NDArray[np.bool_]) -> Commit | None:
+        """Compare every Commit with its Begin; returns the newest."""
+        if len(committed) == 0:
+            return None
+        frames, real = self._frames, committed[~alone[committed]]
+        repeated = frames.int64(frames.at[real] + (HEADER + 2))
+        for index in np.flatnonzero(repeated != self.commit_lsn[self.number[real]])[:1].tolist():
+            frames.malformed(int(real[index]), f"a Commit at {Lsn(repeated[index])} that no Begin announced")
+        last = int(committed[-1])
+        lsn = Lsn(self.commit_lsn[self.number[last]])
+        if alone[last]:
+            return Commit(lsn, Lsn(lsn + 1), None)
+        fields = np.array([HEADER + 10, HEADER + 18]) + frames.at[last]
+        end, ts = frames.int64(fields).tolist()
+        if end <= lsn or not _EARLIEST <= ts <= _LATEST:
+            frames.malformed(last, "a Commit whose end or time cannot be")
+        return Commit(lsn, Lsn(end), _EPOCH + timedelta(microseconds=ts + _POSTGRES_EPOCH))
+
+    def _open_transaction(self) -> OpenTransaction:
+        return OpenTransaction(int(self.commit_lsn[-1]), int(self.commit_ts[-1]), int(self.xid[-1]))

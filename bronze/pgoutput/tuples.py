@@ -1,0 +1,214 @@
+"""Tuples of many rows walked side by side, column by column; their cells become one Arrow string array.
+
+A tuple is a two-byte number of columns and then, for each, a kind byte: ``t`` with a four-byte length and
+text, ``n`` for NULL, ``u`` for an out-of-line value that did not change and was not sent, ``b`` for binary
+(which we never ask for). Where a column lies is known only after the one before it, so one row cannot be
+read in parallel, but all rows can take the same step together: each step reads kind and length at every
+row's position and moves it on.
+
+Right because no step leaves its message: positions are compared with the message's end at every step, an
+unknown kind stops the walk before its length is believed, and at the end each row must stand exactly where
+the caller expects it.
+
+The cells of all tuples lie in ascending order in the buffer, as `bronze.store.text_lists.cells_between` wants
+them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from bronze.store.text_lists import cells_between
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bronze.pgoutput.framing import Frames, Positions
+
+_TEXT, _NULL, _UNCHANGED, _BINARY = b"tnub"
+_FEW_ROWS: Final = 8
+"""Up to so many rows, a plain loop over their cells is quicker than numpy's fixed cost per step (10 µs)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuples:
+    """Where the cells of some tuples lie.
+
+    Attributes:
+        widths: number of columns of each tuple.
+        bounds: start and end of each cell in the buffer, tuple after tuple; int32, shape (cells, 2).
+        absent: which cells have no text (NULL or not sent); None where all have.
+        unchanged: indexes of the cells that were not sent because an out-of-line value did not change,
+            ascending.
+        after: position behind each tuple.
+    """
+
+    widths: Positions
+    bounds: NDArray[np.int32]
+    absent: NDArray[np.bool_] | None
+    unchanged: Positions
+    after: Positions
+
+
+def walk(frames: Frames, messages: Positions, positions: Positions) -> Tuples:
+    """Find the cells of the tuples that begin at `positions`, each inside its message of `messages`.
+
+    Raises:
+        DefiniteError: a tuple leaves its message, or holds binary values or an unknown kind of value.
+    """
+    limits = frames.at[messages + 1]
+    for row in np.flatnonzero(positions + 2 > limits)[:1].tolist():
+        frames.malformed(int(messages[row]), "the message ends before its tuple")
+    widths = frames.uint16(positions)
+    widest = int(widths.max(initial=0))
+    offsets = np.zeros(len(widths) + 1, np.int64)
+    np.cumsum(widths, out=offsets[1:])
+    steps = _Steps(frames, messages, int(offsets[-1]))
+    if len(widths) == 0 or int(widths.min()) == widest:
+        after = steps.side_by_side(positions + 2, limits, widest)
+    else:
+        after = steps.ragged(positions + 2, limits, widths, offsets[:-1])
+    return Tuples(widths, steps.bounds, steps.absent, steps.all_unchanged(), after)
+
+
+def texts(frames: Frames, tuples: Tuples) -> pa.StringArray:
+    """All cells of the tuples as one string array; NULL where a cell has no text.
+
+    Raises:
+        DefiniteError: a value is not UTF-8, which the session's client_encoding excludes.
+    """
+    found = cells_between(tuples.bounds, frames.buffer(), tuples.absent)
+    if len(found) == 0:
+        return found
+    values = np.frombuffer(found.buffers()[2] or b"", np.uint8)
+    if values.max(initial=0) >= 0x80:
+        try:
+            found.validate(full=True)
+        except pa.ArrowInvalid:
+            frames.malformed(0, "a value is not valid UTF-8 (is client_encoding UTF8?)")
+    return found
+
+
+class _Steps:
+    """The walk of some tuples and what it has found so far."""
+
+    def __init__(self, frames: Frames, messages: Positions, cells: int) -> None:
+        self._frames = frames
+        self._messages = messages
+        self.bounds = np.empty((cells, 2), np.int32)
+        self.absent: NDArray[np.bool_] | None = None
+        self._unchanged: list[Positions] = []
+
+    def all_unchanged(self) -> Positions:
+        """Indexes of all cells of kind ``u``, ascending."""
+        return np.sort(np.concatenate(self._unchanged)) if self._unchanged else np.empty(0, np.int64)
+
+    def side_by_side(self, positions: Positions, limits: Positions, width: int) -> Positions:
+        """Walk tuples of one common width; returns the positions behind them."""
+        if len(positions) <= _FEW_ROWS:
+            cell = np.arange(len(positions), dtype=np.int64) * width
+            return self._one_by_one(positions, limits, cell, cell + width)
+        for column in range(width):
+            positions = self._step(positions, limits, slice(column, None, width))
+        return positions
+
+    def ragged(
+        self, positions: Positions, limits: Positions, widths: Positions, first: Positions
+    ) -> Positions:
+        """Walk tuples of different widths, the widest first: those that still go on are always a prefix."""
+        order = np.argsort(-widths, kind="stable")
+        standing, limits, cell = positions[order], limits[order], first[order]
+        going = np.searchsorted(-widths[order], -np.arange(int(widths[order[0]])), side="left")
+        self._messages = self._messages[order]
+        for rows in going[going > _FEW_ROWS].tolist():
+            standing[:rows] = self._step(standing[:rows], limits[:rows], cell[:rows])
+            cell[:rows] += 1
+        few, last = slice(0, _FEW_ROWS), (first + widths)[order]
+        standing[few] = self._one_by_one(standing[few], limits[few], cell[few], last[few])
+        after = np.empty_like(standing)
+        after[order] = standing
+        return after
+
+    def _one_by_one(
+        self, positions: Positions, limits: Positions, first: Positions, last: Positions
+    ) -> Positions:
+        """Walk a few tuples, each from its cell `first` up to `last`; returns the positions behind them."""
+        data = self._frames.buffer()
+        after = []
+        for row, (at, limit, start, end) in enumerate(
+            zip(positions.tolist(), limits.tolist(), first.tolist(), last.tolist(), strict=True)
+        ):
+            standing, bounds, absent = at, [], []
+            for cell in range(start, end):
+                kind = data[standing]
+                if kind == _TEXT:
+                    bounds.append(standing + 5)
+                    standing += 5 + int.from_bytes(data[standing + 1 : standing + 5], "big")
+                elif kind in (_NULL, _UNCHANGED):
+                    standing += 1
+                    bounds.append(standing)
+                    absent.append(cell)
+                    if kind == _UNCHANGED:
+                        self._unchanged.append(np.array([cell]))
+                else:
+                    self._refuse(row, kind)
+                if standing > limit:
+                    self._refuse_length(row)
+                bounds.append(standing)
+            self.bounds[start:end] = np.array(bounds, np.int32).reshape(-1, 2)
+            if absent:
+                self._absent()[absent] = True
+            after.append(standing)
+        return np.array(after, np.int64)
+
+    def _step(self, positions: Positions, limits: Positions, cells: slice | Positions) -> Positions:
+        """Read one cell of each row; returns the positions behind them."""
+        # One read takes kind (one byte), length (four) and three bytes to spare.
+        head = self._frames.uint64(positions)
+        kind = (head >> np.uint64(56)).astype(np.uint8)
+        size = ((head >> np.uint64(24)) & np.uint64(0xFFFFFFFF)).view(np.int64)
+        start = positions + 5
+        text = kind == _TEXT
+        if not text.all():
+            without = ~text
+            self._note_absent(kind, without, cells)
+            size[without] = 0
+            start[without] -= 4
+        end = start + size
+        beyond = end > limits
+        if beyond.any():
+            self._refuse_length(int(np.flatnonzero(beyond)[0]))
+        self.bounds[cells, 0] = start
+        self.bounds[cells, 1] = end
+        return end
+
+    def _note_absent(
+        self, kind: NDArray[np.uint8], without: NDArray[np.bool_], cells: slice | Positions
+    ) -> None:
+        unchanged = kind == _UNCHANGED
+        for row in np.flatnonzero(without & ~unchanged & (kind != _NULL))[:1].tolist():
+            self._refuse(row, int(kind[row]))
+        self._absent()[cells] = without
+        if unchanged.any():
+            if isinstance(cells, slice):
+                cells = np.arange(cells.start, len(self.bounds), cells.step)
+            self._unchanged.append(cells[unchanged])
+
+    def _absent(self) -> NDArray[np.bool_]:
+        if self.absent is None:
+            self.absent = np.zeros(len(self.bounds), np.bool_)
+        return self.absent
+
+    def _refuse(self, row: int, kind: int) -> NoReturn:
+        if kind == _BINARY:
+            self._frames.malformed(
+                int(self._messages[row]), "a value in binary form, which was not asked for"
+            )
+        self._frames.malformed(int(self._messages[row]), f"unknown kind of value {bytes([kind])!r}")
+
+    def _refuse_length(self, row: int) -> NoReturn:
+        self._frames.malformed(int(self._messages[row]), "a value is longer than its message")

@@ -1,0 +1,175 @@
+"""How to reach the source: libpq's connection string, with each setting that decides how values print.
+
+Snapshot and stream must print the same value for the same row, whatever ``ALTER DATABASE … SET`` or ``ALTER
+ROLE … SET`` say, so the settings travel in the start-up packet's ``options``: PostgreSQL applies those
+after the ones of database and role (source ``PGC_S_CLIENT``). Two things can still beat or drop them: the
+variables PGTZ and PGDATESTYLE, which libpq sends as parameters of their own, and a connection pooler.
+`bronze.postgres.connection.pin` sets them once more on the open session for that case.
+
+A user's own ``options`` stay in front of ours, wherever libpq would find them: DSN, service file or
+PGOPTIONS. Giving `options` hides those of a service file from libpq, so libpq itself is asked first what it
+would use.
+
+``row_security=off`` is pinned too: a query that a policy would filter then fails instead of returning fewer
+rows.
+
+A connection string holds the password and is never shown; `describe` is what messages use. What it shows are
+names that `bronze.postgres.dsn` has taken for names.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from psycopg import pq
+from psycopg.conninfo import make_conninfo
+
+from bronze.errors import ConfigurationError
+from bronze.postgres.dsn import read_dsn, require_plain_names, require_sendable
+
+if TYPE_CHECKING:
+    from bronze.config.sections import SourceSettings
+
+PINNED: Final = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO,MDY",
+    "IntervalStyle": "iso_8601",
+    "extra_float_digits": "3",
+    "bytea_output": "hex",
+    "lc_monetary": "C",
+    "xmloption": "content",
+    "standard_conforming_strings": "on",
+    "row_security": "off",
+    "search_path": "pg_catalog",
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+}
+"""Session settings of every connection to the source; all of them exist in every PostgreSQL since 9.6."""
+
+_DEFAULTS: Final = {
+    "connect_timeout": "10",
+    # A peer that vanished without a word is noticed within a minute instead of two hours.
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    # The same where something of ours waits to be acknowledged, which suspends keepalives.
+    "tcp_user_timeout": "60000",
+}
+
+_KEYWORDS: Final = (
+    "host", "hostaddr", "port", "user", "service", "passfile", "target_session_attrs", "channel_binding",
+    "sslmode", "sslrootcert", "sslcert", "sslkey",
+)  # fmt: skip
+
+# libpq looks these up, then refuses the mode before it opens anything; there is no password file to read.
+_NEVER: Final = {"sslmode": "-", "passfile": "/dev/null/none"}
+
+
+def conninfo(source: SourceSettings, **extra: str) -> str:
+    """The libpq connection string of the source. It may hold the password: never log it.
+
+    `extra` wins over the settings (``application_name``, ``replication``). Options that the user gave, by
+    DSN, service file or PGOPTIONS, stay in front of the pinned ones.
+
+    Raises:
+        ConfigurationError: the DSN cannot be read.
+    """
+    values = {**_given(source), **extra}
+    effective = _effective(source)
+    for keyword, value in _DEFAULTS.items():
+        if keyword not in values and keyword not in effective:
+            values[keyword] = value
+    own = values.get("options") or effective.get("options") or ""
+    pinned = " ".join(f"-c {name}={value}" for name, value in PINNED.items())
+    values["options"] = f"{own} {pinned}".strip()
+    values["client_encoding"] = "UTF8"
+    return make_conninfo("", **values)
+
+
+def replication_conninfo(source: SourceSettings, *, application_name: str = "deltasmelt") -> str:
+    """The connection string of a walsender for logical replication. It may hold the password: never log it.
+
+    Raises:
+        ConfigurationError: the DSN cannot be read.
+    """
+    return conninfo(source, replication="database", application_name=application_name)
+
+
+def describe(source: SourceSettings) -> str:
+    """The source as messages name it: ``host:port/database as user``. Never a password."""
+    try:
+        values = _effective(source)
+    except ConfigurationError:
+        return "source.dsn"
+    service = values.get("service")
+    if service and "user" not in values:  # libpq always has one, unless it does not know the service
+        return f"service {service}"
+    user = values.get("user", "?")
+    host = values.get("host") or values.get("hostaddr") or "local socket"
+    port = values.get("port") or "5432"
+    database = values.get("dbname") or user
+    if ":" in host and not host.startswith(("/", "[")) and "," not in host:
+        host = f"[{host}]"
+    return f"{host}:{port}/{database} as {user}"
+
+
+def user_and_database(source: SourceSettings) -> tuple[str, str]:
+    """Names of role and database for messages, as far as they are known before connecting."""
+    try:
+        values = _effective(source)
+    except ConfigurationError:
+        return "?", "?"
+    user = values.get("user") or "?"
+    return user, values.get("dbname") or user
+
+
+def without_secrets(text: str, source: SourceSettings) -> str:
+    """`text` with every password of the source blotted out, should a library have put one there."""
+    try:
+        values = _effective(source)
+    except ConfigurationError:
+        values = {}
+    secrets = {values.get("password"), values.get("sslpassword"), os.environ.get("PGPASSWORD")}
+    # A password that equals a plain name of the connection cannot be told from it; blotting would only
+    # garble the message.
+    plain = {values.get(keyword) for keyword in ("user", "dbname", "host", "port")}
+    for secret in sorted((each for each in secrets - plain if each), key=len, reverse=True):
+        text = text.replace(secret, "****")
+    return text
+
+
+def _given(source: SourceSettings) -> dict[str, str]:
+    """What the pipeline file says, as libpq keywords; keywords win over the DSN."""
+    values: dict[str, str] = {}
+    if source.dsn is not None:
+        values = read_dsn(source.dsn.get_secret_value())
+    keys: dict[str, str] = {}
+    for keyword in _KEYWORDS:
+        value = getattr(source, keyword)
+        if value is not None:
+            keys[keyword] = str(value)
+    if source.database is not None:
+        keys["dbname"] = source.database
+    for keyword, secret in (("password", source.password), ("sslpassword", source.sslpassword)):
+        if secret is not None:
+            keys[keyword] = secret.get_secret_value()
+    require_sendable(keys)
+    require_plain_names(keys, "source")
+    return {**values, **keys}
+
+
+def _effective(source: SourceSettings) -> dict[str, str]:
+    """What libpq will use: the pipeline file, then its service file, its variables, its built-in values.
+
+    libpq alone knows its rules, so it is asked: it looks everything up for a connection that it then refuses
+    to begin. A service that it does not find leaves what the pipeline file says.
+    """
+    given = _given(source)
+    attempt = pq.PGconn.connect_start(make_conninfo("", **{**given, **_NEVER}).encode())
+    try:
+        found = {option.keyword.decode(): option.val.decode() for option in attempt.info if option.val}
+    finally:
+        attempt.finish()
+    return {**{keyword: value for keyword, value in found.items() if keyword not in _NEVER}, **given}

@@ -1,0 +1,319 @@
+"""What can go wrong between us and the source: class, code, words and remedy of each kind of failure.
+
+Data alone; `bronze.postgres.error_translation` chooses. The templates may name ``said`` (the other side's
+words), ``user``, ``database``, ``slot``, ``publication``, ``user_quoted``, ``database_quoted`` (identifiers
+as SQL) and ``slot_literal``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of failure.
+
+    Attributes:
+        error: whether it heals by itself, needs a person, or a corrected file.
+        message: template; `{said}` is the other side's own words.
+        remedy: template; braces of its own are doubled.
+    """
+
+    error: type[SmeltError]
+    code: str
+    message: str
+    remedy: str
+
+
+UNREACHABLE: Final = Rule(
+    TransientError,
+    "server-unreachable",
+    "the server cannot be reached: {said}",
+    "check host and port, that PostgreSQL runs and listens there (listen_addresses), and the firewall",
+)
+HOST_UNKNOWN: Final = Rule(
+    TransientError,
+    "host-unknown",
+    "the host name cannot be resolved: {said}",
+    "check the host in the source section (spelling, DNS, VPN)",
+)
+PASSWORD_REJECTED: Final = Rule(
+    ConfigurationError,
+    "password-rejected",
+    "PostgreSQL rejected the password of role {user}",
+    "check user and password of the source section (${{ENV}} variables, PGPASSWORD, ~/.pgpass); "
+    "to set a new one, as an administrator: \\password {user_quoted}",
+)
+PASSWORD_MISSING: Final = Rule(
+    ConfigurationError,
+    "password-missing",
+    "PostgreSQL asks for a password of role {user}, and none was given",
+    "give it by PGPASSWORD, `password: ${{SMELT_PASSWORD}}` in the source section, or a password file "
+    "(~/.pgpass, passfile; libpq passes over one that others can read: chmod 600)",
+)
+ROLE_UNKNOWN: Final = Rule(
+    ConfigurationError,
+    "role-unknown",
+    "role {user} cannot log in: {said}",
+    "check the user of the source section, or, as an administrator: "
+    "CREATE ROLE {user_quoted} LOGIN REPLICATION PASSWORD '…'; "
+    "(an existing role: ALTER ROLE {user_quoted} LOGIN;)",
+)
+DATABASE_UNKNOWN: Final = Rule(
+    ConfigurationError,
+    "database-unknown",
+    "database {database} does not exist on that server",
+    "check the database in the source section; `psql -l` lists those there are",
+)
+CONNECT_DENIED: Final = Rule(
+    DefiniteError,
+    "connect-denied",
+    "role {user} may not connect to database {database}",
+    "as an administrator: GRANT CONNECT ON DATABASE {database_quoted} TO {user_quoted};",
+)
+HBA: Final = Rule(
+    DefiniteError,
+    "pg-hba-rejected",
+    "the server's pg_hba.conf admits no such connection: {said}",
+    "add a line such as `hostssl {database} {user} <client address>/32 scram-sha-256` to pg_hba.conf and "
+    "SELECT pg_reload_conf(); where only hostssl lines match, set sslmode: require",
+)
+SSL: Final = Rule(
+    ConfigurationError,
+    "ssl-failed",
+    "no encrypted connection could be agreed on: {said}",
+    "set sslmode (and sslrootcert) of the source section to what the server offers; "
+    "SHOW ssl; tells whether it offers any",
+)
+SSL_NOT_OFFERED: Final = Rule(
+    ConfigurationError,
+    "ssl-not-offered",
+    "the server offers no encryption, and sslmode asks for it: {said}",
+    "switch it on at the server (ssl_cert_file, ssl_key_file; ALTER SYSTEM SET ssl = on; "
+    "SELECT pg_reload_conf();), or, on a network that is yours alone, set sslmode: prefer",
+)
+SSL_UNTRUSTED: Final = Rule(
+    ConfigurationError,
+    "ssl-untrusted",
+    "the server's certificate is not to be trusted: {said}",
+    "give the authority that signed it as sslrootcert (managed services publish theirs); if that is right, "
+    "the certificate has expired and has to be renewed at the server",
+)
+SSL_HOST: Final = Rule(
+    ConfigurationError,
+    "ssl-host-mismatch",
+    "the server's certificate was made for another host: {said}",
+    "give as `host` the name that the certificate has (and the address as `hostaddr`, where that name does "
+    "not resolve), or have the certificate made for this host; sslmode: verify-ca does not look at names",
+)
+SSL_FILE: Final = Rule(
+    ConfigurationError,
+    "ssl-file",
+    "a file of the encrypted connection cannot be used: {said}",
+    "check sslrootcert, sslcert and sslkey of the source section, as seen by the account that runs the "
+    "pipeline; a private key may be read by its owner alone (chmod 600)",
+)
+CLIENT_CERTIFICATE: Final = Rule(
+    ConfigurationError,
+    "client-certificate-rejected",
+    "the server does not accept our client certificate, or we gave none: {said}",
+    "give sslcert and sslkey of the source section: a certificate that has not expired, signed by the "
+    "authority in the server's ssl_ca_file, with {user} as common name (or mapped to it in pg_ident.conf)",
+)
+PEER: Final = Rule(
+    ConfigurationError,
+    "peer-rejected",
+    "over its socket the server admits an operating-system account as the role of the same name, and this "
+    "one is not {user}: {said}",
+    "run the pipeline as that account, map the account in pg_ident.conf, or give `host: localhost` and a "
+    "password",
+)
+AUTH_METHOD: Final = Rule(
+    ConfigurationError,
+    "auth-method-refused",
+    "the server asks for another way to authenticate than channel_binding or require_auth admit: {said}",
+    "store the role's password as scram-sha-256 and connect with TLS (channel_binding: require needs both), "
+    "or take the requirement out of the source section, PGCHANNELBINDING or PGREQUIREAUTH",
+)
+TOO_MANY: Final = Rule(
+    TransientError,
+    "too-many-connections",
+    "the server has no free connection: {said}",
+    "raise max_connections, or close idle sessions (SELECT * FROM pg_stat_activity)",
+)
+STARTING: Final = Rule(
+    TransientError,
+    "server-starting",
+    "the server is not accepting connections now: {said}",
+    "nothing to do if it is being restarted; otherwise read the server's log",
+)
+NO_PRIMARY: Final = Rule(
+    TransientError,
+    "primary-not-found",
+    "none of the hosts is what target_session_attrs asks for: {said}",
+    "nothing to do while a standby is being promoted; otherwise name the primary among the hosts",
+)
+LOST: Final = Rule(
+    TransientError,
+    "connection-lost",
+    "the connection to the server was lost: {said}",
+    "nothing to do if the server or the network was restarted; otherwise read the server's log",
+)
+REPLICATION_DENIED: Final = Rule(
+    DefiniteError,
+    "replication-privilege",
+    "role {user} may not replicate: {said}",
+    "as an administrator: ALTER ROLE {user_quoted} REPLICATION; "
+    "(Amazon RDS and Aurora: GRANT rds_replication TO {user_quoted};)",
+)
+ROW_SECURITY: Final = Rule(
+    DefiniteError,
+    "row-level-security",
+    "row-level security would hide rows from role {user}: {said}",
+    "ALTER ROLE {user_quoted} BYPASSRLS; (as a superuser), or take the table off the pattern with `exclude`",
+)
+PERMISSION: Final = Rule(
+    DefiniteError,
+    "permission-denied",
+    "role {user} lacks a privilege: {said}",
+    "`smelt check` lists every missing privilege with the GRANT that gives it",
+)
+WAL_LEVEL: Final = Rule(
+    DefiniteError,
+    "wal-level",
+    "the server does not write enough to its log for logical replication: {said}",
+    "ALTER SYSTEM SET wal_level = logical; then restart PostgreSQL "
+    "(managed services: rds.logical_replication = 1, cloudsql.logical_decoding = on)",
+)
+SLOTS_EXHAUSTED: Final = Rule(
+    DefiniteError,
+    "slots-exhausted",
+    "the server has no room for another replication slot or walsender: {said}",
+    "drop slots nobody uses (SELECT slot_name, active FROM pg_replication_slots; "
+    "SELECT pg_drop_replication_slot('…');), or ALTER SYSTEM SET max_replication_slots = <more>; "
+    "ALTER SYSTEM SET max_wal_senders = <more>; and restart PostgreSQL",
+)
+SLOT_IN_USE: Final = Rule(
+    DefiniteError,
+    "slot-in-use",
+    "replication slot {slot} is in use by another session: {said}",
+    "end the other reader of this slot; who it is: SELECT a.pid, a.application_name, a.client_addr "
+    "FROM pg_replication_slots s JOIN pg_stat_activity a ON a.pid = s.active_pid "
+    "WHERE s.slot_name = {slot_literal};",
+)
+SLOT_MISSING: Final = Rule(
+    DefiniteError,
+    "slot-missing",
+    "replication slot {slot} does not exist",
+    "SELECT pg_create_logical_replication_slot({slot_literal}, 'pgoutput'); a pipeline that has run before "
+    "lacks the changes in between: `smelt snapshot FILE --all` makes it and takes every table again",
+)
+SLOT_LOST: Final = Rule(
+    DefiniteError,
+    "slot-lost",
+    "replication slot {slot} can no longer be read: {said}",
+    "raise max_slot_wal_keep_size; then `smelt snapshot FILE --all` makes the slot anew and takes every "
+    "table again, deletes included",
+)
+PUBLICATION_MISSING: Final = Rule(
+    DefiniteError,
+    "publication-missing",
+    "publication {publication} does not exist (or did not yet at this point of the log)",
+    "`smelt check` prints the CREATE PUBLICATION; if it was dropped and made again: SELECT "
+    "pg_drop_replication_slot({slot_literal}); then `smelt snapshot FILE --all`",
+)
+OPTION_UNKNOWN: Final = Rule(
+    ConfigurationError,
+    "connection-option-unknown",
+    "the server does not know a setting given with the connection: {said}",
+    "check `options` of the DSN and PGOPTIONS; a pooler that refuses them must be passed by",
+)
+SERVICE_UNKNOWN: Final = Rule(
+    ConfigurationError,
+    "service-unknown",
+    "the libpq service cannot be used: {said}",
+    "check `service` of the source section against ~/.pg_service.conf (or PGSERVICEFILE)",
+)
+LOCKED: Final = Rule(
+    TransientError,
+    "lock-not-available",
+    "a lock was not to be had in time: {said}",
+    "find the holder: SELECT pid, state, query FROM pg_stat_activity "
+    "WHERE xact_start IS NOT NULL AND cardinality(pg_blocking_pids(pid)) = 0;",
+)
+CANCELLED: Final = Rule(
+    TransientError,
+    "statement-cancelled",
+    "the server cancelled a statement: {said}",
+    "nothing to do if somebody cancelled it; otherwise look for a timeout set by a pooler or a watchdog",
+)
+CONFLICT: Final = Rule(
+    TransientError,
+    "concurrent-change",
+    "somebody changed the same thing at the same moment: {said}",
+    "nothing to do; it is tried again",
+)
+RESOURCES: Final = Rule(
+    TransientError,
+    "server-resources",
+    "the server is short of something or failed at its disk: {said}",
+    "read the server's log; check disk space and memory of its machine",
+)
+READ_ONLY: Final = Rule(
+    DefiniteError,
+    "server-read-only",
+    "the server only reads: {said}",
+    "give the primary, not a standby, as the source; on a primary, "
+    "ALTER ROLE {user_quoted} RESET default_transaction_read_only;",
+)
+REFUSED_SESSION: Final = Rule(
+    ConfigurationError,
+    "connection-refused",
+    "the server answers, but refuses this connection: {said}",
+    "check user, password, database and sslmode of the source section, and the server's pg_hba.conf and log",
+)
+UNCONVERTIBLE: Final = Rule(
+    DefiniteError,
+    "character-not-convertible",
+    "a text of the database cannot be converted to UTF-8: {said}",
+    "correct the text at the source, or leave its table out with source.exclude; "
+    "docs/errors/character-not-convertible.md shows how to find it",
+)
+UNKNOWN: Final = Rule(
+    DefiniteError,
+    "server-error",
+    "PostgreSQL reported an error: {said}",
+    "read the server's log; if this stays, report it with the SQLSTATE above",
+)
+
+REFUSALS: Final = frozenset(
+    {
+        rule.code
+        for rule in (
+            PASSWORD_REJECTED,
+            PASSWORD_MISSING,
+            ROLE_UNKNOWN,
+            CONNECT_DENIED,
+            HBA,
+            SSL,
+            SSL_NOT_OFFERED,
+            SSL_UNTRUSTED,
+            SSL_HOST,
+            SSL_FILE,
+            CLIENT_CERTIFICATE,
+            AUTH_METHOD,
+            REPLICATION_DENIED,
+            READ_ONLY,
+            SLOTS_EXHAUSTED,
+        )
+    }
+    | {"server-in-recovery", "senders-exhausted"}
+)
+"""The server is there and does not let us in, or not yet: to somebody it let in before, that may pass.
+
+A standby that is about to be promoted answers at its primary's address already. A slot or walsender that
+another took is free again when that one ends."""

@@ -1,0 +1,234 @@
+"""Turns what libpq and the server say into our errors, each of the right class and with its remedy.
+
+SQLSTATE decides wherever there is one. When a connection fails, libpq hands out only text, and the server
+may speak another language than English; there the English wording is tried first, then what is the same in
+every language (names of role and database, ``pg_hba.conf``), and at last libpq's own ``PQping``, which
+knows whether the server is starting, silent or answering.
+
+What is not known to heal is definite, except on a lost or failing connection: a retry there costs nothing,
+a stop might.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+from psycopg import pq
+
+from bronze.errors import SmeltError
+from bronze.identifiers import quote_identifier, quote_literal
+from bronze.postgres import error_rules as rules
+from bronze.postgres.conninfo import conninfo, describe, user_and_database, without_secrets
+
+if TYPE_CHECKING:
+    from bronze.config.sections import SourceSettings
+    from bronze.postgres.error_rules import Rule
+
+
+_BY_SQLSTATE: Final = {
+    "28P01": rules.PASSWORD_REJECTED,
+    "3D000": rules.DATABASE_UNKNOWN,
+    "57P04": rules.DATABASE_UNKNOWN,
+    "53300": rules.TOO_MANY,
+    "53400": rules.SLOTS_EXHAUSTED,
+    "55006": rules.SLOT_IN_USE,
+    "55P03": rules.LOCKED,
+    "57014": rules.CANCELLED,
+    "57P01": rules.LOST,
+    "57P02": rules.LOST,
+    "57P03": rules.STARTING,
+    "57P05": rules.LOST,
+    "22021": rules.UNCONVERTIBLE,
+    "22P05": rules.UNCONVERTIBLE,
+    "25006": rules.READ_ONLY,
+    "58P01": rules.SLOT_LOST,
+}
+_QUOTED: Final = "[\"'«»„“”\u2018\u2019](.+?)[\"'«»„“”\u2018\u2019]"
+_ATTEMPT: Final = r"connection (failed|is bad): |connection to server (at|on) .*? failed: "
+"""How the text of a connection attempt begins: psycopg's words, or libpq's."""
+
+_BY_CLASS: Final = {
+    "08": rules.LOST,
+    "40": rules.CONFLICT,
+    "53": rules.RESOURCES,
+    "57": rules.LOST,
+    "58": rules.RESOURCES,
+}
+
+# First match wins. Where several addresses were tried, what a server answered says more than that another
+# did not.
+_BY_TEXT: Final = [
+    (r"[Cc]ertificate authentication failed|valid client certificate", rules.CLIENT_CERTIFICATE),
+    (r"([Pp]eer|[Ii]dent) authentication failed", rules.PEER),
+    (r"channel binding (is )?required|authentication method requirement", rules.AUTH_METHOD),
+    (r"authentication failed for user", rules.PASSWORD_REJECTED),
+    (r"no password supplied", rules.PASSWORD_MISSING),
+    (r"pg_hba\.conf", rules.HBA),
+    (r"database .* does not exist", rules.DATABASE_UNKNOWN),
+    (r"permission denied for database", rules.CONNECT_DENIED),
+    (r"role .* (does not exist|is not permitted to log in)", rules.ROLE_UNKNOWN),
+    (r"start WAL sender|must be superuser or replication role", rules.REPLICATION_DENIED),
+    (r"max_wal_senders|number of requested standby connections", rules.SLOTS_EXHAUSTED),
+    (r"too many (clients|connections)|remaining connection slots", rules.TOO_MANY),
+    (r"in hot standby mode|session is (not )?read-only", rules.NO_PRIMARY),
+    (r"starting up|shutting down|in recovery mode|not yet accepting connections", rules.STARTING),
+    (
+        r"unrecognized configuration parameter|invalid value for parameter|unsupported startup parameter",
+        rules.OPTION_UNKNOWN,
+    ),
+    (r"definition of service|service file", rules.SERVICE_UNKNOWN),
+    (r"root certificate file|private key file|could not (open|read) certificate file", rules.SSL_FILE),
+    (r"certificate present, but not private key", rules.SSL_FILE),
+    (r"does not match host name|host name must be specified", rules.SSL_HOST),
+    (r"SSL error: certificate verify failed", rules.SSL_UNTRUSTED),
+    (r"server does not support SSL", rules.SSL_NOT_OFFERED),
+    (r"SSL error: .*alert (certificate|unknown ca|bad certificate|unsupported c)", rules.CLIENT_CERTIFICATE),
+    (r"SSL SYSCALL|server closed the connection|connection is (closed|lost)|Connection reset", rules.LOST),
+    (r"Broken pipe|consuming input failed|could not (send|receive) data", rules.LOST),
+    (r"SSL|certificate", rules.SSL),
+    (r"resolve host|could not translate host name|Name or service not known", rules.HOST_UNKNOWN),
+    (r"Connection refused|timeout expired|timed out|No route to host", rules.UNREACHABLE),
+    (r"No such file|Network is unreachable", rules.UNREACHABLE),
+]
+
+
+def translate(error: psycopg.Error, source: SourceSettings) -> SmeltError:
+    """The error of ours that says what `error` means, where, and what to do.
+
+    Takes errors of a connection attempt and of statements. The result holds no password; raise it ``from
+    error``.
+    """
+    said = _said(error, source)
+    if error.sqlstate is not None:
+        rule = _by_sqlstate(error.sqlstate, said, source)
+    elif isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) or error.pgresult is not None:
+        # A failed result without SQLSTATE was made by libpq itself: the connection broke.
+        rule = _by_text(str(error), source)
+    else:
+        rule = rules.UNKNOWN
+    if rule is rules.UNKNOWN and error.sqlstate is not None:
+        said = f"{said} (SQLSTATE {error.sqlstate})"
+    names = _fill(source, said)
+    return rule.error(
+        rule.message.format_map(names),
+        code=rule.code,
+        where=describe(source),
+        remedy=rule.remedy.format_map(names),
+    )
+
+
+def translate_result(result: pq.abc.PGresult, source: SourceSettings) -> SmeltError:
+    """`translate` for a failed result of a connection that is driven through `psycopg.pq`."""
+    return translate(psycopg.errors.error_from_result(result), source)
+
+
+def translate_failed_connection(text: str, source: SourceSettings) -> SmeltError:
+    """`translate` for the error message of a `PGconn` that did not come up, or broke."""
+    return translate(psycopg.OperationalError(text), source)
+
+
+def _by_sqlstate(sqlstate: str, said: str, source: SourceSettings) -> Rule:
+    """SQLSTATE, and where it says too little, what is the same in every language of the server."""
+    match sqlstate:
+        case "28000":
+            rule = rules.HBA if "pg_hba.conf" in said else rules.ROLE_UNKNOWN
+        case "42501":
+            rule = _missing_privilege(said)
+        case "42704":
+            rule = _missing_object(said, source)
+        case "55000" if "wal_level" in said:
+            rule = rules.WAL_LEVEL
+        case "55000" if "max_slot_wal_keep_size" in said or "invalidated" in said or source.slot in said:
+            rule = rules.SLOT_LOST
+        case "XX000" if "concurrently" in said:
+            rule = rules.CONFLICT
+        case _:
+            rule = _BY_SQLSTATE.get(sqlstate) or _BY_CLASS.get(sqlstate[:2], rules.UNKNOWN)
+    return rule
+
+
+def _missing_privilege(said: str) -> Rule:
+    if "row-level security" in said or "row_security" in said:
+        return rules.ROW_SECURITY
+    return (
+        rules.REPLICATION_DENIED
+        if re.search(r"replication|WAL sender", said, re.IGNORECASE)
+        else rules.PERMISSION
+    )
+
+
+def _missing_object(said: str, source: SourceSettings) -> Rule:
+    if "publication" in said:
+        return rules.PUBLICATION_MISSING
+    if "replication slot" in said:
+        return rules.SLOT_MISSING
+    if "configuration parameter" in said:
+        return rules.OPTION_UNKNOWN
+    # Another language: the quoted name decides, unless slot and publication share it.
+    if source.slot != source.publication:
+        if source.slot in said:
+            return rules.SLOT_MISSING
+        if source.publication in said:
+            return rules.PUBLICATION_MISSING
+    return rules.UNKNOWN
+
+
+def _by_text(text: str, source: SourceSettings) -> Rule:
+    for pattern, rule in _BY_TEXT:
+        if re.search(pattern, text):
+            return rule
+    return _by_ping(text, source)
+
+
+def _by_ping(text: str, source: SourceSettings) -> Rule:
+    """A message in a language we do not read: ask libpq how the server answers a second attempt.
+
+    Not for what failed on a connection that stood: that the server lets others in says nothing of it.
+    """
+    attempt = re.search(_ATTEMPT, text)
+    if attempt is None:
+        return rules.LOST
+    try:
+        answer = pq.PGconn.ping(conninfo(source).encode())
+    except (psycopg.Error, SmeltError):
+        return rules.LOST
+    if answer == pq.Ping.REJECT:
+        return rules.STARTING
+    if answer != pq.Ping.OK:
+        return rules.LOST
+    user, database = user_and_database(source)
+    quoted = re.findall(_QUOTED, text[attempt.end() :])
+    if user in quoted and user != database:
+        return rules.REFUSED_SESSION
+    return rules.DATABASE_UNKNOWN if database in quoted and user != database else rules.REFUSED_SESSION
+
+
+def _said(error: psycopg.Error, source: SourceSettings) -> str:
+    """The other side's own words on one line: message and detail, without libpq's preamble."""
+    primary = error.diag.message_primary
+    if primary:
+        detail = error.diag.message_detail
+        text = f"{primary} ({detail})" if detail else primary
+    else:
+        text = str(error).strip().partition("\nMultiple connection attempts failed")[0]
+        text = re.sub(r"^(connection failed|connection is bad): ", "", text)
+        text = re.sub(r"^connection to server (at|on) .*? failed: ", "", text)
+        text = re.sub(r"^(FATAL|ERROR|PANIC):\s+", "", text)
+        text = re.sub(r"\n\tIs the server running .*", "", text)  # the remedy says it
+    return without_secrets(" ".join(text.split()), source)
+
+
+def _fill(source: SourceSettings, said: str) -> dict[str, str]:
+    user, database = user_and_database(source)
+    return {
+        "said": said,
+        "user": user,
+        "user_quoted": quote_identifier(user),
+        "database": database,
+        "database_quoted": quote_identifier(database),
+        "slot": source.slot,
+        "slot_literal": quote_literal(source.slot),
+        "publication": source.publication,
+    }

@@ -1,0 +1,163 @@
+"""Commands on a walsender: a connection in replication mode before, or without, a stream.
+
+libpq does all input and output, so everything that libpq can connect to works: TLS, Kerberos, several hosts,
+service files. The stream is `bronze.stream.replication`'s. The commands: PostgreSQL docs, "Streaming
+Replication Protocol".
+"""
+
+from __future__ import annotations
+
+import select
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+from psycopg import pq
+
+from bronze.doors import Door, through
+from bronze.errors import TransientError
+from bronze.identifiers import quote_identifier
+from bronze.lsn import Lsn
+from bronze.postgres.connection import connect, describe, translate, translate_result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from psycopg.pq.abc import PGresult
+
+    from bronze.config.sections import SourceSettings
+
+_LOOK_SECONDS: Final = 0.2
+_CANCEL_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedSnapshot:
+    """A state of the whole database that other sessions can look at.
+
+    Attributes:
+        consistent_point: transactions whose commit record begins here or later are not in it, all earlier
+            ones are.
+        name: for SET TRANSACTION SNAPSHOT.
+    """
+
+    consistent_point: Lsn
+    name: str
+
+
+class ReplicationConnection:
+    """A connection in replication mode. Not safe to share: one thread owns it.
+
+    Attributes:
+        pgconn: libpq's connection.
+        where: names the connection to `bronze.doors`.
+    """
+
+    def __init__(self, source: SourceSettings, *, application_name: str) -> None:
+        self._source = source
+        # Connecting is psycopg's own, which waits without holding up other threads.
+        self._connection = connect(source, application_name=application_name, replication="database")
+        self.pgconn = self._connection.pgconn
+        self.where = str(self.pgconn.backend_pid)
+
+    @property
+    def backend_pid(self) -> int:
+        """Process id of the walsender."""
+        return self.pgconn.backend_pid
+
+    def query(self, sql: str) -> list[tuple[str | None, ...]]:
+        """Run one command while no stream is open; all values as text.
+
+        Raises:
+            SmeltError: the server refused it, or the connection broke.
+        """
+        result = through(Door.REPLICATION_COMMAND, self.where, lambda: self.pgconn.exec_(sql.encode()))
+        if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+            raise self.failure(result)
+        return [
+            tuple(_text(result.get_value(row, column)) for column in range(result.nfields))
+            for row in range(result.ntuples)
+        ]
+
+    def export_snapshot(self, slot: str, cancelled: Callable[[], bool]) -> ExportedSnapshot | None:
+        """Make a temporary slot and export the snapshot at its consistent point; None when cancelled.
+
+        The server waits for every transaction that is running now. The snapshot can be imported until the
+        next command on this connection, or its end; the slot ends with the connection.
+
+        The wait outlives a connection that is merely closed: nothing is read from it meanwhile. So a wait
+        that is given up, for whatever reason, is cancelled first; and the server is asked to look now and
+        then whether we are there (`bronze.postgres.connection.CLIENT_CHECK`), should we be killed.
+
+        Raises:
+            SmeltError: the server refused, or the connection broke.
+        """
+        # The spelling of version 14, which later ones still take.
+        sql = f"CREATE_REPLICATION_SLOT {quote_identifier(slot)} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT"
+        self.query("SELECT")  # begins the server's looks: a command of the protocol does not, but keeps them
+        try:
+            through(Door.EXPORT_SNAPSHOT, self.where, lambda: self.pgconn.send_query(sql.encode()))
+            while self.pgconn.is_busy():
+                if cancelled():
+                    self._cancel()
+                    return None
+                select.select([self.pgconn.socket], [], [], _LOOK_SECONDS)
+                through(Door.EXPORT_SNAPSHOT, self.where, self.pgconn.consume_input)
+            result = self.pgconn.get_result()
+        except psycopg.OperationalError as error:
+            raise self.lost(error) from error
+        except BaseException:
+            self._cancel()
+            raise
+        if result is None or result.status != pq.ExecStatus.TUPLES_OK:
+            raise self.ended() if result is None else self.failure(result)
+        self.pgconn.get_result()  # the end of the command; the snapshot stays
+        point, name = (_text(result.get_value(0, column)) or "" for column in (1, 2))
+        return ExportedSnapshot(Lsn.parse(point), name)
+
+    def close(self) -> None:
+        """Close the connection; the slot is free a moment later."""
+        self._connection.close()
+
+    def _cancel(self) -> None:
+        """End the command that is running; where even that cannot be asked, the server looks itself."""
+        with suppress(psycopg.Error, OSError):
+            self._connection.cancel_safe(timeout=_CANCEL_SECONDS)
+
+    def lost(self, error: psycopg.OperationalError) -> Exception:
+        """What ended the connection: the server's last words, where it had any."""
+        with suppress(psycopg.Error):
+            result = self.pgconn.get_result()
+            if result is not None and result.error_field(pq.DiagnosticField.SQLSTATE):
+                return translate_result(result, self._source)
+        return translate(error, self._source)
+
+    def ended(self) -> Exception:
+        """Why the server ended the stream."""
+        try:
+            result = self.pgconn.get_result()
+        except psycopg.OperationalError as error:
+            return translate(error, self._source)
+        if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
+            return translate_result(result, self._source)
+        return TransientError(
+            "the server ended the replication stream",
+            code="stream-ended",
+            where=describe(self._source),
+            remedy="nothing to do if the server was shut down; otherwise read the server's log",
+        )
+
+    def failure(self, result: PGresult) -> Exception:
+        """What a result that is none of those expected says."""
+        if result.status == pq.ExecStatus.FATAL_ERROR:
+            return translate_result(result, self._source)
+        return TransientError(
+            f"unexpected answer of the server: {pq.ExecStatus(result.status).name}",
+            code="stream-ended",
+            where=describe(self._source),
+        )
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()

@@ -1,0 +1,81 @@
+"""What keeps tables from being copied while the stream goes on, as an error of the pipeline until it heals.
+
+The copies' thread tells each failure at once and closes it with the round that comes to its end, so that
+`control.errors` knows of a copy that was given up and made again as it knows of a stream that was. A stream
+that begins closes the pipeline's errors, these among them; the next failure of a copy opens its own again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from bronze.errors import TransientError
+from bronze.lake.control import OpenError
+from bronze.lake.failures import lake_failures
+
+if TYPE_CHECKING:
+    from bronze.errors import SmeltError
+    from bronze.lake.control_tables import ControlTables
+
+_LOGGER = logging.getLogger("deltasmelt.reader")
+
+
+def record(control: ControlTables, pipeline: str, error: SmeltError) -> None:
+    """Open an error of the pipeline; said in the log alone where the lake cannot be written."""
+    told = OpenError("pipeline", pipeline, error.code, error.message, error.remedy)
+    try:
+        with lake_failures("the lake"):
+            control.open_error(told)
+    except TransientError as failure:  # the lake itself may be what is full
+        _LOGGER.warning("the error could not be recorded in the lake: %s", failure)
+
+
+class CopyTrouble:
+    """The failures of copies since a round of them that came to its end.
+
+    Args:
+        control: where they are told.
+        pipeline: whose they are.
+    """
+
+    def __init__(self, control: ControlTables, pipeline: str) -> None:
+        self._control = control
+        self._pipeline = pipeline
+        self._open: set[str] = set()
+        self._refused: tuple[SmeltError, float] | None = None
+
+    def failed(self, error: SmeltError) -> None:
+        """A round ended early; it is tried again."""
+        if isinstance(error, TransientError):
+            self._refused = None
+        else:
+            self._refused = (error, time.monotonic() if self._refused is None else self._refused[1])
+        for code in self._open - {error.code}:
+            self._close(code)
+        record(self._control, self._pipeline, error)
+        self._open.add(error.code)
+
+    def ended(self) -> None:
+        """A round came to its end.
+
+        Raises:
+            OSError, DeltaError: the lake cannot be written; the next round closes what is open.
+        """
+        self._refused = None
+        for code in sorted(self._open):
+            self._close(code)
+
+    def stream_began(self) -> None:
+        """The stream was let in, which may let in copies too."""
+        self._refused = None
+
+    def refused(self) -> tuple[SmeltError, float] | None:
+        """The refusal that needs a person, if there is one, and since how many seconds."""
+        found = self._refused
+        return None if found is None else (found[0], time.monotonic() - found[1])
+
+    def _close(self, code: str) -> None:
+        self._control.close_errors("pipeline", self._pipeline, code)
+        self._open.discard(code)

@@ -1,0 +1,189 @@
+"""Starting anew on the same lake, after the changes in between are lost for good: one request, one commit.
+
+A slot that was dropped, recreated, advanced or invalidated, or a server whose history parted from bronze's,
+leaves a hole that no stream fills. A snapshot of every table behind the hole does: it replaces whatever
+silver holds, rows that were deleted in between included. So:
+
+1. The publication is made first, where it is missing: a slot decodes with the catalog of its own time.
+2. The slot is dropped where it is of no use, and made again. Its consistent point is C.
+3. **One commit** on `bronze.changes` moves bronze's place to (C - 1, C) and marks every table of bronze that
+   the source still has with a gap and a request at C - 1 (`bronze.store.gaps`, `bronze.store.retake`). The
+   rows that are there stay. A table that is gone can be taken by nobody; it stays in silver as it was last
+   seen, like any table that is dropped. Should one of that name come back, it is another relation and taken
+   anew.
+
+Killed before the commit: bronze's place is the old one, the slot is missing or begins later, and the next
+start stops with the error of before (``slot-lost``, ``slot-gap``); asked again, a slot that was made
+meanwhile is taken as it is. Killed after it: the request is complete; any reader streams from C and takes the
+tables, each at a snapshot behind C. Until then silver shows the newest cut from before; a table joins the
+next cuts when its snapshot is in bronze.
+
+Why C must lie behind all that bronze holds: silver orders by LSN, and a snapshot replaces only what lies
+before it. A server whose log has not grown that far yet is refused.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from deltalake import Transaction
+from deltalake.exceptions import CommitFailedError
+
+from bronze.catalog.queries import tables_of
+from bronze.catalog.select import select_tables
+from bronze.errors import DefiniteError
+from bronze.identifiers import quote_literal
+from bronze.lake import delta
+from bronze.lake.failures import lake_failures
+from bronze.lsn import Lsn
+from bronze.postgres.connection import connect, identify, log_end, translated
+from bronze.postgres.conninfo import describe
+from bronze.setup.publication import ensure_publication
+from bronze.setup.slot import ensure_slot, read_slot, slot_problem
+from bronze.store.commits import commit_marks
+from bronze.store.contract import CHANGES
+from bronze.store.gaps import gap_marks
+from bronze.store.position import Position, position_of, snapshot_of
+from bronze.store.sink import DeltaSink
+from bronze.stream.timeline import TIMELINE_APP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import psycopg
+    from deltalake import DeltaTable
+
+    from bronze.config.sections import SourceSettings
+    from bronze.identifiers import TableName
+    from bronze.lake.location import Lake
+    from bronze.setup.slot import SlotState
+
+
+_FREE_SECONDS: Final = 15.0
+_POLL_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class StartedOver:
+    """What was asked for.
+
+    Attributes:
+        before: where bronze ended.
+        lsn: changes up to here are lost to the stream; snapshots behind it replace them.
+        tables: to be taken again.
+    """
+
+    before: Lsn
+    lsn: Lsn
+    tables: tuple[TableName, ...]
+
+
+def start_over(
+    source: SourceSettings,
+    lake: Lake,
+    pipeline: str,
+    *,
+    anew: bool = False,
+    progress: Callable[[str], None] | None = None,
+    reached: Callable[[str], None] = lambda _: None,
+) -> StartedOver | None:
+    """Give up the changes between bronze and the stream, and ask for every table instead.
+
+    Args:
+        source: server, slot, publication, tables.
+        lake: bronze's lake.
+        pipeline: its name.
+        anew: also where the slot looks right: it cannot be decoded (the publication was missing for a while).
+        progress: is told what is waited for.
+        reached: called at named points; fault tests kill the process there.
+
+    Returns:
+        What was asked for; None where there is nothing to give up: bronze is empty, or its slot goes on from
+        where it ends.
+
+    Raises:
+        DefiniteError: ``server-behind``: the server's log ends before what bronze holds; ``slot-missing``:
+            with ``manage: false``, the SQL that is to be run first; a slot that is not ours; ``lake-in-use``.
+        SmeltError: the server cannot be asked, the lake not be written.
+    """
+    uri = delta.location(lake, "bronze", CHANGES)
+    with connect(source) as connection, translated(source):
+        identity = identify(connection)
+        sink = DeltaSink(lake, pipeline, identity)
+        relations = sink.relations()
+        changes = delta.open_existing(uri)
+        position = position_of(changes)
+        if position is None:
+            return None
+        slot = read_slot(connection, source.slot)
+        problem = None if slot is None else slot_problem(slot, source, identity.database)
+        if problem is not None and problem.code != "slot-lost":
+            raise problem
+        known = changes.transaction_version(TIMELINE_APP)
+        same_history = known is None or known == identity.timeline
+        sound = not anew and same_history and slot is not None and problem is None
+        if sound and slot is not None and slot.confirmed_flush <= position.confirm <= log_end(connection):
+            return None
+        tables = tuple(sorted({relation.table for relation in relations} & tables_of(connection)))
+        newest = _newest(changes, position, {relation.table for relation in relations})
+        _refuse_behind(log_end(connection), newest, source)
+        healthy = [table.table for table in select_tables(connection, source) if table.problem is None]
+        ensure_publication(connection, source, healthy, [])  # who is locked now joins at a later look
+        if slot is not None and (anew or problem is not None or slot.confirmed_flush <= newest):
+            _drop(connection, slot, source)
+        reached("slot-dropped")
+        slot = ensure_slot(connection, source, progress=progress)
+        reached("slot-made")
+        lsn = Lsn(slot.confirmed_flush - 1)
+        _refuse_behind(lsn, newest, source)
+        place = Position(lsn, slot.confirmed_flush, position.version, position.commit_ts)
+        marks = [*place.marks(), Transaction(TIMELINE_APP, identity.timeline), *gap_marks(tables, lsn)]
+        with lake_failures(uri, "bronze"):
+            try:
+                commit_marks(changes, uri, marks)
+            except CommitFailedError as error:
+                raise DefiniteError(
+                    "another process wrote to this table at the same time",
+                    code="lake-in-use",
+                    where=uri,
+                    remedy="stop the reader of this pipeline first",
+                ) from error
+        reached("started-over")
+    return StartedOver(position.confirm, lsn, tables)
+
+
+def _newest(changes: DeltaTable, position: Position, tables: Iterable[TableName]) -> Lsn:
+    """The greatest LSN that anything in bronze has; a snapshot may lie before the stream."""
+    taken = (snapshot_of(changes, table) or 0 for table in tables)
+    return Lsn(max(position.frontier, *taken, 0))
+
+
+def _refuse_behind(end: Lsn, newest: Lsn, source: SourceSettings) -> None:
+    if end <= newest:
+        raise DefiniteError(
+            f"the server's log ends at {end}, before {newest} where bronze ends; new changes would come "
+            "before those that are there",
+            code="server-behind",
+            where=describe(source),
+            remedy=f"let the server's log grow past {newest} first (each SELECT pg_switch_wal(); moves it to "
+            "the next segment), or move the lake away (or give another lake.path) and start again",
+        )
+
+
+def _drop(connection: psycopg.Connection[Any], slot: SlotState, source: SourceSettings) -> None:
+    statement = f"SELECT pg_drop_replication_slot({quote_literal(slot.name)})"
+    if not source.manage:
+        raise DefiniteError(
+            f"replication slot {slot.name} must be dropped and made again",
+            code="slot-missing",
+            where=describe(source),
+            remedy=f"run: {statement}; SELECT pg_create_logical_replication_slot({quote_literal(slot.name)}, "
+            "'pgoutput'); and this command again (or set source.manage: true)",
+        )
+    deadline = time.monotonic() + _FREE_SECONDS
+    while slot.active_pid is not None and time.monotonic() < deadline:  # a walsender that is about to end
+        time.sleep(_POLL_SECONDS)
+        slot = read_slot(connection, slot.name) or replace(slot, active_pid=None)
+    connection.execute(statement.encode())

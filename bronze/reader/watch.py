@@ -1,0 +1,155 @@
+"""What should not wait half a minute is looked at every second, on a thread and a connection of its own.
+
+* Something that may have changed rows without an event (`bronze.drift.fingerprint`): the next full look is
+  made at once (`news`); while tables are copied, by this thread (`meanwhile`).
+* The slot comes near its limit (`bronze.checks.slot_risk`): said in the log and in `status`, once for each
+  level, also while tables are copied, which may take hours.
+
+It decides nothing. When something fails it connects again; the stream and the copies tell of the server.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.backoff import Backoff
+from bronze.checks.slot_risk import Danger, Level, slot_danger
+from bronze.drift.fingerprint import catalog_trace
+from bronze.errors import SmeltError
+from bronze.postgres.connection import connect, translated, within
+from bronze.progress import snapshot_view
+from bronze.setup.slot import read_slot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    import psycopg
+
+    from bronze.config.sections import SourceSettings
+    from bronze.progress import Progress
+    from bronze.setup.slot import SlotState
+
+_SECONDS: Final = 1.0
+_SHARE: Final = 0.01
+"""Of the time that this may ask the server: with thousands of tables it asks more rarely."""
+_SLOT_SECONDS: Final = 5.0
+_ANSWER_SECONDS: Final = 20.0
+_LOGGER = logging.getLogger("deltasmelt.reader")
+
+
+class Watch:
+    """Looks until it is stopped.
+
+    Args:
+        source: server, slot and publication.
+        progress: of the reader; how far copies are is read there, a slot in danger is said there.
+        oids: of the tables that are read, with their partitions, as they are known at the moment.
+        meanwhile: is called every second since the catalog changed, until it says that it has looked.
+    """
+
+    def __init__(
+        self,
+        source: SourceSettings,
+        progress: Progress,
+        oids: Callable[[], Collection[int]],
+        meanwhile: Callable[[], bool],
+    ) -> None:
+        self._source = source
+        self._progress = progress
+        self._oids = oids
+        self._meanwhile = meanwhile
+        self._pending = False
+        self._news = threading.Event()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="smelt-watch", daemon=True)
+        self._seen: tuple[Any, ...] | None = None
+        self.failure: BaseException | None = None
+        self._slot = SlotWatch()
+        self._slot_at = 0.0
+
+    def start(self) -> None:
+        """Begin; nothing if it has begun."""
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def news(self) -> bool:
+        """Whether the catalog changed since this was asked last."""
+        changed = self._news.is_set()
+        self._news.clear()
+        return changed
+
+    def _run(self) -> None:
+        backoff = Backoff()
+        while not self._stop.is_set():
+            try:
+                with connect(self._source, application_name="deltasmelt watch") as connection:
+                    backoff.reset()
+                    self._watch(connection)
+            except SmeltError as error:
+                _LOGGER.debug("the watch connects again: %s", error)
+                if backoff.pause(self._stop):
+                    return
+            except BaseException as error:  # noqa: BLE001 - raised by who asks; nothing is looked at any more
+                self.failure = error
+                return
+
+    def _watch(self, connection: psycopg.Connection[Any]) -> None:
+        while True:
+            started = time.monotonic()
+            with translated(self._source), within(_ANSWER_SECONDS, connection):
+                self._look(connection, started)
+            self._pending = self._pending and not self._meanwhile()
+            if self._stop.wait(max(_SECONDS, (time.monotonic() - started) / _SHARE)):
+                return
+
+    def _look(self, connection: psycopg.Connection[Any], now: float) -> None:
+        seen = catalog_trace(connection, self._source.publication, self._oids())
+        if seen != self._seen:
+            self._seen = seen
+            self._news.set()
+            self._pending = True
+        if now - self._slot_at < _SLOT_SECONDS:
+            return
+        self._slot_at = now
+        slot = read_slot(connection, self._source.slot)
+        if slot is None:
+            return
+        copies = snapshot_view(self._progress.read()["snapshots"], time.time())
+        danger = self._slot.look(slot, now, None if copies is None else copies.seconds_left)
+        if danger is not None:
+            _LOGGER.warning("slot %s: %s", slot.name, danger.said)
+            self._progress.set(said=danger.said)
+
+
+class SlotWatch:
+    """Tells each level of danger once, until the slot was out of it."""
+
+    def __init__(self) -> None:
+        self._before: tuple[float, int] | None = None
+        self._level = Level.NONE
+
+    def look(self, slot: SlotState, now: float, copies_left: float | None) -> Danger | None:
+        """The danger, where it is nearer than what was told.
+
+        Args:
+            slot: as read.
+            now: by the monotonic clock, in seconds.
+            copies_left: as `slot_danger`.
+        """
+        before, safe = self._before, slot.safe_wal_size
+        self._before = None if safe is None else (now, safe)
+        left = None
+        if before is not None and safe is not None and before[1] > safe and now > before[0]:
+            left = max(safe, 0) * (now - before[0]) / (before[1] - safe)
+        danger = slot_danger(slot, left, copies_left)
+        told, self._level = self._level, danger.level
+        return danger if danger.level > told else None

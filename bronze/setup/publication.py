@@ -1,0 +1,259 @@
+"""The publication: which tables the stream carries, made and extended here where the pipeline may.
+
+A publication that lacks a table, an operation or a column loses changes without a word, so it is read as it
+is (direct members, whole schemas, all tables; column lists and row filters) and compared with what the
+pipeline wants.
+
+Tables are added with ``ONLY``: children of table inheritance are tables of their own; partitions follow
+their root anyway, and ``publish_via_partition_root`` makes them appear under its name. Two starts at once
+are kept apart by an advisory lock of the transaction; what any other session did in between shows as
+"already exists" and is read again.
+
+One that is made here carries a comment that says so, by the same transaction; one that was there before, or
+that somebody makes anew, does not, and is never dropped by us.
+
+Adding a table takes a lock on it, for which VACUUM, CREATE INDEX CONCURRENTLY and others may let us wait for
+hours. One that cannot be had keeps no other table out: where the statement for all fails, those that nobody
+is seen to have locked are added together, or by halves, and the others one by one, each statement in a
+transaction of its own, for half a minute in all; those that are left are told. So of thousands of tables one
+locked one costs a few statements, and many of them no more than that time. A failure on the way leaves those
+that are added, which the next look finds.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+
+from bronze.catalog.publication import OPERATIONS, Publication, read_publication
+from bronze.errors import DefiniteError, TableError, TransientError
+from bronze.identifiers import TableName, quote_identifier, quote_literal
+from bronze.postgres.conninfo import describe
+from bronze.postgres.error_translation import translate
+from bronze.postgres.lock_holders import LET_GO, said_of_holder, said_of_holders
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bronze.config.sections import SourceSettings
+
+_LOCK_SECONDS: Final = 30.0
+_ALL_SECONDS: Final = 5.0
+"""How long the locks of several tables are waited for together; some are held meanwhile."""
+_EACH_SECONDS: Final = 2.0
+
+_PARTS_SECONDS: Final = 30.0
+"""How long tables are added in parts at one look; what is left then waits for a later one."""
+_ADDING: Final = (
+    "ShareUpdateExclusiveLock",
+    "ShareLock",
+    "ShareRowExclusiveLock",
+    "ExclusiveLock",
+    "AccessExclusiveLock",
+)
+"""Locks beside which no table can be added."""
+_ATTEMPTS: Final = 5
+_MARK: Final = "made by deltasmelt"
+"""Comment of a publication that we made: `smelt drop` drops no other."""
+
+
+def publication_statements(
+    publication: Publication | None, name: str, tables: Sequence[TableName], *, via_root: bool = True
+) -> list[str]:
+    """The SQL that makes `publication` carry `tables` entirely; empty where it does. Pure.
+
+    Args:
+        publication: as it is; None where there is none.
+        name: of the publication.
+        tables: what it should carry.
+        via_root: partitions must appear under their root's name; nothing hangs on it without partitioned
+            tables.
+    """
+    quoted = quote_identifier(name)
+    if publication is None:
+        members = ", ".join(f"ONLY {table.quoted}" for table in sorted(tables))
+        target = f" FOR TABLE {members}" if tables else ""
+        return [f"CREATE PUBLICATION {quoted}{target} WITH (publish_via_partition_root = true);"]
+    statements = []
+    settings = []
+    if not publication.operations.issuperset(OPERATIONS):
+        settings.append(f"publish = '{', '.join(OPERATIONS)}'")
+    if via_root and not publication.via_root:
+        settings.append("publish_via_partition_root = true")
+    if settings:
+        statements.append(f"ALTER PUBLICATION {quoted} SET ({', '.join(settings)});")
+    missing = sorted(table for table in tables if publication.member(table) is None)
+    if missing:
+        members = ", ".join(f"ONLY {table.quoted}" for table in missing)
+        statements.append(f"ALTER PUBLICATION {quoted} ADD TABLE {members};")
+    return statements
+
+
+def ensure_publication(
+    connection: psycopg.Connection[Any],
+    source: SourceSettings,
+    tables: Sequence[TableName],
+    locked: list[TableError] | None = None,
+) -> list[str]:
+    """Make the publication carry `tables` with all operations, through partition roots.
+
+    Args:
+        connection: in autocommit mode.
+        source: names the publication, and says by `manage` whether it may be changed.
+        tables: the selected tables with a usable key; no other may be published by us.
+        locked: takes an error of each table that cannot be added now, for others hold a lock on it; without
+            it one such table is an error of all.
+
+    Returns:
+        The SQL that was executed; empty where nothing was to do.
+
+    Raises:
+        DefiniteError: something is to do, and `manage` is false or a privilege is missing; it names the SQL.
+        TransientError: a lock was not to be had; a table was dropped meanwhile.
+    """
+    try:
+        return _repeated(connection, source, tables, _ALL_SECONDS if locked is not None else _LOCK_SECONDS)
+    except TransientError as error:
+        if locked is None or not isinstance(error.__cause__, _LOCKED):
+            raise
+    # The publication itself first: its lock keeps all waiting.
+    executed = _repeated(connection, source, (), _LOCK_SECONDS)
+    return executed + _add_in_parts(connection, source, tables, locked)
+
+
+def _add_in_parts(
+    connection: psycopg.Connection[Any],
+    source: SourceSettings,
+    tables: Sequence[TableName],
+    locked: list[TableError],
+) -> list[str]:
+    """Add tables of which some are locked; those that cannot be had now are told in `locked`.
+
+    First all on which nobody is seen to hold a lock; where that fails, by halves. Then the others, each for a
+    moment, in an order of chance: an autovacuum lets go when it is waited for, and no table is always last.
+    """
+    publication = read_publication(connection, source.publication)
+    missing = [table for table in sorted(tables) if publication is None or publication.member(table) is None]
+    held = said_of_holders(connection, missing, _ADDING)
+    one_by_one = [[table] for table in held]
+    random.shuffle(one_by_one)
+    groups = deque([[table for table in missing if table not in held], *one_by_one])
+    deadline = time.monotonic() + _PARTS_SECONDS
+    executed: list[str] = []
+    while groups:
+        group = groups.popleft()
+        if time.monotonic() >= deadline:
+            locked += [_locked(table, source, held.get(table, LET_GO)) for table in group]
+            continue
+        try:
+            executed += _repeated(
+                connection, source, group, _EACH_SECONDS if len(group) == 1 else _ALL_SECONDS
+            )
+        except TransientError as error:
+            if not isinstance(error.__cause__, _LOCKED):
+                raise
+            if len(group) == 1:
+                locked.append(_locked(group[0], source, said_of_holder(connection, group[0], _ADDING)))
+            else:
+                half = len(group) // 2
+                groups.extendleft([group[half:], group[:half]])
+    return executed
+
+
+_LOCKED: Final = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
+
+
+def _repeated(
+    connection: psycopg.Connection[Any], source: SourceSettings, tables: Sequence[TableName], seconds: float
+) -> list[str]:
+    for attempt in range(_ATTEMPTS):
+        try:
+            return _change(connection, source, tables, seconds)
+        except (psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation) as error:
+            # Another session was first; what is there now decides.
+            if attempt == _ATTEMPTS - 1:
+                raise translate(error, source) from error
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
+            raise TransientError(
+                f"a table vanished while the publication was changed: {error.diag.message_primary}",
+                code="concurrent-change",
+                where=describe(source),
+                remedy="nothing to do; the tables are looked at again",
+            ) from error
+        except psycopg.Error as error:
+            raise translate(error, source) from error
+    raise AssertionError("unreachable")
+
+
+def _change(
+    connection: psycopg.Connection[Any], source: SourceSettings, tables: Sequence[TableName], seconds: float
+) -> list[str]:
+    name = source.publication
+    publication = read_publication(connection, name)
+    # Where it may not be changed, partitioned tables that need it have an error of their own.
+    via_root = source.manage and (publication is None or publication.owned)
+    if not publication_statements(publication, name, tables, via_root=via_root):
+        return []
+    with connection.transaction():
+        connection.execute(f"SET LOCAL lock_timeout = '{int(seconds * 1000)}ms'".encode())
+        connection.execute(
+            "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"deltasmelt publication {name}"]
+        )
+        publication = read_publication(connection, name)
+        statements = publication_statements(publication, name, tables, via_root=via_root)
+        if statements and not source.manage:
+            raise _unmanaged(publication, source, statements)
+        for statement in statements:
+            try:
+                connection.execute(statement.encode())
+            except psycopg.errors.InsufficientPrivilege as error:
+                raise _not_permitted(error, source, statements) from error
+        if publication is None and statements:
+            mark = f"COMMENT ON PUBLICATION {quote_identifier(name)} IS {quote_literal(_MARK)}"
+            connection.execute(mark.encode())
+    return statements
+
+
+def is_ours(connection: psycopg.Connection[Any], name: str) -> bool:
+    """Whether we made the publication of that name; releases before the mark made theirs without it."""
+    found = connection.execute(
+        "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s", [name]
+    ).fetchone()
+    return found is not None and found[0] == _MARK
+
+
+def _locked(table: TableName, source: SourceSettings, holder: str) -> TableError:
+    return TableError(
+        table,
+        f"the table cannot join publication {source.publication} yet: it is locked by {holder}",
+        code="table-locked",
+        remedy="nothing to do: it is tried again by itself, and taken when the lock is gone; to end who "
+        "holds it: SELECT pg_terminate_backend(…);",
+    )
+
+
+def _unmanaged(
+    publication: Publication | None, source: SourceSettings, statements: Sequence[str]
+) -> DefiniteError:
+    missing = publication is None
+    return DefiniteError(
+        f"publication {source.publication} "
+        + ("does not exist" if missing else "does not carry what the pipeline reads"),
+        code="publication-missing" if missing else "publication-incomplete",
+        where=describe(source),
+        remedy=f"run, as owner of the tables: {' '.join(statements)} (or set source.manage: true)",
+    )
+
+
+def _not_permitted(error: psycopg.Error, source: SourceSettings, statements: Sequence[str]) -> DefiniteError:
+    return DefiniteError(
+        f"the publication may not be made or changed: {error.diag.message_primary}",
+        code="publication-privilege",
+        where=describe(source),
+        remedy=f"let the owner of tables and publication run: {' '.join(statements)} "
+        "(making one needs CREATE on the database; adding a table needs to own both)",
+    )

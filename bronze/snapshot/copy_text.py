@@ -1,0 +1,87 @@
+r"""COPY's text format to cells of text, without an object per cell. Pure.
+
+Format (PostgreSQL docs, COPY, "Text Format"): a tab ends each value but a row's last, a line feed that one;
+both never stand inside a value, for the server writes them there as ``\t`` and ``\n``, and a backslash as
+two. NULL is ``\N``, which no value prints as. So the places of all tabs and line feeds are the ends of all
+cells in row order, just as bronze keeps a row's values, and the text between them is the value but where it
+has backslashes.
+
+In a run of backslashes the first, third, fifth … are escapes, for each stands before the byte that it speaks
+of, and what comes before the run is none. So position alone decides, and numpy takes them out, in blocks that
+have any besides NULLs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bronze.store.text_lists import cells_between
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+_TAB, _LINE_FEED, _BACKSLASH, _N = b"\t\n\\N"
+_SLICE_BYTES: Final = 256 * 1024
+"""Looked through at a time, so that what is compared stays in the processor's cache."""
+
+_MEANING: Final = np.arange(256, dtype=np.uint8)
+"""What stands for the byte after an escaping backslash."""
+_MEANING[list(b"bfnrtv")] = list(b"\b\f\n\r\t\v")
+
+
+def cells_of(block: bytearray) -> pa.StringArray:
+    """The values of whole rows, row after row, NULLs kept.
+
+    Args:
+        block: whole rows, UTF-8; its bytes are changed. Below 2 GiB, as a row of COPY is (1 GiB at most).
+    """
+    text = np.frombuffer(block, np.uint8)
+    ends, backslashes = _places(text)
+    bounds = np.empty((len(ends), 2), np.int32)
+    bounds[1:, 0] = ends[:-1] + 1
+    bounds[:1, 0] = 0
+    bounds[:, 1] = ends
+    null = None
+    if backslashes:
+        null = _nulls(text, ends)
+        if backslashes > len(null):
+            text, bounds = _without_escapes(text, bounds)
+        bounds[null, 1] = bounds[null, 0]
+    return cells_between(bounds, text, null)
+
+
+def _places(text: NDArray[np.uint8]) -> tuple[NDArray[np.int32], int]:
+    """Where values end, and how many backslashes there are."""
+    ends, backslashes = [], 0
+    for start in range(0, len(text), _SLICE_BYTES):
+        part = text[start : start + _SLICE_BYTES]
+        # Tab and line feed are neighbours: one subtraction and one comparison for both.
+        ends.append((np.flatnonzero((part - _TAB) <= _LINE_FEED - _TAB) + start).astype(np.int32))
+        backslashes += int(np.count_nonzero(part == _BACKSLASH))
+    return np.concatenate(ends) if ends else np.empty(0, np.int32), backslashes
+
+
+def _nulls(text: NDArray[np.uint8], ends: NDArray[np.int32]) -> NDArray[np.int64]:
+    r"""Which cells are ``\N``, ascending."""
+    of_two = np.flatnonzero(np.diff(ends, prepend=np.int32(-1)) == len(rb"\N") + 1)
+    start = ends[of_two] - 2
+    null: NDArray[np.int64] = of_two[(text[start] == _BACKSLASH) & (text[start + 1] == _N)]
+    return null
+
+
+def _without_escapes(
+    text: NDArray[np.uint8], bounds: NDArray[np.int32]
+) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+    """The text with each escape replaced by what it stands for, and the bounds of its cells."""
+    at = np.flatnonzero(text == _BACKSLASH)
+    opens = np.append(True, np.diff(at) != 1)
+    in_run = np.arange(len(at)) - np.flatnonzero(opens)[np.cumsum(opens) - 1]
+    escapes = at[in_run % 2 == 0]
+    text[escapes + 1] = _MEANING[text[escapes + 1]]
+    keep = np.ones(len(text), np.bool_)
+    keep[escapes] = False
+    shift = np.searchsorted(escapes, bounds.ravel()).reshape(bounds.shape).astype(np.int32)
+    return text[keep], bounds - shift

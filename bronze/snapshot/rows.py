@@ -1,0 +1,112 @@
+"""Cells of a snapshot to rows of `bronze.changes`. Pure."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from bronze.store.contract import OP_SNAPSHOT, OP_SNAPSHOT_END, ROWS_SCHEMA
+from bronze.store.text_lists import TEXT_LIST, list_array
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from bronze.lsn import Lsn
+    from bronze.shapes import Relation
+
+
+SEQ_OF_CHUNK: Final = 1 << 32
+"""`seq` of a chunk's first row is its number times this, so that chunks need no common counter."""
+
+
+class SnapshotRows:
+    """Builds the rows of one table's snapshot.
+
+    Args:
+        relation: shape of the table.
+        lsn: S, which every row carries.
+        taken_at: the server's clock when the snapshot was taken.
+    """
+
+    def __init__(self, relation: Relation, lsn: Lsn, taken_at: datetime) -> None:
+        self._relation = relation
+        self._lsn = lsn
+        self._taken_at = taken_at
+        self._names = pa.array([column.name for column in relation.columns], pa.string())
+        self._lists = pa.nulls(0, ROWS_SCHEMA.field("columns").type)
+
+    def rows(self, cells: pa.StringArray, first_seq: int) -> pa.Table:
+        """The rows of a block.
+
+        Args:
+            cells: values row after row, each row's in the relation's order; of a table without columns one
+                empty cell for each row.
+            first_seq: of the block's first row.
+
+        Raises:
+            ValueError: a row has not as many values as the relation has columns.
+        """
+        width = len(self._names)
+        count, rest = divmod(len(cells), width or 1)
+        if rest:
+            raise ValueError(f"{len(cells)} values are no rows of {width} columns")
+        return self._table(OP_SNAPSHOT, list_array(np.arange(count + 1) * width, cells), first_seq)
+
+    def end(self, seq: int) -> pa.Table:
+        """The row that closes the snapshot."""
+        return self._table(OP_SNAPSHOT_END, pa.nulls(1, TEXT_LIST), seq)
+
+    def _table(self, op: str, new: pa.ListArray, first_seq: int) -> pa.Table:
+        count = len(new)
+        closing = op == OP_SNAPSHOT_END
+        columns: dict[str, Any] = {
+            "commit_lsn": int(self._lsn),
+            "seq": pa.array(np.arange(first_seq, first_seq + count)),
+            "lsn": int(self._lsn),
+            "xid": None,
+            "commit_ts": self._taken_at,
+            "op": _same(op, count),
+            "table_schema": _same(self._relation.table.schema, count),
+            "table_name": _same(self._relation.table.name, count),
+            "relation_id": self._relation.relation_id,
+            "columns": self._name_lists(count),
+            "new": new,
+            "old": None,
+            "old_is_key": None,
+            "unchanged": None,
+            "end_of_tx": closing,
+            "ingested_at": pa.scalar(time.time_ns() // 1000, pa.timestamp("us", tz="UTC")),
+        }
+        return pa.Table.from_arrays(
+            [_column(columns[field.name], field.type, count) for field in ROWS_SCHEMA],
+            schema=ROWS_SCHEMA,
+        )
+
+    def _name_lists(self, count: int) -> pa.ListArray:
+        """The same names for each row; blocks have about as many rows, so they are made once and sliced."""
+        if len(self._lists) < count:
+            width = len(self._names)
+            room = count + count // 8
+            order = pa.array(np.tile(np.arange(width, dtype=np.int32), room))
+            names = pa.DictionaryArray.from_arrays(order, self._names)
+            ends = pa.py_buffer(np.arange(room + 1, dtype=np.int32) * width)
+            kind = ROWS_SCHEMA.field("columns").type
+            self._lists = pa.ListArray.from_buffers(kind, room, [None, ends], children=[names])
+        return self._lists.slice(0, count)
+
+
+def _same(text: str, count: int) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))
+
+
+def _column(value: Any, kind: pa.DataType, count: int) -> pa.Array:
+    """An array as it is; a single value as often as there are rows."""
+    if isinstance(value, pa.Array):
+        return value
+    if value is None:
+        return pa.nulls(count, kind)
+    scalar = value if isinstance(value, pa.Scalar) else pa.scalar(value, kind)
+    return pa.repeat(scalar, count)

@@ -1,0 +1,381 @@
+"""The first copy of a table, consistent with the stream at one LSN; also the copy that is taken again later.
+
+Why it is right:
+
+* **One LSN.** A temporary slot gives a consistent point P and exports the snapshot there: it holds exactly
+  the transactions whose commit record begins before P. The rows get S = P - 1. A transaction that commits
+  exactly at P is not in the snapshot and has a larger LSN than S; it comes by the stream, which begins at the
+  main slot's point, at or before P. (Materialize's postgres source documents the same off-by-one.)
+* **No rewrite slips in.** A table that is rewritten after the snapshot was taken looks empty to it. So the
+  tables are locked (ACCESS SHARE, as pg_dump does) before the snapshot is taken, and until they are copied,
+  by the very workers that read them: a transaction may lock before it takes a snapshot over. What is not
+  locked so early is compared when it is (`bronze.snapshot.locks`).
+* **No partition is missed.** Those are read that the snapshot shows, not those of the look before it, which
+  may be minutes old. One that is made later is filled through the stream.
+* **No deadlock with a session that waits for these locks.** The server sees no cycle that runs through us. So
+  whoever waits while the slot is made goes first (`_let_go`): everything is let go and tried again. Later
+  nobody waits for us on whom we wait: workers have their locks.
+* **A table that is locked by others waits alone.** All locks together are waited for some seconds; what
+  cannot be had is a failed table, which is told at once and tried again later, and the others are copied.
+  Making the slot may wait for the very transaction that has the lock, as for every other one: those it waits
+  for are named (`bronze.postgres.blockers`), and whoever has no time for that may give up.
+* **Nothing half-visible.** Rows go to parquet files that no version names. One Delta commit per table names
+  them all, with the `snapshot_end` row and the mark `snapshot_app(table)`. A crash before that leaves files
+  without a name and a table without a mark, which the next start takes again.
+* **Same values as the stream**: see `bronze.snapshot.copy_out`.
+
+Tables are cut into chunks of pages (`bronze.snapshot.chunks`). Workers, each with a connection, take chunks
+from one queue.
+
+A definite error of one table (a missing privilege, row-level security) fails that table alone. A lost
+connection, or a write that fails, fails all tables of the snapshot that are not committed yet; they are taken
+again under a new one. Those that are committed stay so: `Outcome` says them also then.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from itertools import cycle
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+
+from bronze.catalog.select import describe_relation
+from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
+from bronze.identifiers import quote_literal
+from bronze.lsn import ZERO, Lsn
+from bronze.postgres.blockers import Wait, running_transactions
+from bronze.postgres.connection import connect, translate, translated, until_stopped, within
+from bronze.postgres.conninfo import describe
+from bronze.postgres.lock_holders import said_of_holder, waiting_for
+from bronze.postgres.replication import ReplicationConnection
+from bronze.snapshot.chunks import chunks_of
+from bronze.snapshot.copy_out import enlarge_buffer
+from bronze.snapshot.locks import Leaf, Worker, groups, held_by, leaves_of, lock_budget, weight
+from bronze.snapshot.workers import SnapshotCopy, TableCopy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from psycopg.rows import TupleRow
+
+    from bronze.catalog.source_table import SourceTable
+    from bronze.config.sections import SnapshotSettings, SourceSettings
+    from bronze.identifiers import TableName
+    from bronze.store.landing import Landing
+
+_LOCK_SECONDS: Final = 20.0
+"""How long the locks of a group are waited for, all together."""
+_BRIEFLY: Final = 0.2
+"""How long one is waited for before the others are tried."""
+_REWRITING: Final = ("AccessExclusiveLock",)
+_SAY_SECONDS: Final = 3.0
+"""After how long, and how often, it is said for whom the making of the slot waits."""
+_ANSWER_SECONDS: Final = 30.0
+_PLAN_SECONDS: Final = 300.0
+"""Behind these a line is taken for dead."""
+
+
+def _nobody(_: TableError) -> None:
+    """Nobody asked to be told."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a snapshot.
+
+    Attributes:
+        lsn: greatest S of the tables taken; ZERO where none could be.
+        taken: tables that are complete in bronze now.
+        failed: definite errors, one for each table that could not be taken.
+        tell: is told each of these at once: the rest may take hours.
+    """
+
+    lsn: Lsn = ZERO
+    taken: list[TableName] = field(default_factory=list)
+    failed: list[TableError] = field(default_factory=list)
+    tell: Callable[[TableError], object] = _nobody
+
+    def fail(self, error: TableError) -> None:
+        """A table cannot be taken."""
+        self.failed.append(error)
+        self.tell(error)
+
+
+class Snapshot:
+    """Takes tables; one object may take many, one after another.
+
+    Args:
+        source: which server.
+        settings: workers and size of chunks.
+        landing: where rows go.
+        application_name: of its connections, as pg_stat_activity shows it.
+        wait: is told while the making of the slot waits for transactions.
+    """
+
+    def __init__(
+        self,
+        source: SourceSettings,
+        settings: SnapshotSettings,
+        landing: Landing,
+        *,
+        application_name: str = "deltasmelt snapshot",
+        wait: Wait | None = None,
+    ) -> None:
+        self._source = source
+        self._settings = settings
+        self._landing = landing
+        self._application_name = application_name
+        self._wait = wait or Wait()
+        self._say_at = 0.0
+
+    def take(
+        self, tables: Sequence[SourceTable], stop: threading.Event, outcome: Outcome | None = None
+    ) -> Outcome:
+        """Copy tables, a group as of one LSN. When `stop` is set, some may be neither taken nor failed.
+
+        Args:
+            tables: to be copied.
+            stop: ends it between blocks, and while it waits.
+            outcome: is filled, and returned; it says what was taken also where this raises.
+
+        Raises:
+            SmeltError: transient (lost connection, somebody who waits for us), or definite for all tables;
+            those not taken are to be taken again.
+        """
+        outcome = Outcome() if outcome is None else outcome
+        with translated(self._source):
+            try:
+                with self._session() as watcher:
+                    budget = lock_budget(watcher)
+                    for group in groups(tables, budget):
+                        if stop.is_set():
+                            break
+                        self._take(group, stop, outcome, watcher, budget)
+            except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
+                # A lock on a table keeps its name, but not that of its schema.
+                raise TransientError(
+                    f"a table or its schema got another name before its copy: {error.diag.message_primary}",
+                    code="concurrent-change",
+                    where=describe(self._source),
+                    remedy="nothing to do; the tables are looked at again",
+                ) from error
+        return outcome
+
+    def _take(
+        self,
+        tables: Sequence[SourceTable],
+        stop: threading.Event,
+        outcome: Outcome,
+        watcher: psycopg.Connection[TupleRow],
+        budget: int,
+    ) -> None:
+        """One group. The watcher stays in autocommit mode: in a transaction it would see the past."""
+        with ExitStack() as stack:
+            sessions = [stack.enter_context(self._session()) for _ in range(self._count(tables))]
+            workers = [Worker(session) for session in sessions]
+            for session in sessions:
+                session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            with until_stopped(stop, *sessions):
+                locked = self._lock(workers, tables, budget, outcome, watcher)
+            if not locked:
+                return
+            held_by(watcher, workers)
+            self._landing.reached("snapshot-locked")
+            exporter = ReplicationConnection(self._source, application_name=self._application_name)
+            try:
+                slot = f"smelt_tmp_{os.getpid()}_{uuid.uuid4().hex[:8]}"
+                pids = [worker.pid for worker in workers]
+                self._say_at = time.monotonic() + _SAY_SECONDS
+
+                def given_up() -> bool:
+                    self._say(watcher, locked, [*pids, exporter.backend_pid])
+                    return stop.is_set() or self._let_go(watcher, pids)
+
+                exported = exporter.export_snapshot(slot, given_up)
+                if exported is None:
+                    return
+                if self._wait.over():
+                    self._landing.progress.set(copies_wait="")
+                lsn = Lsn(exported.consistent_point - 1)
+                for session in sessions:
+                    with within(_PLAN_SECONDS, session):
+                        session.execute(f"SET TRANSACTION SNAPSHOT {quote_literal(exported.name)}".encode())
+                        enlarge_buffer(session.pgconn)
+            finally:
+                # The workers' transactions hold the snapshot now; the temporary slot need not hold WAL any
+                # longer.
+                exporter.close()
+            outcome.lsn = max(outcome.lsn, lsn)
+            copies, leaves = [], []
+            for worker in workers:
+                own = [table for table in locked if table.relation.relation_id in worker.held]
+                with within(_PLAN_SECONDS, worker.connection), worker.locks_let_go():
+                    found = leaves_of(worker, [table.relation.relation_id for table in own])
+                    copies += self._plan(worker, own, found, lsn, outcome)
+                leaves += [leaf for each in found.values() for leaf in each]
+            now = _clock(watcher)
+            self._landing.reached("snapshot-exported")
+            copying = SnapshotCopy(self._source, self._landing, lsn, now, stop)
+            try:
+                copying.run(copies, leaves, workers)
+            finally:
+                outcome.taken += [copy.table for copy in copies if copy.done]
+                for copy in copies:
+                    if copy.error is not None:
+                        outcome.fail(copy.error)
+
+    def _count(self, tables: Sequence[SourceTable]) -> int:
+        """How many workers have something to do, by what is known of the tables."""
+        rows = self._settings.chunk_rows
+        chunks = (len(chunks_of([(one.table, one.pages)], one.rows_estimate, rows)) for one in tables)
+        pieces = sum(max(count, len(one.partitions)) for count, one in zip(chunks, tables, strict=True))
+        return min(self._settings.workers, pieces)
+
+    def start_empty(self, tables: Sequence[SourceTable], lsn: Lsn) -> None:
+        """Mark tables as starting empty at an LSN (`snapshot.mode: never`): a snapshot without rows.
+
+        To silver this is a snapshot like any other: the table holds no row at `lsn`, and the stream's changes
+        after it follow.
+        """
+        if not tables:
+            return
+        with translated(self._source), connect(self._source) as connection:
+            copying = SnapshotCopy(self._source, self._landing, lsn, _clock(connection), threading.Event())
+        for table in tables:
+            copying.commit_empty(replace(table.relation, from_lsn=lsn), table.storage)
+
+    def _lock(
+        self,
+        workers: Sequence[Worker],
+        tables: Sequence[SourceTable],
+        budget: int,
+        outcome: Outcome,
+        watcher: psycopg.Connection[TupleRow],
+    ) -> list[SourceTable]:
+        """Lock tables against a rewrite, each by one worker; what fails becomes an error of that table.
+
+        Each is tried briefly first, so that one that is locked keeps no other waiting; then what is left, for
+        as long as all may take together.
+        """
+        locked: set[TableName] = set()
+        pending = list(zip(tables, cycle(workers), strict=False))
+        deadline = time.monotonic() + _LOCK_SECONDS
+        for last in (False, True):
+            again = []
+            for table, worker in pending:
+                seconds = max(deadline - time.monotonic(), 0.0) if last else _BRIEFLY
+                try:
+                    worker.lock(table, seconds, whole=weight(table) <= budget)
+                    locked.add(table.table)
+                except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
+                    again.append((table, worker))
+                    if last:
+                        outcome.fail(_locked(table.table, watcher))
+                except psycopg.Error as error:
+                    failure = translate(error, self._source)
+                    if not isinstance(failure, DefiniteError):
+                        raise failure from error
+                    outcome.fail(as_table_error(table.table, failure))
+            pending = again
+        return [table for table in tables if table.table in locked]
+
+    def _say(
+        self, watcher: psycopg.Connection[TupleRow], tables: Sequence[SourceTable], pids: Sequence[int]
+    ) -> None:
+        """Now and then, say for whom the making of the slot waits."""
+        if time.monotonic() < self._say_at:
+            return
+        with within(_ANSWER_SECONDS, watcher):
+            blockers = running_transactions(watcher, pids)
+        names = [table.table for table in tables]
+        self._landing.progress.set(copies_wait=self._wait.goes_on(names, blockers, describe(self._source)))
+        self._say_at = time.monotonic() + _SAY_SECONDS
+
+    def _let_go(self, watcher: psycopg.Connection[TupleRow], pids: Sequence[int]) -> bool:
+        """Give up where somebody waits for our locks: making the slot may be waiting for just that session.
+
+        An ALTER TABLE has its transaction number before it has its lock, and a slot waits for every
+        transaction that has one.
+
+        Raises:
+            TransientError: naming who waits.
+        """
+        with within(_ANSWER_SECONDS, watcher):
+            waiting = waiting_for(watcher, pids)
+        if waiting is not None:
+            raise TransientError(
+                f"backend {waiting[0]} waits for a table that is to be copied ({waiting[1]}); it goes first",
+                code="lock-not-available",
+                where=describe(self._source),
+                remedy="nothing; copying is tried again after it",
+            )
+        return False
+
+    def _plan(
+        self,
+        worker: Worker,
+        tables: Sequence[SourceTable],
+        leaves: dict[int, list[Leaf]],
+        lsn: Lsn,
+        outcome: Outcome,
+    ) -> list[TableCopy]:
+        """Shape and chunks of each table, asked by whoever has locked it: it waits for nobody."""
+        copies = []
+        for table in tables:
+            relation_id = table.relation.relation_id
+            shape = describe_relation(
+                worker.connection, relation_id, self._source.keys, self._source.publication
+            )
+            if shape is None or shape.table != table.table:
+                outcome.fail(_gone(table.table))
+                continue
+            parts = [(leaf.table, leaf.pages) for leaf in leaves[relation_id]]
+            chunks = chunks_of(parts, table.rows_estimate, self._settings.chunk_rows)
+            copies.append(TableCopy(replace(shape, from_lsn=lsn), chunks, table.storage))
+            self._landing.progress.copying(str(table.table), table.rows_estimate, len(chunks))
+        return copies
+
+    def _session(self) -> closing[psycopg.Connection[TupleRow]]:
+        """A connection that is closed at the end without a word: no line may be there for a ROLLBACK.
+
+        The server ends what was open, which is nothing but locks and reads.
+        """
+        return closing(connect(self._source, application_name=self._application_name))
+
+
+def as_table_error(table: TableName, error: SmeltError) -> TableError:
+    """A definite error that concerns one table only."""
+    return TableError(table, error.message, code=error.code, remedy=error.remedy)
+
+
+def _locked(table: TableName, watcher: psycopg.Connection[TupleRow]) -> TableError:
+    return TableError(
+        table,
+        f"the table cannot be copied yet: it is locked by {said_of_holder(watcher, table, _REWRITING)}",
+        code="table-locked",
+        remedy="nothing to do: it is taken again by itself when the lock is gone; to end who holds it: "
+        "SELECT pg_terminate_backend(…);",
+    )
+
+
+def _gone(table: TableName) -> TableError:
+    return TableError(
+        table,
+        "the table was dropped or renamed before it could be copied",
+        code="table-gone",
+        remedy="nothing to do if that was meant; the next start selects tables by their present names",
+    )
+
+
+def _clock(connection: psycopg.Connection[TupleRow]) -> datetime:
+    row = connection.execute("SELECT clock_timestamp()").fetchone()
+    assert row is not None  # noqa: S101 - a SELECT without FROM has one row
+    now: datetime = row[0]
+    return now

@@ -1,0 +1,6 @@
+"""What bronze holds, and every way it is written.
+
+In reading order: `contract` (schemas, properties, marks), `position` (how far bronze is), `commits` (marks
+and rows in one commit), `gaps` and `retake` (tables that lack changes), `relations` (shapes), `storage_log`,
+`text_lists`, `sink` (the writer), `landing` (what a session writes through), `leftovers`.
+"""

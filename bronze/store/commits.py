@@ -1,0 +1,39 @@
+"""Commits to `bronze.changes`: the files of rows, if any, and the marks that say what they mean, at once.
+
+Marks alone and none of the ids that stream and snapshots write: such a commit Delta lets pass beside theirs,
+from any process (`bronze.store.retake`, `bronze.store.gaps`, `bronze.stream.timeline`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bronze.lake import delta, disk
+from bronze.store.contract import CHANGES_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deltalake import DeltaTable, Transaction
+    from deltalake.transaction import AddAction
+
+
+def commit_changes(changes: DeltaTable, parts: Sequence[AddAction], marks: Sequence[Transaction]) -> None:
+    """Write one commit; the handle stays at the version before it, and nothing is flushed yet.
+
+    Raises:
+        CommitFailedError: one of these ids was written since the handle's version.
+    """
+    delta.commit(changes, parts, CHANGES_SCHEMA, marks)
+
+
+def commit_marks(changes: DeltaTable, uri: str, marks: Sequence[Transaction]) -> None:
+    """Write marks alone, in one commit, durably; the handle is at the newest version then.
+
+    Raises:
+        CommitFailedError: as `commit_changes`.
+    """
+    before = changes.version()
+    commit_changes(changes, [], marks)
+    disk.flush_commits(uri, before, delta.refresh(changes, after=before))
+    delta.checkpoint_if_due(changes, before)

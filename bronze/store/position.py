@@ -1,0 +1,86 @@
+"""Where the stream stands: the reader's place, kept as transaction marks of `bronze.changes` itself.
+
+The marks are part of the very commit that holds the rows, so rows and place cannot disagree, whatever is
+killed when. Silver and status poll this place; it costs one load of the table's log since its newest
+checkpoint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from deltalake import Transaction
+
+from bronze.lake import delta
+from bronze.lsn import Lsn
+from bronze.store.contract import CHANGES, CONFIRM_APP, STREAM_APP, snapshot_app
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from bronze.identifiers import TableName
+    from bronze.lake.location import Lake
+
+TIME_APP: Final = "deltasmelt.time"
+"""Mark whose version is the frontier's time in microseconds since 1970.
+
+Its newest commit, or the server's clock when idle.
+"""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The place of the stream in bronze.
+
+    Attributes:
+        frontier: every transaction with a commit LSN up to and including this one is in `bronze.changes`.
+        confirm: the WAL position up to which the slot may be confirmed, and at which the stream starts again
+            (exclusive end).
+        version: version of `bronze.changes` that was read.
+        commit_ts: commit time at the frontier; None before the first change.
+    """
+
+    frontier: Lsn
+    confirm: Lsn
+    version: int
+    commit_ts: datetime | None
+
+    def marks(self) -> list[Transaction]:
+        """The transaction marks that say this place."""
+        marks = [Transaction(STREAM_APP, int(self.frontier)), Transaction(CONFIRM_APP, int(self.confirm))]
+        if self.commit_ts is not None:
+            marks.append(Transaction(TIME_APP, (self.commit_ts - _EPOCH) // _MICROSECOND))
+        return marks
+
+
+def position_of(table: DeltaTable) -> Position | None:
+    """The place that an open `bronze.changes` says; None before the reader's first commit."""
+    frontier, confirm = table.transaction_version(STREAM_APP), table.transaction_version(CONFIRM_APP)
+    if frontier is None or confirm is None:
+        return None
+    time = table.transaction_version(TIME_APP)
+    commit_ts = None if time is None else _EPOCH + time * _MICROSECOND
+    return Position(Lsn(frontier), Lsn(confirm), table.version(), commit_ts)
+
+
+def read_position(lake: Lake) -> Position | None:
+    """The place of the stream in this lake; None where no reader has committed yet."""
+    table = delta.open_table(delta.location(lake, "bronze", CHANGES))
+    return None if table is None else position_of(table)
+
+
+def snapshot_of(changes: DeltaTable, table: TableName) -> Lsn | None:
+    """LSN of the newest complete snapshot of a table, as an open `bronze.changes` says; None without one."""
+    version = changes.transaction_version(snapshot_app(table))
+    return None if version is None else Lsn(version)
+
+
+def read_snapshot(lake: Lake, table: TableName) -> Lsn | None:
+    """LSN of the newest complete snapshot of a table in this lake; None where it has none."""
+    changes = delta.open_table(delta.location(lake, "bronze", CHANGES))
+    return None if changes is None else snapshot_of(changes, table)

@@ -1,0 +1,270 @@
+"""`bronze.relations`: every version of every table's shape, appended before the first change that needs it.
+
+The reader commits a shape before the commit of `bronze.changes` that holds rows of that shape. So whoever
+finds a row finds its shape; a crash between the two leaves a shape that no row uses yet, which is harmless:
+the stream announces it again after the restart, at the same place, and it is then not appended twice.
+
+**Which row has which shape** is told by the place alone, never by names: two columns may have had one name,
+and a transaction may change a shape many times. A version's place is (`from_lsn`, `after_lsn`); both are read
+from the log itself. However often the log is read, no change of the table lies between the places that are
+found for one version. Should one place be recorded twice, because the catalog said more the second time, the
+later record counts: no row of it was durable before.
+
+**A version that says nothing new is left out**, where the one that holds at its place is the same. That holds
+as long as nobody puts another one between the two. The stream's versions come in order. A snapshot's comes
+ahead of the stream, which may still announce what held before it; so a snapshot's version is always recorded.
+The stream's versions after it are compared with it; and none was compared too early, for a table that is
+copied is locked until its version is recorded: no shape begins between the snapshot's LSN and then.
+
+**When the append fails** nothing is remembered, so the next session, to which the stream announces the shape
+again, appends it then. If it did come about after all, the version is there twice, which is as once.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from bronze.identifiers import TableName
+from bronze.lake import delta
+from bronze.lsn import LAST, Lsn
+from bronze.shapes import Column, PgType, Relation, same_shape
+from bronze.store.contract import RELATIONS, RELATIONS_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from deltalake import DeltaTable
+
+    from bronze.lake.location import Lake
+
+
+def read_relations(lake: Lake) -> list[Relation]:
+    """All versions of all shapes, ordered by relation and the place from which they hold."""
+    table = delta.open_table(delta.location(lake, "bronze", RELATIONS))
+    return [] if table is None else relations_of(table)
+
+
+def relations_of(table: DeltaTable) -> list[Relation]:
+    """All versions that an open `bronze.relations` holds, ordered by relation and place.
+
+    One for each of both.
+    """
+    rows = [row for path in delta.paths_of(table) for row in delta.read_file(table, path).to_pylist()]
+    rows.sort(key=lambda row: (*_place(row), row["recorded_at"]))
+    return list({_place(row): _relation(row) for row in rows}.values())
+
+
+def append_relations(table: DeltaTable, relations: Sequence[Relation]) -> None:
+    """Append versions of shapes in one commit."""
+    recorded = datetime.now(UTC)
+    rows = [_row(relation, recorded) for relation in relations]
+    delta.append(table, pa.Table.from_pylist(rows, schema=RELATIONS_SCHEMA), widen=True)
+
+
+class ShapeLog:
+    """`bronze.relations` as its writers know it; a shape is appended where it differs from the one before it.
+
+    Safe to share: the stream and snapshots record shapes side by side.
+
+    Args:
+        known: what the table holds.
+        append: makes versions durable.
+    """
+
+    def __init__(self, known: Sequence[Relation], append: Callable[[Sequence[Relation]], None]) -> None:
+        self._append = append
+        self._lock = threading.Lock()
+        self._versions: dict[int, list[Relation]] = {}
+        for relation in known:
+            self._versions.setdefault(relation.relation_id, []).append(relation)
+        for versions in self._versions.values():
+            versions.sort(key=_by_place)
+
+    def tables(self) -> set[TableName]:
+        """Every table of which a version is known."""
+        with self._lock:
+            return {each.table for versions in self._versions.values() for each in versions}
+
+    def names(self, relation_id: int) -> set[TableName]:
+        """Every name that a known version of a relation has."""
+        with self._lock:
+            return {each.table for each in self._versions.get(relation_id, ())}
+
+    def until(self, lsn: Lsn) -> list[Relation]:
+        """The versions that begin at or before an LSN; a stream that goes on from there knows no others.
+
+        In order.
+        """
+        with self._lock:
+            return [each for versions in self._versions.values() for each in versions if each.from_lsn <= lsn]
+
+    def record(self, relations: Sequence[Relation], *, ahead: bool = False) -> None:
+        """Make versions durable, those that say something new.
+
+        What rows from before a column hold in it (`Column.missing`) is taken from another version of the
+        relation where this one was made when the catalog no longer told it.
+
+        Args:
+            relations: those of one relation in order.
+            ahead: the stream may still announce what holds before them.
+        """
+        with self._lock:
+            after: dict[int, list[Relation]] = {}
+            new = []
+            for relation in map(self._completed, relations):
+                known = self._versions.get(relation.relation_id, [])
+                versions = after.setdefault(relation.relation_id, list(known))
+                if _put(versions, relation, always=ahead):
+                    new.append(relation)
+            if new:
+                self._append(new)
+                self._versions.update(after)
+
+    def knows(self, relation_id: int, lsn: Lsn = LAST) -> bool:
+        """Whether a version of a relation begins at or before an LSN."""
+        with self._lock:
+            return any(version.from_lsn <= lsn for version in self._versions.get(relation_id, ()))
+
+    def before(self, relation: Relation) -> list[Relation]:
+        """The versions that rows right before another one may have been written with, oldest first.
+
+        They are the one that holds when its transaction begins, unless the first of the transaction holds for
+        all of it, and those of the transaction itself. Its own place does not count: it may have been
+        recorded by a session that failed thereafter.
+        """
+        with self._lock:
+            versions = self._versions.get(relation.relation_id, [])
+            own = bisect_left(versions, relation.place, key=_by_place)
+            first = bisect_left(versions, relation.from_lsn, key=lambda version: version.from_lsn)
+            whole = first < own and not versions[first].after_lsn
+            return versions[first if whole else max(first - 1, 0) : own]
+
+    def at(self, relation_id: int, lsn: Lsn) -> Relation | None:
+        """The version of a relation that holds at an LSN; None before the first."""
+        with self._lock:
+            versions = self._versions.get(relation_id, [])
+            place = bisect_right(versions, lsn, key=lambda version: version.from_lsn)
+            return versions[place - 1] if place else None
+
+    def missing(self, relation_id: int) -> dict[int, str | None]:
+        """`Column.missing` of each column of a relation, by attnum, in the first version that has the column.
+
+        That version is the one by which silver adds the column.
+        """
+        with self._lock:
+            found: dict[int, str | None] = {}
+            for version in self._versions.get(relation_id, ()):
+                for column in version.columns:
+                    if column.attnum is not None:
+                        found.setdefault(column.attnum, column.missing)
+            return found
+
+    def unknown_columns(self) -> dict[int, Lsn]:
+        """By relation: the newest version with a column of which nobody knows which it was.
+
+        The catalog had no column of its name any more when the stream announced it.
+        """
+        with self._lock:
+            return {
+                relation_id: max(unknown)
+                for relation_id, versions in self._versions.items()
+                if (
+                    unknown := [
+                        one.from_lsn for one in versions if any(c.attnum is None for c in one.columns)
+                    ]
+                )
+            }
+
+    def _completed(self, relation: Relation) -> Relation:
+        known: dict[int | None, str] = {
+            column.attnum: column.missing
+            for version in self._versions.get(relation.relation_id, ())
+            for column in version.columns
+            if column.attnum is not None and column.missing is not None
+        }
+        columns = [
+            column if column.missing is not None else replace(column, missing=known.get(column.attnum))
+            for column in relation.columns
+        ]
+        return replace(relation, columns=tuple(columns))
+
+
+def _put(versions: list[Relation], relation: Relation, *, always: bool) -> bool:
+    """Put a version in its place; False if the version that holds there is the same.
+
+    With `always` False only if it begins there, too.
+    """
+    at = bisect_right(versions, relation.place, key=_by_place)
+    former = versions[at - 1] if at else None
+    here = former is not None and former.place == relation.place
+    if former is not None and same_shape(former, relation) and (here or not always):
+        return False
+    versions[at - here : at] = [relation]
+    return True
+
+
+def _by_place(version: Relation) -> tuple[Lsn, Lsn]:
+    return version.place
+
+
+def _place(row: dict[str, Any]) -> tuple[int, int, int]:
+    """A lake from before shapes were told apart within transactions has no `after_lsn`."""
+    return row["relation_id"], row["from_lsn"], row.get("after_lsn") or 0
+
+
+def _row(relation: Relation, recorded: datetime) -> dict[str, Any]:
+    return {
+        "relation_id": relation.relation_id,
+        "from_lsn": int(relation.from_lsn),
+        "after_lsn": int(relation.after_lsn),
+        "table_schema": relation.table.schema,
+        "table_name": relation.table.name,
+        "replica_identity": relation.replica_identity,
+        "key": list(relation.key),
+        "key_unique": relation.key_unique,
+        "columns": [
+            {
+                "name": column.name,
+                "attnum": column.attnum,
+                "type_oid": column.type.oid,
+                "typmod": column.type.typmod,
+                "type": column.type_text,
+                "type_tree": column.type.to_json(),
+                "not_null": column.not_null,
+                "in_identity": column.in_identity,
+                "missing": column.missing,
+            }
+            for column in relation.columns
+        ],
+        "recorded_at": recorded,
+    }
+
+
+def _relation(row: dict[str, Any]) -> Relation:
+    return Relation(
+        relation_id=row["relation_id"],
+        table=TableName(row["table_schema"], row["table_name"]),
+        columns=tuple(
+            Column(
+                name=column["name"],
+                attnum=column["attnum"],
+                type=PgType.from_json(column["type_tree"]),
+                type_text=column["type"],
+                not_null=column["not_null"],
+                in_identity=column["in_identity"],
+                missing=column.get("missing"),
+            )
+            for column in row["columns"]
+        ),
+        key=tuple(row["key"]),
+        replica_identity=row["replica_identity"],
+        from_lsn=Lsn(row["from_lsn"]),
+        after_lsn=Lsn(row.get("after_lsn") or 0),
+        key_unique=bool(row.get("key_unique")),
+    )

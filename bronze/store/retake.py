@@ -1,0 +1,74 @@
+"""Tables that are to be taken again: the retake mark, which any process may set.
+
+A retake mark is an application transaction of `bronze.changes`, `retake_app(table)`, whose version is an
+LSN R. A table needs a copy when it has no complete snapshot, or when R is at or past its newest one. R is the
+server's WAL position when the copy was asked for, so any snapshot that began afterwards (S > R) settles the
+mark, and nobody has to take it away: marks only grow.
+
+Why another process may set it beside a running reader: the commit holds marks alone, no rows and none of the
+application ids that the stream or a snapshot writes. So Delta lets it pass beside their commits, and the
+sink, which compares the stream's place whenever it looks, finds that unmoved. Two requests for one table at
+the same moment are a conflict of the same id; the later one looks again and writes only what is still
+greater.
+
+A crash before the commit leaves nothing, after it a mark that the reader finds at its next look, also after a
+restart. A commit that fails leaves either; who asked is told, and may ask again: the same request twice is
+one.
+
+From the mark on silver leaves the table out of its cuts, until the first snapshot behind it
+(`bronze.store.gaps`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deltalake import Transaction
+
+from bronze.lake import delta
+from bronze.lsn import Lsn
+from bronze.store.commits import commit_marks
+from bronze.store.contract import retake_app
+from bronze.store.position import snapshot_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deltalake import DeltaTable
+
+    from bronze.identifiers import TableName
+
+
+def retake_of(changes: DeltaTable, table: TableName) -> Lsn | None:
+    """R of a table, as an open `bronze.changes` says; None where it was never asked for."""
+    version = changes.transaction_version(retake_app(table))
+    return None if version is None else Lsn(version)
+
+
+def needs_copy(changes: DeltaTable, table: TableName) -> bool:
+    """Whether an open `bronze.changes` lacks a copy of this table that is new enough."""
+    taken, wanted = snapshot_of(changes, table), retake_of(changes, table)
+    return taken is None or (wanted is not None and wanted >= taken)
+
+
+@delta.retry_conflict
+def want_again(uri: str, tables: Sequence[TableName], lsn: Lsn) -> None:
+    """Ask that tables be taken again as of a point after `lsn`; durable when this returns.
+
+    Args:
+        uri: location of `bronze.changes`.
+        tables: a table whose mark is at or past `lsn` already is left as it is.
+        lsn: the server's WAL position now.
+
+    Raises:
+        TableNotFoundError: there is no `bronze.changes`.
+        DeltaError, OSError: the lake cannot be written.
+    """
+    changes = delta.open_existing(uri)
+    marks = []
+    for table in tables:
+        known = retake_of(changes, table)
+        if known is None or known < lsn:
+            marks.append(Transaction(retake_app(table), int(lsn)))
+    if marks:
+        commit_marks(changes, uri, marks)

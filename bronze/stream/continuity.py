@@ -1,0 +1,78 @@
+"""Whether the stream that was started really follows what bronze holds. Pure.
+
+PostgreSQL moves a START_REPLICATION that lies before the slot's `confirmed_flush_lsn` forward to it without a
+word, and one that lies beyond the end of its log simply waits. Either would lose changes in silence. So the
+slot is read again *after* the start, when nobody else can move it any more, and compared with bronze's mark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bronze.errors import DefiniteError
+
+if TYPE_CHECKING:
+    from bronze.lsn import Lsn
+    from bronze.setup.slot import SlotState
+    from bronze.store.position import Position
+
+_ANEW: Final = (
+    "the changes in between cannot be had any more: `smelt snapshot FILE --all` takes every table again, "
+    "deletes included, and goes on from there"
+)
+
+
+def check_start(
+    position: Position, slot: SlotState | None, backend_pid: int, wal_end: Lsn, *, name: str, where: str
+) -> None:
+    """Compare a stream that has just been started at `position.confirm` with its slot.
+
+    Args:
+        position: what bronze holds.
+        slot: as read after the start; None where there is none.
+        backend_pid: the walsender that streams to us.
+        wal_end: end of the server's log.
+        name: of the slot.
+        where: the server, for messages.
+
+    Raises:
+        DefiniteError: ``slot-gap``, ``slot-lost``, ``server-behind``: changes are missing, or would be.
+    """
+    if slot is None or slot.active_pid != backend_pid:
+        raise DefiniteError(
+            f"replication slot {name} was dropped or taken over while the stream was started",
+            code="slot-lost",
+            where=where,
+            remedy=f"bronze holds everything before {position.confirm}; {_ANEW}",
+        )
+    if slot.confirmed_flush > position.confirm:
+        missing = slot.confirmed_flush - position.confirm
+        raise DefiniteError(
+            f"changes are missing: bronze ends at {position.confirm}, slot {name} begins at "
+            f"{slot.confirmed_flush} (up to {missing} bytes of log between them); it was recreated, "
+            "or advanced by another reader",
+            code="slot-gap",
+            where=where,
+            remedy=_ANEW,
+        )
+    if wal_end < position.confirm:
+        raise DefiniteError(
+            f"the server's log ends at {wal_end}, before {position.confirm} where bronze ends: it was "
+            "restored from a backup, or a standby that lagged behind was promoted",
+            code="server-behind",
+            where=where,
+            remedy="bronze holds changes that this server never had; if it is the right server now, let its "
+            f"log grow past {position.confirm}, then `smelt snapshot FILE --all` takes every table again; or "
+            "move the lake away (or give another lake.path) and start again",
+        )
+
+
+def slot_gone(position: Position, *, name: str, where: str) -> DefiniteError:
+    """Bronze has a place in a stream whose slot does not exist any more."""
+    return DefiniteError(
+        f"replication slot {name} does not exist any more; bronze ends at {position.confirm}, every change "
+        "after that is missing",
+        code="slot-lost",
+        where=where,
+        remedy=_ANEW,
+    )

@@ -1,0 +1,228 @@
+"""The thread that owns the replication connection: fills a bounded queue, and keeps the server informed.
+
+Why it is a thread of its own: `wal_sender_timeout` cuts a client that stays silent, and decoding or a commit
+may last. Feedback leaves here on a timer, whatever the consumer does. When the queue is full, reading stops
+(the server then waits, nothing is buffered here) but feedback goes on; a keepalive that lies unread behind
+data needs no answer of its own, because any feedback counts.
+
+Only `confirm` moves the slot, and only the writer calls it, after its Delta commit is durable. What sits in
+the queue when the process dies was never confirmed and is sent again.
+
+A line can die without an end: a firewall that forgot it, a machine that vanished, a proxy that stands still.
+The kernel's keepalives do not notice all of these. So the server is asked for a sign of life when nothing has
+come for a while, and if it stays silent although it is idle (`line_is_dead`, asked twice), the line is given
+up. A walsender that decodes a large transaction is silent too, for as long as that takes; it is left alone.
+
+An error of the connection is kept until the consumer has taken everything that was received before it: those
+messages are good, and complete transactions among them need not be sent again.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from bronze.errors import TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bronze.lsn import Lsn
+    from bronze.pgoutput.framing import Block
+    from bronze.stream.replication import Drained, Keepalive, ReplicationStream
+
+FEEDBACK_SECONDS: Final = 1.0
+SILENCE_SECONDS: Final = 30.0
+"""How long a line may be silent before it is looked at from outside; the server is asked after a third."""
+
+_FULL_SECONDS: Final = 0.2
+
+
+@dataclass(slots=True)
+class Batch:
+    """Messages in order, their bytes, and the keepalive that followed all of them, if one did.
+
+    `reply_requested`: the server waits for a confirmation, for instance before it shuts down.
+    """
+
+    blocks: list[Block]
+    size: int = 0
+    keepalive: Keepalive | None = None
+    reply_requested: bool = False
+
+
+class Receiver:
+    """Receives on a thread, from `start` to `stop`.
+
+    Args:
+        connection: with the stream started; owned from here on, closed at the end.
+        capacity: bytes of messages that may wait in the queue.
+        durable: position up to which everything is durable at the start.
+        feedback_seconds: longest silence towards the server.
+        silence_seconds: longest silence of the server that is not looked into.
+        line_is_dead: whether the walsender has nothing to do, so that its silence must be the line's. Called
+            on the receiver's thread.
+    """
+
+    def __init__(
+        self,
+        connection: ReplicationStream,
+        *,
+        capacity: int,
+        durable: Lsn,
+        feedback_seconds: float = FEEDBACK_SECONDS,
+        silence_seconds: float = SILENCE_SECONDS,
+        line_is_dead: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._connection = connection
+        self._silence_seconds = silence_seconds
+        self._line_is_dead = line_is_dead
+        self._looked = 0
+        self._capacity = capacity
+        self._feedback_seconds = min(feedback_seconds, silence_seconds / 4)
+        self._durable = durable
+        self._received = durable
+        self._queue: deque[Drained] = deque()
+        self._size = 0
+        self._changed = threading.Condition()
+        self._error: BaseException | None = None
+        self._stopping = False
+        self._ask = False
+        self._report = False
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._thread = threading.Thread(target=self._run, name="smelt-receiver", daemon=True)
+
+    @property
+    def received(self) -> Lsn:
+        """Newest WAL position seen on the connection."""
+        return self._received
+
+    def start(self) -> None:
+        """Begin to receive."""
+        self._thread.start()
+
+    def take(self, *, most: int, timeout: float) -> Batch | None:
+        """The next messages, about `most` bytes of them; None when nothing came in time.
+
+        Raises:
+            SmeltError: what ended the stream, once everything received before it was taken.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._queue) or self._error is not None, timeout)
+            if not self._queue:
+                if self._error is not None:
+                    raise self._error
+                return None
+            was_full = self._size >= self._capacity
+            batch = Batch([])
+            while self._queue and batch.size < most:
+                drained = self._queue.popleft()
+                batch.blocks.append(drained.block)
+                batch.size += len(drained.block.data)
+                batch.keepalive = drained.keepalive
+                batch.reply_requested |= drained.reply_requested
+            self._size -= batch.size
+        if was_full:
+            self._wake()
+        return batch
+
+    def confirm(self, durable: Lsn, *, at_once: bool = False) -> None:
+        """Everything before this position is durable; the slot may move there with the next feedback."""
+        self._durable = durable
+        if at_once:
+            self._report = True
+            self._wake()
+
+    def ask(self) -> None:
+        """Ask the server for a keepalive now."""
+        self._ask = self._report = True
+        self._wake()
+
+    def stop(self) -> None:
+        """End the thread after a last feedback, and close the connection."""
+        self._stopping = True
+        self._wake()
+        self._thread.join()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
+    def _run(self) -> None:
+        try:
+            self._receive()
+            self._connection.feedback(received=self._received, durable=self._durable)
+        except BaseException as error:  # noqa: BLE001 - handed to the consumer, who raises it
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+        finally:
+            self._connection.close()
+
+    def _receive(self) -> None:
+        due = 0.0
+        while not self._stopping:
+            now = time.monotonic()
+            if now >= due or self._report:
+                self._report = False
+                ask, self._ask = self._ask or self._watch(), False
+                self._connection.feedback(received=self._received, durable=self._durable, request_reply=ask)
+                due = now + self._feedback_seconds
+            if self._size >= self._capacity:
+                self._sleep(min(_FULL_SECONDS, due - now))
+                self._connection.heard()
+                continue
+            drained = self._connection.drain()
+            if drained.reply_requested:
+                due = 0.0
+            if len(drained.block) or drained.keepalive is not None:
+                self._put(drained)
+            elif not drained.reply_requested:
+                self._connection.wait(max(due - now, 0.0), self._wake_read)
+                self._clear_wake()
+
+    def _watch(self) -> bool:
+        """Whether to ask the server for a sign of life.
+
+        Raises:
+            TransientError: it gave none, and has nothing else to do.
+        """
+        silent = self._connection.silent_for
+        if silent < self._silence_seconds:
+            self._looked = 0
+            return silent >= self._silence_seconds / 3
+        self._looked = self._looked + 1 if self._line_is_dead() else 0
+        if self._looked > 1:
+            raise TransientError(
+                f"nothing has come over the replication connection for {silent:.0f} s, although the server "
+                "is idle and was asked for an answer",
+                code="connection-lost",
+                remedy="nothing; the stream is started again. Should it happen often, look at firewalls and "
+                "proxies on the way",
+            )
+        return True
+
+    def _put(self, drained: Drained) -> None:
+        with self._changed:
+            self._received = max(self._received, drained.received)
+            self._queue.append(drained)
+            self._size += len(drained.block.data)
+            self._changed.notify()
+
+    def _sleep(self, seconds: float) -> None:
+        select.select([self._wake_read], [], [], max(seconds, 0.0))
+        self._clear_wake()
+
+    def _wake(self) -> None:
+        with suppress(BlockingIOError):  # a full pipe wakes as well
+            os.write(self._wake_write, b"!")
+
+    def _clear_wake(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._wake_read, 4096)

@@ -1,0 +1,243 @@
+"""One stream of the log: start it, take what has arrived, send status feedback.
+
+The stream is protocol version 1 with `messages`, which every server from 14 on offers.
+
+Being woken per message costs both ends more than the messages themselves. So the socket wakes us by the
+batch: `SO_RCVLOWAT` lets `poll` sleep until a quarter of a megabyte has come; if nothing has woken us after
+20 ms, whatever is there is taken, so a few bytes never wait longer. libpq reads at most as much as its input
+buffer holds, 16 KiB at first; one large result before the stream makes it grow once, after which a wake-up is
+one `recv`.
+
+With TLS, bytes may wait inside the TLS library while the socket has none. Therefore input is consumed until
+several attempts have brought nothing before each `poll`, and a `poll` under TLS is short. The formats:
+PostgreSQL docs, "Streaming Replication Protocol".
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+from psycopg import pq
+
+from bronze.doors import Door, through
+from bronze.identifiers import quote_identifier, quote_literal
+from bronze.lsn import ZERO, Lsn
+from bronze.pgoutput.framing import Block
+from bronze.postgres.replication import ReplicationConnection
+
+if TYPE_CHECKING:
+    from bronze.config.sections import SourceSettings
+
+_WAKE_BYTES: Final = 256 * 1024
+_WAKE_SECONDS: Final = 0.02
+_TLS_POLL_SECONDS: Final = 0.1
+_TLS_ATTEMPTS: Final = 4
+_LOOK_SECONDS: Final = 0.2
+_INPUT_BUFFER: Final = 1024 * 1024
+_DRAIN_BYTES: Final = 1024 * 1024
+"""How much is taken before the caller looks at its clock again."""
+
+_XLOGDATA: Final = struct.Struct(">cQQq")
+_KEEPALIVE: Final = struct.Struct(">cQq?")
+_STATUS: Final = struct.Struct(">cQQQq?")
+
+_EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
+"""PostgreSQL counts microseconds from here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keepalive:
+    """The server says that everything before `wal_end` has been sent.
+
+    Attributes:
+        wal_end: exclusive end of what the server has decoded and, where it concerns us, sent.
+        clock: the server's clock when it said so.
+    """
+
+    wal_end: Lsn
+    clock: datetime
+
+
+@dataclass(slots=True)
+class Drained:
+    """What one look at the connection brought, in order.
+
+    Attributes:
+        block: XLogData messages with their 25-byte header.
+        keepalive: the newest keepalive, if it came after all of them.
+        reply_requested: the server wants feedback at once.
+        received: newest WAL position seen; 0 where none was.
+    """
+
+    block: Block
+    keepalive: Keepalive | None = None
+    reply_requested: bool = False
+    received: Lsn = ZERO
+
+
+class ReplicationStream:
+    """The stream of the source's slot, on a connection of its own. Not safe to share: one thread owns it."""
+
+    def __init__(self, source: SourceSettings, *, application_name: str) -> None:
+        self._source = source
+        self._connection = ReplicationConnection(source, application_name=application_name)
+        self._pgconn = self._connection.pgconn
+        self._where = self._connection.where
+        self._socket: socket.socket | None = None
+        self._heard = time.monotonic()
+
+    @property
+    def backend_pid(self) -> int:
+        """Process id of the walsender."""
+        return self._connection.backend_pid
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since a byte came, as far as `wait` and `drain` have looked."""
+        return time.monotonic() - self._heard
+
+    def heard(self) -> None:
+        """Count the silence from now: nothing was listened to until now."""
+        self._heard = time.monotonic()
+
+    def start(self, start_at: Lsn, *, encoding: str | None = None) -> None:
+        """START_REPLICATION of the source's slot at a position.
+
+        Args:
+            start_at: where to.
+            encoding: of the texts that are sent; UTF-8 without it.
+
+        Raises:
+            SmeltError: the slot is missing, in use, invalidated …, or the connection broke.
+        """
+        if encoding is not None:
+            self._connection.query(f"SET client_encoding = {quote_literal(encoding)}")
+        # libpq's input buffer grows to hold the largest message and keeps that size.
+        self._connection.query(f"SELECT repeat(' ', {_INPUT_BUFFER})")
+        publications = quote_literal(quote_identifier(self._source.publication))
+        command = (
+            f"START_REPLICATION SLOT {quote_identifier(self._source.slot)} LOGICAL {start_at} "
+            f"(proto_version '1', publication_names {publications}, messages 'true')"
+        )
+        result = through(Door.START_STREAM, self._where, lambda: self._pgconn.exec_(command.encode()))
+        if result.status != pq.ExecStatus.COPY_BOTH:
+            raise self._connection.failure(result)
+        self._socket = socket.socket(fileno=os.dup(self._pgconn.socket))
+        self._set_low_water(_WAKE_BYTES)
+
+    def wait(self, seconds: float, wake: int) -> None:
+        """Sleep until a batch has come, a few bytes have waited long enough, or the time is over.
+
+        Args:
+            seconds: at most so long.
+            wake: a file descriptor that ends the sleep when it can be read.
+        """
+        poll = select.poll()
+        poll.register(self._pgconn.socket, select.POLLIN)
+        poll.register(wake, select.POLLIN)
+        if self._pgconn.ssl_in_use:
+            seconds = min(seconds, _TLS_POLL_SECONDS)
+        ready = poll.poll(1000 * min(seconds, _WAKE_SECONDS))
+        if not ready and seconds > _WAKE_SECONDS:
+            self._set_low_water(1)
+            ready = poll.poll(1000 * (seconds - _WAKE_SECONDS))
+            self._set_low_water(_WAKE_BYTES)
+        # Bytes count, not messages: one large row may be on its way for minutes.
+        if any(descriptor == self._pgconn.socket for descriptor, _ in ready):
+            self.heard()
+
+    def drain(self) -> Drained:
+        """Take what has arrived, up to about a megabyte, without waiting.
+
+        Raises:
+            SmeltError: the stream or the connection ended.
+        """
+        return through(Door.RECEIVE, self._where, self._drain)
+
+    def _drain(self) -> Drained:
+        messages: list[bytes | memoryview] = []
+        take, append = self._pgconn.get_copy_data, messages.append
+        size, fruitless, attempts = 0, 0, _TLS_ATTEMPTS if self._pgconn.ssl_in_use else 1
+        keepalive, behind, reply_requested = b"", 0, False
+        while size < _DRAIN_BYTES and fruitless < attempts:
+            self._consume()
+            count, data = take(1)
+            fruitless = 0 if count else fruitless + 1
+            while count > 0:
+                if count > _XLOGDATA.size:
+                    append(data)
+                    size += count
+                else:
+                    keepalive, behind = bytes(data), len(messages)
+                    reply_requested |= bool(keepalive[-1])
+                count, data = take(1)
+            if count < 0:
+                raise self._connection.ended()
+        if messages or keepalive:
+            self.heard()
+        # Joined at once: a queue of single messages would hold many times their bytes.
+        drained = Drained(Block.of(messages), reply_requested=reply_requested)
+        if messages:
+            _, drained.received, _, _ = _XLOGDATA.unpack_from(messages[-1])
+        if keepalive and behind == len(messages):
+            _, wal_end, clock, _ = _KEEPALIVE.unpack(keepalive)
+            drained.keepalive = Keepalive(Lsn(wal_end), _EPOCH + timedelta(microseconds=clock))
+            drained.received = Lsn(wal_end)
+        return drained
+
+    def wait_for_end(self, seconds: float) -> None:
+        """Receive and forget what comes, until the stream ends or the time is over.
+
+        Raises:
+            SmeltError: what ended the stream.
+        """
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.drain()
+            select.select([self._pgconn.socket], [], [], _LOOK_SECONDS)
+
+    def feedback(self, *, received: Lsn, durable: Lsn, request_reply: bool = False) -> None:
+        """Send a status update: `received` as written; `durable` as flushed, where the slot moves to.
+
+        Raises:
+            SmeltError: the connection broke.
+        """
+        clock = (datetime.now(UTC) - _EPOCH) // timedelta(microseconds=1)
+        status = _STATUS.pack(b"r", max(received, durable), durable, durable, clock, request_reply)
+
+        def send() -> None:
+            self._pgconn.put_copy_data(status)
+            self._pgconn.flush()
+
+        try:
+            through(Door.FEEDBACK, f"{self._where} {durable}", send)
+        except psycopg.OperationalError as error:
+            raise self._connection.lost(error) from error
+
+    def close(self) -> None:
+        """Close the connection; the slot is free a moment later."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._connection.close()
+
+    def _consume(self) -> None:
+        try:
+            self._pgconn.consume_input()
+        except psycopg.OperationalError as error:
+            raise self._connection.lost(error) from error
+
+    def _set_low_water(self, size: int) -> None:
+        # Where the system knows no such option for this socket, poll only wakes more often.
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)

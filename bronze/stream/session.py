@@ -1,0 +1,321 @@
+"""From messages to commits: one replication session, from its start to its end.
+
+Three stages work at the same time: the receiver's thread takes messages off the connection, this thread
+decodes, and a writer thread makes parquet files and commits. Each hand-over is bounded, so a slow stage slows
+the ones before it, down to the server.
+
+What is committed is always whole transactions. Rows of complete transactions collect until `flush_interval`
+or `flush_bytes`; then one commit takes them with the newest position. Rows of a transaction that is still
+open are kept apart. When they grow large, everything complete is committed first and they are then written to
+files early, which the commit at their own end will name. So memory does not depend on the size of a
+transaction.
+
+A keepalive says that everything before W was sent. With no transaction open that is a position as good as a
+commit's: (W - 1, W). It rides along with the next commit; with nothing else to commit, marks alone are
+committed at heartbeat pace, so that an idle table beside a busy one does not hold WAL back. When the server
+asks for an answer (it does so before it can shut down), they are committed at once.
+
+**A table that goes by another name for a while** (renamed, moved to another schema, its name given to another
+table) is still published, for the publication knows it by its oid. Its changes of that time are left out, or
+come under the other name; if it is back before anybody looks at the catalog, nothing there tells of it. The
+stream alone does: so each name under which the relation was copied gets a gap at the first such change, and
+so does a name under which another relation than the one that was copied is announced. That is durable before
+the place moves past the change; a copy behind it makes all good, if the name is ever carried again, and until
+then no cut names it. A table that is renamed for good has such a gap, too, which costs one commit.
+
+The slot is confirmed by `_commit` alone, after the sink says that its commit is durable. Writes and commits
+are handed over before it is known how those before them ended; after one that failed none is run
+(`bronze.stream.in_order`), and the sink refuses the rest of the session as well. The next session begins
+where bronze ends.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from bronze.lsn import Lsn
+from bronze.pgoutput.relation_versions import breaks_with
+from bronze.store.position import Position
+from bronze.stream.in_order import InOrder
+from bronze.stream.memory import give_back
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime
+
+    from bronze.config.sections import BronzeSettings
+    from bronze.identifiers import TableName
+    from bronze.pgoutput.decoder import StreamDecoder
+    from bronze.shapes import Relation
+    from bronze.store.landing import Landing
+    from bronze.stream.receiver import Batch, Receiver
+
+FEED_BYTES: Final = 4 * 1024 * 1024
+"""Message bytes decoded at a time: enough for work by columns to pay, little enough for memory."""
+
+WRITE_BYTES: Final = 4 * 1024 * 1024
+"""Arrow bytes written at a time; one row group."""
+
+_PENDING_WRITES: Final = 2
+_LONGEST_WAIT: Final = 0.5
+
+
+class Stream:
+    """Decodes, writes and commits what a receiver brings.
+
+    Args:
+        receiver: started.
+        decoder: of this session.
+        position: what the sink holds.
+        landing: where rows go.
+        settings: pace of commits.
+        ask: is told the tables that got a gap, so that whoever waits for all waits for their copies.
+    """
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        decoder: StreamDecoder,
+        position: Position,
+        landing: Landing,
+        settings: BronzeSettings,
+        *,
+        ask: Callable[[Sequence[TableName]], None] = lambda _: None,
+    ) -> None:
+        self._receiver = receiver
+        self._decoder = decoder
+        self._landing = landing
+        self._settings = settings
+        self._ask = ask
+        self._start = position
+        self._durable = position
+        self._committing = position
+        self._newest = position
+        self._complete = _Rows()
+        self._open = _Rows()
+        self._open_written = False
+        self._uncommitted_rows = 0
+        self._uncommitted_bytes = 0
+        self._open_rows = 0
+        self._waiting_since = 0.0
+        self._last_commit = time.monotonic()
+        self._urgent = False
+        self._writer = InOrder("smelt-writer", pending=_PENDING_WRITES)
+
+    @property
+    def durable(self) -> Position:
+        """The newest place that a commit holds."""
+        return self._durable
+
+    @property
+    def newest(self) -> Position:
+        """The newest place that was decoded."""
+        return self._newest
+
+    def step(self, *, target: Lsn | None = None, patience: float = _LONGEST_WAIT) -> bool:
+        """Take what has come, if anything, and commit what is due.
+
+        Args:
+            target: a frontier that somebody waits for: commit as soon as it can be reached.
+            patience: longest wait for something to come, in seconds.
+
+        Returns:
+            Whether anything came.
+
+        Raises:
+            SmeltError: the connection ended, the stream is malformed, the lake cannot be written.
+        """
+        self._writer.raise_failure()
+        batch = self._receiver.take(most=FEED_BYTES, timeout=min(patience, self._until_due()))
+        if batch is not None:
+            self._take(batch)
+        if self._due(target):
+            self.flush()
+        return batch is not None
+
+    def flush(self) -> None:
+        """Commit everything complete, with its place. Nothing happens where there is nothing new."""
+        if self._newest == self._committing:
+            return
+        self._write(self._complete)
+        position, rows, urgent = self._newest, self._uncommitted_rows, self._urgent
+        self._writer.submit(lambda: self._commit(position, rows, urgent=urgent))
+        self._committing = position
+        self._uncommitted_rows = self._uncommitted_bytes = 0
+        self._urgent = False
+        self._last_commit = time.monotonic()
+
+    def finish(self) -> None:
+        """Commit everything complete, and wait until it is durable.
+
+        Raises:
+            SmeltError: the lake cannot be written.
+        """
+        if not self._open_written:
+            self.flush()
+        self._writer.finish()
+
+    def close(self) -> None:
+        """End the writer thread after its present task. What is not committed is given up."""
+        self._writer.close()
+        self._landing.sink.discard()
+
+    def _take(self, batch: Batch) -> None:
+        decoded = self._decoder.feed_blocks(batch.blocks)
+        self._landing.progress.received(batch.size, self._receiver.received)
+        if decoded.relations:
+            self._record_shapes(decoded.relations)
+            self._landing.reached("relations-committed")
+        for table, lsn in decoded.partial:
+            self._take_again(table, lsn)
+        for relation_id, lsn in decoded.left_out:
+            self._miss(self._landing.shapes.names(relation_id), relation_id, lsn)
+        changes, complete = self._only_new(decoded.changes, decoded.complete_rows)
+        if decoded.last_commit is not None:
+            self._end_transactions(changes.slice(0, complete))
+            commit = decoded.last_commit
+            self._advance(commit.commit_lsn, commit.end_lsn, commit.commit_ts)
+            changes = changes.slice(complete)
+        self._uncommitted_bytes += batch.size
+        self._open.add(changes)
+        self._open_rows += changes.num_rows
+        if self._complete.size >= WRITE_BYTES:
+            self._write(self._complete)
+        if self._open.size >= WRITE_BYTES:
+            if not self._open_written:
+                self.flush()
+            self._write(self._open)
+            self._open_written = True
+            self._landing.reached("open-transaction-written")
+        if batch.keepalive is not None and not decoded.in_transaction:
+            wal_end = batch.keepalive.wal_end
+            self._landing.progress.set(server=wal_end)
+            self._advance(Lsn(wal_end - 1), wal_end, batch.keepalive.clock)
+            self._urgent |= batch.reply_requested
+
+    def _record_shapes(self, relations: Sequence[Relation]) -> None:
+        """Make shapes durable; also that rows of one cannot follow those before (`bronze.store.gaps`).
+
+        Before any row of it is durable: silver never sees one without knowing that a copy is to come.
+        """
+        shapes = self._landing.shapes
+        shapes.record(relations)
+        for relation in relations:
+            # Asked also of a shape that is known: the session that recorded it may have ended before this.
+            before = shapes.before(relation)
+            if breaks_with(before, relation):
+                self._take_again(relation.table, relation.from_lsn)
+            former = {each.table for each in before} - {relation.table}
+            self._miss(former, relation.relation_id, relation.from_lsn)
+            copied = self._landing.sink.storage_of(relation.table)
+            if copied is not None and copied.relation_id != relation.relation_id:
+                self._take_again(relation.table, relation.from_lsn)
+
+    def _take_again(self, table: TableName, lsn: Lsn) -> None:
+        """From this transaction on a table is known by a new copy alone, if copies are wanted at all."""
+        if self._landing.takes_again:
+            self._open_gap(table, lsn)
+
+    def _miss(self, names: Iterable[TableName], relation_id: int, lsn: Lsn) -> None:
+        """From this transaction on changes of a relation no longer come under these names of it.
+
+        Where another relation is what was copied under one of them, they are missing there no more.
+        """
+        for table in names:
+            copied = self._landing.sink.storage_of(table)
+            if copied is None or copied.relation_id == relation_id:
+                self._open_gap(table, lsn)
+
+    def _open_gap(self, table: TableName, lsn: Lsn) -> None:
+        self._landing.sink.open_gaps([table], lsn, beyond=True)
+        self._ask([table])
+
+    def _only_new(self, changes: pa.Table, complete: int) -> tuple[pa.Table, int]:
+        """Leave out what bronze holds. PostgreSQL does not send it again, but nothing here relies on that."""
+        frontier = int(self._start.frontier)
+        if changes.num_rows == 0 or changes["commit_lsn"][0].as_py() > frontier:
+            return changes, complete
+        known = int(np.searchsorted(changes["commit_lsn"].to_numpy(), frontier, side="right"))
+        return changes.slice(known), max(complete - known, 0)
+
+    def _end_transactions(self, rows: pa.Table) -> None:
+        """Take the rows that end the open transaction, if there was one, and whole transactions after it."""
+        if not self._uncommitted_rows:
+            self._waiting_since = time.monotonic()
+        self._uncommitted_rows += self._open_rows + rows.num_rows
+        self._complete.take_over(self._open)
+        self._complete.add(rows)
+        self._open_rows = 0
+        self._open_written = False
+
+    def _advance(self, frontier: Lsn, confirm: Lsn, commit_ts: datetime | None) -> None:
+        if frontier > self._newest.frontier:
+            self._newest = Position(
+                frontier,
+                max(confirm, self._newest.confirm),
+                self._newest.version,
+                commit_ts or self._newest.commit_ts,
+            )
+
+    def _due(self, target: Lsn | None) -> bool:
+        if self._newest == self._committing:
+            return False
+        if self._until_due() <= 0 or self._uncommitted_bytes >= self._settings.flush_bytes:
+            return True
+        return target is not None and self._committing.frontier < target <= self._newest.frontier
+
+    def _until_due(self) -> float:
+        """Seconds until the next commit by the clock."""
+        if self._newest == self._committing:
+            return _LONGEST_WAIT
+        if self._urgent:
+            return 0.0
+        if self._uncommitted_rows:
+            due = self._waiting_since + self._settings.flush_interval
+        else:
+            due = self._last_commit + self._settings.heartbeat
+        return max(due - time.monotonic(), 0.0)
+
+    def _write(self, rows: _Rows) -> None:
+        table = rows.take_all()
+        if table is not None:
+            self._writer.submit(lambda: self._write_group(table))
+
+    def _write_group(self, rows: pa.Table) -> None:
+        """In the writer thread."""
+        self._landing.sink.write(rows)
+        give_back()
+
+    def _commit(self, position: Position, rows: int, *, urgent: bool) -> None:
+        """In the writer thread, after the writes before it."""
+        self._landing.reached("parts-written")
+        self._durable = self._landing.sink.commit(position)
+        self._landing.reached("committed")
+        self._receiver.confirm(self._durable.confirm, at_once=urgent)
+        self._landing.progress.committed(rows, self._durable.confirm)
+
+
+class _Rows:
+    """Rows that wait to be written."""
+
+    def __init__(self) -> None:
+        self._tables: list[pa.Table] = []
+        self.size = 0
+
+    def add(self, rows: pa.Table) -> None:
+        if rows.num_rows:
+            self._tables.append(rows)
+            self.size += rows.nbytes
+
+    def take_over(self, other: _Rows) -> None:
+        self._tables += other._tables
+        self.size += other.size
+        other._tables, other.size = [], 0
+
+    def take_all(self) -> pa.Table | None:
+        tables, self._tables, self.size = self._tables, [], 0
+        return pa.concat_tables(tables) if tables else None

@@ -1,0 +1,95 @@
+"""Whether the server's history is the one that bronze followed: timelines and where they part.
+
+Each promotion of a standby, and each recovery to a point in time, begins a new timeline at some LSN. Up to
+there the histories are one; behind it the same LSN means something else. A promoted standby that had
+everything bronze has (a failover slot of PostgreSQL 17 sees to that) is simply followed. One that lagged
+behind, or a server restored to an older state, lacks changes that bronze holds, and LSNs alone do not show
+it once its log has grown past bronze's end.
+
+Bronze keeps its timeline as a mark (`TIMELINE_APP`) on `bronze.changes`. Where the server's is another, the
+server's own history file tells the LSN at which it left bronze's.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from deltalake import Transaction
+
+from bronze.errors import DefiniteError
+from bronze.lake import delta
+from bronze.lsn import Lsn
+from bronze.postgres.conninfo import describe
+from bronze.postgres.replication import ReplicationConnection
+from bronze.store.commits import commit_marks
+
+if TYPE_CHECKING:
+    from bronze.config.sections import SourceSettings
+    from bronze.store.position import Position
+
+TIMELINE_APP: Final = "deltasmelt.timeline"
+_LINE: Final = re.compile(r"^\s*(\d+)\s+([0-9A-Fa-f]+/[0-9A-Fa-f]+)", re.MULTILINE)
+
+
+def follow_timeline(
+    source: SourceSettings, uri: str, timeline: int, position: Position, *, application_name: str
+) -> None:
+    """Make sure that the server's history holds all that bronze holds, and remember its timeline.
+
+    Args:
+        source: whose server.
+        uri: location of `bronze.changes`.
+        timeline: of the server now.
+        position: what bronze holds.
+        application_name: of the connection that asks for the history.
+
+    Raises:
+        DefiniteError: ``server-behind``: the histories parted before bronze's end.
+        DeltaError, OSError: the lake cannot be written.
+    """
+    changes = delta.open_existing(uri)
+    known = changes.transaction_version(TIMELINE_APP)
+    if known == timeline:
+        return
+    if known is not None:
+        parted = parting(_history(source, timeline, application_name), known)
+        if parted is None or parted < position.confirm:
+            raise _parted(source, known, timeline, parted, position)
+    commit_marks(changes, uri, [Transaction(TIMELINE_APP, timeline)])
+
+
+def parting(history: str, timeline: int) -> Lsn | None:
+    """The LSN at which a history left a timeline; None where it never was on it. Pure.
+
+    Args:
+        history: a timeline's history file: lines of parent timeline, LSN, reason.
+        timeline: an ancestor.
+    """
+    points = {int(number): Lsn.parse(lsn) for number, lsn in _LINE.findall(history)}
+    return points.get(timeline)
+
+
+def _history(source: SourceSettings, timeline: int, application_name: str) -> str:
+    if timeline == 1:  # the first has no history
+        return ""
+    asking = ReplicationConnection(source, application_name=application_name)
+    try:
+        return asking.query(f"TIMELINE_HISTORY {timeline}")[0][1] or ""
+    finally:
+        asking.close()
+
+
+def _parted(
+    source: SourceSettings, known: int, timeline: int, parted: Lsn | None, position: Position
+) -> DefiniteError:
+    where = "has never been on" if parted is None else f"left at {parted}"
+    lacking = "" if parted is None else f"; it lacks what bronze holds from {parted} to {position.confirm}"
+    return DefiniteError(
+        f"the server is on timeline {timeline}, which {where} bronze's timeline {known}{lacking}: a standby "
+        "that lagged behind was promoted, or the server was restored to an older state",
+        code="server-behind",
+        where=describe(source),
+        remedy="if this is the right server now: `smelt snapshot FILE --all` takes every table again, "
+        "deletes included, and goes on from there",
+    )

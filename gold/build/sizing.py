@@ -1,0 +1,185 @@
+"""How much a build assembles, and so how: from silver's statistics, from what is known, or weighed.
+
+What all tables of a document hold bounds each of its documents. Where even that is little, nothing more is
+asked. Else the largest document follows from the largest that the last builds made and the rows that changed
+since; or, where none is known, from how many rows one parent has at most in each table. Where that is more
+than the heap has room for, the documents are weighed (`gold.build.weights`): what that finds too large is refused,
+before it ends the JVM and with it every other document.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import PySparkException
+
+from bronze.errors import DefiniteError
+from gold.build.memory import Machine, Plan, Sizes, bytes_of, cores_of, plan
+from gold.build.spark_settings import LEAN
+from gold.build.weights import BYTES, fans_query, weights_query
+from gold.build.widths import average, below, many, most
+from silver.run.sessions import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+    from bronze.identifiers import TableName
+    from gold.compile.compiler import Relation
+    from gold.tree.resolve import Tree
+    from gold.build.weights import Roots
+    from gold.build.widths import TableSizes
+
+_UNTOLD: Final = 64 * 2**30
+"""Bytes of a heap of which nothing is known."""
+
+LARGEST: Final = "largest_document_bytes"
+"""In a run's details: bytes as JSON that no document of the table has more of, about."""
+
+
+def machine_of(spark: SparkSession) -> Machine:
+    """Where the tasks of a session run, by its settings; Spark's own defaults where they say nothing.
+
+    A server that does not even tell its master says nothing of its memory: nothing is refused there.
+    """
+    master = _setting(spark, "spark.master", "")
+    if not master:
+        return Machine(_UNTOLD, os.cpu_count() or 1)
+    if master.startswith("local"):
+        heap = bytes_of(_setting(spark, "spark.driver.memory", "1g"), unit="m")
+        return Machine(heap, cores_of(master, machine=os.cpu_count() or 1))
+    heap = bytes_of(_setting(spark, "spark.executor.memory", "1g"), unit="m")
+    return Machine(heap, int(_setting(spark, "spark.executor.cores", "1")), "spark.executor.memory")
+
+
+def _setting(spark: SparkSession, name: str, default: str) -> str:
+    """A setting; the default also where a server does not tell it."""
+    try:
+        return spark.conf.get(name, default) or default
+    except PySparkException:
+        return default
+
+
+class Sizing:
+    """Sizes of one document's builds."""
+
+    def __init__(self, spark: SparkSession, machine: Machine) -> None:
+        self._spark = spark
+        self.machine = machine
+
+    def of_all(self, tree: Tree, relation: Relation, tables: TableSizes, *, tasks: int) -> tuple[Plan, int]:
+        """How all documents are built, and the bytes of the largest.
+
+        Raises:
+            DefiniteError: one has no room.
+        """
+        documents = tables[tree.root.table.table][0]
+        largest = self._largest(tree, relation, tables, None)
+        total = max(documents * average(tree, tables), largest)
+        return plan(Sizes(documents, total, largest), self.machine, tasks=tasks), largest
+
+    def of_some(
+        self,
+        tree: Tree,
+        relation: Relation,
+        tables: TableSizes,
+        *,
+        roots: Roots,
+        number: int,
+        changed: Mapping[TableName, int],
+        known: int | None,
+        tasks: int,
+    ) -> tuple[Plan, int | None]:
+        """How some documents are built, and the bytes of the largest of all, if that is known.
+
+        Args:
+            tree: the document.
+            relation: gives the SQL relation of each silver table.
+            tables: their sizes.
+            roots: which.
+            number: how many there are.
+            changed: rows that changed, by table.
+            known: bytes of the largest document before, where that is known.
+            tasks: that Spark would make.
+
+        Raises:
+            DefiniteError: one has no room.
+        """
+        grown = known
+        if known is not None:
+            each = below(tree, tables)
+            grown = known + sum(rows * each.get(name, 0) for name, rows in changed.items())
+        largest = self._bound(tree, relation, tables, grown)
+        of_all: int | None = largest
+        if largest > self.machine.room:
+            # Those that are not built now are as large as they were.
+            largest = self._weighed(tree, relation, tables, roots)
+            of_all = None if known is None else max(largest, known)
+        total = max(number * average(tree, tables), min(number * largest, most(tree, tables)))
+        return plan(Sizes(number, total, largest), self.machine, tasks=tasks), of_all
+
+    def of_one(self, tree: Tree, relation: Relation, tables: TableSizes, roots: Roots) -> Plan:
+        """How the one document of a relation is made.
+
+        Raises:
+            DefiniteError: it has no room.
+        """
+        largest = self._largest(tree, relation, tables, roots)
+        return plan(Sizes(1, largest, largest), self.machine, tasks=1)
+
+    def _largest(self, tree: Tree, relation: Relation, tables: TableSizes, roots: Roots | None) -> int:
+        """Bytes of the largest document, rather too many than too few.
+
+        Raises:
+            DefiniteError: it has no room.
+        """
+        bound = self._bound(tree, relation, tables, None)
+        return bound if bound <= self.machine.room else self._weighed(tree, relation, tables, roots)
+
+    def _bound(self, tree: Tree, relation: Relation, tables: TableSizes, known: int | None) -> int:
+        """Bytes that no document has more of, by statistics alone."""
+        bound = most(tree, tables)
+        if bound <= self.machine.room // 8:
+            return bound
+        if known is not None and known <= self.machine.room:
+            return min(known, bound)
+        return min(bound, most(tree, tables, self._fans(tree, relation, tables)))
+
+    def _fans(self, tree: Tree, relation: Relation, tables: TableSizes) -> dict[int, int]:
+        nodes = many(tree)
+        if not nodes:
+            return {}
+        with settings(self._spark, LEAN):
+            rows = self._spark.sql(fans_query(nodes, relation, tables)).collect()
+        return {int(row["node"]): int(row["most"]) for row in rows}
+
+    def _weighed(self, tree: Tree, relation: Relation, tables: TableSizes, roots: Roots | None) -> int:
+        query = weights_query(tree, relation, tables, roots)
+        key = ", ".join(f"CAST(k{i} AS STRING)" for i in range(len(tree.key)))
+        with settings(self._spark, LEAN):
+            row = self._spark.sql(
+                f"SELECT max({BYTES}) AS largest, max_by(concat_ws(', ', {key}), {BYTES}) AS key,\n"
+                f"count_if({BYTES} > {self.machine.room}) AS times FROM (\n{query}\n)"
+            ).collect()[0]
+        largest = int(row["largest"] or 0)
+        if largest > self.machine.room:
+            raise self._too_large(tree, largest, str(row["key"]), int(row["times"]))
+        return largest
+
+    def _too_large(self, tree: Tree, largest: int, key: str, times: int) -> DefiniteError:
+        heap = -(-self.machine.heap_for(largest) // 2**30)
+        others = f"; {times - 1:,} more are too large" if times > 1 else ""
+        return DefiniteError(
+            f"the document with the key {key} would have about {_megabytes(largest)}, and a heap of "
+            f"{_megabytes(self.machine.heap)} has room for {_megabytes(self.machine.room)}{others}",
+            code="document-too-large",
+            where=tree.name,
+            remedy="give its largest `many` a `limit` or `cap`, or count its rows instead; or, in the "
+            f"pipeline file, spark: {{{self.machine.setting}: {heap}g}}, where the machine has that",
+        )
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 2**20:,.0f} MB"

@@ -1,0 +1,46 @@
+"""Silver's tables at a cut, as views of one session."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from gold.tree.resolve import ascii_word
+from silver.schema.live_rows import living_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from bronze.lake.control import Cut
+    from bronze.identifiers import TableName
+    from bronze.lake.location import Lake
+    from gold.tree.resolve import Tree
+
+
+class PinnedTables:
+    """Views of silver's tables at a version. They stay between cycles: resolving a version lists the log."""
+
+    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._versions: dict[str, int] = {}
+
+    def at(self, tree: Tree, cut: Cut) -> Callable[[TableName], str]:
+        """Gives for each table of a document the view of its living rows at the cut."""
+        names: dict[TableName, str] = {}
+        for name, table in tree.tables().items():
+            view = view_of(name)
+            version = cut.tables[table.name]
+            if self._versions.get(view) != version:
+                pinned = f"SELECT * FROM {self._lake.sql('silver', table.name)} VERSION AS OF {version}"
+                living_rows(self._spark.sql(pinned)).createOrReplaceTempView(view)
+                self._versions[view] = version
+            names[name] = view
+        return names.__getitem__
+
+
+def view_of(name: TableName) -> str:
+    """The view of a table, another one for each; ``"a.b"."c"`` and ``"a"."b.c"`` are two."""
+    return f"silver_{ascii_word(str(name))}_{hashlib.sha256(name.quoted.encode()).hexdigest()[:12]}"

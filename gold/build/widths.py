@@ -1,0 +1,140 @@
+"""How large documents are, as far as the statistics of silver's tables tell. Pure.
+
+Of each place in a document: how many rows of its table are there, and how wide is one of them as JSON. The
+number of rows follows from the numbers of the tables, on the average; or from the most that one parent has
+(`fans`), for the largest document. No place has more rows than its table, where rows are found from one
+parent only; those of a `one` are as many as those of its parent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from gold.language import types
+from gold.tree.resolve import Child, Lifted, Nested, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from bronze.identifiers import TableName
+    from gold.tree.resolve import Node, Scope, Tree, TreeField
+
+TableSizes: TypeAlias = "Mapping[TableName, tuple[int, int]]"
+"""Rows and bytes of each silver table."""
+
+_FIXED: Final = {
+    "BOOLEAN": 5, "TINYINT": 3, "SMALLINT": 4, "INT": 7, "BIGINT": 10, "FLOAT": 8, "DOUBLE": 12, "DECIMAL": 8,
+    "DATE": 12, "TIMESTAMP": 29, "TIMESTAMP_NTZ": 28,
+}  # fmt: skip
+_SHORT: Final = 20
+_SINGLE: Final = frozenset({"one", "first"})
+_COMPRESSED: Final = 4
+"""What text has as JSON for each byte in a file."""
+_EMPTY: Final = 700
+"""Bytes of a file for each of its columns, whatever that holds."""
+_OWN: Final = 24
+"""Of a document: what stands beside its fields."""
+
+
+def average(tree: Tree, sizes: TableSizes) -> int:
+    """Bytes of a document on the average."""
+    return round(_of_tree(tree, sizes, lambda node: _each(node, sizes), most=False))
+
+
+def most(tree: Tree, sizes: TableSizes, fans: Mapping[int, int] | None = None) -> int:
+    """Bytes that no document has more of, as far as the statistics tell.
+
+    Args:
+        tree: the document.
+        sizes: of the tables.
+        fans: by node: rows that one parent has at most; without, a parent may have all of a table.
+    """
+
+    def each(node: Node) -> float:
+        if node.kind in _SINGLE:
+            return 1
+        scopes = [scope.table.table for scope in node.scopes]
+        found = max(sizes[name][0] for name in scopes)
+        return found if fans is None else fans.get(node.id, found)
+
+    return round(_of_tree(tree, sizes, each, most=True))
+
+
+def below(tree: Tree, sizes: TableSizes) -> dict[TableName, int]:
+    """Bytes that one more row of each table may add to a document, with what hangs on it on the average."""
+    found: dict[TableName, int] = {}
+
+    def wide(node: Node) -> float:
+        own = fields_width(node.fields, node.scope, sizes)
+        own += sum(fields_width(link.fields, link.scope, sizes) for link in node.links)
+        return own + sum(max(1.0, _each(child, sizes)) * wide(child) for child in node.children)
+
+    for node in tree.nodes():
+        for scope in node.scopes:
+            found[scope.table.table] = found.get(scope.table.table, 0) + round(wide(node))
+    root = tree.root.table.table
+    found[root] = found.get(root, 0) + round(fields_width(tree.fields, tree.root, sizes))
+    return found
+
+
+def many(tree: Tree) -> list[Node]:
+    """Places of which a parent may have several rows in a document."""
+    return [node for node in tree.nodes() if node.kind in {"many", "collect"} and not node.unique]
+
+
+def _each(node: Node, sizes: TableSizes) -> float:
+    """Rows of a node that a parent has on the average."""
+    if node.kind in _SINGLE:
+        return 1
+    table = node.links[0].scope if node.links else node.scope
+    return sizes[table.table.table][0] / max(sizes[node.parent.table.table][0], 1)
+
+
+def _of_tree(tree: Tree, sizes: TableSizes, each: Callable[[Node], float], *, most: bool) -> float:
+    def of(nodes: Sequence[Node], parents: float) -> Iterator[float]:
+        for node in nodes:
+            if node.kind == "aggregate":
+                yield parents * sum(len(measure.label) + _SHORT for measure in node.measures)
+                continue
+            rows = parents * each(node)
+            if most and node.kind not in _SINGLE:
+                rows = min(rows, max(sizes[scope.table.table][0] for scope in node.scopes))
+            bound = node.limit or node.cap
+            rows = rows if bound is None else min(rows, parents * bound)
+            rows *= node.recursion.depth if node.recursion is not None else 1
+            wide = fields_width(node.fields, node.scope, sizes)
+            wide += sum(fields_width(link.fields, link.scope, sizes) for link in node.links)
+            yield rows * wide + sum(of(node.children, rows))
+
+    return _OWN + fields_width(tree.fields, tree.root, sizes) + sum(of(tree.children, 1))
+
+
+def fields_width(fields: Sequence[TreeField], scope: Scope, sizes: TableSizes) -> float:
+    """Bytes of an object's fields that are no rows of others; of these only the names."""
+    found = 2.0
+    for field in fields:
+        if not isinstance(field, Lifted):
+            found += len(field.name) + 4
+        if isinstance(field, Nested):
+            found += fields_width(field.fields, scope, sizes)
+        elif isinstance(field, Value):
+            found += sum(width(scope, name, sizes) for name in field.expression.columns) or _SHORT
+        elif isinstance(field, Child):
+            found += 2
+    return found
+
+
+def width(scope: Scope, column: str, sizes: TableSizes) -> float:
+    """Bytes of a column's values as JSON."""
+    kind = types.base(scope.table.column(column).spark_type)
+    if kind in _FIXED:
+        return _FIXED[kind]
+    rows, size = sizes[scope.table.table]
+    size = max(0, size - _EMPTY * (len(scope.table.columns) + len(scope.table.own_columns)))
+    shares = [_share(types.base(one.spark_type)) for one in scope.table.columns]
+    return max(_SHORT, _COMPRESSED * size / max(rows, 1) * _share(kind) / sum(shares))
+
+
+def _share(kind: str) -> int:
+    """How much of a row's bytes a column has beside others: bytes are more than text, as a rule."""
+    return 0 if kind in _FIXED else 8 if kind == "BINARY" else 1

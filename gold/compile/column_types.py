@@ -1,0 +1,157 @@
+"""The types of a document's columns, asked of Spark without any data.
+
+The tables that Spark is asked over have the columns alone that the document reads (and keys). So where an
+expression read another one, which no change of it would ever tell gold, Spark cannot find it, and the
+document is refused before it is built. So is one in which a text would become a moment of today
+(`gold.expressions.meetings`): the values that meet in its expressions have their types asked of Spark
+likewise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
+
+from bronze.errors import DefiniteError
+from gold.compile.compiler import compile_tree
+from gold.expressions.meetings import objection
+from gold.expressions.scanner import parts_sql
+from gold.language.types import map_key
+from gold.tree.check import REMEDY
+from gold.tree.resolve import Nested, Value
+from silver.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType
+
+    from bronze.identifiers import TableName
+    from gold.expressions.expressions import Expression
+    from gold.expressions.instants import Meeting
+    from gold.tree.resolve import Scope, Tree, TreeField
+
+
+def columns_of(spark: SparkSession, tree: Tree) -> dict[str, Any]:
+    """Spark's description of a document's fields (`StructType.jsonValue`).
+
+    Raises:
+        PySparkException: an expression is not well-formed, or does not fit its types.
+        DefiniteError: a map has keys that have no text of their own.
+    """
+    schema, fields = _schema(spark, tree)
+    described: dict[str, Any] = StructType([schema[name] for name in fields]).jsonValue()
+    return described
+
+
+def schema_of(spark: SparkSession, tree: Tree) -> StructType:
+    """The columns of a document's query.
+
+    Raises:
+        PySparkException: as `columns_of`.
+        DefiniteError: likewise.
+    """
+    return _schema(spark, tree)[0]
+
+
+def _schema(spark: SparkSession, tree: Tree) -> tuple[StructType, tuple[str, ...]]:
+    compiled = compile_tree(tree, lambda name: _empty(tree, name))
+    schema = spark.sql(compiled.sql).schema
+    _check_meetings(spark, tree)
+    for name in compiled.fields:
+        _check_keys(tree, name, schema[name].dataType)
+    return schema, compiled.fields
+
+
+def _check_meetings(spark: SparkSession, tree: Tree) -> None:
+    """Every place where a value might be read as something that depends on the clock, or on memory.
+
+    Raises:
+        DefiniteError: one does.
+    """
+    noted: dict[TableName, list[tuple[Expression, Meeting]]] = {}
+    for name, expression in expressions_of(tree):
+        noted.setdefault(name, []).extend((expression, meeting) for meeting in expression.meetings)
+    for name, found in noted.items():
+        said = objections(spark, _empty(tree, name), [meeting for _, meeting in found])
+        for (expression, _), (wrong, remedy) in ((found[place], one) for place, one in said.items()):
+            raise DefiniteError(
+                f"{name}: {str(expression)!r}: {wrong}",
+                code="document-invalid",
+                where=tree.name,
+                remedy=remedy,
+            )
+
+
+def objections(spark: SparkSession, rows: str, meetings: Sequence[Meeting]) -> dict[int, tuple[str, str]]:
+    """What is wrong with which of some meetings of values over a relation, and what to write instead."""
+    kinds = iter(_kinds(spark, rows, meetings))
+    said = (objection(meeting, [next(kinds) for _ in meeting.values]) for meeting in meetings)
+    return {place: one for place, one in enumerate(said) if one is not None}
+
+
+def _kinds(spark: SparkSession, rows: str, meetings: Sequence[Meeting]) -> list[DataType]:
+    """The types of all values that meet, one after another."""
+    values = [parts_sql(value, "t") for meeting in meetings for value in meeting.values]
+    if not values:
+        return []
+    listed = ", ".join(f"{value} AS u{number}" for number, value in enumerate(values))
+    return [column.dataType for column in spark.sql(f"SELECT {listed} FROM {rows} AS t").schema]
+
+
+def expressions_of(tree: Tree) -> Iterator[tuple[TableName, Expression]]:
+    """Every expression of a document, with the table over whose rows it is."""
+    yield from _of_fields(tree.root, tree.fields)
+    for scope in tree.scopes():
+        if scope.where is not None:
+            yield scope.table.table, scope.where
+    for node in tree.nodes():
+        yield from _of_fields(node.scope, node.fields)
+        for link in node.links:
+            yield from _of_fields(link.scope, link.fields)
+        for measure in node.measures:
+            if measure.where is not None:
+                yield node.scope.table.table, measure.where
+
+
+def _of_fields(scope: Scope, fields: Sequence[TreeField]) -> Iterator[tuple[TableName, Expression]]:
+    for field in fields:
+        if isinstance(field, Nested):
+            yield from _of_fields(scope, field.fields)
+        elif isinstance(field, Value):
+            yield scope.table.table, field.expression
+
+
+def _check_keys(tree: Tree, field: str, kind: DataType) -> None:
+    """A document's content is compared as JSON, where a map's keys are texts.
+
+    Raises:
+        DefiniteError: Spark has no text for some keys but one that names a place in memory.
+    """
+    if isinstance(kind, StructType):
+        for inner in kind:
+            _check_keys(tree, field, inner.dataType)
+    elif isinstance(kind, ArrayType):
+        _check_keys(tree, field, kind.elementType)
+    elif isinstance(kind, MapType):
+        if not map_key(kind.keyType.simpleString()):
+            held = kind.keyType.simpleString().upper()
+            raise DefiniteError(
+                f"the field {field!r} holds a map with keys of {held}, which are no JSON names",
+                code="document-invalid",
+                where=tree.name,
+                remedy="make texts of the keys, for example by hex(…)"
+                if isinstance(kind.keyType, BinaryType)
+                else REMEDY,
+            )
+        _check_keys(tree, field, kind.valueType)
+
+
+def _empty(tree: Tree, name: TableName) -> str:
+    """A relation with the columns of a table that the document reads, and no table behind it."""
+    table = tree.tables()[name]
+    read = tree.reads(name) | set(table.key)
+    columns = [column for column in table.columns if column.name in read]
+    return f"(SELECT {', '.join(f'CAST(NULL AS {one.spark_type}) AS {quote(one.name)}' for one in columns)})"

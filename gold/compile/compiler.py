@@ -1,0 +1,475 @@
+"""A document as one Spark SQL query. Pure: a tree in, text out.
+
+Each node becomes one common table expression: its rows, joined with its own children, grouped by the
+columns that the parent finds them by (``k0, k1 …``), so that it joins the parent by LEFT JOIN on unique
+keys and never changes the number of the parent's rows. There is no correlated subquery, and columns of
+different tables meet only under their own aliases, so names cannot clash.
+
+*Order.* ``collect_list`` has none: rows are numbered, or sorted by their key (`gold.compile.elements`).
+
+*Nothing found.* A missing partner of a LEFT JOIN is NULL; `many` and `collect` turn it into an empty array,
+counts into 0.
+
+*Restricted to some roots.* With `roots`, the rows of each table are first cut down by semi joins, from the
+roots outwards, so that an incremental run aggregates what belongs to its roots and nothing else. These row
+sets are steps of their own, because each is read several times: by its node and by the nodes below.
+
+*The same twice.* Sums of floating-point values depend on the order of their terms; they are taken over
+sorted values, so that a rebuild gives the same last bit. Sums of integers and decimals are exact in any
+order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from gold.compile.clauses import Step, either, equal, numbered, select, struct, subquery, with_steps
+from gold.compile.elements import collected, collected_by_key, is_by_key, named, ordering, place_of, way
+from gold.compile.recursion import Levels
+from gold.expressions.expressions import column
+from gold.language import types
+from gold.tree.resolve import Child, Lifted, Nested, Value, ascii_word
+from silver.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from bronze.identifiers import TableName
+    from gold.tree.resolve import Node, Pairs, Recursion, Scope, Tree, TreeField
+
+Relation: TypeAlias = "Callable[[TableName], str]"
+"""Gives the SQL relation of a silver table, e.g. ``delta.`/lake/silver/orders` VERSION AS OF 7``."""
+
+FLAGS: Final = {"several": "roots_where_one_matched_several", "cut": "roots_where_a_cycle_was_cut"}
+"""What may happen in a document and is counted, and under which name in a run's details: a `one` that is not
+found by a key matched several rows; a row that recurs below itself was left out."""
+
+_WORD: Final = re.compile(r"\b\w+\b")
+
+KEY = "_key"
+"""Column of gold tables whose documents do not hold their root's key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A document's query.
+
+    Attributes:
+        rows: with `roots`: the rows of each table that belong to them, each step by the steps before it. They
+            can be computed one by one under their names before `assembly`, or stand in one query with it.
+        nodes: the document's nodes, over silver's tables or over `rows`.
+        final: the SELECT over `nodes`: the fields, then `KEY` where needed, then a column (`flag_column`) for
+            each of `flags`.
+        columns: names of the columns that the gold table takes from it.
+        fields: names of the document's own fields among them.
+        key: the root's key as expressions over these columns.
+        key_types: their types.
+        flags: those of `FLAGS` that can happen.
+    """
+
+    rows: tuple[Step, ...]
+    nodes: tuple[Step, ...]
+    final: str
+    columns: tuple[str, ...]
+    fields: tuple[str, ...]
+    key: tuple[str, ...]
+    key_types: tuple[str, ...]
+    flags: tuple[str, ...]
+
+    @property
+    def sql(self) -> str:
+        """The whole document as one SELECT."""
+        return with_steps((*self.rows, *self.nodes), self.final)
+
+    @property
+    def shared(self) -> tuple[Step, ...]:
+        """Those of `rows` that are worth computing first: read more than once, or by another such."""
+        texts = [step.sql for step in (*self.rows, *self.nodes)] + [self.final]
+        times = Counter(word for text in texts for word in _WORD.findall(text))
+        taken: set[str] = set()
+        for step in reversed(self.rows):  # each reads only those before it
+            if times[step.name] > 1 or step.name in taken:
+                taken.update([step.name, *_WORD.findall(step.sql)])
+        return tuple(step for step in self.rows if step.name in taken)
+
+    @property
+    def assembly(self) -> str:
+        """The document as one SELECT over views named as `shared`."""
+        shared = self.shared
+        return with_steps((*(step for step in self.rows if step not in shared), *self.nodes), self.final)
+
+
+def compile_tree(
+    tree: Tree,
+    relation: Relation,
+    *,
+    roots: str | None = None,
+    few: bool = False,
+    sent: bool = False,
+    given: Sequence[str] = (),
+    by_value: Collection[TableName] = (),
+) -> Compiled:
+    """Compile a document.
+
+    Args:
+        tree: the resolved document.
+        relation: gives the SQL relation of each silver table.
+        roots: a relation with the key of the roots to build, columns ``k0, k1 …``; None builds all.
+        few: the rows of these roots fit one task easily; then they are brought into one partition each, and
+            what follows needs no shuffle.
+        sent: the keys of these roots and of their rows fit into memory easily; then each task gets all of
+            them, and no table is shuffled to find its rows. `few` means it, too.
+        given: of a single root, the values of its key as SQL.
+        by_value: tables whose rows are found by these values where they can be, and not by joining `roots`.
+    """
+    compiler = Compiler(tree, relation, roots, few=few, sent=sent)
+    compiler.given, compiler.by_value = given, by_value
+    return compiler.document()
+
+
+def flag_column(flag: str) -> str:
+    """Column of the compiled query that says of each root whether one of `FLAGS` happened."""
+    return f"_deltasmelt_{flag}"
+
+
+def counting(flags: Iterable[str], source: str) -> str:
+    """A query for the number of documents of `source` where each of `flags` happened."""
+    counts = ", ".join(f"count_if({flag_column(flag)}) AS {flag}" for flag in flags)
+    return f"SELECT {counts} FROM {source}"
+
+
+def count_flagged(tree: Tree, relation: Relation) -> tuple[tuple[str, ...], str]:
+    """Those of `FLAGS` that can happen, and the query that counts their roots, empty where none can.
+
+    It is made of nothing else, so that it costs a part of the document and not all of it again.
+    """
+    bare = _without_the_rest(tree.children)
+    fields = tuple(Value(name, column(name)) for name in tree.key)
+    compiled = Compiler(replace(tree, fields=fields, children=bare), relation, None).document()
+    flags = compiled.flags
+    return flags, counting(flags, subquery(compiled.sql)) if flags else ""
+
+
+def _without_the_rest(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    return tuple(
+        replace(node, fields=(), links=tuple(replace(link, fields=()) for link in node.links),
+                children=list(_without_the_rest(node.children)))
+        for node in nodes
+        if _raised((node,))
+    )  # fmt: skip
+
+
+class Compiler:
+    """Makes the steps of a document."""
+
+    def __init__(
+        self, tree: Tree, relation: Relation, roots: str | None, *, few: bool = False, sent: bool = False
+    ) -> None:
+        self._tree = tree
+        self._relation = relation
+        self._roots = roots
+        hints = ["BROADCAST(r)"] * (few or sent) + ["REPARTITION(1)"] * few
+        self._hint = f"/*+ {', '.join(hints)} */ " if hints else ""
+        self.given: Sequence[str] = ()
+        self.by_value: Collection[TableName] = ()
+        self._root = ""
+        self._rows: dict[tuple[TableName, str, Pairs], Step] = {}
+        self._nodes: list[Step] = []
+
+    def document(self) -> Compiled:
+        """The whole document."""
+        tree, root = self._tree, self._tree.root
+        source = self._begin()
+        output = [(field.name, self._field(field, "t")) for field in tree.fields]
+        fields = tuple(name for name, _ in output)
+        if tree.key_fields:
+            key = tuple(quote(name) for name in tree.key_fields)
+        else:
+            output.append((KEY, struct((name, quote("t", name)) for name in tree.key)))
+            key = tuple(quote(KEY, name) for name in tree.key)
+        columns = tuple(name for name, _ in output)
+        flags = _raised(tree.children)
+        output += [(flag_column(flag), _flagged(tree.children, flag)) for flag in flags]
+        selected = [f"{expression} AS {quote(name)}" for name, expression in output]
+        where = [] if root.where is None else [root.where.sql("t")]
+        final = select(selected, f"{source} AS t", self._joins(tree.children, "t"), where)
+        rows = tuple(self._rows.values())
+        types_of_key = tuple(root.table.column(name).spark_type for name in tree.key)
+        return Compiled(rows, tuple(self._nodes), final, columns, fields, key, types_of_key, flags)
+
+    def _begin(self) -> str:
+        """Add the steps of all nodes; returns the root's rows."""
+        tree, root = self._tree, self._tree.root
+        source = self._relation(root.table.table)
+        if self._roots is not None:
+            pairs = tuple((name, f"k{i}") for i, name in enumerate(tree.key))
+            source = self._root = self._belonging(root, self._roots, pairs)
+        for node in tree.children:
+            self._node(node, source)
+        return source
+
+    def _node(self, node: Node, parent_source: str) -> None:
+        """Add the steps of a node: its children first, then itself."""
+        if node.recursion is not None:
+            self._recursive(node, node.recursion, parent_source)
+            return
+        source, before = parent_source, ""
+        rows = ""
+        for scope, on, alias in way(node):
+            place = self._relation(scope.table.table)
+            if self._roots is not None:
+                place = self._belonging(scope, source, on)
+            met = tuple((theirs, this) for this, theirs in on)
+            rows += (
+                f"\nJOIN {place} AS {alias} ON {equal(met, before, alias)}" if rows else f"{place} AS {alias}"
+            )
+            source, before = place, alias
+        far = source
+        _, on, first = way(node)[0]
+        keys = [quote(first, this) for this, _ in on]
+        for child in node.children:
+            self._node(child, far)
+        where = _not_null(node)
+        where += [scope.where.sql(alias) for scope, _, alias in way(node) if scope.where is not None]
+        build = {
+            "one": self._one, "many": self._many, "collect": self._many, "first": self._first,
+            "aggregate": self._aggregate,
+        }  # fmt: skip
+        comment = f"{node.scope.label}: {node.scope.table.table}"
+        self._nodes.append(Step(node.name, comment, build[node.kind](node, rows, keys, where)))
+
+    def _recursive(self, node: Node, recursion: Recursion, parent_source: str) -> None:
+        """Add the steps of a node whose rows lead to more rows of their table (`gold.compile.recursion`)."""
+        source = self._recurring(node, recursion, parent_source)
+        for child in node.children:
+            self._node(child, source)
+        self._nodes += Levels(
+            node,
+            recursion,
+            rows=source,
+            parent=parent_source,
+            fields=[(field.name, self._field(field, "t")) for field in node.fields],
+            joins=self._joins(node.children, "t"),
+            below=self._below(node),
+            collected=partial(collected, node),
+        ).steps()
+
+    def _recurring(self, node: Node, recursion: Recursion, parent_source: str) -> str:
+        """The rows of all levels of a recursion."""
+        scope = node.scope
+        if self._roots is None:
+            return self._relation(scope.table.table)
+        levels = [self._belonging(scope, parent_source, node.on)]
+        for _ in range(recursion.depth - 1):
+            levels.append(self._belonging(scope, levels[-1], recursion.on))
+        return self._each_once(scope, levels)
+
+    def _each_once(self, scope: Scope, levels: Sequence[str]) -> str:
+        """The rows of several levels, those that are in more than one of them once; as a step."""
+        key = [quote(name) for name in scope.table.key]
+        wanted = self._tree.reads(scope.table.table) - set(scope.table.key)
+        rest = [quote(column.name) for column in scope.table.columns if column.name in wanted]
+        every = "\nUNION ALL\n".join(f"SELECT * FROM {level}" for level in levels)
+        columns = [*key, *(f"any_value({name}) AS {name}" for name in rest)]
+        sql = select(columns, subquery(every)) + f"\nGROUP BY {', '.join(key)}"
+        name = f"r{len(self._rows)}_{ascii_word(scope.table.name)}"
+        self._rows[scope.table.table, name, ()] = Step(name, f"rows of {', '.join(levels)}", sql)
+        return name
+
+    def _belonging(self, scope: Scope, parent: str, on: Pairs) -> str:
+        """Rows of a table that belong to rows of `parent`, as a step; places that want the same share it."""
+        table = scope.table
+        if parent == self._root and {theirs for _, theirs in on} <= set(self._tree.key):
+            # The given keys find them as well; so the root's own rows need not be known first.
+            parent = self._roots or ""
+            on = tuple((this, f"k{self._tree.key.index(theirs)}") for this, theirs in on)
+        place = (table.table, parent, on)
+        if place not in self._rows:
+            wanted = self._tree.reads(table.table) | set(table.key)
+            columns = ", ".join(quote("t", column.name) for column in table.columns if column.name in wanted)
+            found = f"LEFT SEMI JOIN {parent} AS r ON {equal(on, 't', 'r')}"
+            if parent == self._roots and table.table in self.by_value:
+                values = {f"k{i}": value for i, value in enumerate(self.given)}
+                found = "WHERE " + " AND ".join(f"{quote('t', this)} = {values[key]}" for this, key in on)
+            sql = f"SELECT {self._hint}{columns}\nFROM {self._relation(table.table)} AS t\n{found}"
+            name = f"r{len(self._rows)}_{ascii_word(table.name)}"
+            whose = "the roots" if parent == self._roots else parent
+            self._rows[place] = Step(name, f"rows of {table.table} that belong to {whose}", sql)
+        return self._rows[place].name
+
+    def _below(self, node: Node) -> dict[str, str]:
+        """The flags that the children of a place raise, each with its condition."""
+        return {flag: _flagged(node.children, flag) for flag in _raised(node.children)}
+
+    def _one(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
+        item = self._item(node)
+        below = self._below(node)
+        if node.unique:
+            output = [
+                *numbered(keys),
+                f"{item} AS item",
+                *(f"{said} AS {flag}" for flag, said in below.items()),
+            ]
+            return select(output, rows, self._joins(node.children, "t"), where)
+        names = [f"k{i}" for i in range(len(keys))]
+        order = ordering(node)
+        output = [
+            *numbered(keys),
+            *named(order),
+            f"{item} AS item",
+            *(f"{said} AS {flag}" for flag, said in below.items()),
+        ]
+        inner = select(output, rows, self._joins(node.children, "t"), where)
+        raised = {flag: flag for flag in below}
+        several = f"count(*) OVER (PARTITION BY {', '.join(names)}) > 1"
+        raised["several"] = either(several, raised.get("several", ""))
+        listed = [*names, "item", f"{place_of(names, order)} AS n"]
+        listed += [f"{said} AS {flag}" for flag, said in raised.items()]
+        ranked = select(listed, subquery(inner))
+        return select([", ".join([*names, "item", *raised])], subquery(ranked), [], ["n = 1"])
+
+    def _first(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
+        order = ordering(node)
+        output = [*numbered(keys), *named(order), f"{self._item(node)} AS item"]
+        inner = select(output, rows, [], where)
+        names = [f"k{i}" for i in range(len(keys))]
+        ranked = select([*names, "item", f"{place_of(names, order)} AS n"], subquery(inner))
+        return select([", ".join([*names, "item"])], subquery(ranked), [], ["n = 1"])
+
+    def _many(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
+        below = _raised(node.children)
+        if node.kind == "collect":
+            assert isinstance(node.fields[0], Value)  # noqa: S101 - so made by gold.tree.resolve
+            where = [*where, f"{node.fields[0].expression.sql('t')} IS NOT NULL"]
+        order, by_key = ordering(node), is_by_key(node)
+        output = [*numbered(keys), *named(order), f"{self._item(node)} AS item"]
+        if node.map_by is not None:
+            name = quote("t", node.map_by)
+            where = [*where, f"{name} IS NOT NULL"]
+            output.append(f"{name} AS name")
+        output += [f"{_flagged(node.children, flag)} AS {flag}" for flag in below]
+        names = [f"k{i}" for i in range(len(keys))]
+        grouping = ", ".join(names)
+        # Brought together before they are collected, rows are sorted once; Spark would collect where it reads
+        # them, where few have the same parent.
+        hint = f"REPARTITION({grouping})" if by_key and self._roots is None else ""
+        found = select(output, rows, self._joins(node.children, "t"), where, hint=hint)
+        only: list[str] = []
+        if not by_key:
+            listed = [*names, "item", f"{place_of(names, order)} AS n"]
+            only = [] if node.limit is None else [f"n <= {node.limit}"]
+            if node.map_by is not None:
+                listed += ["name", f"{place_of([*names, 'name'], order)} AS same"]
+                only = ["same = 1"]
+            found = select([*listed, *below], subquery(found))
+        items = collected_by_key(len(order)) if by_key else collected(node)
+        gathered = [grouping, f"{items} AS item", *(f"bool_or({flag}) AS {flag}" for flag in below)]
+        return select(gathered, subquery(found), [], only) + f"\nGROUP BY {grouping}"
+
+    def _aggregate(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
+        wheres = {measure.where for measure in node.measures}
+        common = wheres.pop() if len(wheres) == 1 else None
+        if common is not None:
+            where = [*where, common.sql("t")]
+        output = list(numbered(keys))
+        for index, measure in enumerate(node.measures):
+            ddl = "" if measure.column is None else node.scope.table.column(measure.column).spark_type
+            only = (
+                ""
+                if common is not None or measure.where is None
+                else f" FILTER (WHERE {measure.where.sql('t')})"
+            )
+            value = "*" if measure.column is None else quote("t", measure.column)
+            output.append(f"{_measure(measure.function, value, only, ddl)} AS m{index}")
+        return select(output, rows, [], where) + f"\nGROUP BY {', '.join(keys)}"
+
+    def _item(self, node: Node) -> str:
+        if node.plain and node.fields:
+            return self._field(node.fields[0], "t")
+        if not node.fields:
+            return "true"  # only counted
+        pairs = [(field.name, self._field(field, "t")) for field in node.fields]
+        for link, (_, _, alias) in zip(node.links, way(node), strict=False):
+            pairs += [(field.name, self._field(field, alias)) for field in link.fields]
+        return struct(pairs)
+
+    def _field(self, field: TreeField, alias: str) -> str:
+        if isinstance(field, Value):
+            return field.expression.sql(alias)
+        if isinstance(field, Nested):
+            return struct((inner.name, self._field(inner, alias)) for inner in field.fields)
+        if isinstance(field, Lifted):
+            return _or_nothing(field, quote(field.node.name, "item", field.field.name))
+        found = f"m{field.measure}" if field.node.kind == "aggregate" else "item"
+        return _or_nothing(field, f"{field.node.name}.{found}")
+
+    def _joins(self, children: Sequence[Node], alias: str) -> list[str]:
+        joins = []
+        for child in children:
+            matched = (f"{child.name}.k{i} = {quote(alias, name)}" for i, name in enumerate(child.found_by))
+            joins.append(f"LEFT JOIN {child.name} ON {' AND '.join(matched)}")
+        return joins
+
+
+def _or_nothing(field: TreeField, found: str) -> str:
+    """A field's value, or what it is where no row was found."""
+    if isinstance(field, Lifted):
+        return _or_nothing(field.field, found)
+    if not isinstance(field, Child):
+        return found
+    node = field.node
+    if node.kind == "aggregate":
+        counts = node.measures[field.measure].function in {"count", "count_distinct"}
+        return f"coalesce({found}, 0L)" if counts else found
+    if node.kind in {"one", "first"}:
+        return found
+    nothing = "array()"
+    if node.map_by is not None:
+        nothing = "map()"
+    elif node.cap is not None:
+        nothing = struct([("items", "array()"), ("count", "0L"), ("truncated", "false")])
+    return f"coalesce({found}, {nothing})"
+
+
+def _measure(function: str, value: str, only: str, ddl: str) -> str:
+    if function == "count_distinct":
+        return f"count(DISTINCT {value}){only}"
+    if function in {"sum", "avg"} and types.is_floating(ddl):
+        terms = f"array_sort(collect_list(CAST({value} AS DOUBLE)){only})"
+        total = f"aggregate({terms}, 0D, (total, term) -> total + term)"
+        if function == "avg":
+            total += f" / count({value}){only}"
+        return f"CASE WHEN count({value}){only} > 0 THEN {total} END"
+    if function == "avg" and types.is_integer(ddl):
+        # Spark adds integers up as doubles here, which rounds; PostgreSQL does not.
+        return f"CAST(sum(CAST({value} AS DECIMAL(20, 0))){only} AS DOUBLE) / count({value}){only}"
+    return f"{function}({value}){only}"
+
+
+def _raised(nodes: Sequence[Node]) -> tuple[str, ...]:
+    """Those of `FLAGS` that can happen at or below nodes."""
+    found: set[str] = set()
+    for node in nodes:
+        found.update(_raised(node.children))
+        if node.may_match_several:
+            found.add("several")
+        if node.recursion is not None:
+            found.add("cut")
+    return tuple(flag for flag in FLAGS if flag in found)
+
+
+def _flagged(children: Sequence[Node], flag: str) -> str:
+    """Whether it happened at or below the joined children; empty where it cannot."""
+    return " OR ".join(
+        f"coalesce({child.name}.{flag}, false)" for child in children if flag in _raised((child,))
+    )
+
+
+def _not_null(node: Node) -> list[str]:
+    """A NULL join key joins nothing: such rows would only be grouped in vain."""
+    scope, on, alias = way(node)[0]
+    return [f"{quote(alias, this)} IS NOT NULL" for this, _ in on if this not in scope.table.key]

@@ -1,0 +1,209 @@
+"""A table joined to itself, level by level, as steps of a document's query. Pure.
+
+*Down.* Each row's own fields are made once. Then one relation grows: a row of it is a way down from the
+parent, with the row of every level (``r1, r2 …``) and the keys of all of them (``p1, p2 …``). A row whose key
+is on the way already would lead round in a circle: it is marked (``a2, a3 …``), goes no further and is no
+element. Where the parent is a row of the same table, its key is the beginning of the way.
+
+*Up.* From the last level to the first, ways that are alike up to the level above are one group; the rows of
+the level become the elements of the row above. A way is told by its keys, not by its last row, so that a row
+that can be reached in several ways has below it, on each, what is not above it.
+
+No step but the rows themselves is read twice, so the query grows by one join and one group for each level.
+The deepest rows have no field for what would be below them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gold.compile.clauses import (
+    Step,
+    either,
+    filtered,
+    numbered,
+    ordered,
+    row_number,
+    select,
+    struct,
+    subquery,
+)
+from silver.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gold.tree.resolve import Node, Pairs, Recursion
+
+
+class Levels:
+    """The steps of one node with a recursion.
+
+    Args:
+        rows: the relation of its table.
+        parent: the relation of the parent's rows.
+        fields: names and expressions of the row's own fields, over ``t``.
+        joins: of the children, to ``t``.
+        below: flags that children raise, each with the expression that says it.
+        collected: gives the elements of a group (columns ``n``, ``item``, ``name``), of rows that conditions
+            hold for.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        recursion: Recursion,
+        *,
+        rows: str,
+        parent: str,
+        fields: Sequence[tuple[str, str]],
+        joins: Sequence[str],
+        below: Mapping[str, str],
+        collected: Callable[[Sequence[str]], str],
+    ) -> None:
+        self._node = node
+        self._recursion = recursion
+        self._rows = rows
+        self._parent = parent
+        self._fields = fields
+        self._joins = joins
+        self._below = below
+        self._collected = collected
+        named = [
+            *node.scope.table.key,
+            *(column for pairs in (node.on, recursion.on) for column, _ in pairs),
+            *(column for _, column in recursion.on),
+            *(wanted.column for wanted in node.order),
+            *([] if node.map_by is None else [node.map_by]),
+        ]
+        self._column = {name: f"c{i}" for i, name in enumerate(dict.fromkeys(named))}
+        self._own = {"cut": "bool_or(again)"}
+        if node.may_match_several:
+            self._own["several"] = "count_if(there) > 1"
+        self._flags = list(dict.fromkeys([*self._own, *below]))
+
+    def steps(self) -> list[Step]:
+        """From the rows to what the parent joins: ``k0, k1 …``, ``item`` and the flags."""
+        where = self._node.scope.where
+        columns = [f"{quote('t', name)} AS {column}" for name, column in self._column.items()]
+        item = struct(self._fields) if self._fields else "true"
+        made = [*columns, f"{item} AS item", *(f"{said} AS {flag}" for flag, said in self._below.items())]
+        only = [] if where is None else [where.sql("t")]
+        steps = [self._step("rows", "its rows", select(made, f"{self._rows} AS t", self._joins, only))]
+        steps.append(self._step("1", "level 1", self._first()))
+        depth = self._recursion.depth
+        steps += [self._step(str(k), f"down to level {k}", self._down(k)) for k in range(2, depth + 1)]
+        steps += [self._step(f"up{k}", f"up from level {k}", self._up(k)) for k in range(depth, 1, -1)]
+        label = f"{self._node.scope.label}: {self._node.scope.table.table}, {depth} levels"
+        return [*steps, Step(self._node.name, label, self._up(1))]
+
+    def _step(self, suffix: str, comment: str, sql: str) -> Step:
+        return Step(self._name(suffix), f"{self._node.scope.label}: {comment}", sql)
+
+    def _name(self, suffix: str) -> str:
+        return f"{self._node.name}_{suffix}"
+
+    def _key(self, alias: str) -> str:
+        names = self._node.scope.table.key
+        return struct((f"k{i}", f"{alias}.{self._column[name]}") for i, name in enumerate(names))
+
+    def _matches(self, pairs: Pairs, other: Callable[[str], str]) -> str:
+        return " AND ".join(f"s.{self._column[this]} = {other(theirs)}" for this, theirs in pairs)
+
+    def _first(self) -> str:
+        """Level 1: the rows that the parent's columns find."""
+        node, rows = self._node, self._name("rows")
+        if not node.from_own_table:
+            keys = [f"s.{self._column[this]}" for this, _ in node.on]
+            columns = [*numbered(keys), "struct(s.*) AS r1", "false AS a1", f"array({self._key('s')}) AS p1"]
+            return select(columns, f"{rows} AS s", (), [f"{key} IS NOT NULL" for key in keys])
+        names = node.scope.table.key
+        keys = [quote("p", name) for name in names]
+        above = struct((f"k{i}", key) for i, key in enumerate(keys))
+        columns = [
+            *numbered(keys),
+            "struct(s.*) AS r1",
+            f"{above} = {self._key('s')} AS a1",
+            f"array({above}, {self._key('s')}) AS p1",
+        ]
+        matches = self._matches(node.on, lambda theirs: quote("p", theirs))
+        return select(columns, f"{self._parent} AS p", [f"JOIN {rows} AS s ON {matches}"])
+
+    def _down(self, level: int) -> str:
+        """One level more. A way that ends keeps its keys, so that it still is one group of its own."""
+        before = level - 1
+        there = f"s.{self._column[self._node.scope.table.key[0]]} IS NOT NULL"
+        key, way = self._key("s"), f"c.p{before}"
+        columns = [
+            "c.*",
+            f"CASE WHEN {there} THEN struct(s.*) END AS r{level}",
+            f"{there} AND array_contains({way}, {key}) AS a{level}",
+            f"CASE WHEN {there} THEN concat({way}, array({key})) ELSE {way} END AS p{level}",
+        ]
+        matches = self._matches(self._recursion.on, lambda theirs: f"c.r{before}.{self._column[theirs]}")
+        join = f"LEFT JOIN {self._name('rows')} AS s ON {matches} AND NOT c.a{before}"
+        return select(columns, f"{self._name(str(before))} AS c", [join])
+
+    def _up(self, level: int) -> str:
+        """The rows of one level as elements of the row above; ways that differ no more are one row."""
+        node, last = self._node, level == self._recursion.depth
+        source = self._name(str(level) if last else f"up{level + 1}")
+        groups = self._keys() if level == 1 else [f"p{level - 1}"]
+        carried = [] if level == 1 else [*self._keys()]
+        for above in range(1, level):
+            carried += [f"r{above}", f"a{above}", f"p{above}"]
+        fields = [(name, f"x.r{level}.item.{quote(name)}") for name, _ in self._fields]
+        if not last:
+            fields.append((self._recursion.name, "x.item"))
+        there = f"x.r{level} IS NOT NULL AND NOT x.a{level}"
+        within = [f"x.{group}" for group in groups]
+        order = [f"{there} DESC"] + [
+            ordered(wanted, f"x.r{level}.{self._column[wanted.column]}") for wanted in node.order
+        ]
+        columns = [
+            *(f"x.{name}" for name in dict.fromkeys([*groups, *carried])),
+            f"{there} AS there",
+            f"x.a{level} AS again",
+            f"{row_number(within, order)} AS n",
+            f"{struct(fields) if fields else 'true'} AS item",
+            *(f"{below} AS {flag}" for flag, below in self._below_level(level, last=last).items()),
+        ]
+        only = ["there"]
+        if node.limit is not None:
+            only.append(f"n <= {node.limit}")
+        if node.map_by is not None:
+            name = f"x.r{level}.{self._column[node.map_by]}"
+            columns += [f"{name} AS name", f"{row_number([*within, name], order)} AS same"]
+            only += ["name IS NOT NULL", "same = 1"]
+        if node.kind == "one":
+            only.append("n = 1")
+        item = f"any_value(item){filtered(only)}" if node.kind == "one" else self._collected(only)
+        kept = [f"any_value({name}) AS {name}" for name in carried if name not in groups]
+        output = [*groups, *kept, f"{item} AS item", *self._flagged(level, only, last=last)]
+        return select(output, subquery(select(columns, f"{source} AS x"))) + f"\nGROUP BY {', '.join(groups)}"
+
+    def _below_level(self, level: int, *, last: bool) -> dict[str, str]:
+        """For each flag that what is below a row of a level can raise: whether it did."""
+        own = {flag: f"x.r{level}.{flag}" for flag in self._below}
+        further = {} if last else {flag: f"x.{flag}" for flag in self._flags}
+        return {
+            flag: either(own.get(flag, ""), further.get(flag, ""))
+            for flag in self._flags
+            if flag in own or flag in further
+        }
+
+    def _flagged(self, level: int, only: Sequence[str], *, last: bool) -> list[str]:
+        """The flags of a group: its own, and those of what is below its elements."""
+        below = self._below_level(level, last=last)
+        return [
+            either(
+                self._own.get(flag, ""),
+                f"coalesce(bool_or({flag}){filtered(only)}, false)" if flag in below else "",
+            )
+            + f" AS {flag}"
+            for flag in self._flags
+        ]
+
+    def _keys(self) -> list[str]:
+        count = len(self._node.scope.table.key) if self._node.from_own_table else len(self._node.on)
+        return [f"k{i}" for i in range(count)]

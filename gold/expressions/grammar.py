@@ -1,0 +1,350 @@
+"""The grammar of SQL in documents: the scalar part of Spark's own, read strictly. Pure.
+
+What a word is, a column, a function, a field, a name that is given, a type, a unit or a part of an operator,
+follows from its place alone, as in Spark's grammar. A word at a place of which the reader is not sure is
+refused. Three things hold the reading against Spark's:
+
+* Every column is written with the row's alias and in backticks, every field and every given name in
+  backticks. So what is taken for a column here can be nothing else there, and no word that is taken for
+  something else here is left where Spark could find a column.
+* The rest of the text goes to Spark as it was read, token by token. So functions and operators mean what
+  Spark says.
+* Before a document is built, Spark analyses it over tables that have the read columns alone
+  (`gold.compile.column_types`).
+
+A general SQL parser is no help with this: sqlglot was tried. It takes what has no place here (aliases,
+hints, lambdas) without a word, and writes functions of Spark as others, which differ for NULL or times
+(``array_size`` as ``size``, ``datediff`` as a difference of days of clock time).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from bronze.config.yaml_file import nearest, suggestion
+from gold.expressions import instants
+from gold.expressions.functions import (
+    CASTS,
+    CHOOSERS,
+    CONTAINERS,
+    ELEMENTS,
+    FUNCTIONS,
+    MOMENT_ARGUMENTS,
+    READ_AS_MOMENT,
+    REFUSED,
+    RESULTS,
+    TEXT_MAKERS,
+    met_in,
+)
+from gold.expressions.instants import NULL, Operand
+from gold.expressions.operators import Operators, both, constant, made
+from gold.expressions.scanner import ColumnReference
+from gold.expressions.tokens import END
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gold.expressions.tokens import Token
+
+_KEYWORDS: Final = frozenset(
+    """all and any as between both case distinct div else end escape false for from ilike in is leading like
+    not null or placing regexp rlike some then to trailing true unknown when""".split()  # noqa: SIM905
+)
+"""Words of the grammar. Spark takes most of them for columns where nothing else fits; here a column of such a
+name stands in backticks, so that a slip of the pen does not become one."""
+
+_UNITS: Final = frozenset(
+    """year years quarter quarters month months week weeks day days hour hours minute minutes second seconds
+    millisecond milliseconds microsecond microseconds dow doy epoch isodow dayofweek dayofyear""".split()  # noqa: SIM905
+)
+_WHOLE_UNITS: Final = frozenset(
+    "year quarter month week day dayofyear hour minute second millisecond microsecond".split()  # noqa: SIM905
+)
+"""Units of `_WITH_UNIT`, which Spark knows in the singular alone."""
+
+_TYPED: Final = frozenset(("date", "timestamp", "timestamp_ntz", "timestamp_ltz"))
+_WITH_UNIT: Final = frozenset(
+    ("timestampadd", "dateadd", "date_add", "timestampdiff", "datediff", "date_diff")
+)
+
+
+class Reader(Operators):
+    """Reads one expression."""
+
+    def __init__(self, text: str, columns: Mapping[str, str], table: str) -> None:
+        super().__init__(text)
+        self._columns = {name.lower(): (name, ddl) for name, ddl in columns.items()}
+        self._table = table
+        self._given: Sequence[Operand] = []
+        self._special: dict[str, Callable[[str], Operand]] = {
+            "cast": self._cast, "try_cast": self._cast, "extract": self._extract, "trim": self._trim,
+            "substring": self._substring, "substr": self._substring, "position": self._position,
+            "overlay": self._overlay, "struct": self._struct,
+        }  # fmt: skip
+
+    def whole(self) -> None:
+        """Read the expression to its end.
+
+        Raises:
+            ValueError: what it may not hold.
+        """
+        self._expression()
+        token = self._next
+        if token is END:
+            return
+        if token.lower == ",":
+            raise ValueError("',' cannot stand here: one expression only")
+        if token.lower == "as":
+            raise ValueError("'as' belongs into cast(… as type) and struct(… as name)")
+        raise self._unexpected()
+
+    def _primary(self) -> Operand:
+        token = self._next
+        if token.kind == "text":
+            self._take()
+            if self._next.kind == "text":
+                raise self._unexpected()
+            return instants.of_text(token.value)
+        if token.kind in {"number", "bytes"}:
+            self._take()
+            return Operand("bytes" if token.kind == "bytes" else "", constant=True, literal=True)
+        if token.kind == "quoted":
+            return self._column()
+        if token.lower == "(":
+            self._take()
+            found = self._expression()
+            if self._is(","):
+                raise ValueError("',' cannot stand here: one value in parentheses; write struct(…)")
+            self._must(")")
+            return found
+        if token.kind == "word":
+            return self._word(token)
+        raise self._unexpected()
+
+    def _word(self, token: Token) -> Operand:
+        word, following = token.lower, self._after()
+        if word == "case":
+            return self._case()
+        if following.lower == "(":
+            return self._call(token)
+        if word in {"null", "true", "false"}:
+            self._take()
+            return NULL if word == "null" else Operand(constant=True, literal=True)
+        if word == "interval" and self._is_interval():
+            return self._interval()
+        if word in _TYPED and following.kind == "text":
+            instants.check_typed(word, following.value)
+            self._take()
+            self._take()
+            return replace(instants.of_type(word, constant=True), literal=True)
+        if word in REFUSED and word not in self._columns:
+            raise self._refused(token)
+        if word in _KEYWORDS:
+            if word in self._columns:
+                raise ValueError(f"{token.text!r} is a word of SQL: write the column in backticks, `{word}`")
+            raise self._unexpected()
+        return self._column()
+
+    def _column(self) -> Operand:
+        token = self._next
+        found = self._columns.get(token.name.lower())
+        if found is None:
+            known = suggestion(token.name, [name for name, _ in self._columns.values()])
+            raise ValueError(f"{self._table} has no column {token.name!r}{known}")
+        name, ddl = found
+        self._take(ColumnReference(name))
+        return instants.of_type(ddl)
+
+    def _case(self) -> Operand:
+        self._take()
+        compares = not self._is("when")
+        conditions = [self._expression()] if compares else []
+        results = []
+        if not self._is("when"):
+            raise self._unexpected("when")
+        while self._may("when"):
+            conditions.append(self._expression())
+            self._must("then")
+            results.append(self._expression())
+        if self._may("else"):
+            results.append(self._expression())
+        self._must("end")
+        if compares:
+            self._compared(*conditions)
+        self._meet("one type", results)
+        return instants.chosen(results, constant=constant([*conditions, *results]))
+
+    def _is_interval(self) -> bool:
+        """Whether ``interval`` begins a literal: a value follows, and, where it is signed, a unit."""
+        signed = self._after().lower in {"-", "+"}
+        value, unit = self._after(1 + signed), self._after(2 + signed)
+        if value.kind == "text" and not signed:
+            return True
+        return value.kind in {"text", "number"} and unit.lower in _UNITS
+
+    def _interval(self) -> Operand:
+        """``INTERVAL '1' day``, ``INTERVAL '1-2' year to month``, ``INTERVAL 1 day 2 hours``."""
+        self._take()
+        self._may("-", "+")
+        while True:
+            self._take()
+            if self._may(*_UNITS) and self._is("to") and self._after().lower in _UNITS:
+                self._take()
+                self._take()
+            if self._next.kind not in {"text", "number"} or self._after().lower not in _UNITS:
+                return Operand(constant=True, literal=True)
+
+    def _call(self, token: Token) -> Operand:
+        name = token.lower
+        if name not in FUNCTIONS:
+            if name in REFUSED:
+                raise self._refused(token)
+            if name in _KEYWORDS:
+                raise self._unexpected()
+            near = nearest(name, FUNCTIONS)
+            hint = f"; did you mean {near!r}?" if near else ""
+            raise ValueError(f"{token.text!r} is not a known deterministic function of one row{hint}")
+        start = self._place
+        self._take()
+        self._take()
+        found = self._special.get(name, self._arguments)(name)
+        self._must(")")
+        by_form = name in READ_AS_MOMENT and len(self._given) > 1
+        if name in RESULTS and not by_form:
+            self._meet("result", [*self._given, self._since(start, replace(found, literal=False))])
+        self._given = []
+        return found
+
+    def _arguments(self, name: str) -> Operand:
+        """The arguments of a function, up to its closing parenthesis."""
+        if (
+            name in _WITH_UNIT
+            and self._after().lower == ","
+            and self._next.lower in _WHOLE_UNITS
+            and self._commas() == 2
+        ):
+            self._take()
+            self._take()
+            found = [self._expression(), *self._rest()]
+            self._as_moments(found)
+            return instants.of_type("timestamp" if "add" in name else "bigint", constant=constant(found))
+        return self._called(name, [] if self._is(")") else [self._expression(), *self._rest()])
+
+    def _commas(self) -> int:
+        """How many commas separate the arguments that follow."""
+        depth = commas = 0
+        for token in self._tokens[self._place :]:
+            if token.lower in {"(", "["}:
+                depth += 1
+            elif token.lower in {")", "]"}:
+                if depth == 0:
+                    break
+                depth -= 1
+            elif token.lower == "," and depth == 0:
+                commas += 1
+        return commas
+
+    def _as_moments(self, found: Sequence[Operand]) -> None:
+        """Spark makes timestamps of these values."""
+        instants.check_read(*found, ddl="timestamp")
+        for operand in found:
+            self._meet("moment", [operand])
+
+    def _called(self, name: str, found: Sequence[Operand]) -> Operand:
+        """What a function of these arguments gives."""
+        of_literals, self._given = constant(found), found
+        for place in MOMENT_ARGUMENTS.get(name, ()):
+            self._as_moments(found[place : place + 1])
+        for how, places in met_in(name, len(found)):
+            self._meet(how, [found[place] for place in places])
+        if name == "typeof":
+            return Operand("text", constant=True)  # so it is to Spark, whatever columns are in it
+        if name in TEXT_MAKERS:
+            return made(name, found)
+        if name in CHOOSERS:
+            return instants.chosen(found, constant=of_literals)
+        if name in {"if", "nvl2"}:
+            return instants.chosen(found[1:], constant=of_literals)
+        if len(found) == 1 and (name in CASTS or name in READ_AS_MOMENT):
+            ddl = name if name in CASTS else "timestamp"
+            instants.check_read(*found, ddl=ddl)
+            return instants.of_type(ddl, constant=of_literals)
+        return self._plain(name, found)
+
+    @staticmethod
+    def _plain(name: str, found: Sequence[Operand]) -> Operand:
+        """What a function of no special kind gives."""
+        in_texts = name in ELEMENTS and found and found[0].kind == "texts"
+        instants.refuse([one for one in found if not (in_texts and one.kind == "text")])
+        literal = name in CONTAINERS and all(one.literal for one in found)
+        if name == "array" and found and all(one.kind == "text" for one in found):
+            return Operand("texts", constant(found), literal=literal)
+        given = instants.of_type(READ_AS_MOMENT.get(name, ""), constant=constant(found))
+        return replace(given, literal=literal)
+
+    # Calls with a grammar of their own; each ends before its closing parenthesis.
+
+    def _cast(self, _name: str) -> Operand:
+        found = self._expression()
+        self._must("as")
+        ddl = self._type()
+        instants.check_read(found, ddl=ddl)
+        self._given = [found]
+        return replace(instants.of_type(ddl, constant=found.constant), clock=found.clock)
+
+    def _extract(self, _name: str) -> Operand:
+        if not self._is(*_UNITS):
+            raise self._unexpected("year")
+        self._take()
+        self._must("from")
+        found = self._value()
+        self._as_moments([found])
+        return Operand(constant=found.constant)
+
+    def _trim(self, name: str) -> Operand:
+        found = []
+        where = self._may("both", "leading", "trailing")
+        if not self._is("from"):
+            found.append(self._expression())
+        if self._may("from"):
+            found.append(self._expression())
+        elif where:
+            raise self._unexpected("from")
+        return self._called(name, [*found, *self._rest()])
+
+    def _substring(self, name: str) -> Operand:
+        found = [self._value()]
+        if self._may("from"):
+            found.append(self._value())
+            if self._may("for"):
+                found.append(self._value())
+        return self._called(name, [*found, *self._rest()])
+
+    def _position(self, _name: str) -> Operand:
+        found = [self._value()]
+        if self._may("in"):
+            found.append(self._value())
+        found += self._rest()
+        return both(*found)
+
+    def _overlay(self, name: str) -> Operand:
+        found = [self._value()]
+        if self._may("placing"):
+            found.append(self._value())
+            self._must("from")
+            found.append(self._value())
+            if self._may("for"):
+                found.append(self._value())
+        return self._called(name, [*found, *self._rest()])
+
+    def _struct(self, _name: str) -> Operand:
+        found: list[Operand] = []
+        while not self._is(")") or found:
+            found.append(self._expression())
+            if self._may("as"):
+                self._name()
+            if not self._may(","):
+                break
+        instants.refuse(found)
+        return replace(both(*found), literal=all(one.literal for one in found))

@@ -1,0 +1,164 @@
+"""Texts by which Spark lets the clock in. Pure.
+
+Where Spark turns a text without a column in it into a date or a moment, ``now``, ``today``, ``tomorrow`` and
+``yesterday`` are the clock: in ``timestamp 'now'``, in a cast, in ``to_date('today')``, and unasked in
+``placed_at > 'today'``. A text that holds a time alone gets today's date. So such a text may stand only
+where it is surely taken as text: compared with text, as a pattern, or beside texts in a CASE.
+
+What the types of the columns alone do not tell, elements of arrays, fields, what functions give, is noted as
+a `Meeting`, and decided by the types that Spark finds (`gold.expressions.meetings`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from gold.language import types
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gold.expressions.scanner import Parts
+
+_FLAGS: Final = re.IGNORECASE | re.DOTALL
+# Spark trims control characters too.
+_SPECIAL: Final = re.compile(
+    r"[\s\x00-\x1f\x7f-\x9f]*(?:(?:now|today|tomorrow|yesterday)(?![a-z]).*|[+-]?(?:T\d|\d{1,2}:).*)", _FLAGS
+)
+_DATED: Final = re.compile(r"\s*(?:epoch|[+-]?\d{4,7}(?:-\d{1,2}(?:-\d{1,2}(?:[T\s].*)?)?)?)\s*", _FLAGS)
+_OF_TEXTS: Final = re.compile(r"\s*(?:ARRAY\s*<\s*STRING\s*>|MAP\s*<\s*STRING\s*,.*>)\s*", _FLAGS)
+_MOMENTS: Final = frozenset(("TIMESTAMP", "TIMESTAMP_LTZ"))
+_TEXTS: Final = frozenset(("STRING", "VARCHAR", "CHAR", "CHARACTER"))
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """What is known of a part of an expression.
+
+    Attributes:
+        kind: ``text``, ``texts`` (an array of them, or a map by them), ``bytes`` (a literal), ``null``,
+            ``moment`` (a timestamp), or empty where it is none of them, or is not known.
+        constant: no column is in it.
+        clock: a text in it that is the clock wherever it becomes a date or a moment.
+        literal: it is made of literals, none of which is the clock, and of no other text.
+        start: the place of its first token.
+        end: the place after its last token.
+    """
+
+    kind: str = ""
+    constant: bool = False
+    clock: str | None = None
+    literal: bool = False
+    start: int = field(default=0, compare=False)
+    end: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Values that Spark brings to one type, or reads as another. Whether one is a text, only Spark can say.
+
+    Attributes:
+        how: a rule of `gold.expressions.meetings`.
+        values: their SQL; of the rules that speak of a result, the result's last.
+        literal: for each, whether it is made of literals alone, which were looked at.
+    """
+
+    how: str
+    values: tuple[Parts, ...]
+    literal: tuple[bool, ...]
+
+
+NULL: Final = Operand("null", constant=True, literal=True)
+
+
+def of_text(value: str) -> Operand:
+    """A text."""
+    clock = value if _SPECIAL.fullmatch(value) else None
+    return Operand("text", constant=True, clock=clock, literal=clock is None)
+
+
+def of_type(ddl: str, *, constant: bool = False) -> Operand:
+    """A value of a Spark type."""
+    word = types.base(ddl)
+    kind = "text" if word in _TEXTS else "moment" if word in _MOMENTS else ""
+    if _OF_TEXTS.fullmatch(ddl):
+        kind = "texts"
+    return Operand(kind, constant)
+
+
+def check_typed(word: str, value: str) -> None:
+    """A typed literal, ``date '2026-01-31'``.
+
+    Raises:
+        ValueError: it does not begin with a date.
+    """
+    if not _DATED.fullmatch(value):
+        raise ValueError(
+            f"{word} {value!r} is not possible here: the clock, or no date; "
+            f"write {word} '2026-01-31', the year first"
+        )
+
+
+def check_met(operands: Sequence[Operand]) -> None:
+    """Values that Spark brings to one type, because they are compared, or one of them is the result.
+
+    Raises:
+        ValueError: a text among them would let the clock in.
+    """
+    known = [operand for operand in operands if operand.kind != "null"]
+    if all(operand.kind == "text" for operand in known):
+        return
+    refuse(known)
+    if any(operand.kind == "moment" for operand in known):
+        check_read(*known, ddl="timestamp")
+
+
+def chosen(operands: Sequence[Operand], *, constant: bool) -> Operand:
+    """What is one of some values.
+
+    Raises:
+        ValueError: a text among them would let the clock in.
+    """
+    check_met(operands)
+    kinds = {operand.kind for operand in operands} - {"null"}
+    # One that depends on a column is no constant to Spark, and so never the clock.
+    clocks = [operand.clock for operand in operands if operand.clock is not None and constant]
+    literal = all(operand.literal for operand in operands)
+    return Operand(kinds.pop() if len(kinds) == 1 else "", constant, clocks[0] if clocks else None, literal)
+
+
+def check_read(*operands: Operand, ddl: str) -> None:
+    """Values that are read as another type.
+
+    Raises:
+        ValueError: that would let the clock in, or hide a text.
+    """
+    for operand in operands:
+        if types.base(ddl) in _TEXTS:
+            if operand.kind == "bytes":
+                raise ValueError("bytes as a text are not possible here: write the text itself")
+            continue
+        refuse([operand])
+        if operand.kind == "text" and not operand.constant and types.base(ddl) in _MOMENTS:
+            raise ValueError(
+                "a text as a timestamp is not possible here: the clock, as one that holds a time alone gets "
+                "today's date; write to_timestamp(text, 'yyyy-MM-dd HH:mm:ss') with the form of the text, or "
+                "cast(text as timestamp_ntz)"
+            )
+
+
+def refuse(operands: Iterable[Operand]) -> None:
+    """Refuse texts that may become the clock.
+
+    Raises:
+        ValueError: one of the values holds one.
+    """
+    for operand in operands:
+        if operand.clock is not None:
+            raise ValueError(
+                f"{operand.clock!r} is not possible here: the clock, where it becomes a date or a time; "
+                "write a date as date '2026-01-31'; where text is meant, compare it with a text column or "
+                "cast(… as string), or look for it in cast(… as array<string>)"
+            )

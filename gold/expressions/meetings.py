@@ -1,0 +1,143 @@
+"""Texts that Spark would read as moments, told by the types that it finds.
+
+A text that holds a time alone, ``12:30:00``, is a moment of *today* where Spark makes a TIMESTAMP of it: the
+document would depend on the day on which it is built. Spark does so wherever a text meets a TIMESTAMP, deep
+inside arrays, maps and structs too, and mostly without being asked. The reader of expressions notes every
+place where values meet (`gold.expressions.instants.Meeting`); here the types of these values, which Spark
+finds without any data, decide. Literals were looked at by the reader. (A text as DATE or TIMESTAMP_NTZ is no
+trouble: one without a date fails, or is NULL.)
+
+Likewise for texts that Spark makes of values it has no text for: a map's keys in JSON, and what a format
+string prints as Java does, would be the place of a value in memory.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from pyspark.sql.types import (
+    ArrayType,
+    AtomicType,
+    BinaryType,
+    CharType,
+    DataType,
+    DateType,
+    DayTimeIntervalType,
+    MapType,
+    NullType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VarcharType,
+    VariantType,
+    YearMonthIntervalType,
+)
+
+from gold.language.types import map_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gold.expressions.instants import Meeting
+
+_Known: TypeAlias = tuple[DataType, bool]
+"""A value's type, and whether it is made of literals alone."""
+
+_TEXT: Final = (StringType, CharType, VarcharType)
+_STEPS: Final = (DayTimeIntervalType, YearMonthIntervalType)
+_TODAY: Final = (
+    "a text becomes a TIMESTAMP here, and one that holds a time alone would be a moment of today",
+    "write to_timestamp(text, 'yyyy-MM-dd HH:mm:ss') or try_to_timestamp, or cast the moment as string",
+)
+_KEYS: Final = (
+    "a map with keys that are no JSON names becomes JSON here",
+    "make texts of the keys, for example by hex(…)",
+)
+_PRINTED: Final = (
+    "a value that has no text of its own is printed here",
+    "make a text of it, for example by hex(…), to_json(…) or cast(… as string)",
+)
+
+
+def objection(meeting: Meeting, kinds: Sequence[DataType]) -> tuple[str, str] | None:
+    """What is wrong with values of these types that meet, and what to write instead; or None."""
+    known = list(zip(kinds, meeting.literal, strict=True))
+    if meeting.how == "as JSON":
+        return None if _has_names(kinds[0]) else _KEYS
+    if meeting.how == "printed":
+        return None if _has_text(kinds[0]) else _PRINTED
+    if meeting.how == "moved":
+        return _TODAY if _is_moved(known) else None
+    pairs = [(one, other) for (one, literal), (other, _) in _pairs(meeting.how, known) if not literal]
+    return _TODAY if any(_read(one, other) for one, other in pairs) else None
+
+
+def _pairs(how: str, known: Sequence[_Known]) -> Iterable[tuple[_Known, _Known]]:
+    """Which values may become values of the type of which others."""
+    if how == "moment":
+        return [(known[0], (TimestampType(), True))]
+    if how == "result":
+        return [(one, known[-1]) for one in known[:-1]]
+    if how == "arrays":
+        known = [one for one in known if isinstance(one[0], ArrayType | MapType)]
+    elif how == "element":
+        known = [*_held(known[0]), *known[1:]]
+    return permutations(known, 2)
+
+
+def _held(known: _Known) -> list[_Known]:
+    """What an element of an array, or a key of a map, is compared with."""
+    container, literal = known
+    if isinstance(container, ArrayType):
+        return [(container.elementType, literal)]
+    return [(container.keyType, literal)] if isinstance(container, MapType) else []
+
+
+def _read(one: DataType, other: DataType) -> bool:
+    """Whether a text is read as a TIMESTAMP where values of one type become values of the other."""
+    if isinstance(other, TimestampType):
+        return isinstance(one, (*_TEXT, VariantType))
+    if isinstance(one, VariantType):
+        return _holds_moments(other)
+    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
+        return _read(one.elementType, other.elementType)
+    if isinstance(one, MapType) and isinstance(other, MapType):
+        return _read(one.keyType, other.keyType) or _read(one.valueType, other.valueType)
+    if isinstance(one, StructType) and isinstance(other, StructType):
+        return any(_read(a.dataType, b.dataType) for a, b in zip(one, other, strict=False))
+    # Only `from_json` gives what is not of the shape of what it is given.
+    return isinstance(one, _TEXT) and _holds_moments(other)
+
+
+def _holds_moments(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _holds_moments(kind.elementType)
+    if isinstance(kind, MapType):
+        return _holds_moments(kind.keyType) or _holds_moments(kind.valueType)
+    if isinstance(kind, StructType):
+        return any(_holds_moments(inner.dataType) for inner in kind)
+    return isinstance(kind, TimestampType)
+
+
+def _is_moved(known: Sequence[_Known]) -> bool:
+    texts = any(isinstance(one, (*_TEXT, VariantType)) and not literal for one, literal in known)
+    moments = (*_STEPS, DateType, TimestampType, TimestampNTZType)
+    plain = (AtomicType, NullType)
+    return texts and any(isinstance(one, moments) or not isinstance(one, plain) for one, _ in known)
+
+
+def _has_names(kind: DataType) -> bool:
+    """Whether the keys of all maps inside are names in JSON."""
+    if isinstance(kind, ArrayType):
+        return _has_names(kind.elementType)
+    if isinstance(kind, MapType):
+        return map_key(kind.keyType.simpleString()) and _has_names(kind.valueType)
+    if isinstance(kind, StructType):
+        return all(_has_names(inner.dataType) for inner in kind)
+    return True
+
+
+def _has_text(kind: DataType) -> bool:
+    return isinstance(kind, AtomicType | NullType) and not isinstance(kind, BinaryType | VariantType)

@@ -1,0 +1,198 @@
+"""Operators of the grammar, from the loosest to the tightest, as Spark binds them. Pure."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from gold.expressions import instants
+from gold.expressions.functions import TEXT_FUNCTIONS
+from gold.expressions.instants import Meeting, Operand
+from gold.expressions.scanner import Scanner
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_COMPARISONS: Final = frozenset(("=", "==", "<=>", "<>", "!=", "<", "<=", ">", ">="))
+_LEVELS: Final[tuple[frozenset[str], ...]] = (
+    _COMPARISONS,
+    frozenset("|"),
+    frozenset("^"),
+    frozenset("&"),
+    frozenset(("<<", ">>", ">>>")),
+    frozenset(("+", "-", "||")),
+    frozenset(("*", "/", "%", "div")),
+)
+"""Binary operators, the loosest first."""
+
+
+class Operators(Scanner, ABC):
+    """Reads values that are joined by operators.
+
+    Attributes:
+        meetings: what is to be checked by the types that Spark finds.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.meetings: list[Meeting] = []
+
+    @abstractmethod
+    def _primary(self) -> Operand:
+        """A value without operators around it."""
+
+    def _expression(self) -> Operand:
+        start = self._place
+        found = self._conjunction()
+        while self._may("or"):
+            found = both(found, self._conjunction())
+        return self._since(start, found)
+
+    def _since(self, start: int, found: Operand) -> Operand:
+        """A value with where it stands."""
+        return replace(found, start=start, end=self._place)
+
+    def _meet(self, how: str, operands: Sequence[Operand]) -> None:
+        """Note what is to be checked once the types are known, unless they are already."""
+        known = {operand.kind for operand in operands} <= {"text", "null"}
+        if known or all(operand.literal for operand in operands):
+            return
+        self.meetings.append(
+            Meeting(
+                how,
+                tuple(self._parts_between(operand.start, operand.end) for operand in operands),
+                tuple(operand.literal for operand in operands),
+            )
+        )
+
+    def _conjunction(self) -> Operand:
+        found = self._negation()
+        while self._may("and"):
+            found = both(found, self._negation())
+        return found
+
+    def _negation(self) -> Operand:
+        if self._may("not", "!"):
+            return replace(self._negation(), kind="", clock=None)
+        return self._predicate(self._value())
+
+    def _predicate(self, left: Operand) -> Operand:
+        """What may stand once after a value."""
+        if self._may("is"):
+            return self._is_something(left)
+        negated = self._may("not")
+        if self._may("between"):
+            low = self._value()
+            self._must("and")
+            return self._compared(left, low, self._value())
+        if self._may("in"):
+            return self._compared(left, *self._list())
+        if self._is("like", "ilike", "rlike", "regexp"):
+            return self._matched(left)
+        if negated:
+            raise self._unexpected("in")
+        return left
+
+    def _is_something(self, left: Operand) -> Operand:
+        self._may("not")
+        if self._may("distinct"):
+            self._must("from")
+            return self._compared(left, self._value())
+        if not self._may("null", "true", "false", "unknown"):
+            raise self._unexpected("null")
+        return both(left)
+
+    def _matched(self, left: Operand) -> Operand:
+        """Patterns are texts, and so is what they are held against."""
+        regular = self._take().lower in {"rlike", "regexp"}
+        if not regular and self._may("any", "some", "all"):
+            return both(left, *self._list())
+        found = both(left, self._value())
+        if not regular and self._may("escape"):
+            if self._next.kind != "text":
+                raise self._unexpected("'/'")
+            self._take()
+        return found
+
+    def _compared(self, *operands: Operand) -> Operand:
+        instants.check_met(list(operands))
+        self._meet("one type", operands)
+        return both(*operands)
+
+    def _value(self, level: int = 0) -> Operand:
+        if level == len(_LEVELS):
+            return self._unary()
+        start = self._place
+        found = self._value(level + 1)
+        while self._is(*_LEVELS[level]):
+            operator = self._take().lower
+            other = self._value(level + 1)
+            if operator in _COMPARISONS:
+                found = self._compared(found, other)
+            elif operator == "||":
+                self._meet("arrays", [found, other])
+                found = made(operator, [found, other])
+            else:
+                instants.refuse([found, other])
+                self._meet("moved", [found, other])
+                kind = "moment" if "moment" in {found.kind, other.kind} else ""
+                found = Operand(kind, constant([found, other]))
+            found = self._since(start, found)
+        return found
+
+    def _unary(self) -> Operand:
+        start = self._place
+        if self._may("-", "+", "~"):
+            found = self._unary()
+            instants.refuse([found])
+            return self._since(start, replace(found, kind=""))
+        return self._parts_of(start, self._since(start, self._primary()))
+
+    def _parts_of(self, start: int, found: Operand) -> Operand:
+        """Elements and fields of a value."""
+        while True:
+            if self._may("["):
+                index = self._value()
+                instants.refuse([found] if found.kind == "texts" and index.kind == "text" else [found, index])
+                self._meet("element", [found, index])
+                self._must("]")
+            elif self._may("."):
+                self._name()
+            else:
+                return found
+            found = self._since(start, Operand(constant=found.constant))
+
+    def _list(self) -> list[Operand]:
+        self._must("(")
+        found = [self._expression(), *self._rest()]
+        self._must(")")
+        return found
+
+    def _rest(self) -> list[Operand]:
+        found = []
+        while self._may(","):
+            found.append(self._expression())
+        return found
+
+
+def constant(operands: Sequence[Operand]) -> bool:
+    """Whether no column is in any."""
+    return all(operand.constant for operand in operands)
+
+
+def both(*operands: Operand) -> Operand:
+    """What is known of a value that depends on others and has a type of its own."""
+    return Operand(constant=constant(operands))
+
+
+def made(name: str, found: Sequence[Operand]) -> Operand:
+    """A text of others. One that is made of literals alone could be any, and nobody would see which."""
+    if constant(found):
+        raise ValueError(f"{name!r} of literals alone is not possible here: write the text itself")
+    joins = name in {"||", "concat"}
+    if not joins and name not in TEXT_FUNCTIONS:
+        instants.refuse(found)
+        return Operand()
+    texts = all(operand.kind in {"text", "null"} for operand in found)
+    return Operand("text" if texts or not joins else "")

@@ -1,0 +1,198 @@
+"""The tokens of an expression, taken one by one, and what was written for each. Pure.
+
+Types are read here as well: they hold no value and no column, so they need nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from gold.expressions.functions import INSTEAD, REFUSED
+from gold.expressions.tokens import END, Token, tokens_of
+from silver.sql import quote
+
+_INTERVAL_UNITS: Final = frozenset(("year", "month", "day", "hour", "minute", "second"))
+_TYPES: Final = frozenset(
+    """bigint binary boolean byte char character date dec decimal double float int integer long numeric real
+    short smallint string timestamp timestamp_ltz timestamp_ntz tinyint varchar variant""".split()  # noqa: SIM905
+)
+_CLOSERS: Final = {">": 1, ">>": 2, ">>>": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnReference:
+    """A column of the row that an expression speaks of."""
+
+    name: str
+
+
+Parts: TypeAlias = "tuple[str | ColumnReference, ...]"
+"""SQL text and columns, in order."""
+
+
+def parts_sql(parts: Parts, alias: str) -> str:
+    """SQL text with every column taken from `alias`."""
+    return "".join(part if isinstance(part, str) else quote(alias, part.name) for part in parts)
+
+
+class Scanner:
+    """Goes over the tokens from the left to the right.
+
+    Attributes:
+        parts: what was read.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._tokens = tokens_of(text)
+        self._place = 0
+        self._closed = 0
+        self.parts: list[str | ColumnReference] = []
+        self._pieces: list[str | ColumnReference] = []
+
+    @property
+    def _next(self) -> Token:
+        return self._tokens[self._place] if self._place < len(self._tokens) else END
+
+    def _after(self, ahead: int = 1) -> Token:
+        place = self._place + ahead
+        return self._tokens[place] if place < len(self._tokens) else END
+
+    def _take(self, instead: str | ColumnReference | None = None) -> Token:
+        """Go past the next token; what is written for it is itself, or something else."""
+        token = self._next
+        if token is END:
+            raise self._unexpected()
+        if token.spaced and self.parts:
+            self._write(" ")
+        self._pieces.append(token.text if instead is None else instead)
+        self._write(self._pieces[-1])
+        self._place += 1
+        return token
+
+    def _parts_between(self, start: int, end: int) -> Parts:
+        """What was written for the tokens from one place to another."""
+        parts: list[str | ColumnReference] = []
+        for place in range(start, end):
+            if place > start and self._tokens[place].spaced:
+                parts.append(" ")
+            parts.append(self._pieces[place])
+        return tuple(parts)
+
+    def _write(self, part: str | ColumnReference) -> None:
+        if isinstance(part, str) and self.parts and isinstance(self.parts[-1], str):
+            self.parts[-1] += part
+        else:
+            self.parts.append(part)
+
+    def _is(self, *words: str) -> bool:
+        return self._next.lower in words
+
+    def _may(self, *words: str) -> bool:
+        """Go past one of these words or signs, where it stands here."""
+        found = self._is(*words)
+        if found:
+            self._take()
+        return found
+
+    def _must(self, word: str) -> None:
+        if not self._may(word):
+            raise self._unexpected(word)
+
+    def _unexpected(self, wanted: str = "") -> ValueError:
+        token = self._next
+        if token is END:
+            missing = f"{wanted!r} is missing" if wanted else "something is missing"
+            return ValueError(f"'(' is never closed: {missing}" if wanted == ")" else f"{missing} at the end")
+        if token.lower in {")", "]"} and wanted != token.lower:
+            return ValueError(f"{token.text!r} closes nothing")
+        if token.lower in REFUSED:
+            return self._refused(token)
+        if token.kind == "text":
+            hint = (
+                ": join texts by ||" if self._place and self._tokens[self._place - 1].kind == "text" else ""
+            )
+            return ValueError(f"{token.text} cannot stand here{hint}")
+        hint = f"; {wanted!r} is expected" if wanted else ""
+        return ValueError(f"{token.text!r} cannot stand here{hint}")
+
+    @staticmethod
+    def _refused(token: Token) -> ValueError:
+        reason = REFUSED[token.lower]
+        instead = INSTEAD.get(token.lower) or INSTEAD.get(reason)
+        return ValueError(
+            f"{token.text!r} is not possible here: {reason} (a field is a function of its row)"
+            + (f"; {instead}" if instead else "")
+        )
+
+    # Types.
+
+    def _type(self) -> str:
+        """Go past a type; returns it."""
+        start = self._place
+        self._one_type()
+        if self._closed:
+            raise ValueError("'>' closes nothing")
+        return "".join(token.text for token in self._tokens[start : self._place])
+
+    def _one_type(self) -> None:
+        token = self._next
+        if token.lower in _TYPES:
+            self._take()
+            if self._may("("):
+                self._number()
+                while self._may(","):
+                    self._number()
+                self._must(")")
+        elif self._may("interval"):
+            self._unit()
+            if self._may("to"):
+                self._unit()
+        elif self._may("array"):
+            self._must("<")
+            self._one_type()
+            self._close()
+        elif self._may("map"):
+            self._must("<")
+            self._one_type()
+            self._must(",")
+            self._one_type()
+            self._close()
+        elif self._may("struct"):
+            self._must("<")
+            self._typed_field()
+            while self._may(","):
+                self._typed_field()
+            self._close()
+        else:
+            raise ValueError(
+                f"{token.text!r} is not a type" if token.text else "a type is missing at the end"
+            )
+
+    def _typed_field(self) -> None:
+        self._name()
+        self._may(":")
+        self._one_type()
+
+    def _close(self) -> None:
+        """Go past one ``>``, which may be a part of the last sign."""
+        if not self._closed:
+            if self._next.lower not in _CLOSERS:
+                raise self._unexpected(">")
+            self._closed = _CLOSERS[self._take().lower]
+        self._closed -= 1
+
+    def _unit(self) -> None:
+        if not self._may(*_INTERVAL_UNITS):
+            raise self._unexpected("day")
+
+    def _number(self) -> None:
+        if self._next.kind != "number":
+            raise self._unexpected("a number")
+        self._take()
+
+    def _name(self) -> None:
+        """Go past a name that is given, or names a field; it is written in backticks."""
+        if self._next.kind not in {"word", "quoted"}:
+            raise self._unexpected("a name")
+        self._take(quote(self._next.name))

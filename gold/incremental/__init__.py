@@ -1,0 +1,4 @@
+"""Which roots a window of silver's changes reaches.
+
+In reading order: `change_feed`, `affected`, `key_bitmap`, `starts`.
+"""

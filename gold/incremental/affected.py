@@ -1,0 +1,218 @@
+"""Which documents a set of changed rows can have changed. Pure: a tree in, SQL out.
+
+The argument. Let the document of a root differ between two cuts. Then somewhere in its tree the rows differ
+in a column that the document reads. Take a difference with no difference above it, towards the root. Its
+row is in the tree of one of both cuts, so the image of the row in that cut matches its parent, and
+everything above is the same in both cuts. So it is enough to take both images of every changed row at every
+place where its table stands, and to walk up over *current* rows alone: where a row in between changed too,
+it is a changed row itself and is walked up from its own images.
+
+Each image carries the columns that all places of its table read. At one place, images are grouped by key
+and by the columns read *there*; a row whose old and new image fall into one group did not change for this
+place and is dropped. An image that fails the place's `where` was not in the document and is dropped before
+that.
+
+The result may name a root that has not changed, or that no longer exists; rebuilding it then gives what is
+there already, or deletes nothing. It never lacks one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gold.compile.clauses import Step, as_json
+from silver.sql import comment, indented, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from bronze.identifiers import TableName
+    from gold.compile.compiler import Relation
+    from gold.expressions.expressions import Expression
+    from gold.tree.resolve import Node, Recursion, Scope, Tree
+
+SIDE: Final = "_deltasmelt_side"
+"""Column of a view of images: ``old`` or ``new``."""
+
+PLACES: Final = "places"
+"""Column of affected roots: the places from which a root was reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """A query for the roots that changes may have affected.
+
+    Attributes:
+        steps: what is to be computed first, under these names.
+        query: gives the keys of the roots, ``k0, k1 …``, each once, and `PLACES`: an array of the numbers of
+            the places from which it was reached.
+        places: for each number: path of the place in the document (empty for the root) and its table.
+    """
+
+    steps: tuple[Step, ...]
+    query: str
+    places: tuple[tuple[str, TableName], ...]
+
+
+def affected_roots(
+    tree: Tree,
+    changed: Iterable[TableName],
+    images: Callable[[TableName], str],
+    current: Relation,
+    *,
+    few: bool = False,
+) -> Affected | None:
+    """All roots whose documents the changed rows may have changed.
+
+    Args:
+        tree: the resolved document.
+        changed: tables that have changed rows.
+        images: gives the view of a table's images: its key, the columns that the tree reads, and `SIDE`.
+        current: gives the SQL relation of a silver table at the new cut.
+        few: the images fit one task easily; Spark cannot know and would shuffle whole tables to meet them.
+
+    Returns:
+        None where no changed table stands in the document.
+    """
+    tables = set(changed)
+    walk = _Walk(tree, current, few=few)
+    branches: list[str] = []
+    places: list[tuple[str, TableName]] = []
+    if tree.root.table.table in tables:
+        keys = _changed_values(tree.root, [tree.root.where], images(tree.root.table.table), tree.key)
+        branches.append(f"{comment(str(tree.root.table.table))}\n{keys}")
+        places.append(("", tree.root.table.table))
+    for node in tree.nodes():
+        for place, scope in reversed(list(enumerate(node.scopes))):
+            table = scope.table.table
+            if table not in tables:
+                continue
+            at_end = place == len(node.links)
+            filters = _filters(node) if at_end else [scope.where]
+            values = _changed_values(scope, filters, images(table), finding(node, place))
+            branches.append(comment(f"{node.scope.label}: {table}") + "\n" + walk.up(node, place, values))
+            places.append((node.scope.label, table))
+    if not branches:
+        return None
+    typed = [
+        f"try_cast(v{i} AS {tree.root.table.column(column).spark_type}) AS k{i}"
+        for i, column in enumerate(tree.key)
+    ]
+    union = "\nUNION ALL\n".join(
+        f"SELECT {', '.join(typed)}, {number} AS place FROM (\n{indented(branch, '  ')}\n)"
+        for number, branch in enumerate(branches)
+    )
+    keys = ", ".join(f"k{i}" for i in range(len(tree.key)))
+    known = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(tree.key)))
+    query = (
+        f"SELECT {keys}, collect_set(place) AS {PLACES} FROM (\n{indented(union, '  ')}\n)\n"
+        f"WHERE {known}\nGROUP BY {keys}"
+    )
+    return Affected(tuple(walk.steps), query, tuple(places))
+
+
+class _Walk:
+    """From values of join columns to keys of roots. Values are columns ``v0, v1 …`` of a subquery."""
+
+    def __init__(self, tree: Tree, current: Relation, *, few: bool) -> None:
+        self._hint = "/*+ BROADCAST(c) */ " if few else ""
+        self._tree = tree
+        self._current = current
+        self._above = {id(child.scope): child for child in tree.nodes()}
+        self.steps: list[Step] = []
+
+    def up(self, node: Node, place: int, values: str) -> str:
+        """From what finds the rows of a node, or of a link before it.
+
+        Args:
+            node: where.
+            place: which of the node's `scopes`.
+            values: of the columns by which that scope's rows are found (`finding`).
+        """
+        if node.recursion is not None:
+            return self.up_from_parents(node, self._levels(node, node.recursion, values))
+        if place == 0:
+            return self.up_from_parents(node, values)
+        on, before = node.on_at(place), node.links[place - 1]
+        matched, wanted = [theirs for _, theirs in on], [this for this, _ in before.on]
+        return self.up(node, place - 1, self._match(before.scope, matched, wanted, values))
+
+    def up_from_parents(self, node: Node, values: str) -> str:
+        """`values` are those of the parent's columns that find the node's rows."""
+        tree, parent, matched = self._tree, node.parent, node.parent_columns
+        if parent is tree.root:
+            if sorted(matched) == sorted(tree.key):
+                # The values are keys of roots already; whether the root is there shows when it is built.
+                selected = ", ".join(f"v{matched.index(name)} AS v{i}" for i, name in enumerate(tree.key))
+                same = list(matched) == list(tree.key)
+                return values if same else f"SELECT {selected} FROM (\n{indented(values, '  ')}\n)"
+            return self._match(parent, matched, tree.key, values)
+        above = self._above[id(parent)]
+        wanted = finding(above, len(above.links))
+        return self.up(above, len(above.links), self._match(parent, matched, wanted, values))
+
+    def _levels(self, node: Node, recursion: Recursion, values: str) -> str:
+        """From rows at any level of a recursion to what finds those of its first level.
+
+        Cycles need no care: the tree without its circles is a part of the one that is walked here.
+        """
+        wanted = finding(node, 0)
+        matched = [theirs for _, theirs in recursion.on]
+        # Each level begins with these rows again.
+        name = f"walked{len(self.steps)}"
+        label = f"{node.scope.label}: rows of {node.scope.table.table} to walk up from"
+        self.steps.append(Step(name, label, f"SELECT DISTINCT * FROM (\n{indented(values, '  ')}\n)"))
+        values = f"SELECT * FROM {name}"
+        below = [f"v{wanted.index(this)}" for this, _ in recursion.on]
+        found = values
+        for _ in range(recursion.depth - 1):
+            selected = ", ".join(f"{name} AS v{i}" for i, name in enumerate(below))
+            inner = f"SELECT {selected} FROM (\n{indented(found, '  ')}\n)"
+            found = f"{values}\nUNION ALL\n{self._match(node.scope, matched, wanted, inner)}"
+        first = ", ".join(f"v{wanted.index(this)} AS v{i}" for i, (this, _) in enumerate(node.on))
+        return f"SELECT DISTINCT {first} FROM (\n{indented(found, '  ')}\n)"
+
+    def _match(self, scope: Scope, matched: Sequence[str], wanted: Sequence[str], values: str) -> str:
+        """Current rows of a scope whose columns `matched` have one of the values; their columns `wanted`."""
+        selected = ", ".join(f"{quote('t', name)} AS v{i}" for i, name in enumerate(wanted))
+        condition = " AND ".join(f"{quote('t', name)} = c.v{i}" for i, name in enumerate(matched))
+        lines = [
+            f"SELECT {self._hint}{selected}",
+            f"FROM {self._current(scope.table.table)} AS t",
+            f"LEFT SEMI JOIN (\n{indented(values, '  ')}\n) AS c ON {condition}",
+        ]
+        if scope.where is not None:
+            lines.append(f"WHERE {scope.where.sql('t')}")
+        return "\n".join(lines)
+
+
+def finding(node: Node, place: int) -> list[str]:
+    """Columns by which rows of one of a node's scopes are found from the scope, or the level, before."""
+    names = [this for this, _ in node.on_at(place)]
+    if node.recursion is None:
+        return names
+    return list(dict.fromkeys(names + [this for this, _ in node.recursion.on]))
+
+
+def _filters(node: Node) -> list[Expression | None]:
+    return [measure.where for measure in node.measures] if node.measures else [node.scope.where]
+
+
+def _changed_values(
+    scope: Scope, filters: Sequence[Expression | None], images: str, wanted: Sequence[str]
+) -> str:
+    """Values of the columns `wanted` in images that differ at this place."""
+    key = [quote("t", name) for name in scope.table.key]
+    rest = sorted(scope.reads - set(scope.table.key))
+    grouping = list(key)
+    if rest:
+        grouping.append(as_json(quote("t", name) for name in rest))
+    selected = ", ".join(f"any_value({quote('t', name)}) AS v{i}" for i, name in enumerate(wanted))
+    lines = [f"SELECT {selected}", f"FROM {images} AS t"]
+    # Where one of several aggregates takes all rows, no image can be dropped.
+    texts = [f"({one.sql('t')})" for one in filters if one is not None]
+    if texts and len(texts) == len(filters):
+        lines.append(f"WHERE {' OR '.join(dict.fromkeys(texts))}")
+    lines += [f"GROUP BY {', '.join(grouping)}", f"HAVING min(t.{SIDE}) = max(t.{SIDE})"]
+    return "\n".join(lines)

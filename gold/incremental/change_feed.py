@@ -1,0 +1,58 @@
+"""Old and new images of rows from silver's change feed. Pure: names in, SQL out.
+
+The feed holds every step between two cuts. Gold compares two cuts, so the steps between do not matter: the
+first image of a key is its old one, if it is of a row that went (``update_preimage``, ``delete``); the last
+is its new one, if it is of a row that came. A row that came and went within the steps has neither. A
+version that deletes and inserts one key (a table written over) gives both. Where silver keeps deleted rows, a
+row that is marked as deleted is there no more: its update has an old image alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gold.incremental.affected import SIDE
+from silver.schema.live_rows import LIVING
+from silver.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_WENT: Final = "_change_type IN ('update_preimage', 'delete')"
+_CAME: Final = "_change_type IN ('update_postimage', 'insert')"
+
+
+class FeedUnreadableError(Exception):
+    """The changes between two cuts cannot be read; the message says why. Leads to a full build."""
+
+
+def made_again(silver_name: str) -> str:
+    """Why the versions of a table that went back cannot be compared."""
+    return f"silver.{silver_name} was made again since the last build"
+
+
+def images_query(
+    feed: str, key: Sequence[str], columns: Sequence[str], *, steps: int, soft: bool = False
+) -> str:
+    """Images of changed rows: `columns`, and `gold.incremental.affected.SIDE`.
+
+    Args:
+        feed: view of Delta's change feed.
+        key: the table's key.
+        columns: what to take of each image; the key among it.
+        steps: number of versions that the feed covers.
+        soft: the table keeps deleted rows, marked; an image of such a row is none.
+    """
+    selected = ", ".join(quote(name) for name in columns)
+    side = f"CASE WHEN {_WENT} THEN 'old' ELSE 'new' END AS {SIDE}"
+    if steps == 1:
+        return f"SELECT {selected}, {side}\nFROM {feed}" + (f"\nWHERE {LIVING}" if soft else "")
+    only = f"{LIVING} AND " if soft else ""
+    partition = ", ".join(quote(name) for name in key)
+    return (
+        f"SELECT {selected}, {side}\nFROM (\n"
+        f"  SELECT *, min(_commit_version) OVER (PARTITION BY {partition}) AS _first,\n"
+        f"    max(_commit_version) OVER (PARTITION BY {partition}) AS _last\n"
+        f"  FROM {feed}\n)\n"
+        f"WHERE {only}(({_WENT} AND _commit_version = _first)\n  OR ({_CAME} AND _commit_version = _last))"
+    )

@@ -1,0 +1,92 @@
+"""Which record of silver's cut a document was built from, and which versions of a table hold the same rows.
+
+A version is not a state: files are joined and properties set by commits of their own, which change no row.
+Where two records of one LSN differ by such versions alone they are the same cut, and a gold table that was
+only cared for still is what the newest gold cut says. Without this a document for which nothing happens would
+be built as a whole after each upkeep.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from bronze.lake import delta
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from bronze.lake.control import Cut
+    from bronze.lake.control_tables import ControlTables
+    from bronze.lsn import Lsn
+
+_CARE: Final = frozenset(
+    ("OPTIMIZE", "REORG", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "VACUUM START", "VACUUM END",
+     "COMPUTE STATS", "CLUSTER BY", "UPGRADE PROTOCOL")
+)  # fmt: skip
+"""Operations that change no row."""
+
+_MOST: Final = 10_000
+"""Commits to look at: a table that is further behind is read by its feed."""
+
+
+def holds_the_same(uri: str, since: int, until: int) -> bool:
+    """Whether a table holds the same rows at two versions, as far as the log still says.
+
+    Args:
+        uri: of the table.
+        since: a version.
+        until: another; an earlier one is of a table that was made again.
+    """
+    if since == until:
+        return True
+    table = delta.open_table(uri)
+    if table is None or not since < until <= table.version() or table.version() - since > _MOST:
+        return False
+    entries = table.history(table.version() - since)
+    operations = {
+        entry["version"]: entry.get("operation") for entry in entries if since < entry["version"] <= until
+    }
+    return len(operations) == until - since and set(operations.values()) <= _CARE
+
+
+def built_from(
+    control: ControlTables,
+    position: Lsn,
+    known_by: datetime | None,
+    same: Callable[[str, int, int], bool] = lambda _name, one, other: one == other,
+) -> Cut | None:
+    """The silver cut that a document was built from; None where that is not known any more.
+
+    Silver may have recorded the cut of one LSN again, with a table that was derived again. Then the gold cut
+    that names the document's table tells which record it was; and where no gold cut names it, because the
+    document failed since or the process was killed, none of them can be relied on. A record that only has
+    more tables than those before it, or later versions with the same rows, is no other: the document needed
+    none of them.
+
+    Args:
+        control: where cuts are recorded.
+        position: LSN of the cut.
+        known_by: when gold recorded that the document stands there.
+        same: whether a silver table holds the same rows at two versions, the earlier first.
+    """
+    newest = control.latest_cut("silver", at=position, known_by=known_by)
+    if newest is None or newest.commit_lsn != position:
+        return None
+    other: Cut | None = newest
+    while known_by is None and other is not None and other.recorded_at is not None:
+        if other.commit_lsn != position:
+            break
+        if not _is_within(other, newest, same):
+            return None
+        earlier = other.recorded_at - timedelta(microseconds=1)
+        other = control.latest_cut("silver", at=position, known_by=earlier)
+    return newest
+
+
+def _is_within(one: Cut, newer: Cut, same: Callable[[str, int, int], bool]) -> bool:
+    return all(
+        name in newer.tables and same(name, version, newer.tables[name])
+        for name, version in one.tables.items()
+    )

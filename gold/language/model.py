@@ -1,0 +1,588 @@
+"""The document language: what a document file says, as strict models.
+
+A document file is read here without knowing any table, so that a wrong key, verb or type is found offline.
+What needs the catalog (tables, columns, types) is `gold.tree.resolve`. Each entry of `fields` is a column's
+name, or one name with one verb::
+
+    fields:
+      - id
+      - country: {one: public.countries, on: {id: country_id}, fields: [code, name]}
+
+Verbs are told apart by their own key, and the errors of a field speak of its verb alone, never of all verbs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
+
+from bronze.config.sections import Section, in_the_form
+from bronze.config.yaml_file import Problem, YamlFile, problems_error, read_yaml, suggestion, validate
+from bronze.identifiers import TableName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+AGGREGATES: Final = ("count", "sum", "avg", "min", "max", "count_distinct", "collect", "first", "last")
+VERBS: Final = ("column", "sql", "object", "one", "many", *AGGREGATES)
+
+_NAME: Final = "[A-Za-z][A-Za-z0-9_]{0,99}"
+_ORDERING: Final = re.compile(
+    r"""\s*(?:`(?P<quoted>[^`]+)`|(?P<plain>\S+))
+        (?:\s+(?P<direction>asc|desc))?
+        (?:\s+nulls\s+(?P<nulls>first|last))?\s*""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_NAME_PART: Final = re.compile(r'(?:"(?:[^"]|"")+"|[^".\s]+)')
+# What parquet and Delta refuse in a column's name without column mapping, and what would need quoting in
+# every query.
+_FIELD_NAME: Final = re.compile(r"[^\s,;{}()=.`]+")
+
+
+def _table(text: str) -> str:
+    TableName.parse(text)
+    return text
+
+
+def _ordering(text: str) -> str:
+    parse_ordering(text)
+    return text
+
+
+def _field_name(text: str) -> str:
+    if not _FIELD_NAME.fullmatch(text):
+        raise ValueError(
+            f"{text!r} cannot name a field: it may not hold spaces or any of , ; {{ }} ( ) = . `"
+        )
+    return text
+
+
+Name: TypeAlias = Annotated[str, StringConstraints(min_length=1)]
+FieldName: TypeAlias = Annotated[
+    str,
+    AfterValidator(_field_name),
+    WithJsonSchema({"type": "string", "pattern": f"^{_FIELD_NAME.pattern}$"}),
+]
+TableText: TypeAlias = Annotated[
+    str, AfterValidator(_table), WithJsonSchema({"type": "string", "pattern": r"^.+\..+$"})
+]
+Conditions: TypeAlias = Annotated[dict[Name, Name], Field(min_length=1)]
+Ordering: TypeAlias = Annotated[str, AfterValidator(_ordering)]
+Orderings: TypeAlias = Annotated[list[Ordering], Field(min_length=1)]
+Elements: TypeAlias = Annotated[int, Field(ge=1, le=1_000_000)]
+Levels: TypeAlias = Annotated[int, Field(ge=2, le=16)]
+Snippet: TypeAlias = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedColumn:
+    """One entry of `order_by`. NULLs lie as in PostgreSQL unless said: last ascending, first descending."""
+
+    column: str
+    descending: bool = False
+    nulls_first: bool = False
+
+
+def parse_ordering(text: str) -> OrderedColumn:
+    """Read ``column [asc|desc] [nulls first|last]``; backticks around a name with spaces.
+
+    Raises:
+        ValueError: text of another form.
+    """
+    match = _ORDERING.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not an ordering (expected: column [asc|desc] [nulls first|last])")
+    descending = (match["direction"] or "asc").lower() == "desc"
+    nulls_first = descending if match["nulls"] is None else match["nulls"].lower() == "first"
+    return OrderedColumn(match["quoted"] or match["plain"], descending, nulls_first)
+
+
+def _one_verb(value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise ValueError(f"expected a mapping with one of {', '.join(VERBS)}")  # noqa: TRY004 - pydantic wants it
+    verbs = [key for key in value if key in VERBS]
+    if len(verbs) > 1:
+        raise ValueError(f"{verbs[0]!r} and {verbs[1]!r} cannot stand in one field")
+    if not verbs:
+        first = next(iter(value), "")
+        raise ValueError(f"says nothing to take{suggestion(first, VERBS)}")
+    return value
+
+
+def _verb_tag(value: Any) -> str:
+    if isinstance(value, Section):
+        return f"<{type(value).__name__}>"
+    verb = next(key for key in value if key in VERBS)
+    return _TAGS[verb]
+
+
+def _one_name(value: Any) -> Any:
+    if isinstance(value, dict) and len(value) != 1:
+        names = ", ".join(repr(name) for name in value) or "nothing"
+        raise ValueError(f"an entry is a column's name, or one name with a mapping; this one holds {names}")
+    if not isinstance(value, str | dict):
+        raise ValueError("an entry is a column's name, or one name with a mapping")  # noqa: TRY004
+    return value
+
+
+def _entry_tag(value: Any) -> str:
+    return "<name>" if isinstance(value, str) else "<field>"
+
+
+def _exactly_one(*names: str) -> dict[str, Any]:
+    """What a validator says in Python, for the JSON Schema: one of these keys, and no other, is there."""
+    return {"oneOf": [{"required": [name]} for name in names]}
+
+
+_NOT_BOTH: Final[dict[str, Any]] = {"not": {"required": ["limit", "cap"]}}
+
+
+class ColumnField(Section):
+    """A column under another name, or with a default for NULL.
+
+    Attributes:
+        column: the column.
+        default: stands in place of NULL.
+    """
+
+    column: Name
+    default: str | bool | int | float | None = None
+
+
+class SqlField(Section):
+    """A scalar Spark SQL expression over the row's own columns.
+
+    Attributes:
+        sql: the expression; deterministic functions of one row only.
+    """
+
+    sql: Snippet
+
+
+class ObjectField(Section):
+    """Values of the same row, nested.
+
+    Attributes:
+        object: the fields.
+    """
+
+    object: Entries
+
+
+class Through(Section):
+    """A table on the way to the far one.
+
+    Attributes:
+        table: the table, as schema.table.
+        on: its columns: the columns of the table before, which is the parent for the first.
+        to: its columns: the far table's columns; stands in the last of several.
+        where: an SQL condition over its rows.
+        fields: of its row, flat in each element.
+    """
+
+    table: TableText
+    on: Conditions
+    to: Conditions | None = None
+    where: Snippet | None = None
+    fields: Entries | None = None
+
+
+class Recursion(Section):
+    """Rows of the same table below each row, level by level, in a field of the same name.
+
+    Attributes:
+        on: this table's columns: the columns of the row above.
+        max_depth: how many levels; the rows that the field itself finds are the first.
+    """
+
+    on: Conditions
+    max_depth: Levels
+
+
+class OneField(Section):
+    """At most one row of another table, as an object; or its fields in the object around it, with `flatten`.
+
+    Attributes:
+        one: the table, as schema.table.
+        on: its columns: the parent's columns.
+        fields: of the row.
+        where: an SQL condition over the table's rows.
+        order_by: which row counts where several match; then the table's key.
+        flatten: true, or what to put before each of the fields' names.
+        recurse: more rows of the table behind the row, level by level.
+    """
+
+    one: TableText
+    on: Conditions
+    fields: Entries
+    where: Snippet | None = None
+    order_by: Orderings | None = None
+    flatten: bool | Annotated[str, AfterValidator(_field_name)] = False
+    recurse: Recursion | None = None
+
+    @model_validator(mode="after")
+    def _nested_or_flat(self) -> OneField:
+        if self.recurse is not None and self.flatten:
+            raise ValueError("'recurse' nests a row in the row below it: it cannot be flattened")
+        return self
+
+    @property
+    def prefix(self) -> str:
+        """What stands before the names of flattened fields."""
+        return self.flatten if isinstance(self.flatten, str) else ""
+
+
+def _through_tag(value: Any) -> str:
+    return "<list>" if isinstance(value, list) else "<step>"
+
+
+Way: TypeAlias = Annotated[
+    Annotated[Through, Tag("<step>")]
+    | Annotated[Annotated[list[Through], Field(min_length=1)], Tag("<list>")],
+    Discriminator(_through_tag),
+]
+
+
+class _Joined(Section):
+    on: Conditions | None = None
+    through: Way | None = None
+    where: Snippet | None = None
+    order_by: Orderings | None = None
+    limit: Elements | None = None
+    cap: Elements | None = None
+
+    @model_validator(mode="after")
+    def _on_or_through(self) -> _Joined:
+        if (self.on is None) == (self.through is None):
+            raise ValueError("give either 'on' or 'through'")
+        for step in self.way[:-1]:
+            if step.to is not None:
+                raise ValueError("'to' leads to the far table: it stands in the last step of 'through'")
+        if self.way and self.way[-1].to is None:
+            raise ValueError("'to' is missing in 'through': the columns that lead to the far table")
+        if self.limit is not None and self.cap is not None:
+            raise ValueError("give either 'limit' or 'cap'")
+        return self
+
+    @property
+    def way(self) -> list[Through]:
+        """Tables on the way to the far one, from the parent's side."""
+        return self.through if isinstance(self.through, list) else [self.through] if self.through else []
+
+
+class ManyField(_Joined):
+    """Rows of another table, as an array of objects, or of plain values; as a map with `key_by`.
+
+    Attributes:
+        many: the table, as schema.table.
+        on: its columns: the parent's columns.
+        through: a link table, or several in a list, on the way to the table.
+        fields: of each element, which is an object.
+        values: the column whose values are the elements.
+        where: an SQL condition over the table's rows.
+        order_by: the order of elements, each as: column [asc|desc] [nulls first|last]; then the table's key.
+        limit: so many elements at most.
+        cap: as limit, and the field is an object with items, count and truncated.
+        key_by: the column by whose value each element is found; the field is a map.
+        recurse: more rows of the table below each row, level by level.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"allOf": [
+        _exactly_one("on", "through"), _exactly_one("fields", "values"), _NOT_BOTH,
+    ]})  # fmt: skip
+
+    many: TableText
+    fields: Entries | None = None
+    values: Name | None = None
+    key_by: Name | None = None
+    recurse: Recursion | None = None
+
+    @model_validator(mode="after")
+    def _fields_or_values(self) -> ManyField:
+        if (self.fields is None) == (self.values is None):
+            raise ValueError("give either 'fields' or 'values'")
+        if self.recurse is not None and self.through is not None:
+            raise ValueError("'recurse' joins the table to itself: it goes with 'on', not with 'through'")
+        if self.recurse is not None and self.values is not None:
+            raise ValueError("'recurse' nests rows in the objects above them: give 'fields', not 'values'")
+        if self.values is not None and any(step.fields is not None for step in self.way):
+            raise ValueError("'through.fields' has no place among plain 'values'; use 'fields'")
+        if self.key_by is not None and (self.limit is not None or self.cap is not None):
+            raise ValueError("a map takes all rows: 'limit' and 'cap' mean nothing to 'key_by'")
+        return self
+
+
+class AggregateField(_Joined):
+    """One value over rows of another table.
+
+    Attributes:
+        count: number of rows of schema.table, or of values of schema.table.column that are not NULL.
+        sum: of schema.table.column.
+        avg: of schema.table.column.
+        min: of schema.table.column.
+        max: of schema.table.column.
+        count_distinct: of schema.table.column.
+        collect: the values of schema.table.column that are not NULL, as an array.
+        first: the value of schema.table.column in the first row by order_by.
+        last: the value of schema.table.column in the last row by order_by.
+        on: the table's columns: the parent's columns.
+        through: a link table, or several in a list, on the way to the table.
+        where: an SQL condition over the table's rows.
+        order_by: of collect, first and last: column [asc|desc] [nulls first|last]; then the table's key.
+        limit: of collect: so many values at most.
+        cap: of collect: as limit, and the field is an object with items, count and truncated.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"allOf": [
+        _exactly_one(*AGGREGATES), _exactly_one("on", "through"), _NOT_BOTH,
+    ]})  # fmt: skip
+
+    count: str | None = None
+    sum: str | None = None
+    avg: str | None = None
+    min: str | None = None
+    max: str | None = None
+    count_distinct: str | None = None
+    collect: str | None = None
+    first: str | None = None
+    last: str | None = None
+
+    @property
+    def function(self) -> str:
+        """Which of `AGGREGATES` it is."""
+        return next(name for name in AGGREGATES if getattr(self, name) is not None)
+
+    @property
+    def target(self) -> tuple[TableName, str | None]:
+        """The table, and the column where there is one."""
+        return parse_target(getattr(self, self.function))
+
+    @model_validator(mode="after")
+    def _target_fits(self) -> AggregateField:
+        function = self.function
+        _, column = self.target
+        if column is None and function != "count":
+            raise ValueError(f"{function} wants a column (expected schema.table.column)")
+        if function not in {"collect", "first", "last"} and self.order_by is not None:
+            raise ValueError(f"'order_by' means nothing to {function}")
+        if function != "collect" and (self.limit is not None or self.cap is not None):
+            raise ValueError(f"'limit' and 'cap' mean nothing to {function}")
+        if any(step.fields is not None for step in self.way):
+            raise ValueError("'through.fields' means nothing to an aggregate")
+        return self
+
+
+def parse_target(text: str) -> tuple[TableName, str | None]:
+    """Read ``schema.table`` or ``schema.table.column``.
+
+    Raises:
+        ValueError: neither.
+    """
+    parts = _NAME_PART.findall(text)
+    if ".".join(parts) != text or len(parts) not in {2, 3}:
+        raise ValueError(f"{text!r} names no table or column (expected schema.table or schema.table.column)")
+    table = TableName.parse(".".join(parts[:2]))
+    if len(parts) == 2:
+        return table, None
+    column = parts[2]
+    return table, column[1:-1].replace('""', '"') if column.startswith('"') else column
+
+
+_MODELS: Final[dict[str, type[Section]]] = {
+    "column": ColumnField, "sql": SqlField, "object": ObjectField, "one": OneField, "many": ManyField,
+    **dict.fromkeys(AGGREGATES, AggregateField),
+}  # fmt: skip
+_TAGS: Final = {verb: f"<{model.__name__}>" for verb, model in _MODELS.items()}
+
+FieldSpec: TypeAlias = Annotated[
+    Annotated[
+        Annotated[ColumnField, Tag("<ColumnField>")]
+        | Annotated[SqlField, Tag("<SqlField>")]
+        | Annotated[ObjectField, Tag("<ObjectField>")]
+        | Annotated[OneField, Tag("<OneField>")]
+        | Annotated[ManyField, Tag("<ManyField>")]
+        | Annotated[AggregateField, Tag("<AggregateField>")],
+        Discriminator(_verb_tag),
+    ],
+    BeforeValidator(_one_verb),
+]
+Entry: TypeAlias = Annotated[
+    Annotated[
+        Annotated[Name, Tag("<name>")]
+        | Annotated[
+            dict[FieldName, FieldSpec],
+            Field(json_schema_extra={"minProperties": 1, "maxProperties": 1, "additionalProperties": False}),
+            Tag("<field>"),
+        ],
+        Discriminator(_entry_tag),
+    ],
+    BeforeValidator(_one_name),
+]
+Entries: TypeAlias = Annotated[list[Entry], Field(min_length=1)]
+
+for _model in (ObjectField, Through, OneField, ManyField, AggregateField):
+    _model.model_rebuild()
+
+
+class Definition(Section):
+    """A whole document file.
+
+    Attributes:
+        document: the name; the table is gold.<name>.
+        root: the table whose rows have documents, as schema.table.
+        where: an SQL condition over the root's rows; a row that fails it has no document.
+        fields: of the document.
+    """
+
+    OWN: ClassVar = frozenset({"_commit_lsn", "_content_hash", "_key"})
+    OWN_PREFIX: ClassVar = "_deltasmelt_"
+
+    document: Annotated[
+        str,
+        in_the_form(_NAME, "a letter, then letters, digits and _ (at most 100)"),
+        Field(json_schema_extra={"pattern": f"^{_NAME}$"}),
+    ]
+    root: TableText
+    where: Snippet | None = None
+    fields: Entries
+
+    @property
+    def root_table(self) -> TableName:
+        """The table whose rows the documents belong to."""
+        return TableName.parse(self.root)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document's definition and the file it stands in, which knows lines."""
+
+    definition: Definition
+    file: YamlFile
+
+    @property
+    def name(self) -> str:
+        """Name of the document and of its gold table."""
+        return self.definition.document
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the definition: equal for equal meaning, whatever the file's layout and comments."""
+        text = self.definition.model_dump_json(exclude_none=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load_document(path: Path) -> Document:
+    """Read one document file.
+
+    Raises:
+        ConfigurationError: ``file:line: …`` for each problem.
+    """
+    return parse_document(read_yaml(path))
+
+
+def parse_document(file: YamlFile) -> Document:
+    """As `load_document`, from a file that was read.
+
+    Raises:
+        ConfigurationError: ``file:line: …`` for each problem.
+    """
+    document = Document(validate(Definition, file), file)
+    problems = list(_name_clashes(document))
+    if problems:
+        raise problems_error(file.path, problems, code="document-invalid")
+    return document
+
+
+def load_documents(paths: Iterable[Path]) -> list[Document]:
+    """Read document files; two documents of one name are refused, also of names that differ only in case.
+
+    Raises:
+        ConfigurationError: ``file:line: …`` for each problem of the first file that has any.
+    """
+    documents: dict[str, Document] = {}
+    for path in paths:
+        document = load_document(path)
+        other = documents.setdefault(document.name.lower(), document)
+        if other is not document:
+            problem = Problem(
+                document.file.line(("document",)),
+                f"document {document.name!r} is defined twice (also at {other.file.where(('document',))})",
+            )
+            raise problems_error(path, [problem], code="document-invalid")
+    return list(documents.values())
+
+
+def entry_name(entry: str | dict[str, Any]) -> str:
+    """The field's name that an entry gives."""
+    return entry if isinstance(entry, str) else next(iter(entry))
+
+
+def output_names(entry: str | dict[str, Any]) -> list[str]:
+    """Names that an entry puts into the object: its own, or those of a flattened row."""
+    spec = None if isinstance(entry, str) else entry[entry_name(entry)]
+    if not (isinstance(spec, OneField) and spec.flatten):
+        return [entry_name(entry)]
+    return [spec.prefix + name for inner in spec.fields for name in output_names(inner)]
+
+
+def _name_clashes(document: Document) -> Iterator[Problem]:
+    """Names that stand twice in one object, also by case alone, which Spark does not see."""
+    definition, file = document.definition, document.file
+    for index, entry in enumerate(definition.fields):
+        for name in output_names(entry):
+            if name.lower() in Definition.OWN or name.lower().startswith(Definition.OWN_PREFIX):
+                said = f"{name!r} is a name of our own in every gold table; choose another"
+                yield Problem(file.line(("fields", index)), said)
+    yield from _clashes(definition.fields, ("fields",), file, {})
+
+
+def _clashes(
+    entries: list[Any], path: tuple[str | int, ...], file: YamlFile, taken: dict[str, int]
+) -> Iterator[Problem]:
+    for index, entry in enumerate(entries):
+        place = (*path, index)
+        line = file.line(place)
+        for output in output_names(entry):
+            if output.lower() in taken:
+                first = taken[output.lower()]
+                yield Problem(line, f"field {output!r} stands twice in one object (first at line {first})")
+            taken.setdefault(output.lower(), line)
+        name = entry_name(entry)
+        if isinstance(entry, dict):
+            yield from _inner_clashes(entry[name], (*place, name), file)
+        elif not _FIELD_NAME.fullmatch(name):
+            yield Problem(line, f"{name!r} cannot name a field; give it a name: {{column: {name!r}}}")
+
+
+def _inner_clashes(spec: Any, path: tuple[str | int, ...], file: YamlFile) -> Iterator[Problem]:
+    if isinstance(spec, ObjectField):
+        yield from _clashes(spec.object, (*path, "object"), file, {})
+    elif isinstance(spec, OneField | ManyField) and spec.fields is not None:
+        taken: dict[str, int] = {}
+        if spec.recurse is not None:
+            taken[str(path[-1]).lower()] = file.line((*path, "recurse"), key=True)
+        yield from _clashes(spec.fields, (*path, "fields"), file, taken)
+        for place, step in through_paths(spec) if isinstance(spec, ManyField) else ():
+            yield from _clashes(step.fields or [], (*path, *place, "fields"), file, taken)
+
+
+def through_paths(spec: ManyField | AggregateField) -> list[tuple[tuple[str | int, ...], Through]]:
+    """Tables on the way, each with where it stands below the field in the file."""
+    if isinstance(spec.through, list):
+        return [(("through", index), step) for index, step in enumerate(spec.through)]
+    return [(("through",), step) for step in spec.way]

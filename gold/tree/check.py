@@ -1,0 +1,50 @@
+"""Checking documents against silver's catalog, before anything runs. Needs no Spark and no data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bronze.config.yaml_file import problems_error
+from bronze.errors import ConfigurationError
+from gold.tree.resolve import resolve
+
+if TYPE_CHECKING:
+    from gold.language.model import Document
+    from gold.tree.resolve import Catalog, Tree
+
+REMEDY: Final = "let the document file name what the source has now; the next start builds it anew"
+
+
+def check_document(document: Document, catalog: Catalog) -> list[ConfigurationError]:
+    """Everything that is wrong with a document's tables, columns and types, each with ``file:line``.
+
+    An unknown name brings the nearest known one. An empty list means that the document can be compiled.
+    """
+    return checked_tree(document, catalog)[1]
+
+
+def checked_tree(document: Document, catalog: Catalog) -> tuple[Tree | None, list[ConfigurationError]]:
+    """The resolved document, None where something is wrong with it; and what, as `check_document` says it."""
+    tree, problems = resolve(document, catalog)
+    ordered = sorted(dict.fromkeys(problems), key=lambda problem: problem.line)
+    return tree, [
+        ConfigurationError(
+            problem.message,
+            code="document-invalid",
+            where=f"{document.file.path}:{problem.line}",
+            remedy=REMEDY,
+        )
+        for problem in ordered
+    ]
+
+
+def resolved(document: Document, catalog: Catalog) -> Tree:
+    """The resolved document.
+
+    Raises:
+        ConfigurationError: everything that is wrong with it.
+    """
+    tree, problems = resolve(document, catalog)
+    if tree is None:
+        raise problems_error(document.file.path, problems, code="document-invalid", remedy=REMEDY)
+    return tree

@@ -1,0 +1,208 @@
+"""Whether a document's table is what a full rebuild at its recorded cut would make.
+
+Both sides are of the past: the gold table at the version that the newest gold cut names, and silver at the
+cut of the same LSN, so it does not matter that stages are at work meanwhile. Documents are compared by a hash
+of their content that is computed anew on both sides; the stored hash is not trusted but compared as well,
+because later cycles decide by it what to write. A document that is there twice, or whose `_commit_lsn` lies
+after the cut, is wrong too.
+
+With a sample, the same fraction of keys is taken on both sides by a hash of the key, so documents that should
+not be there are found as well as those that are missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gold.build.spark_settings import HASH, LSN, SORTED, content_hash
+from gold.build.views import PinnedTables
+from gold.compile.clauses import as_json, numbered
+from gold.compile.compiler import compile_tree
+from gold.verify.differences import Difference, first_difference
+from silver.run.sessions import own_session, settings
+from silver.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from bronze.lake.control import Cut
+    from bronze.lake.location import Lake
+    from gold.compile.compiler import Compiled
+    from gold.tree.resolve import Tree
+
+KINDS: Final = {
+    "twice": "is there more than once",
+    "missing": "is missing",
+    "surplus": "should not be there",
+    "differs": "differs",
+    "hash": "has a content hash that is not of its content",
+    "lsn": "has a _commit_lsn that is missing or after the cut",
+}
+"""What can be wrong with a document."""
+
+_PARTS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """One document that is not as it should be.
+
+    Attributes:
+        key: the root's key, as JSON.
+        kind: one of `KINDS`.
+        difference: of a document that differs: the first place.
+    """
+
+    key: str
+    kind: str
+    difference: Difference | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The outcome for one document type.
+
+    Attributes:
+        compared: number of keys compared.
+        counts: for each of `KINDS` that was found: of how many documents.
+        first: the first of these, by key.
+    """
+
+    document: str
+    commit_lsn: int
+    version: int
+    compared: int
+    counts: dict[str, int]
+    first: tuple[Wrong, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether nothing was wrong."""
+        return not self.counts
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What a document's table was built from.
+
+    Attributes:
+        tree: the document, resolved.
+        cut: the silver cut.
+        version: of the gold table.
+    """
+
+    tree: Tree
+    cut: Cut
+    version: int
+
+
+def verify(
+    spark: SparkSession, lake: Lake, built: Built, *, sample: float | None = None, most: int = 5
+) -> Verification:
+    """Compare a version of a document's table with what silver's cut gives.
+
+    Args:
+        spark: a session; a new one of the same application does the work.
+        lake: where the tables lie.
+        built: what to compare.
+        sample: the fraction of keys to compare, above 0 and up to 1; None compares all.
+        most: documents to tell apart, at most.
+
+    Raises:
+        PySparkException: a version is no longer readable.
+    """
+    session = own_session(spark)
+    with settings(session, SORTED):
+        return _Comparison(session, lake, built, sample).run(most)
+
+
+class _Comparison:
+    def __init__(self, spark: SparkSession, lake: Lake, built: Built, sample: float | None) -> None:
+        self._spark = spark
+        self._built = built
+        self._tree = built.tree
+        self._relation = PinnedTables(spark, lake).at(built.tree, built.cut)
+        self._sample = sample
+        self._stored = f"{lake.sql('gold', built.tree.name)} VERSION AS OF {built.version}"
+        self._keys = [f"k{i}" for i in range(len(built.tree.key))]
+
+    def run(self, most: int) -> Verification:
+        listed, lsn = ", ".join(self._keys), int(self._built.cut.commit_lsn)
+        compiled = self._compiled(self._sampled_roots())
+        content = f"{content_hash(compiled.columns)} AS content"
+        made = f"SELECT {_numbered(compiled)}, {content} FROM (\n{compiled.sql}\n)"
+        marks = f"any_value({HASH}) AS hash, any_value({LSN}) AS lsn"
+        there = (
+            f"SELECT {listed}, any_value(content) AS content, {marks}, count(*) AS times FROM (\n"
+            f"SELECT {_numbered(compiled)}, {content}, {HASH}, {LSN}\n"
+            f"FROM {self._stored}{self._among(compiled.key)}\n) GROUP BY {listed}"
+        )
+        kind = (
+            "CASE WHEN g.times > 1 THEN 'twice' WHEN g.times IS NULL THEN 'missing'\n"
+            "WHEN r.content IS NULL THEN 'surplus' WHEN g.content <> r.content THEN 'differs'\n"
+            "WHEN g.hash IS NULL OR g.hash <> g.content THEN 'hash'\n"
+            f"WHEN g.lsn IS NULL OR g.lsn > {lsn}L THEN 'lsn' END"
+        )
+        both = ", ".join(f"coalesce(r.{key}, g.{key}) AS {key}" for key in self._keys)
+        joined = f"(\n{made}\n) AS r FULL JOIN (\n{there}\n) AS g ON {self._same('r', 'g')}"
+        compared = self._spark.sql(f"SELECT {both}, {kind} AS kind FROM {joined}").localCheckpoint()
+        compared.createOrReplaceTempView("compared")
+        rows = self._spark.sql("SELECT kind, count(*) AS times FROM compared GROUP BY kind").collect()
+        counts = {row["kind"]: int(row["times"]) for row in rows}
+        wrong = {kind: counts[kind] for kind in KINDS if kind in counts}
+        first = self._first(most) if wrong else ()
+        return Verification(self._tree.name, lsn, self._built.version, sum(counts.values()), wrong, first)
+
+    def _compiled(self, roots: str | None) -> Compiled:
+        """The documents as silver's cut gives them."""
+        return compile_tree(self._tree, self._relation, roots=roots)
+
+    def _sampled_roots(self) -> str | None:
+        if self._sample is None:
+            return None
+        names = [quote(name) for name in self._tree.key]
+        rows = self._relation(self._tree.root.table.table)
+        return f"(SELECT {', '.join(numbered(names))} FROM {rows}{self._among(names)})"
+
+    def _among(self, key: Sequence[str]) -> str:
+        """The condition for keys of the sample, told by their text, which both sides share."""
+        if self._sample is None:
+            return ""
+        texts = ", ".join(f"CAST({name} AS STRING)" for name in key)
+        return f" WHERE pmod(xxhash64({texts}), {_PARTS}) < {max(1, round(self._sample * _PARTS))}"
+
+    def _same(self, one: str, other: str) -> str:
+        return " AND ".join(f"{one}.{key} = {other}.{key}" for key in self._keys)
+
+    def _first(self, most: int) -> tuple[Wrong, ...]:
+        """The first wrong documents, each with where it differs."""
+        listed = ", ".join(self._keys)
+        found = f"SELECT {listed}, kind FROM compared WHERE kind IS NOT NULL ORDER BY {listed} LIMIT {most}"
+        self._spark.sql(found).localCheckpoint().createOrReplaceTempView("first_found")
+        compiled = self._compiled("first_found")
+        document = f"{as_json(map(quote, compiled.fields))} AS document"
+        made = f"SELECT {_numbered(compiled)}, {document} FROM (\n{compiled.sql}\n)"
+        there = f"SELECT {_numbered(compiled)}, {document} FROM {self._stored}"
+        key = as_json(f"f.k{i} AS {quote(name)}" for i, name in enumerate(self._tree.key))
+        grouped = ", ".join(f"f.{key}" for key in self._keys)
+        rows = self._spark.sql(
+            f"SELECT {key} AS key,\n"
+            "any_value(f.kind) AS kind, any_value(g.document) AS stored, any_value(r.document) AS rebuilt\n"
+            f"FROM first_found AS f LEFT JOIN (\n{made}\n) AS r ON {self._same('f', 'r')}\n"
+            f"LEFT JOIN (\n{there}\n) AS g ON {self._same('f', 'g')}\nGROUP BY {grouped} ORDER BY {grouped}"
+        ).collect()
+        return tuple(
+            Wrong(
+                row["key"],
+                row["kind"],
+                first_difference(row["stored"], row["rebuilt"]) if row["kind"] == "differs" else None,
+            )
+            for row in rows
+        )
+
+
+def _numbered(compiled: Compiled) -> str:
+    return ", ".join(numbered(compiled.key))

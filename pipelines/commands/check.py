@@ -1,0 +1,47 @@
+"""Printing of `smelt check`: each finding with its remedy; the exit code says whether it may run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from bronze.postgres.connection import describe
+from pipelines.health.check import run_check
+from pipelines.terminal.failures import Failure
+
+if TYPE_CHECKING:
+    from pipelines.settings import Pipeline
+    from pipelines.terminal.output import Output
+
+_STYLES: Final = {"error": "bold red", "warning": "yellow", "info": "dim"}
+
+
+def show_check(pipeline: Pipeline, output: Output, *, offline: bool = False) -> None:
+    """Check a pipeline and print what was found.
+
+    Raises:
+        Failure: something would stop the pipeline.
+    """
+    findings = run_check(pipeline, offline=offline)
+    counts = Counter(finding.level for finding in findings)
+    if output.json:
+        output.value([dataclasses.asdict(finding) for finding in findings])
+    else:
+        for finding in findings:
+            output.line(
+                f"{finding.level}: {finding.subject}: {finding.message} [{finding.code}]",
+                style=_STYLES[finding.level],
+            )
+            if finding.remedy:
+                for line in finding.remedy.splitlines():
+                    output.line(f"  {line}")
+        what = f"{pipeline.path.name}" if offline else f"{pipeline.path.name} and {describe(pipeline.source)}"
+        verdict = ", ".join(_count(counts[level], level) for level in ("error", "warning") if counts[level])
+        output.line(f"{what}: {verdict or 'nothing stands in the way'}")
+    if counts["error"]:
+        raise Failure(f"{_count(counts['error'], 'error')} would stop the pipeline, or a table of it")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,75 @@
+"""`smelt drop`: take the pipeline's slot and publication away from the source; the lake stays as it is.
+
+A slot that nobody reads keeps the server's log for ever, so a pipeline that is given up must lose it. The
+lake remembers its place; a pipeline that starts again after this finds the gap and says so instead of
+passing it.
+
+A publication may be older than the pipeline, and have other subscribers. Only one that carries the mark of
+ours (`bronze.setup.publication.is_ours`) is dropped; of another, also of one that a release before the mark
+made, the statement is printed.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from bronze.catalog.publication import read_publication
+from bronze.errors import DefiniteError
+from bronze.identifiers import quote_identifier, quote_literal
+from bronze.postgres.connection import connect, translated
+from bronze.postgres.conninfo import describe
+from bronze.setup.publication import is_ours
+from bronze.setup.slot import read_slot
+from pipelines.runtime.locks import lake_lock, locks_folder
+
+if TYPE_CHECKING:
+    from pipelines.settings import Pipeline
+    from pipelines.terminal.output import Output
+
+
+def run_drop(pipeline: Pipeline, output: Output) -> None:
+    """Drop the slot, and the publication that we made; with ``source.manage: false`` only say how.
+
+    Raises:
+        SmeltError: the pipeline runs, somebody reads the slot, or the server refuses.
+    """
+    source, lake = pipeline.source, pipeline.lake_address()
+    locks = locks_folder(lake)
+    there = locks is not None and locks.parent.is_dir()
+    with (
+        lake_lock(lake, ("bronze",), command="smelt drop") if there else nullcontext(),
+        connect(source) as connection,
+        translated(source),
+    ):
+        statements, theirs = [], None
+        slot = read_slot(connection, source.slot)
+        if slot is not None:
+            if slot.active_pid is not None:
+                raise DefiniteError(
+                    f"slot {source.slot} is being read by backend {slot.active_pid}",
+                    code="slot-in-use",
+                    where=describe(source),
+                    remedy="stop the pipeline that reads it first",
+                )
+            statements.append(f"SELECT pg_drop_replication_slot({quote_literal(source.slot)})")
+        if read_publication(connection, source.publication) is not None:
+            statement = f"DROP PUBLICATION {quote_identifier(source.publication)}"
+            if is_ours(connection, source.publication) or not source.manage:
+                statements.append(statement)
+            else:
+                theirs = statement
+        for statement in statements:
+            if source.manage:
+                connection.execute(statement.encode())
+            output.line(statement + ";")
+    if theirs is not None:
+        output.line(theirs + ";")
+        output.say(
+            f"publication {source.publication} is not changed: this pipeline did not make it, or an early "
+            "release of deltasmelt did; run the statement above yourself if nobody else subscribes to it"
+        )
+    elif not statements:
+        output.say("there is neither slot nor publication; nothing to do")
+    elif not source.manage:
+        output.say("source.manage is false: nothing was changed; run the statements above yourself")

@@ -1,0 +1,46 @@
+"""`smelt maintain`: the upkeep of every table of silver and gold, now; one line for each.
+
+Beside a running pipeline it takes turns with the cycles, table by table. Bronze is kept in order by its
+reader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from bronze.errors import SmeltError
+from bronze.lake.control_tables import ControlTables
+from pipelines.commands.quality import require_lake, spark_for
+from pipelines.runtime.stages import maintenance, upkeep_text
+from pipelines.terminal.failures import TABLES_STOPPED, Failure, without_secrets
+from silver.errors import cause
+
+if TYPE_CHECKING:
+    from pipelines.settings import Pipeline
+    from pipelines.terminal.output import Output
+
+
+def run_maintain(pipeline: Pipeline, output: Output) -> None:
+    """Maintain all tables and say what was done.
+
+    Raises:
+        SmeltError: there is no lake.
+        Failure: some tables could not be maintained; the others are.
+    """
+    require_lake(pipeline)
+    control = ControlTables(pipeline.lake_address())
+    with spark_for(pipeline, output) as spark:
+        upkeep = maintenance(spark, pipeline, control, ("silver", "gold"))
+        for done in upkeep.all_tables():
+            if output.json:
+                output.value(asdict(done))
+            else:
+                output.line(upkeep_text(done))
+        for name, error in upkeep.failed.items():
+            output.say(
+                without_secrets(f"{name}: {error.message if isinstance(error, SmeltError) else cause(error)}")
+            )
+    if upkeep.failed:
+        names = ", ".join(sorted(upkeep.failed))
+        raise Failure(f"upkeep failed: {names}", exit_code=TABLES_STOPPED)

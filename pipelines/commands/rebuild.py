@@ -1,0 +1,191 @@
+"""`smelt rebuild`: silver again from bronze, or gold again from silver; the server is not asked.
+
+It holds the locks of the layers, so the stages must not run meanwhile; the reader may. Silver is first
+carried to bronze's frontier by a cycle; then each table, and its history where it has one, is derived as of
+that very LSN (`silver.rebuild`) and the cut is recorded again with the new versions. A table that an error
+had stopped and that can be derived joins the cut again; one that a cycle refuses, because its name or its
+columns clash or cannot be read, is refused here too, and another table's rows stay as they are.
+
+Gold sees from the record that its own cut followed which version it was built from, and compares that with
+the new one (`gold.cycle`); so documents that were built from a damaged table are put right by its next cycle.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from bronze.config.yaml_file import suggestion
+from bronze.errors import ConfigurationError, TableError
+from bronze.lake.control import Run
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.delta import location, open_existing
+from bronze.store.contract import CHANGES
+from bronze.store.relations import read_relations
+from pipelines.commands.quality import documents_named, open_gold, require_lake, spark_for
+from pipelines.runtime.locks import lake_lock, writing
+from pipelines.terminal.failures import TABLES_STOPPED, Failure, describe
+from silver.run.refusals import refused, there
+from silver.schema.catalog import histories, silver_catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from bronze.identifiers import TableName
+    from bronze.lake.control import Cut
+    from bronze.lake.location import Layer
+    from bronze.shapes import Relation
+    from gold.language.model import Document
+    from pipelines.settings import Pipeline
+    from pipelines.terminal.output import Output
+    from silver.schema.catalog import SilverTable
+
+_LOGGER: Final = logging.getLogger("deltasmelt.rebuild")
+
+
+def run_rebuild(pipeline: Pipeline, layer: str, name: str | None, output: Output) -> None:
+    """Rebuild a layer, or one table or document of it.
+
+    Raises:
+        SmeltError: there is no such table or document, or the stage runs.
+        Failure: some tables or documents could not be derived.
+    """
+    require_lake(pipeline)
+    lake = pipeline.lake_address()
+    documents: list[Document] = []
+    tables: list[TableName] = []
+    if layer == "silver":
+        tables = _tables_named(pipeline, name)
+    else:
+        documents = documents_named(pipeline, name)
+    locks: tuple[Layer, ...] = ("silver", "gold") if layer == "silver" else ("gold",)
+    with lake_lock(lake, locks, command=f"smelt rebuild {layer}"), spark_for(pipeline, output) as spark:
+        if layer == "silver":
+            failed = rebuild_silver(spark, pipeline, tables, output)
+        else:
+            failed = rebuild_gold(spark, pipeline, [document.name for document in documents], output)
+    if failed:
+        raise Failure(f"left as they are: {', '.join(failed)}", exit_code=TABLES_STOPPED)
+
+
+def rebuild_silver(
+    spark: SparkSession, pipeline: Pipeline, tables: Sequence[TableName], output: Output
+) -> list[str]:
+    """Derive tables; returns those that could not be, each having been said."""
+    from silver.cycle import Silver  # noqa: PLC0415 - loads Spark
+    from silver.errors import CODES  # noqa: PLC0415
+
+    lake, settings = pipeline.lake_address(), pipeline.silver
+    control = ControlTables(lake)
+    failed: list[str] = []
+    with writing(lake, "silver"):
+        silver = Silver(spark, lake, settings, control)
+        try:
+            silver.cycle()
+        finally:
+            silver.close()
+        cut, relations = require_lake(pipeline), read_relations(lake)
+        catalog = silver_catalog(relations, settings)
+        bronze = open_existing(location(lake, "bronze", CHANGES))
+        known = there(catalog.values(), bronze, settings)
+        for name in [name for name in tables if name in catalog]:
+            whole = True
+            why = refused(
+                catalog[name], cut.commit_lsn, there=known, relations=relations, last=cut, settings=settings
+            )
+            if (
+                why is not None
+            ):  # it would be written over another table's rows, or by columns that do not fit
+                output.say(describe(why))
+                failed.append(catalog[name].name)
+                continue
+            for table in [catalog[name], *histories([catalog[name]], settings)]:
+                try:
+                    cut = _derive(
+                        spark, pipeline, control, table, relations=relations, cut=cut, output=output
+                    )
+                except TableError as error:
+                    output.say(describe(error))
+                    failed.append(table.name)
+                    whole = False
+            if whole:
+                for code in CODES:
+                    control.close_errors("table", str(name), code)
+    return failed
+
+
+def _derive(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    control: ControlTables,
+    table: SilverTable,
+    *,
+    relations: Sequence[Relation],
+    cut: Cut,
+    output: Output,
+) -> Cut:
+    """Derive one table and record the cut again; returns it.
+
+    Raises:
+        TableError: it cannot be derived.
+    """
+    from silver.errors import failure, table_error  # noqa: PLC0415
+    from silver.rebuild import rebuild  # noqa: PLC0415
+    from silver.run.troubles import answers  # noqa: PLC0415
+
+    lake = pipeline.lake_address()
+    started, clock = datetime.now(UTC), time.monotonic()
+    end = cut.commit_lsn
+    try:
+        version = rebuild(spark, lake, pipeline.silver, table, relations=relations, end=end)
+    except TableError:
+        raise
+    except Exception as error:
+        if not answers(spark):
+            raise
+        _LOGGER.warning("%s could not be derived", table.table, exc_info=error)
+        raise table_error(table.table, str(error)) or failure(table.table, error) from None
+    run = Run("silver", table.name, "full", None, end, reason="smelt rebuild", started_at=started)
+    run.delta_version, run.seconds = version, time.monotonic() - clock
+    control.record_runs([run])
+    cut = replace(cut, tables={**cut.tables, table.name: version}, recorded_at=datetime.now(UTC))
+    control.record_cut(cut)
+    output.line(f"silver.{table.name}: derived from bronze as of {end}, version {version}")
+    return cut
+
+
+def rebuild_gold(spark: SparkSession, pipeline: Pipeline, names: Sequence[str], output: Output) -> list[str]:
+    """Build documents as a whole from silver's newest cut; returns those that have an error of their own."""
+    lake = pipeline.lake_address()
+    control = ControlTables(lake)
+    gold = open_gold(spark, pipeline, control)
+    with writing(lake, "gold"):
+        gold.cycle(rebuild=names)
+    errors = {error.name: error for error in control.open_errors() if error.scope == "document"}
+    for name in names:
+        if name in errors:
+            output.say(f"gold.{name}: {errors[name].message}\n  remedy: {errors[name].remedy}")
+        else:
+            output.line(f"gold.{name}: built from silver as a whole")
+    return [name for name in names if name in errors]
+
+
+def _tables_named(pipeline: Pipeline, name: str | None) -> list[TableName]:
+    """The tables that are meant: one, by its name in silver or at the source, or all."""
+    catalog = silver_catalog(read_relations(pipeline.lake_address()), pipeline.silver)
+    known = {table.name: table.table for table in catalog.values()} | {str(one): one for one in catalog}
+    if name is None:
+        return list(catalog)
+    if name not in known:
+        raise ConfigurationError(
+            f"silver has no table {name!r}{suggestion(name, known)}",
+            code="table-unknown",
+            where=str(pipeline.path),
+            remedy="name it as in silver (orders, sales__orders) or at the source (public.orders)",
+        )
+    return [known[name]]

@@ -1,0 +1,293 @@
+"""`smelt snapshot`: take tables again, whole, as of now, beside a running reader or without one.
+
+The order is what makes it safe. First the tables' retake marks are made durable in bronze
+(`bronze.store.retake`), at the server's WAL position of this moment. From then on any reader takes them,
+whatever becomes of this command. Then whoever holds the lake's bronze stage does the work: a running reader
+notices the marks within seconds, and we wait for it; where none runs we are the reader, until bronze is
+caught up. A reader that ends while we wait is noticed the same way, and its work taken over.
+
+With `--all` it is also the remedy for a slot that is lost or moved: what the stream cannot bring any more is
+given up first, in one commit that asks for every table (`bronze.reader.recovery`).
+
+Only snapshots behind that position count as done, so one that was under way when the command was given does
+not end it too early. Silver leaves a table out of its cuts from the mark on, so it cannot be past the
+snapshot when that comes; then it replaces the table's rows by the snapshot's, rows that no longer exist
+included.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.catalog.select import select_tables, skipped_relations
+from bronze.errors import ConfigurationError, DefiniteError
+from bronze.identifiers import TableName
+from bronze.lake import delta
+from bronze.lake.control_tables import ControlTables
+from bronze.postgres.connection import connect, describe, primary_log_end, translated
+from bronze.reader.copies import SOURCE_CODES
+from bronze.reader.recovery import start_over
+from bronze.setup.slot import read_slot
+from bronze.store.contract import CHANGES
+from bronze.store.position import snapshot_of
+from bronze.store.retake import want_again
+from pipelines.commands.run import Progress, snapshot_text, terminable
+from pipelines.runtime.reader_progress import read_progress
+from pipelines.runtime.supervisor import Supervisor
+from pipelines.terminal.failures import Failure, tables_stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bronze.catalog.source_table import SkippedRelation, SourceTable
+    from bronze.lake.control import OpenError
+    from bronze.lsn import Lsn
+    from pipelines.settings import Pipeline
+    from pipelines.terminal.output import Output
+
+_LOOK_SECONDS: Final = 0.5
+_SAY_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for.
+
+    Attributes:
+        tables: to be taken.
+        stopped: asked for too, but an error of their own is in the way.
+        lsn: snapshots after it count.
+    """
+
+    tables: tuple[TableName, ...]
+    stopped: tuple[TableName, ...]
+    lsn: Lsn
+
+
+def run_snapshot(
+    pipeline: Pipeline, names: Sequence[str], output: Output, *, every: bool, wait: bool, command: str
+) -> None:
+    """Have tables taken again.
+
+    Args:
+        pipeline: the pipeline.
+        names: tables or patterns (``public.order_*``).
+        output: says what happens.
+        every: all tables of the pipeline instead.
+        wait: return when they are taken; else when they are asked for.
+        command: who we are, for the lake's lock.
+
+    Raises:
+        SmeltError: a name is unknown; the server or the lake cannot be asked.
+        Failure: not all of them can be taken.
+    """
+    request = _request(pipeline, names, every=every)
+    if every and _start_over(pipeline, output):
+        request = _request(pipeline, names, every=every)
+    asked = _ask(pipeline, request)
+    listed = ", ".join(map(str, request.tables)) or "no table"
+    output.say(f"asked for {listed}, as of a point after {request.lsn}")
+    if wait:
+        with terminable():
+            _await(pipeline, request, output, command)
+        output.say(f"taken: {listed}")
+    elif not asked:
+        output.say("bronze is empty yet: the first start takes every table anyway")
+    else:
+        output.say("a running reader takes them within seconds, else the next start does")
+    if request.stopped:
+        raise tables_stopped([str(table) for table in request.stopped])
+
+
+def named_tables(
+    names: Sequence[str], tables: Sequence[SourceTable], skipped: Sequence[SkippedRelation]
+) -> list[SourceTable]:
+    """The tables that names and patterns mean, in name order. Pure.
+
+    Raises:
+        ConfigurationError: ``table-unknown``: one of them means no table of the pipeline.
+    """
+    chosen: dict[TableName, SourceTable] = {}
+    for name in names:
+        found = [table for table in tables if _is_named(table.table, name)]
+        if not found:
+            raise _unknown(name, [table.table for table in tables], skipped)
+        chosen |= {table.table: table for table in found}
+    return [chosen[table] for table in sorted(chosen)]
+
+
+def _is_named(table: TableName, name: str) -> bool:
+    try:
+        if TableName.parse(name) == table:
+            return True
+    except ValueError:
+        pass
+    return table.matches(name)
+
+
+def _unknown(
+    name: str, tables: Sequence[TableName], skipped: Sequence[SkippedRelation]
+) -> ConfigurationError:
+    reason = next((each.reason for each in skipped if _is_named(each.table, name)), None)
+    known = [str(table) for table in tables]
+    bare = [str(table) for table in tables if table.name == name]
+    near = bare or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if reason is not None:
+        remedy = f"{reason}; name another table"
+    elif near:
+        remedy = f"did you mean {near[0]}?"
+    else:
+        remedy = "give schema.table or a pattern; `source.tables` of the pipeline file says which it carries"
+    return ConfigurationError(
+        f"{name!r} is no table that the pipeline carries", code="table-unknown", remedy=remedy
+    )
+
+
+def _request(pipeline: Pipeline, names: Sequence[str], *, every: bool) -> Request:
+    source = pipeline.source
+    if bool(names) == every:
+        raise ConfigurationError(
+            "no table is named" if not names else "--all and names of tables exclude each other",
+            code="table-unknown",
+            remedy="give names or patterns of tables, or --all",
+        )
+    with connect(source) as connection, translated(source):
+        tables = select_tables(connection, source, sizes=False)
+        skipped = skipped_relations(connection, source)
+        end = primary_log_end(connection)
+    if end is None:
+        raise DefiniteError(
+            "the server is a standby, which has no slot of ours",
+            code="server-in-recovery",
+            where=describe(source),
+            remedy="give the primary's address",
+        )
+    chosen = list(tables) if every else named_tables(names, tables, skipped)
+    return Request(
+        tables=tuple(table.table for table in chosen if table.problem is None),
+        stopped=tuple(table.table for table in chosen if table.problem is not None),
+        lsn=end,
+    )
+
+
+def _start_over(pipeline: Pipeline, output: Output) -> bool:
+    """Where the stream cannot go on from bronze's end, give up what is lost (`bronze.reader.recovery`)."""
+    lake = pipeline.lake_address()
+    if delta.open_table(delta.location(lake, "bronze", CHANGES)) is None:
+        return False
+    lost = start_over(pipeline.source, lake, pipeline.pipeline, progress=output.say)
+    if lost is None:
+        return False
+    output.say(
+        f"changes between {lost.before} and {lost.lsn} are lost to the stream; every table makes them good"
+    )
+    return True
+
+
+def _ask(pipeline: Pipeline, request: Request) -> bool:
+    """Make the marks durable; False where there is no bronze yet, whose first start copies everything."""
+    uri = delta.location(pipeline.lake_address(), "bronze", CHANGES)
+    if delta.open_table(uri) is None:
+        return False
+    want_again(uri, request.tables, request.lsn)
+    return True
+
+
+def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -> None:
+    """Return when every table of the request is taken, by whomever.
+
+    Raises:
+        Failure: one of them failed.
+    """
+    lake, control = pipeline.lake_address(), ControlTables(pipeline.lake_address())
+    before = {_key(error) for error in control.open_errors()}
+    said, said_at, asked = -1, 0.0, False
+    while True:
+        asked = asked or _ask(pipeline, request)
+        waiting = _waiting(pipeline, request)
+        if not waiting:
+            return
+        _raise_failed(control, waiting, before)
+        taken = len(request.tables) - len(waiting)
+        if not _reader_runs(pipeline) and _read(pipeline, request, output, command):
+            _raise_gone(pipeline, waiting)
+        elif taken != said or time.monotonic() - said_at > _SAY_SECONDS:
+            _raise_gone(pipeline, waiting)
+            said, said_at = taken, time.monotonic()
+            view = read_progress(lake)
+            more = "" if view is None else f"; {snapshot_text(view)}"
+            output.say(
+                f"{time.strftime('%H:%M:%S')} the running reader has taken {taken} of "
+                f"{len(request.tables)}{more}"
+            )
+        time.sleep(_LOOK_SECONDS)
+
+
+def _waiting(pipeline: Pipeline, request: Request) -> list[TableName]:
+    """Tables of the request without a snapshot behind it."""
+    changes = delta.open_table(delta.location(pipeline.lake_address(), "bronze", CHANGES))
+    if changes is None:
+        return list(request.tables)
+    return [table for table in request.tables if (snapshot_of(changes, table) or 0) <= request.lsn]
+
+
+def _read(pipeline: Pipeline, request: Request, output: Output, command: str) -> bool:
+    """Be the reader until bronze is caught up; False where another process was first."""
+    try:
+        with Supervisor(
+            pipeline,
+            [],
+            command=command,
+            layers=("bronze",),
+            until=request.lsn,
+            progress=Progress(output).reader,
+            announce=output.say,
+        ) as supervisor:
+            while not supervisor.wait(0.2):
+                pass
+    except DefiniteError as error:
+        if error.code != "already-running":
+            raise
+        return False
+    return True
+
+
+def _reader_runs(pipeline: Pipeline) -> bool:
+    """Whether somebody reads the slot; a reader that is between two connections holds the lake's lock."""
+    source = pipeline.source
+    with connect(source) as connection, translated(source):
+        slot = read_slot(connection, source.slot)
+    return slot is not None and slot.active_pid is not None
+
+
+def _raise_failed(control: ControlTables, waiting: Sequence[TableName], before: set[tuple[Any, ...]]) -> None:
+    names = {str(table) for table in waiting}
+    failed = [
+        error
+        for error in control.open_errors()
+        if error.scope == "table"
+        and error.name in names
+        and error.code in SOURCE_CODES
+        and _key(error) not in before
+    ]
+    if failed:
+        lines = [f"{error.name} could not be taken: {error.message}" for error in failed]
+        remedies = [f"remedy: {error.remedy}" for error in failed[:1] if error.remedy]
+        raise Failure("\n".join([*lines, *remedies]))
+
+
+def _raise_gone(pipeline: Pipeline, waiting: Sequence[TableName]) -> None:
+    source = pipeline.source
+    with connect(source) as connection, translated(source):
+        carried = {table.table for table in select_tables(connection, source, sizes=False)}
+    gone = [str(table) for table in waiting if table not in carried]
+    if gone:
+        raise Failure(f"dropped or renamed at the source meanwhile: {', '.join(gone)}")
+
+
+def _key(error: OpenError) -> tuple[Any, ...]:
+    """What tells one occurrence of an error from another."""
+    return (error.scope, error.name, error.code, error.opened_at)

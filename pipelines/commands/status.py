@@ -1,0 +1,136 @@
+"""Printing of `smelt status`: tables for people, one JSON object for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from bronze.checks.slot_risk import slot_danger
+from bronze.lsn import Lsn
+from pipelines.commands.run import snapshot_text
+from pipelines.health.status import read_status
+from pipelines.terminal.output import bytes_text, seconds_text
+
+if TYPE_CHECKING:
+    from pipelines.health.status import Rung, Status, TableStatus
+    from pipelines.settings import Pipeline
+    from pipelines.terminal.output import Output
+
+
+def show_status(pipeline: Pipeline, output: Output, *, watch: bool = False, interval: float = 2.0) -> None:
+    """Print the status once, or again and again until interrupted."""
+    while True:
+        status = read_status(pipeline)
+        if watch and output.rich:
+            output.console.clear()
+        if output.json:
+            output.value(_plain(status))
+        else:
+            _print(status, output)
+        if not watch:
+            return
+        time.sleep(interval)
+
+
+def ladder_rows(ladder: tuple[Rung, ...]) -> list[list[str]]:
+    """The ladder as cells: step, LSN, and how far behind."""
+    return [
+        [
+            rung.name,
+            "?" if rung.lsn is None else str(rung.lsn),
+            bytes_text(rung.bytes),
+            seconds_text(rung.seconds),
+            "?" if rung.commits is None else f"{rung.commits:,}",
+        ]
+        for rung in ladder
+    ]
+
+
+LADDER_COLUMNS = ("step", "LSN", "bytes behind", "seconds behind", "commits behind")
+
+
+def _print(status: Status, output: Output) -> None:
+    output.line(f"pipeline {status.pipeline}", style="bold")
+    output.line(f"source   {status.source}")
+    if status.source_error:
+        for line in status.source_error.splitlines():
+            output.line(f"         {line}", style="yellow")
+    output.line(f"lake     {status.lake}" + (f" ({status.lake_error})" if status.lake_error else ""))
+    output.line(f"slot     {_slot(status)}")
+    for warning in slot_warnings(status):
+        output.line(f"         {warning}", style="bold red")
+    if status.snapshot is not None:
+        output.line(f"reader   {snapshot_text(status.snapshot)}")
+    output.line()
+    output.table(LADDER_COLUMNS, ladder_rows(status.ladder), right=LADDER_COLUMNS[1:])
+    for title, found in (("tables", status.tables), ("documents", status.documents)):
+        if found:
+            output.line()
+            _print_tables(title, found, output)
+    if status.errors:
+        output.line()
+        output.line("open errors", style="bold red")
+        for error in status.errors:
+            since = f" since {error.opened_at:%Y-%m-%d %H:%M:%S}" if error.opened_at else ""
+            output.line(f"{error.scope} {error.name}{since}: {error.message} [{error.code}]")
+            if error.remedy:
+                output.line(f"  remedy: {error.remedy}")
+
+
+def _slot(status: Status) -> str:
+    slot = status.slot
+    if slot is None:
+        return "unknown" if status.source_error else "not there yet"
+    read = f"read by backend {slot.active_pid}" if slot.active_pid is not None else "nobody reads it"
+    text = f"{slot.name}: wal_status {slot.wal_status}, {read}"
+    if slot.invalidation:
+        text += f", invalidated ({slot.invalidation})"
+    if slot.safe_wal_size is not None:
+        text += f", {bytes_text(slot.safe_wal_size)} of WAL left before it is lost"
+    if status.slot_seconds_left is not None:
+        text += f" ({seconds_text(status.slot_seconds_left)} at the present rate)"
+    return text
+
+
+def slot_warnings(status: Status) -> list[str]:
+    """What threatens the slot, before it is lost."""
+    slot = status.slot
+    if slot is None or slot.wal_status == "lost":
+        return []
+    copies_left = None if status.snapshot is None else status.snapshot.seconds_left
+    danger = slot_danger(slot, status.slot_seconds_left, copies_left)
+    return [danger.said] if danger.said else []
+
+
+def _print_tables(title: str, tables: tuple[TableStatus, ...], output: Output) -> None:
+    columns = (title, "state", "as of LSN", "version", "last changes", "last seconds")
+    rows = [
+        [
+            table.name,
+            table.state,
+            "-" if table.commit_lsn is None else str(table.commit_lsn),
+            "-" if table.delta_version is None else table.delta_version,
+            "-" if table.changes is None else f"{table.changes:,}",
+            "-" if table.seconds is None else f"{table.seconds:.1f}",
+        ]
+        for table in tables
+    ]
+    output.table(columns, rows, right=columns[2:])
+
+
+def _plain(status: Status) -> dict[str, Any]:
+    plain: dict[str, Any] = _values(dataclasses.asdict(status))
+    return plain
+
+
+def _values(value: Any) -> Any:
+    """LSNs and times as text, at any depth."""
+    if isinstance(value, dict):
+        return {key: _values(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_values(inner) for inner in value]
+    if isinstance(value, Lsn):
+        return str(value)
+    return value.isoformat() if isinstance(value, datetime) else value

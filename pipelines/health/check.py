@@ -1,0 +1,252 @@
+"""`smelt check`: everything that would stop or degrade a pipeline, without changing anything.
+
+Four things are looked at, and a failure of one does not hide what the others find: the files (documents,
+suites, settings that name tables), the lake (whose it is, where its stream stands), the source
+(`bronze.checks.inspect`), and how they fit: documents against the source's columns, type overrides against
+its types, the slot against the place of the stream. Offline, documents are checked against the shapes that
+the lake has recorded, where there are any.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from bronze.catalog.select import select_tables
+from bronze.checks.finding import Finding
+from bronze.checks.inspect import inspect
+from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TableError
+from bronze.lake.delta import open_table
+from bronze.lake.folders import local_folder
+from bronze.postgres.connection import connect, describe, identify, primary_log_end, translated
+from bronze.postgres.conninfo import conninfo
+from bronze.setup.slot import read_slot
+from bronze.store.contract import CHANGES, DATABASE_PROPERTY, PIPELINE_PROPERTY, SYSTEM_PROPERTY
+from bronze.store.position import position_of
+from bronze.store.relations import read_relations
+from bronze.stream.continuity import check_start, slot_gone
+from gold.build.spark_settings import HASH, LSN
+from gold.compile.compiler import compile_tree
+from gold.language.model import load_documents
+from gold.tree.check import checked_tree
+from pipelines.quality.suite_files import check_suites
+from pipelines.writable import why_unwritable
+from silver.schema.catalog import check_names, histories, silver_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import psycopg
+    from psycopg.rows import TupleRow
+
+    from bronze.identifiers import TableName
+    from bronze.postgres.connection import ServerIdentity
+    from bronze.shapes import Relation
+    from bronze.store.position import Position
+    from gold.language.model import Document
+    from pipelines.settings import Pipeline
+    from silver.schema.catalog import SilverTable
+
+_T = TypeVar("_T")
+
+_WHAT: Final = {
+    PIPELINE_PROPERTY: "pipeline",
+    SYSTEM_PROPERTY: "the PostgreSQL cluster with system identifier",
+    DATABASE_PROPERTY: "database",
+}
+_LEVELS: Final = {"error": 0, "warning": 1, "info": 2}
+
+
+def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
+    """Findings about a pipeline, errors first.
+
+    Args:
+        pipeline: as loaded; its own file is valid then.
+        offline: look at files and lake alone.
+    """
+    findings: list[Finding] = []
+    documents = _collect(findings, lambda: load_documents(pipeline.document_files())) or []
+    suites = _collect(findings, pipeline.suite_files) or []
+    for key, pattern in pipeline.idle_patterns():
+        findings.append(
+            Finding(
+                "warning", "pattern-unused", key, f"{pattern} selects no file",
+                "correct it (relative to the pipeline file), or remove it",
+            )
+        )  # fmt: skip
+    if offline:
+        _collect(findings, lambda: conninfo(pipeline.source))
+    findings += _unwritable(pipeline)
+    lake = _collect(findings, lambda: _Lake(pipeline)) or None
+    if lake is not None:
+        findings += lake.belongs(PIPELINE_PROPERTY, "lake-of-another-pipeline", pipeline.pipeline)
+    relations: Sequence[Relation] = [] if lake is None else lake.relations
+    if not offline:
+        try:
+            relations = _source(pipeline, lake, findings)
+        except SmeltError as error:
+            findings.append(Finding.of(error))
+    tables: dict[str, list[str]] | None = None
+    if relations:
+        catalog = _catalog(pipeline, relations, findings)
+        findings += _names(pipeline, catalog)
+        tables = _tables(pipeline, documents, catalog, findings)
+    elif documents:
+        findings.append(
+            Finding(
+                "info", "documents-unchecked", "gold.documents",
+                "the documents' tables and columns were not checked: no source, no shapes in the lake",
+            )
+        )  # fmt: skip
+    for fault in check_suites(suites, pipeline.folder, tables):
+        where, _, message = fault.partition(": ")
+        findings.append(Finding("error", "suite-invalid", where, message))
+    return sorted(findings, key=lambda finding: _LEVELS[finding.level])
+
+
+class _Lake:
+    """What the lake says of itself; nothing where it does not exist yet, or only Spark can open it."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        address = pipeline.lake_address()
+        self.uri = "" if address.path is None else address.uri("bronze", CHANGES)
+        table = open_table(self.uri) if self.uri else None
+        self.properties: dict[str, str] = {} if table is None else table.metadata().configuration
+        self.position: Position | None = None if table is None else position_of(table)
+        self.relations: list[Relation] = [] if table is None else read_relations(address)
+
+    def belongs(self, name: str, code: str, expected: str) -> Iterator[Finding]:
+        """A finding where the lake holds another pipeline's, cluster's or database's changes."""
+        found = self.properties.get(name)
+        if found is not None and found != expected:
+            yield Finding(
+                "error", code, self.uri,
+                f"this lake holds changes of {_WHAT[name]} {found}, not of {expected}",
+                "give another lake.path; or, if the source was replaced for good, move this lake away",
+            )  # fmt: skip
+
+
+def _collect(findings: list[Finding], step: Callable[[], _T]) -> _T | None:
+    """What `step` returns; its error of ours becomes a finding."""
+    try:
+        return step()
+    except SmeltError as error:
+        findings.append(Finding.of(error))
+        return None
+
+
+def _source(pipeline: Pipeline, lake: _Lake | None, findings: list[Finding]) -> list[Relation]:
+    """Ask the source; returns the shapes of the selected tables."""
+    with connect(pipeline.source, application_name="deltasmelt check") as connection:
+        found = inspect(connection, pipeline.source)
+        with translated(pipeline.source):
+            if lake is not None:
+                foreign = _owner(lake, identify(connection))
+                broken = (
+                    [] if foreign or lake.position is None else _broken(connection, pipeline, lake.position)
+                )
+                if broken:  # a slot that is missing now is not one that has yet to be made
+                    found = [finding for finding in found if finding.code != "slot-missing"]
+                findings += [*foreign, *broken]
+            findings += found
+            tables = select_tables(connection, pipeline.source, sizes=False)
+    return [table.relation for table in tables]
+
+
+def _unwritable(pipeline: Pipeline) -> Iterator[Finding]:
+    """A finding where the lake's folder is none, or this account may not make it or write there."""
+    folder = local_folder(pipeline.lake_address().path or "")
+    if folder is None:
+        return
+    if (why := why_unwritable(folder)) is not None:
+        yield Finding("error", "lake-folder", str(folder), why, "correct lake.path, or the folder's rights")
+
+
+def _owner(lake: _Lake, identity: ServerIdentity) -> list[Finding]:
+    """Findings where the lake belongs to another source."""
+    return [
+        *lake.belongs(SYSTEM_PROPERTY, "lake-of-another-server", str(identity.system_identifier)),
+        *lake.belongs(DATABASE_PROPERTY, "lake-of-another-database", identity.database),
+    ]
+
+
+def _broken(
+    connection: psycopg.Connection[TupleRow], pipeline: Pipeline, position: Position
+) -> list[Finding]:
+    """Whether the stream can go on where the lake ends; the reader asks the same once it has started one."""
+    name, where = pipeline.source.slot, describe(pipeline.source)
+    slot = read_slot(connection, name)
+    end = primary_log_end(connection)
+    if end is None:
+        return []
+    try:
+        if slot is None:
+            raise slot_gone(position, name=name, where=where)
+        idle = replace(slot, active_pid=0)
+        check_start(position, idle, 0, end, name=name, where=where)
+    except DefiniteError as error:
+        return [Finding.of(error, f"slot {name}")]
+    return []
+
+
+def _catalog(
+    pipeline: Pipeline, relations: Iterable[Relation], findings: list[Finding]
+) -> dict[TableName, SilverTable]:
+    """Silver's tables by the newest shape of each; one that cannot be made is a finding."""
+    catalog: dict[TableName, SilverTable] = {}
+    for relation in sorted(relations, key=lambda each: each.from_lsn):
+        try:
+            catalog[relation.table] = silver_table(relation, pipeline.silver)
+        except ConfigurationError as error:
+            findings.append(Finding.of(error, str(relation.table)))
+    return catalog
+
+
+def _tables(
+    pipeline: Pipeline,
+    documents: Iterable[Document],
+    catalog: dict[TableName, SilverTable],
+    findings: list[Finding],
+) -> dict[str, list[str]] | None:
+    """Columns of every table that a suite can name; None where a wrong document hides some."""
+    tables = {
+        f"silver.{table.name}": [*(column.name for column in table.columns), *table.own_columns]
+        for table in [*catalog.values(), *histories(catalog.values(), pipeline.silver)]
+    }
+    complete = True
+    for document in documents:
+        tree, problems = checked_tree(document, catalog)
+        findings += map(Finding.of, problems)
+        if tree is None:
+            complete = False
+        else:
+            tables[f"gold.{document.name}"] = [*compile_tree(tree, str).columns, LSN, HASH]
+    return tables if complete else None
+
+
+def _names(pipeline: Pipeline, catalog: dict[TableName, SilverTable]) -> Iterator[Finding]:
+    """Tables and columns that the section `silver` names, and clashes that its settings make."""
+    tables = [str(table) for table in catalog]
+    columns = {f"{table}.{column.name}" for table, shape in catalog.items() for column in shape.columns}
+    for name in sorted(pipeline.silver.types.keys() - columns):
+        yield Finding(
+            "warning", "type-override-unused", "silver.types",
+            f"{name} is no column of a selected table", _correction(name, columns),
+        )  # fmt: skip
+    for name in pipeline.silver.history:
+        if name not in tables:
+            yield Finding(
+                "warning", "history-unused", "silver.history",
+                f"{name} is no selected table", _correction(name, tables),
+            )  # fmt: skip
+    for shape in catalog.values():
+        try:
+            check_names(shape, catalog.values(), pipeline.silver)
+        except TableError as error:
+            yield Finding.of(error, str(shape.table))
+
+
+def _correction(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"remove it, or correct it{f'; did you mean {near[0]}?' if near else ''}"

@@ -1,0 +1,332 @@
+"""Where every layer stands: the lag ladder, the slot's health, each table and document, open errors.
+
+Works without Spark, in well under a second of its own: the lake is asked through delta-rs, the server by
+three queries. Each half is shown without the other, with the reason: a source that is down, a lake that is
+not there yet.
+
+How the ladder is measured, at each rung as exactly as its source allows:
+
+* bytes: the server's WAL head minus the rung's position; where the server is down, what bronze holds is the
+  head;
+* commits: transactions in bronze that the rung lacks. Bronze itself cannot know what it has not received;
+* seconds: age of the oldest such transaction; for the reader what the server says (flush lag), or, when no
+  reader is connected, the age of what bronze holds.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow.compute as pc
+
+from bronze.catalog.queries import tables_of
+from bronze.errors import SmeltError
+from bronze.lake import delta
+from bronze.lake.control_tables import ControlTables
+from bronze.lsn import Lsn
+from bronze.postgres.connection import connect, describe, translated
+from bronze.setup.slot import read_slot
+from bronze.store.contract import CHANGES
+from bronze.store.position import position_of, snapshot_of
+from bronze.store.relations import read_relations
+from pipelines.runtime.reader_progress import read_progress
+from pipelines.runtime.upkeep_errors import stops
+
+if TYPE_CHECKING:
+    import psycopg
+    from deltalake import DeltaTable
+
+    from bronze.identifiers import TableName
+    from bronze.lake.control import Cut, OpenError
+    from bronze.lake.location import Lake, Layer
+    from bronze.progress import SnapshotView
+    from bronze.setup.slot import SlotState
+    from bronze.store.position import Position
+    from pipelines.settings import Pipeline
+
+_CONNECT_SECONDS: Final = "4"
+_RATE_SECONDS: Final = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One step of the lag ladder; None where it is not known.
+
+    Attributes:
+        bytes: of WAL behind the server's head.
+        commits: transactions that the steps before it have and this one lacks.
+    """
+
+    name: str
+    lsn: Lsn | None
+    bytes: int | None
+    seconds: float | None
+    commits: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """One table or document.
+
+    Attributes:
+        state: ``streaming``, ``waiting`` (in bronze, not yet in its layer; or lacking changes until it is
+            taken again), ``snapshot``, ``stopped`` or ``dropped`` (at the source; its layer keeps what it was
+            last).
+        changes: in its newest cycle.
+    """
+
+    name: str
+    state: str
+    commit_lsn: Lsn | None
+    delta_version: int | None
+    changes: int | None
+    seconds: float | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Everything that `smelt status` shows."""
+
+    pipeline: str
+    source: str
+    source_error: str | None
+    lake: str
+    lake_error: str | None
+    ladder: tuple[Rung, ...]
+    slot: SlotState | None
+    slot_seconds_left: float | None
+    snapshot: SnapshotView | None
+    tables: tuple[TableStatus, ...]
+    documents: tuple[TableStatus, ...]
+    errors: tuple[OpenError, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """What the server says."""
+
+    head: Lsn
+    slot: SlotState | None
+    received: Lsn | None
+    flush_lag: float
+    wal_rate: float
+    tables: set[TableName]
+
+
+def read_status(pipeline: Pipeline) -> Status:
+    """Ask server and lake. A half that cannot be asked is reported, not raised."""
+    server, source_error = None, None
+    try:
+        server = _ask_server(pipeline)
+    except SmeltError as error:
+        source_error = str(error)
+    lake = pipeline.lake_address()
+    changes = delta.open_table(delta.location(lake, "bronze", CHANGES))
+    position = None if changes is None else position_of(changes)
+    control = ControlTables(lake)
+    silver, gold = control.latest_cut("silver"), control.latest_cut("gold")
+    errors = tuple(control.open_errors())
+    slot = None if server is None else server.slot
+    tables = _tables(lake, changes, control, silver, errors)
+    left = None
+    if server is not None and slot is not None and slot.safe_wal_size is not None and server.wal_rate > 0:
+        left = slot.safe_wal_size / server.wal_rate
+    return Status(
+        pipeline=pipeline.pipeline,
+        source=describe(pipeline.source),
+        source_error=source_error,
+        lake=lake.path or f"catalog {lake.catalog}",
+        lake_error=None if changes is not None else "nothing has been written there yet",
+        ladder=_ladder(server, changes, position, silver, gold, with_gold=bool(pipeline.gold.documents)),
+        slot=slot,
+        slot_seconds_left=left,
+        snapshot=read_progress(lake),
+        tables=tables if server is None else _with_dropped(tables, server.tables),
+        documents=_documents(control, gold, errors),
+        errors=errors,
+    )
+
+
+def _ask_server(pipeline: Pipeline) -> _Server:
+    source = pipeline.source
+    with (
+        connect(source, application_name="deltasmelt status", connect_timeout=_CONNECT_SECONDS) as connection,
+        translated(source),
+    ):
+        head, begun = _head(connection), time.monotonic()
+        slot = read_slot(connection, source.slot)
+        row = connection.execute(
+            "SELECT coalesce(write_lsn, sent_lsn)::text, extract(epoch FROM flush_lag) "
+            "FROM pg_stat_replication WHERE pid = %s",
+            [None if slot is None else slot.active_pid],
+        ).fetchone()
+        tables = tables_of(connection)
+        rate = 0.0
+        if slot is not None and slot.safe_wal_size is not None:
+            time.sleep(_RATE_SECONDS)
+            rate = (_head(connection) - head) / (time.monotonic() - begun)
+    received, flush_lag = row or (None, None)
+    return _Server(
+        head=head,
+        slot=slot,
+        received=None if received is None else Lsn.parse(received),
+        flush_lag=float(flush_lag or 0),
+        wal_rate=rate,
+        tables=tables,
+    )
+
+
+def _head(connection: psycopg.Connection[Any]) -> Lsn:
+    row = connection.execute(
+        "SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() "
+        "ELSE pg_current_wal_lsn() END)::text"
+    ).fetchone()
+    return Lsn.parse(row[0]) if row else Lsn(0)
+
+
+def _ladder(
+    server: _Server | None,
+    changes: DeltaTable | None,
+    position: Position | None,
+    silver: Cut | None,
+    gold: Cut | None,
+    *,
+    with_gold: bool,
+) -> tuple[Rung, ...]:
+    frontier = None if position is None else position.frontier
+    head = server.head if server is not None else None if frontier is None else Lsn(frontier + 1)
+    connected = server is not None and server.received is not None
+
+    def rung(
+        name: str,
+        lsn: Lsn | None,
+        seconds: float | None = None,
+        commits: int | None = None,
+        *,
+        inclusive: bool = False,
+    ) -> Rung:
+        # A layer holds its LSN; the server's positions are the ends of what was reached.
+        behind = None if lsn is None or head is None else max(0, head - lsn - int(inclusive))
+        return Rung(name, lsn, behind, 0.0 if behind == 0 else seconds, 0 if behind == 0 else commits)
+
+    if server is not None and connected:
+        bronze_seconds: float | None = server.flush_lag
+    elif position is not None and position.commit_ts is not None:
+        bronze_seconds = max(0.0, (datetime.now(UTC) - position.commit_ts).total_seconds())
+    else:
+        bronze_seconds = None
+    layers = [("silver", silver)] + ([("gold", gold)] if with_gold else [])
+    pending = _pending(changes, [None if cut is None else cut.commit_lsn for _, cut in layers])
+    rungs = []
+    if server is not None:
+        slot = server.slot
+        rungs = [
+            rung("head", server.head),
+            rung("slot confirmed", None if slot is None else slot.confirmed_flush, bronze_seconds),
+            rung("received", server.received, 0.0 if connected else None),
+        ]
+    rungs.append(rung("bronze", frontier, bronze_seconds, inclusive=True))
+    for (name, cut), (commits, oldest) in zip(layers, pending, strict=True):
+        age = bronze_seconds if oldest is None else (datetime.now(UTC) - oldest).total_seconds()
+        age = None if cut is None else age
+        rungs.append(rung(name, None if cut is None else cut.commit_lsn, age, commits, inclusive=True))
+    return tuple(rungs)
+
+
+def _pending(
+    changes: DeltaTable | None, positions: list[Lsn | None]
+) -> list[tuple[int | None, datetime | None]]:
+    """For each position: transactions in bronze after it, and the commit time of the oldest of them.
+
+    Each transaction has one row that ends it, so rows are counted, batch by batch, in files whose statistics
+    reach that far.
+    """
+    known = [int(position) for position in positions if position is not None]
+    if changes is None or not known:
+        return [(None, None) for _ in positions]
+    counts: dict[int, int] = dict.fromkeys(known, 0)
+    oldest: dict[int, datetime] = {}
+    ends = changes.to_pyarrow_dataset().to_batches(
+        columns=["commit_lsn", "commit_ts"],
+        filter=(pc.field("commit_lsn") > min(known)) & pc.field("end_of_tx"),
+    )
+    for batch in ends:
+        for position in counts:
+            later = batch.filter(pc.field("commit_lsn") > position)
+            if later.num_rows:
+                counts[position] += later.num_rows
+                first = pc.min(later["commit_ts"]).as_py()
+                if first is not None:
+                    oldest[position] = min(oldest.get(position, first), first)
+    return [
+        (None, None) if position is None else (counts[int(position)], oldest.get(int(position)))
+        for position in positions
+    ]
+
+
+def _tables(
+    lake: Lake,
+    changes: DeltaTable | None,
+    control: ControlTables,
+    silver: Cut | None,
+    errors: tuple[OpenError, ...],
+) -> tuple[TableStatus, ...]:
+    newest = {relation.table: relation for relation in read_relations(lake)}
+    stopped = {error.name: error for error in errors if error.scope == "table" and stops(error)}
+    found = []
+    for table in sorted(newest):
+        names = (str(table), table.silver_name)  # the reader speaks of the source's table, silver of its own
+        error = next((stopped.pop(name) for name in names if name in stopped), None)
+        waiting = changes is not None and snapshot_of(changes, table) is not None
+        before = "waiting" if waiting else "snapshot"
+        found.append(_state(control, "silver", table.silver_name, str(table), silver, error, before=before))
+    found += [
+        TableStatus(name, "stopped", error.commit_lsn, None, None, None, error.message)
+        for name, error in sorted(stopped.items())
+    ]
+    return tuple(found)
+
+
+def _with_dropped(tables: tuple[TableStatus, ...], there: set[TableName]) -> tuple[TableStatus, ...]:
+    """Those that the source has no more; one with an error stays as it is."""
+    names = {str(table) for table in there}
+    return tuple(
+        table if table.name in names or table.error is not None else replace(table, state="dropped")
+        for table in tables
+    )
+
+
+def _documents(
+    control: ControlTables, gold: Cut | None, errors: tuple[OpenError, ...]
+) -> tuple[TableStatus, ...]:
+    stopped = {error.name: error for error in errors if error.scope == "document"}
+    names = sorted(stopped.keys() | (gold.tables.keys() if gold is not None else set()))
+    return tuple(_state(control, "gold", name, name, gold, stopped.get(name)) for name in names)
+
+
+def _state(  # noqa: PLR0917 - each is one column of what is shown
+    control: ControlTables,
+    layer: Layer,
+    name: str,
+    shown: str,
+    cut: Cut | None,
+    error: OpenError | None,
+    *,
+    before: str = "waiting",
+) -> TableStatus:
+    """One table of a layer; `before` is its state while no cut names it."""
+    version = None if cut is None else cut.tables.get(name)
+    runs = control.runs(layer, name, limit=1)
+    return TableStatus(
+        name=shown,
+        state="stopped" if error is not None else before if version is None else "streaming",
+        commit_lsn=None if cut is None or version is None else cut.commit_lsn,
+        delta_version=version,
+        changes=runs[0].changes if runs else None,
+        seconds=runs[0].seconds if runs else None,
+        error=None if error is None else error.message,
+    )

@@ -1,0 +1,115 @@
+"""One pipeline at a time on one lake.
+
+A second start would write the same tables beside the first one: nothing would be lost (Delta refuses the
+later commit), but both would fail in turns. So each stage holds a file lock of the lake's folder. The kernel
+releases it whatever ends the process, so a crash never leaves a lake locked. The file tells who holds it.
+
+`writing` is the other lock: it is waited for, and held for one cycle or the upkeep of one table.
+
+An object store has no such locks, nor have some network file systems; there the slot, which has one reader,
+and Delta's commits keep order.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import logging
+import os
+import socket
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.errors import DefiniteError
+from bronze.lake.folders import local_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from bronze.lake.location import Lake
+
+_NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
+_LOGGER = logging.getLogger("deltasmelt.run")
+
+
+def locks_folder(lake: Lake) -> Path | None:
+    """Folder of a local lake's locks; None in an object store or a catalog."""
+    folder = None if lake.path is None else local_folder(lake.path)
+    return None if folder is None else folder / ".locks"
+
+
+@contextmanager
+def lake_lock(lake: Lake, stages: Sequence[str], *, command: str) -> Iterator[None]:
+    """Hold the lake's lock of each stage while the block runs.
+
+    Raises:
+        DefiniteError: another process holds one of them.
+    """
+    with ExitStack() as held:
+        folder = locks_folder(lake)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            for stage in stages:
+                held.enter_context(_locked(folder / stage, str(lake.path), command))
+        yield
+
+
+@contextmanager
+def _locked(path: Path, lake: str, command: str) -> Iterator[None]:
+    with path.open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DefiniteError(
+                f"this lake's {path.name} stage runs already: {_holder(path)}",
+                code="already-running",
+                where=lake,
+                remedy="wait for it or stop it (Ctrl-C, or SIGTERM); one process at a time carries a stage",
+            ) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            _LOGGER.warning("%s lies on a file system without locks; a second start goes unnoticed", path)
+        file.truncate(0)
+        json.dump(
+            {
+                "pid": os.getpid(),
+                "host": socket.gethostname(),
+                "command": command,
+                "since": datetime.now(UTC).isoformat(timespec="seconds"),
+            },
+            file,
+        )
+        file.flush()
+        yield
+
+
+@contextmanager
+def writing(lake: Lake, layer: str) -> Iterator[None]:
+    """Be the only one who writes a layer's tables while the block runs; waits for another who does.
+
+    A cycle holds it, and maintenance while it works on one table, so both may belong to different processes.
+    """
+    folder = locks_folder(lake)
+    if folder is None:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{layer}.writing").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+        yield
+
+
+def _holder(path: Path) -> str:
+    try:
+        said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return "`{command}`, process {pid} on {host}, since {since}".format(**said)
+    except (ValueError, KeyError):  # it got the lock a moment ago and has not written yet
+        return "by a process that has just started"

@@ -1,0 +1,199 @@
+"""The parent's side of the reader process: start it, hear its events, start it again, stop it.
+
+A definite error that the reader reports is raised here as the same error. Transient ones the reader retries
+by itself. A reader that ends without a word (killed, out of memory) is started again with growing pauses:
+it finds its place from bronze, so nothing is lost or doubled by that. After a handful of such ends without
+any progress in between, the run stops instead of hiding the fault.
+
+That a reader tells how far it is, is no progress: each tells so as soon as it starts, also one that dies at
+the same transaction each time, while the slot keeps the log for it. Progress is that bronze holds more of the
+stream than it ever did; of a reader that died while it copied tables, that more rows of one were copied than
+ever, or a table is complete: there the stream may get on while each copy ends the process. How long it lived
+says nothing: one that dies of a transaction which takes it a quarter of an hour to read dies of it each time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
+from bronze.progress import Growth
+from pipelines.terminal.logs import log_folder, open_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bronze.lsn import Lsn
+    from pipelines.settings import Pipeline
+
+_STOP_SECONDS: Final = 30.0
+_SILENT_ENDS: Final = 5
+_PAUSE_SECONDS: Final = 0.5
+_LONGEST_PAUSE: Final = 10.0
+_LOGGER = logging.getLogger("deltasmelt.run")
+
+
+class ReaderProcess:
+    """The reader of one pipeline as a child process.
+
+    Attributes:
+        finished: it reached its target and ended.
+        restarts: how often it had to be started again.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        until: Lsn | None = None,
+        on_progress: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        self._pipeline = pipeline
+        self._until = until
+        self._on_progress = on_progress
+        self._process: subprocess.Popen[bytes] | None = None
+        self._listener: threading.Thread | None = None
+        self._error: SmeltError | None = None
+        self._silent_ends = 0
+        self._growth = Growth()
+        self._streamed = self._copied = self._copying = False
+        self._start_again_at: float | None = None
+        self.finished = False
+        self.restarts = 0
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, while it runs."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Start the process; its standard input is the pipe by which it notices our end."""
+        command = [sys.executable, "-m", "pipelines.runtime.reader_process", str(self._pipeline.path)]
+        if self._until is not None:
+            command += ["--until", str(self._until)]
+        paths = os.pathsep.join(path or "." for path in sys.path)
+        with open_log(log_folder(self._pipeline.pipeline) / "smelt.log", "ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - ourselves
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": paths},
+                start_new_session=True,  # Ctrl-C reaches us; we then stop the reader in order
+            )
+        self._streamed = self._copied = self._copying = False
+        self._listener = threading.Thread(target=self._listen, args=(self._process,), daemon=True)
+        self._listener.start()
+
+    def check(self) -> None:
+        """Raise what the reader reported; start it again if it ended without a word.
+
+        Raises:
+            SmeltError: the reader's own error, or that it keeps ending.
+        """
+        if self._start_again_at is not None:
+            if time.monotonic() >= self._start_again_at:
+                self._start_again_at = None
+                self.restarts += 1
+                self.start()
+            return
+        process = self._process
+        if process is None or self.finished or process.poll() is None:
+            return
+        if self._listener is not None:
+            self._listener.join()
+        if process.stdin is not None:
+            process.stdin.close()
+        if self._error is not None:
+            raise self._error
+        if self.finished:
+            return
+        if self._got_on():
+            self._silent_ends = 0
+        self._silent_ends += 1
+        ended = (
+            f"signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
+        )
+        if self._silent_ends >= _SILENT_ENDS:
+            raise DefiniteError(
+                f"the reader process ended {self._silent_ends} times without a word (last: {ended})",
+                code="reader-died",
+                where=str(log_folder(self._pipeline.pipeline) / "smelt.log"),
+                remedy="read the log named above; out of memory is a common cause. Until the reader runs, "
+                "the slot keeps the server's log",
+            )
+        _LOGGER.warning(
+            "the reader process ended by %s; starting it again (%d of %d ends without getting on)",
+            ended,
+            self._silent_ends,
+            _SILENT_ENDS,
+        )
+        self._start_again_at = time.monotonic() + min(_PAUSE_SECONDS * 2**self._silent_ends, _LONGEST_PAUSE)
+
+    def stop(self) -> None:
+        """Ask it to end after its current commit, and wait; nothing if it does not run."""
+        process, self._process = self._process, None
+        self._start_again_at = None
+        if process is None:
+            return
+        if process.poll() is None:
+            process.terminate()
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            _LOGGER.warning("the reader process did not end within %s s; it is killed", _STOP_SECONDS)
+            process.kill()
+            process.wait()
+        if self._listener is not None:
+            self._listener.join()
+
+    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+        if process.stdout is None:
+            return
+        with process.stdout:
+            for line in process.stdout:
+                self._hear(json.loads(line))
+
+    def _hear(self, event: dict[str, Any]) -> None:
+        kind = event.pop("event", None)
+        if kind == "error":
+            self._error = _error(event, str(log_folder(self._pipeline.pipeline) / "smelt.log"))
+        elif kind == "end":
+            self.finished = not event["stopped"]
+        elif kind == "progress":
+            self._streamed |= self._growth.streamed(event)
+            self._copied |= self._growth.copied(event)
+            self._copying = any(not table["done"] for table in event["snapshots"].values())
+            if self._on_progress is not None:
+                try:
+                    self._on_progress(event)
+                except OSError as error:  # nobody can be told; the pipe must be read on, or the reader stands
+                    _LOGGER.warning("progress cannot be told: %s", error)
+                    self._on_progress = None
+
+    def _got_on(self) -> bool:
+        """Whether the reader that has just ended did something that those before it had not."""
+        return self._copied or (self._streamed and not self._copying)
+
+
+def _error(fields: dict[str, Any], log: str) -> SmeltError:
+    """The error that the reader met, as the same kind of error."""
+    kinds = {kind.__name__: kind for kind in (ConfigurationError, TransientError, DefiniteError, SmeltError)}
+    kind = kinds.get(fields["kind"], DefiniteError)
+    if fields["kind"] == "unexpected":
+        return DefiniteError(
+            f"the reader failed: {fields['message']}",
+            code="reader-failed",
+            where=log,
+            remedy="the log named above has the traceback",
+        )
+    return kind(fields["message"], code=fields["code"], where=fields["where"], remedy=fields["remedy"])

@@ -1,0 +1,241 @@
+"""Silver and gold in one Spark session: the loop that carries what bronze has through both.
+
+The loop is safe to end anywhere: each MERGE carries its position in its own commit, a cut is recorded after
+all tables of it, and the next start takes up from there. So stopping never waits for a long cycle to finish.
+
+A continuous run keeps the tables in order between two cycles, where it pays
+(`pipelines.runtime.maintenance`); nothing that fails there ends it.
+
+A lake that does not answer is waited for, wherever in a cycle it is asked (`silver.run.outages`): nothing is
+half-done that the next cycle does not see. A Spark that does not answer ends the loop.
+
+New bronze commits are noticed by reading bronze's position (milliseconds); Spark is only asked when it moved.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import time
+from typing import TYPE_CHECKING, Final
+
+from bronze.errors import DefiniteError, SmeltError, TransientError
+from bronze.lake.control_tables import ControlTables
+from bronze.lsn import ZERO
+from bronze.store.position import read_position
+from bronze.store.relations import read_relations
+from pipelines.runtime.locks import writing
+from pipelines.terminal.output import bytes_text
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from bronze.identifiers import TableName
+    from bronze.lake.control import Cut, Run
+    from bronze.lake.location import Layer
+    from bronze.lsn import Lsn
+    from gold.language.model import Document
+    from pipelines.runtime.maintenance import Maintenance, Upkeep
+    from pipelines.settings import Pipeline
+    from silver.schema.catalog import SilverTable
+
+_POLL_SECONDS: Final = 0.1
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 30.0
+PATIENCE_SECONDS: Final = 600.0
+"""For how long a run that must catch up waits for what heals by itself."""
+_LOGGER = logging.getLogger("deltasmelt.stages")
+
+
+class Stages:
+    """Silver and gold of one pipeline.
+
+    Attributes:
+        silver_cut: the newest cut of silver that this process made or found.
+        gold_cut: likewise of gold.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        documents: Sequence[Document],
+        *,
+        layers: Sequence[Layer] = ("silver", "gold"),
+        observe: Callable[[Cut, list[Run]], None] | None = None,
+        maintain: bool = False,
+    ) -> None:
+        from gold.cycle import Gold, close_undefined  # noqa: PLC0415 - they load Spark
+        from silver.cycle import Silver  # noqa: PLC0415
+
+        self._spark = spark
+        self._lake = pipeline.lake_address()
+        self._control = ControlTables(self._lake)
+        self._settings = pipeline.silver
+        self._observe = observe
+        self._seen = -1
+        self._folded = ZERO
+        self._built = ZERO
+        self._given: Cut | None = None
+        self._silver = (
+            Silver(spark, self._lake, pipeline.silver, self._control) if "silver" in layers else None
+        )
+        wanted = "gold" in layers and documents
+        self._gold = Gold(spark, self._lake, list(documents), self.catalog, self._control) if wanted else None
+        if "gold" in layers and not documents:
+            close_undefined(self._control, ())
+        self.silver_cut = self._control.latest_cut("silver")
+        self.gold_cut = self._control.latest_cut("gold")
+        self._maintenance = maintenance(spark, pipeline, self._control, layers) if maintain else None
+
+    def catalog(self) -> dict[TableName, SilverTable]:
+        """Silver's tables as bronze's newest relations describe them."""
+        from silver.schema.catalog import silver_catalog  # noqa: PLC0415
+
+        return silver_catalog(read_relations(self._lake), self._settings)
+
+    def carry(
+        self, target: Callable[[], Lsn | None], stop: threading.Event, *, patience: float = math.inf
+    ) -> None:
+        """Run cycles until told to stop, or until both layers reached the target.
+
+        Args:
+            target: the LSN that ends the loop, once it is known; None until then, or for ever.
+            stop: ends the loop.
+            patience: seconds for which what heals by itself is waited for.
+
+        Raises:
+            SmeltError: what no retry heals, or has not healed in time.
+        """
+        pause, failing_since = _FIRST_PAUSE, math.inf
+        while not stop.is_set():
+            try:
+                goal = target()
+                moved = self.cycle()
+            except Exception as error:
+                waits = self._waits_for(error)
+                failing_since = min(failing_since, time.monotonic())
+                if waits is None:
+                    raise
+                if time.monotonic() - failing_since >= patience:
+                    raise waits from error
+                _LOGGER.warning("will try again in %.0f s: %s", pause, waits)
+                stop.wait(pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
+                pause = min(pause * 2, _LONGEST_PAUSE)
+                continue
+            if self._maintenance is not None and not stop.is_set():
+                for done in self._maintenance.when_it_pays():
+                    _LOGGER.info("%s", upkeep_text(done))
+            pause, failing_since = _FIRST_PAUSE, math.inf
+            if goal is not None and self.reached(goal):
+                return
+            if not moved:
+                stop.wait(_POLL_SECONDS)
+
+    def _waits_for(self, error: Exception) -> TransientError | None:
+        """What heals by itself, as its error; None where nothing does, or Spark does not answer any more."""
+        from silver.run.outages import outage  # noqa: PLC0415 - they load Spark
+        from silver.run.troubles import answers, unreachable  # noqa: PLC0415
+
+        if isinstance(error, TransientError):
+            return error
+        said = None if isinstance(error, SmeltError) else outage(error)
+        return unreachable(self._lake, said) if said is not None and answers(self._spark) else None
+
+    def cycle(self) -> bool:
+        """Fold what is new into silver, then build gold from it; returns whether anything moved."""
+        moved = False
+        if self._silver is not None:
+            position = read_position(self._lake)
+            if position is not None and position.version != self._seen:
+                with writing(self._lake, "silver"):
+                    cut = self._silver.cycle()
+                self._seen, self._folded = position.version, position.frontier
+                if cut is not None:
+                    self.silver_cut, moved = cut, True
+                    self._tell(cut)
+        if self._gold is not None:
+            # Silver may record the cut of one LSN again, with a table that joined it or was derived again.
+            if self._silver is None and (found := self._control.latest_cut("silver")) != self.silver_cut:
+                self.silver_cut = found
+            if self.silver_cut is not None and self.silver_cut is not self._given:
+                with writing(self._lake, "gold"):
+                    cut = self._gold.cycle()
+                self._built, self._given = self.silver_cut.commit_lsn, self.silver_cut
+                if cut is not None:
+                    self.gold_cut, moved = cut, True
+                    self._tell(cut)
+        return moved
+
+    def reached(self, goal: Lsn) -> bool:
+        """Whether every layer of this process has dealt with everything up to an LSN.
+
+        Tables and documents that stand still by an error of their own do not hold this up.
+        """
+        return (self._silver is None or self._folded >= goal) and (
+            self._gold is None or self._built >= goal or self._nothing_to_build()
+        )
+
+    def _nothing_to_build(self) -> bool:
+        """Silver has no cut at all: not one table could be folded."""
+        return self._silver is not None and self.silver_cut is None
+
+    def _tell(self, cut: Cut) -> None:
+        if self._observe is not None:
+            made = self._control.just_recorded()
+            self._observe(
+                cut, [run for run in made if (run.layer, run.to_lsn) == (cut.layer, cut.commit_lsn)]
+            )
+
+
+def maintenance(
+    spark: SparkSession, pipeline: Pipeline, control: ControlTables, layers: Sequence[Layer]
+) -> Maintenance:
+    """The upkeep of a pipeline's tables."""
+    from pipelines.runtime.maintenance import Maintenance  # noqa: PLC0415 - loads Spark
+
+    lake = pipeline.lake_address()
+    documents = bool(pipeline.gold.documents)
+    return Maintenance(
+        spark, lake, control, retention=pipeline.lake.retention, documents=documents, layers=layers
+    )
+
+
+def upkeep_text(done: Upkeep) -> str:
+    """What was done to a table, in one line."""
+    before, after = done.before, done.after
+    work = ", ".join(done.done) or "nothing to do"
+    return (
+        f"{done.layer}.{done.name}: {work}; files {before.count} → {after.count}, "
+        f"{bytes_text(before.size)} → {bytes_text(after.size)}, "
+        f"rows behind deletion vectors {before.holes:,} → {after.holes:,}; "
+        f"removed {done.removed_files} files, {done.removed_log_entries} log entries; {done.seconds:.1f} s"
+    )
+
+
+def stage_goal(pipeline: Pipeline, layer: Layer) -> Lsn:
+    """What a single stage has to reach: silver what bronze holds now, gold what silver holds now.
+
+    Raises:
+        DefiniteError: the layer before has nothing yet.
+    """
+    lake = pipeline.lake_address()
+    if layer == "silver":
+        position = read_position(lake)
+        reached = None if position is None else position.frontier
+    else:
+        cut = ControlTables(lake).latest_cut("silver")
+        reached = None if cut is None else cut.commit_lsn
+    if reached is None:
+        before = "bronze" if layer == "silver" else "silver"
+        raise DefiniteError(
+            f"{layer} has nothing to read: {before} is empty",
+            code="layer-empty",
+            where=str(pipeline.path),
+            remedy=f"run `smelt {before} {pipeline.path.name} --until-caught-up` first, or `smelt run`",
+        )
+    return reached

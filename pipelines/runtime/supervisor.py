@@ -1,0 +1,198 @@
+"""A pipeline in motion: the reader beside us, silver and gold in a thread, this thread free for the user.
+
+Who does what, and why nothing hangs:
+
+* the reader is a child process without a JVM (`reader_supervision`);
+* Spark starts, and then folds, in a worker thread. The JVM starts while the reader takes its snapshot.
+  Signals reach Python's main thread only, and that one never waits inside Spark, so Ctrl-C acts at once;
+* `wait` watches both and raises what either of them met;
+* leaving the block stops the reader in order, gives a running cycle a moment, then stops Spark under it.
+  Every commit is atomic and carries its own position, so a cycle cut short is simply done again.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from bronze.store.position import read_position
+from pipelines.runtime.locks import lake_lock
+from pipelines.runtime.reader_supervision import ReaderProcess
+from pipelines.runtime.stages import PATIENCE_SECONDS, Stages
+from pipelines.spark.jvm_death import death_told
+from pipelines.spark.session import active_session, lent, spark_session, stop_session
+from pipelines.terminal.jvm_errors import in_words
+from pipelines.terminal.logs import spark_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from pyspark.sql import SparkSession
+
+    from bronze.lake.control import Cut, Run
+    from bronze.lake.location import Layer
+    from bronze.lsn import Lsn
+    from gold.language.model import Document
+    from pipelines.settings import Pipeline
+
+_CYCLE_SECONDS: Final = 3.0
+_WORKER_SECONDS: Final = 20.0
+_LOGGER = logging.getLogger("deltasmelt.run")
+
+
+class Supervisor:
+    """Runs some stages of a pipeline until they reach a target or the block is left.
+
+    Args:
+        pipeline: the pipeline.
+        documents: gold's documents, read and checked beforehand.
+        layers: the stages to run.
+        until: with ``bronze``: the server's WAL position at the start, that the reader must carry. Without:
+            the LSN that the later stages must reach.
+        command: who we are, for the lake's lock.
+        observe: is told each cut with its runs.
+        progress: is told the reader's progress.
+        announce: is told in a few words what takes long.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        documents: Sequence[Document],
+        *,
+        command: str,
+        layers: Sequence[Layer] = ("bronze", "silver", "gold"),
+        until: Lsn | None = None,
+        observe: Callable[[Cut, list[Run]], None] | None = None,
+        progress: Callable[[dict[str, Any]], None] | None = None,
+        announce: Callable[[str], None] | None = None,
+    ) -> None:
+        self._pipeline = pipeline
+        self._documents = documents
+        self._layers = layers
+        self._until = until
+        self._command = command
+        self._observe = observe
+        self._announce = announce
+        self._stop = threading.Event()
+        self._done = threading.Event()
+        self._failure: BaseException | None = None
+        self._held = ExitStack()
+        self._own_session = True
+        self._worker: threading.Thread | None = None
+        self.log = spark_log(pipeline.pipeline)
+        self.reader = (
+            ReaderProcess(pipeline, until=until, on_progress=progress) if "bronze" in layers else None
+        )
+        self.spark: SparkSession | None = None
+        self.stages: Stages | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            lake = self._pipeline.lake_address()
+            self._held.enter_context(lake_lock(lake, self._layers, command=self._command))
+            if self.reader is not None:
+                self.reader.start()
+            if set(self._layers) & {"silver", "gold"}:
+                self.spark = active_session()
+                self._own_session = self.spark is None
+                if self.spark is not None:
+                    self._held.enter_context(lent(self.spark, self._pipeline.spark))
+                self._worker = threading.Thread(target=self._work, name="stages", daemon=True)
+                self._worker.start()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        failure = None if error is None else in_words(error)
+        self._end()
+        if failure is not None and failure is not error:
+            raise failure
+
+    def wait(self, seconds: float) -> bool:
+        """Wait a while; returns whether all stages reached their target.
+
+        Raises:
+            SmeltError: what a stage met that no retry heals.
+        """
+        self._done.wait(seconds)
+        if self._failure is not None:
+            raise self._failure
+        if self.reader is not None:
+            self.reader.check()
+        if self._worker is None:
+            return self.reader is not None and self.reader.finished
+        return self._done.is_set()
+
+    def finish(self) -> None:
+        """Stop reader and loop, but keep the Spark session for what the caller still does in this block."""
+        self._stop.set()
+        if self.reader is not None:
+            self.reader.stop()
+        if self._worker is not None:
+            self._worker.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _work(self) -> None:
+        try:
+            if self.spark is None:
+                self.spark = spark_session(self._pipeline.spark, log=self.log, announce=self._announce)
+            if self._stop.is_set():
+                return
+            with death_told(self._pipeline.spark, self.log):
+                from silver.cycle import warm_up  # noqa: PLC0415 - loads Spark
+
+                warm_up(self.spark)
+                layers: list[Layer] = [layer for layer in self._layers if layer != "bronze"]
+                self.stages = Stages(
+                    self.spark,
+                    self._pipeline,
+                    self._documents,
+                    layers=layers,
+                    observe=self._observe,
+                    maintain=self._until is None,
+                )
+                patience = math.inf if self._until is None else PATIENCE_SECONDS
+                self.stages.carry(self._goal, self._stop, patience=patience)
+        except BaseException as error:  # noqa: BLE001 - raised again by `wait`, in the main thread
+            failure = in_words(error)
+            if self._stop.is_set():
+                _LOGGER.info("a cycle was cut short by the stop: %s", failure)
+            else:
+                self._failure = failure
+        finally:
+            self._done.set()
+
+    def _goal(self) -> Lsn | None:
+        """What silver and gold have to reach: with a reader, bronze's frontier once the reader is through."""
+        if self._until is None:
+            return None
+        if self.reader is None:
+            return self._until
+        if not self.reader.finished:
+            return None
+        position = read_position(self._pipeline.lake_address())
+        return None if position is None else position.frontier
+
+    def _end(self) -> None:
+        self._stop.set()
+        if self.reader is not None:
+            self.reader.stop()
+        if self._worker is not None:
+            self._worker.join(_CYCLE_SECONDS)
+        # A Spark that is still starting is not waited for: its JVM ends with our end of its standard input.
+        if self.spark is not None:
+            if self._own_session:
+                stop_session(self.spark)
+            if self._worker is not None:
+                self._worker.join(_WORKER_SECONDS)
+        self._held.close()

@@ -1,0 +1,111 @@
+"""A JVM that ended under our hands, told as that: why it did, as its exit code and its log say.
+
+What its callers see is an error of the connection to it, wherever they were. Out of memory it ends at once
+(`ExitOnOutOfMemoryError`, and Spark's own handler for tasks): one that went on would answer some calls and
+let others wait for ever.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from bronze.errors import DefiniteError, SmeltError, causes
+from pipelines.spark.session import DEFAULT_HEAP, jvm_process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+CODE: Final = "spark-died"
+_OUT_OF_MEMORY: Final = (3, 52)
+"""Exit codes: of `ExitOnOutOfMemoryError`, and of Spark for a task that met it."""
+_KILLED: Final = -9
+_SECONDS: Final = 5.0
+"""For the end of a process whose connection broke already."""
+_TAIL: Final = 65_536
+_SAID: Final = "java.lang.OutOfMemoryError"
+_SILENT: Final = (
+    "Spark does not answer any more: its JVM has ended, or cannot be reached",
+    "read the log of the Spark application, then start the command again",
+)
+
+
+@contextmanager
+def death_told(settings: Mapping[str, str], log: Path) -> Iterator[None]:
+    """Raise what ends the block; where the JVM has ended, that.
+
+    Args:
+        settings: the pipeline file's `spark` section.
+        log: Spark's.
+
+    Raises:
+        DefiniteError: the JVM ended, or does not answer.
+    """
+    try:
+        yield
+    except Exception as error:
+        told = death(error, settings, log)
+        if told is None:
+            raise
+        raise told from error
+
+
+def death(error: BaseException, settings: Mapping[str, str], log: Path) -> DefiniteError | None:
+    """The error that an end of the JVM is; None where it lives, or the error is none of its end."""
+    process = jvm_process()
+    broken = _is_broken_connection(error)
+    if process is None:
+        return _error(*_SILENT, log) if broken else None
+    if broken:
+        try:
+            process.wait(_SECONDS)
+        except subprocess.TimeoutExpired:
+            return None
+    code = process.poll()
+    if code is None or (isinstance(error, SmeltError) and not broken):
+        return None
+    heap = settings.get("spark.driver.memory", DEFAULT_HEAP)
+    if code in _OUT_OF_MEMORY or (code != _KILLED and _SAID in _end_of(log)):
+        what = f"the JVM of Spark ran out of memory, with a heap of {heap}"
+        remedy = (
+            "give it more in the pipeline file, spark: {spark.driver.memory: …}, where the machine has it; "
+            "or make documents smaller (`limit`, `cap`, counts instead of arrays)"
+        )
+    elif code == _KILLED:
+        what = "the JVM of Spark was killed (signal 9), as a system does that has no memory left"
+        remedy = f"leave it room: a heap of {heap} (spark.driver.memory) needs about half as much again"
+    else:
+        what = f"the JVM of Spark ended ({_how(code)})"
+        remedy = "read the log named above, then start the command again"
+    return _error(what, f"{remedy}. Nothing is lost: the next start takes up where the lake ends", log)
+
+
+def _error(message: str, remedy: str, log: Path) -> DefiniteError:
+    return DefiniteError(message, code=CODE, where=str(log), remedy=remedy)
+
+
+def _how(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _is_broken_connection(error: BaseException) -> bool:
+    """Whether an error, or what it came from, is one of the connection to the JVM.
+
+    One that breaks while an answer is awaited is a bare `Py4JError` without a cause. A broken pipe is none of
+    ours: it is that of whoever reads our output.
+    """
+    from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    broken = (Py4JNetworkError, ConnectionRefusedError, ConnectionResetError)
+    return any(type(one) is Py4JError or isinstance(one, broken) for one in causes(error, hidden=True))
+
+
+def _end_of(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _TAIL))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,275 @@
+"""`smelt sql`: any Spark SQL over the lake, every table at one consistent cut.
+
+The cut is gold's newest where the pipeline has documents, else silver's; with ``--as-of`` the newest at or
+before an LSN or a commit time. Each table becomes a view of its Delta version at that cut, so that a join
+of silver with gold, or of two silver tables, never mixes moments, whatever is written meanwhile.
+`bronze.changes` is cut off at the same LSN. `control.*` and `quality.*` speak about the pipeline itself and
+are shown as they are now.
+
+A view costs about a second of a cold Spark, so only tables that the statement names are registered; if Spark
+then misses one (a name put together by SQL itself), all are, and the statement runs again.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.config.yaml_file import suggestion
+from bronze.errors import ConfigurationError, DefiniteError
+from bronze.lake import delta
+from bronze.lake.control_tables import ControlTables
+from bronze.lsn import Lsn
+from pipelines.spark.sql_names import odd_views, with_views
+from pipelines.terminal.jvm_errors import spark_message
+from silver.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bronze.lake.control import Cut
+    from bronze.lake.location import Lake, Layer
+    from pipelines.settings import Pipeline
+    from pipelines.terminal.output import Output
+
+_ALWAYS: Final[tuple[tuple[Layer, str], ...]] = (
+    ("bronze", "changes"),
+    ("bronze", "relations"),
+    ("control", "cuts"),
+    ("control", "errors"),
+    ("control", "runs"),
+    ("quality", "results"),
+)
+_LSN: Final = re.compile(r"[0-9A-Fa-f]+/[0-9A-Fa-f]+|\d+")
+_JSON: Final = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+                "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}  # fmt: skip
+_MISSING: Final = "TABLE_OR_VIEW_NOT_FOUND"
+
+
+@dataclass(frozen=True, slots=True)
+class SqlCut:
+    """What a statement sees: one LSN, and the Delta version of each table of silver and gold at it."""
+
+    commit_lsn: Lsn | None
+    commit_ts: datetime | None
+    versions: dict[tuple[Layer, str], int]
+
+
+def parse_as_of(text: str) -> Lsn | datetime:
+    """What ``--as-of`` takes: an LSN, or a time (ISO 8601; UTC where it names no zone).
+
+    Raises:
+        ConfigurationError: neither.
+    """
+    if _LSN.fullmatch(text.strip()):
+        return Lsn.parse(text)
+    try:
+        time = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ConfigurationError(
+            f"{text!r} is neither an LSN nor a time",
+            code="as-of",
+            where="--as-of",
+            remedy="give e.g. 0/16B3748, or 2026-01-31T12:00:00Z",
+        ) from None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+def choose_cut(control: ControlTables, *, with_gold: bool, at: Lsn | datetime | None, lake: str) -> SqlCut:
+    """The newest cut that silver and gold have in common, at or before `at`.
+
+    Raises:
+        DefiniteError: there is none that old.
+    """
+    silver = control.latest_cut("silver", at=at)
+    gold = control.latest_cut("gold", at=at) if with_gold else None
+    if silver is None and at is not None:
+        oldest = next(iter(control.cuts("silver")), None)
+        begins = (
+            f"the oldest cut is {oldest.commit_lsn} ({oldest.commit_ts})" if oldest else "there is no cut"
+        )
+        raise DefiniteError(
+            f"nothing is recorded as of {at}: {begins}",
+            code="no-cut",
+            where=lake,
+            remedy="give a later --as-of; `SELECT * FROM control.cuts` lists what there is. How long moments "
+            "stay readable is lake.retention in the pipeline file",
+        )
+    if gold is not None and silver is not None and silver.commit_lsn != gold.commit_lsn:
+        at_gold = control.latest_cut("silver", at=gold.commit_lsn)
+        if at_gold is not None and at_gold.commit_lsn == gold.commit_lsn:
+            silver = at_gold
+        else:  # a rebuild of silver took that moment away; gold cannot be shown together with it
+            gold = None
+    versions: dict[tuple[Layer, str], int] = {}
+    for cut in (silver, gold):
+        if cut is not None:
+            versions.update({(cut.layer, name): version for name, version in cut.tables.items()})
+    newest: Cut | None = silver or gold
+    return SqlCut(
+        newest.commit_lsn if newest is not None else None,
+        newest.commit_ts if newest is not None else None,
+        versions,
+    )
+
+
+def cut_of(pipeline: Pipeline, at: Lsn | datetime | None = None) -> SqlCut:
+    """`choose_cut` in a pipeline's lake."""
+    lake = pipeline.lake_address()
+    return choose_cut(
+        ControlTables(lake),
+        with_gold=bool(pipeline.gold.documents),
+        at=at,
+        lake=lake.path or str(lake.catalog),
+    )
+
+
+class LakeSql:
+    """Statements over one lake at one cut.
+
+    Args:
+        spark: a session of our own; schemas named as the layers are made in its catalog.
+        pipeline: the pipeline.
+        cut: what they see; by default the newest.
+    """
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, cut: SqlCut | None = None) -> None:
+        self._spark = spark
+        self._lake: Lake = pipeline.lake_address()
+        self.cut = cut_of(pipeline) if cut is None else cut
+        self._known = self._tables()
+        self._odd = odd_views(self._known)
+        self._registered: set[tuple[Layer, str]] = set()
+        self._schemas: set[Layer] = set()
+
+    def query(self, statement: str) -> DataFrame:
+        """Run a statement, its tables registered first.
+
+        Raises:
+            DefiniteError: Spark refuses the statement; the message is Spark's own, without stack.
+        """
+        from pyspark.errors import AnalysisException, PySparkException  # noqa: PLC0415 - Spark is up by now
+
+        names = [(layer, name) for layer, name in self._known if _named(name, statement)]
+        if re.match(r"\s*show\b", statement, re.IGNORECASE):
+            names = list(self._known)
+        statement = with_views(statement, self._odd)
+        try:
+            self._register(names)
+            try:
+                return self._spark.sql(statement)
+            except AnalysisException as error:
+                if error.getCondition() != _MISSING or len(self._registered) == len(self._known):
+                    raise
+                self._register(list(self._known))
+                return self._spark.sql(statement)
+        except PySparkException as error:
+            raise self._refused(error) from None
+
+    def _tables(self) -> list[tuple[Layer, str]]:
+        others = [
+            (layer, name)
+            for layer, name in _ALWAYS
+            if delta.open_table(self._lake.uri(layer, name)) is not None
+        ]
+        return [*self.cut.versions, *others]
+
+    def _register(self, names: list[tuple[Layer, str]]) -> None:
+        for layer, name in names:
+            if (layer, name) in self._registered:
+                continue
+            odd = self._odd.get((layer, name))
+            if layer not in self._schemas:
+                self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {quote(layer)}")
+                self._schemas.add(layer)
+            select = f"SELECT * FROM {self._lake.sql(layer, name)}"
+            if (layer, name) in self.cut.versions:
+                select += f" VERSION AS OF {self.cut.versions[layer, name]}"
+            elif (layer, name) == ("bronze", "changes") and self.cut.commit_lsn is not None:
+                select += f" WHERE commit_lsn <= {int(self.cut.commit_lsn)}"
+            view = f"VIEW {quote(layer, name)}" if odd is None else f"TEMPORARY VIEW {odd}"
+            self._spark.sql(f"CREATE OR REPLACE {view} AS {select}")
+            self._registered.add((layer, name))
+
+    def _refused(self, error: PySparkException) -> DefiniteError:
+        names = [f"{layer}.{name}" for layer, name in self._known]
+        missing = (
+            (error.getMessageParameters() or {}).get("relationName")
+            if error.getCondition() == _MISSING
+            else None
+        )
+        if missing is not None:
+            name = missing.replace("`", "")
+            return DefiniteError(
+                f"there is no table {name}{suggestion(name, names)}", code="sql-table", where="SQL"
+            )
+        return DefiniteError(spark_message(error), code="sql", where="SQL")
+
+
+def _named(name: str, statement: str) -> bool:
+    """Whether the statement holds the name as a word of its own, as it is or as backticks have it."""
+    written = re.escape(name.replace("`", "``"))
+    return re.search(rf"(?<!\w){written}(?!\w)", statement, re.IGNORECASE) is not None
+
+
+def print_rows(frame: DataFrame, output: Output, *, limit: int) -> None:
+    """Print a result: a table of at most `limit` rows, or all rows as JSON lines.
+
+    Values are turned into text by Spark, in the session's time zone (UTC), so that no machine's own zone
+    shows.
+
+    Raises:
+        DefiniteError: the statement fails while it runs.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - Spark is up by now
+
+    if not frame.columns:
+        return
+    try:
+        if output.json:
+            for text in _json_rows(frame):
+                output.line(text)
+            return
+        columns = frame.columns
+        types = [type_name for _, type_name in frame.dtypes]
+        rows = _text_frame(frame, types).limit(limit + 1).collect()
+    except PySparkException as error:
+        raise DefiniteError(spark_message(error), code="sql", where="SQL") from None
+    numbers = [
+        column
+        for column, type_name in zip(columns, types, strict=True)
+        if type_name.startswith(("decimal", "int", "bigint", "smallint", "tinyint", "double", "float"))
+    ]
+    output.table(columns, [tuple(row) for row in rows[:limit]], right=numbers)
+    if len(rows) > limit:
+        output.say(f"the first {limit} rows; --limit shows more, --output json all")
+
+
+def _text_frame(frame: DataFrame, types: list[str]) -> DataFrame:
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    positions = [f"_{index}" for index in range(len(types))]  # names may repeat, or hold dots
+    plain = frame.toDF(*positions)
+    return plain.select(
+        *(
+            f.to_json(position, _JSON).alias(position)
+            if type_name.startswith(("struct", "array", "map"))
+            else f.base64(position).alias(position)
+            if type_name == "binary"
+            else f.col(position).cast("string").alias(position)
+            for position, type_name in zip(positions, types, strict=True)
+        )
+    )
+
+
+def _json_rows(frame: DataFrame) -> Iterator[str]:
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    rows: Any = frame.select(f.to_json(f.struct(f.col("*")), _JSON))
+    for row in rows.toLocalIterator():
+        yield row[0]

@@ -1,0 +1,401 @@
+"""The Spark session: one place that knows Delta's jars, quiet logs, and the settings that small windows need.
+
+A session that already exists (Databricks, a notebook) is used; what decides what statements mean is set on it
+while a command runs, and put back (`lent`). Elsewhere a local one is started. Settings and their reasons:
+
+* ``snapshotPartitions=1``: Delta replays its log with 50 tasks by default, most of the time of a small MERGE.
+* ``adaptive.enabled=false`` and one or two shuffle partitions: a window of some thousand rows is one task;
+  planning again costs more.
+* ``merge.materializeSource=none``: the source of our MERGEs reads pinned versions and is deterministic.
+* ``vacuum.enforceTimeTravel…=false``: Delta refuses a version by the age of its commit. A table that nothing
+  happened to for a while still is at that version, and all of its files are there; what is past retention is
+  told by `control.cuts`.
+* ``session.timeZone=UTC`` and ANSI mode: values mean the same on every machine.
+
+The JVM prints by itself what no log4j file can catch (incubator modules, native library notices). Its
+standard output and error are the log file from the start, so the terminal stays ours.
+
+Settings go to the JVM in a file that only its account may read, and that is removed once the JVM answers:
+`launch_gateway` would put each on the command line, which every account of the machine can list, and keys of
+object stores are among them. Options of the JVM itself (`spark.driver.extraJavaOptions`) do stand there; Java
+takes them nowhere else.
+
+Under spark-submit the JVM runs already: master, memory and jars are what was submitted, and only what Delta
+needs of the session is added.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shlex
+import signal
+import subprocess
+import tempfile
+import threading
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.errors import ConfigurationError, DefiniteError
+from pipelines.conf_files import conf_folder
+from pipelines.spark.jars import delta_jars
+from pipelines.spark.java import check_java
+from pipelines.terminal.failures import Terminated
+from pipelines.terminal.interrupts import held_back
+from pipelines.terminal.jvm_errors import spark_message
+from pipelines.terminal.logs import open_log
+from silver.run.sessions import put_back
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+_OPTIONS: Final = "spark.driver.extraJavaOptions"
+# A JVM that lives for some statements spends most of its time compiling what it will not run again.
+_BRIEF: Final = "-XX:TieredStopAtLevel=1"
+# Half of the CPU time of small windows went into the optimising compiler, whose code is then run a few times:
+# it is asked later. Spark's page-sized arrays are humongous to G1 and kept its marking going.
+_STEADY: Final = (
+    "-XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4CompileThreshold=90000 -XX:Tier4BackEdgeThreshold=200000"
+)
+
+# Out of memory, a JVM that goes on answers some calls and lets others wait for ever.
+_DEADLY: Final = "-XX:+ExitOnOutOfMemoryError"
+
+_LOGGER = logging.getLogger("deltasmelt.session")
+_STOP_SECONDS: Final = 15.0
+
+_SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
+_SHELL: Final = "pyspark-shell"
+
+DEFAULT_HEAP: Final = "2g"
+_STATIC: Final = {
+    "spark.master": "local[*]",
+    "spark.app.name": "deltasmelt",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": DEFAULT_HEAP,
+    # Each sort and each hash table takes a page at least. Spark would make them up to 64 MB large, by the
+    # heap and not by the rows: a document of twenty joins filled two gigabytes with next to nothing.
+    "spark.buffer.pageSize": "2m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+_DELTA: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
+# Under spark-submit these are decided where the job is submitted, not in the pipeline file.
+_SUBMITTED: Final = frozenset({"spark.master", "spark.driver.memory", "spark.jars", "spark.jars.packages"})
+
+_DYNAMIC: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.ui.explainMode": "simple",  # a description of the plan is made for each execution
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.databricks.delta.merge.materializeSource": "none",
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
+    "spark.databricks.delta.properties.defaults.enableDeletionVectors": "true",
+    "spark.sql.variable.substitute": "false",  # a value or a name may hold ${…}, and means itself
+    # Case-insensitive names are Spark's default; silver refuses columns that differ only in case.
+    "spark.sql.caseSensitive": "false",
+}
+
+
+def spark_session(
+    settings: Mapping[str, str] | None = None,
+    *,
+    log: Path | None = None,
+    announce: Callable[[str], None] | None = None,
+    brief: bool = False,
+) -> SparkSession:
+    """The active session, or a local one with Delta.
+
+    Args:
+        settings: the pipeline file's `spark` section; wins over our defaults.
+        log: file for Spark's log; errors point to it.
+        announce: is told in a few words what takes long.
+        brief: for a command of some statements: the JVM starts faster and never gets as fast.
+
+    Raises:
+        ConfigurationError: Java is missing or of an unfit version, or pyspark is not installed.
+        DefiniteError: Delta's jars cannot be had, or the JVM does not start.
+    """
+    session = active_session()
+    _quiet()
+    if session is None:
+        session = _start(settings or {}, log or default_log(), announce or _silent, brief=brief)
+    for name, value in {**_DYNAMIC, **(settings or {})}.items():
+        if session.conf.isModifiable(name):
+            session.conf.set(name, value)
+    return session
+
+
+def active_session() -> SparkSession | None:
+    """The session that this thread, or this process, already has.
+
+    Raises:
+        ConfigurationError: pyspark is not installed.
+    """
+    try:
+        from pyspark import SparkContext  # noqa: PLC0415 - the reader must not load Spark
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+    except ImportError:
+        raise ConfigurationError(
+            "pyspark is not installed", code="spark-missing", remedy="pip install 'deltasmelt[spark]'"
+        ) from None
+    session = SparkSession.getActiveSession()
+    if session is None and SparkContext._active_spark_context is not None:  # noqa: SLF001 - another thread's
+        return SparkSession.builder.getOrCreate()
+    return session
+
+
+@contextmanager
+def lent(session: SparkSession, given: Mapping[str, str]) -> Iterator[None]:
+    """Have a session that somebody else started mean by our statements what ours would, for a while.
+
+    How statements are best run is left to whoever started it; what a session guards stays as it is.
+
+    Args:
+        session: theirs; as it was before, once the block ends.
+        given: the pipeline file's `spark` section.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
+
+    from silver.run.pinned import PINNED, legacy, pin  # noqa: PLC0415
+
+    changed = [name for name in {**PINNED, **legacy(session), **given} if session.conf.isModifiable(name)]
+    before = {name: session.conf.get(name, None) for name in changed}
+    try:
+        pin(session)
+        for name in [name for name in given if name in changed]:
+            try:
+                session.conf.set(name, given[name])
+            except PySparkException as error:
+                raise _refused(name, spark_message(error).partition("\n")[0]) from None
+        yield
+    except (KeyboardInterrupt, Terminated):
+        raise  # the connection to the JVM is in the middle of a call, and would take its answer for another's
+    except BaseException:
+        put_back(session, before)
+        raise
+    put_back(session, before)
+
+
+def _refused(name: str, said: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"Spark refuses {name}: {said}",
+        code="spark-setting",
+        where="spark",
+        remedy="correct it in the section `spark` of the pipeline file, or remove it",
+    )
+
+
+def jvm_options(given: str, *, brief: bool) -> str:
+    """Our options of the JVM and the user's; theirs win, and a JVM does not start with two collectors."""
+    collector = "-XX:+UseSerialGC" if brief else "-XX:+UseParallelGC"
+    ours = [] if re.search(r"-XX:\+Use\w+GC\b", given) else [collector]
+    return " ".join([*ours, _BRIEF if brief else _STEADY, _DEADLY, given]).strip()
+
+
+def _option(text: str) -> str:
+    """An option of the JVM as Spark's launcher reads it, which splits at blanks outside of quotes."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def default_log() -> Path:
+    """Spark's log file when the caller names none."""
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "deltasmelt" / f"spark-{os.getpid()}.log"
+
+
+def jvm_process() -> subprocess.Popen[bytes] | None:
+    """The JVM's process, where this one started it."""
+    from pyspark import SparkContext  # noqa: PLC0415 - the reader must not load Spark
+
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - the only way to the process that launch_gateway started
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    return process
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Stop a session that `spark_session` started, and wait until its JVM is gone."""
+    from pyspark import SparkContext  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    process = jvm_process()
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            spark.stop()
+    except Exception as error:  # noqa: BLE001 - of a JVM that is gone; why it is gone is told elsewhere
+        _LOGGER.info("Spark did not stop in order: %s", error)
+        SparkSession._instantiatedSession = None  # noqa: SLF001 - so that it is not taken for one
+    if process is None or process.stdin is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - so that another session could be started
+    process.stdin.close()  # the JVM watches it, and ends
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _quiet() -> None:
+    """Let pyspark's own logger, which prints every SQL error as JSON on the terminal, log like all others."""
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415
+
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    logger.handlers = [logging.NullHandler()]
+
+
+def _silent(_: str) -> None:
+    """Say nothing: nobody watches."""
+
+
+def _start(
+    settings: Mapping[str, str], log: Path, announce: Callable[[str], None], *, brief: bool
+) -> SparkSession:
+    from pyspark import SparkConf  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        builder = SparkSession.builder
+        given = {name: value for name, value in settings.items() if name not in _SUBMITTED}
+        for name, value in {**_DELTA, **_DYNAMIC, **given}.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+    check_java()
+    jars = delta_jars(announce)
+    announce("starting Spark …")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    static = {
+        **_STATIC,
+        **_DELTA,
+        "spark.jars": ",".join(str(jar) for jar in jars),
+        _OPTIONS: " ".join(
+            [
+                _option(f"-Dlog4j2.configurationFile={_log_settings()}"),
+                _option(f"-Dsmelt.log={log}"),
+                jvm_options(settings.get(_OPTIONS, ""), brief=brief),
+            ]
+        ).strip(),
+        "spark.sql.warehouse.dir": str(log.parent / "warehouse"),
+    }
+    conf = SparkConf(loadDefaults=False)
+    given = {name: value for name, value in settings.items() if name != _OPTIONS}
+    conf.setAll([*{**static, **_DYNAMIC, **given}.items()])
+    _launch(conf, log)
+    return SparkSession.builder.getOrCreate()
+
+
+def _launch(conf: SparkConf, log: Path) -> SparkContext:
+    """Start the JVM with its output in the log file, and the Spark context in it.
+
+    `launch_gateway` takes arguments of Popen for exactly this; redirecting our own descriptors while it
+    starts would swallow what other threads print meanwhile.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+
+    started: list[Any] = []
+    with open_log(log, "ab") as output, _unlisted(conf):
+        try:
+            # Interrupted before it has told where it listens, a JVM would wait for ever.
+            with held_back(lambda: started[0].proc.stdin.close()):  # noqa: PLW0108 - it is not there yet
+                started.append(
+                    launch_gateway(  # type: ignore[no-untyped-call]  # pyspark ships it without types
+                        popen_kwargs={"stdout": output, "stderr": output}
+                    )
+                )
+        except PySparkRuntimeError as error:
+            lines = log.read_text(errors="replace").strip().splitlines()
+            said = [line for line in lines if not line.startswith(("\tat ", "\t... "))][-3:]
+            raise DefiniteError(
+                "the JVM of Spark did not start: " + " ".join(said or [str(error)]),
+                code="spark-start",
+                where=str(log),
+                remedy="read the log named above; often spark.driver.memory is more than the machine has",
+            ) from None
+    try:
+        _check_values(started[0], conf)
+    except BaseException:
+        started[0].proc.stdin.close()
+        raise
+    # Spark sets a handler of SIGINT that calls into the JVM in the middle of whatever call is under way,
+    # which then never answers. Ctrl-C stays what it was: an exception in the main thread.
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT)
+    context = SparkContext(conf=conf, gateway=started[0])
+    if main and before is not None:
+        signal.signal(signal.SIGINT, before)
+    return context
+
+
+def _check_values(gateway: Any, conf: SparkConf) -> None:
+    """Refuse what Spark's SQL would not take, before there is a session.
+
+    Spark looks at these values when the session is first used, and fails there each time. pyspark asks the
+    same session how to print that failure, so it would be busy with the failure of printing it for hours.
+
+    Raises:
+        ConfigurationError: a value is not one of its setting's.
+    """
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415 - Spark starts
+
+    known = gateway.jvm.org.apache.spark.sql.internal.SQLConf()
+    for name, value in conf.getAll():
+        if not name.startswith("spark.sql."):
+            continue
+        try:
+            known.setConfString(name, value)
+        except Py4JJavaError as error:
+            said = str(error.java_exception.getMessage()).strip()
+            raise _refused(name, said) from None
+
+
+@contextmanager
+def _unlisted(conf: SparkConf) -> Iterator[None]:
+    """Have a JVM that is launched in this block read its settings from a private file."""
+    given = os.environ.get(_SUBMIT)
+    with tempfile.TemporaryDirectory(prefix="smelt-spark-") as folder:
+        file = Path(folder) / "spark.properties"
+        file.touch(mode=0o600)
+        file.write_text(properties_text(dict(conf.getAll())), encoding="utf-8")
+        options = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults"
+        more = (given or "").removesuffix(_SHELL)
+        os.environ[_SUBMIT] = f"{more} {options} {_SHELL}"
+        try:
+            yield
+        finally:
+            if given is None:
+                del os.environ[_SUBMIT]
+            else:
+                os.environ[_SUBMIT] = given
+
+
+def properties_text(settings: Mapping[str, str]) -> str:
+    """Settings as a file of Java properties."""
+    return "".join(f"{_property(name)}={_property(value)}\n" for name, value in settings.items())
+
+
+def _property(text: str) -> str:
+    escaped = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    return "".join(escaped.get(one) or (f"\\{one}" if one in "\\ :=#!" else one) for one in text)
+
+
+def _log_settings() -> Path:
+    """The log4j2 file, which sends Spark's chatter to the log."""
+    return conf_folder() / "log4j2.properties"

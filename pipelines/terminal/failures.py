@@ -1,0 +1,156 @@
+"""Errors become one message and an exit code here, and nowhere else.
+
+=====  =====================================================================================
+code   meaning
+=====  =====================================================================================
+0      what the command promises holds
+1      stopped: an error of ours with its remedy, or a comparison that did not hold
+2      the command line could not be understood
+3      caught up, but some tables or documents stand still because of an error of their own
+130    interrupted (Ctrl-C); 143 ended by SIGTERM; 129 by SIGHUP: the terminal was closed
+=====  =====================================================================================
+
+An error that nobody foresaw is shown in one line, with its traceback in the log file; ``--debug`` shows the
+traceback on the terminal. Nothing here prints a password: messages of our errors never hold one, and the text
+of foreign errors goes through `without_secrets`.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bronze.errors import SmeltError, TransientError
+from pipelines.terminal.interrupts import interruption_behind
+from pipelines.terminal.jvm_errors import SparkFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+STOPPED: Final = 1
+USAGE: Final = 2
+TABLES_STOPPED: Final = 3
+INTERRUPTED: Final = 130
+TERMINATED: Final = 143
+HUNG_UP: Final = 129
+
+_OF_THE_SYSTEM: Final = {
+    errno.EACCES: "give this account the right to it, or name another place",
+    errno.EDQUOT: "make room, or raise the quota; then run the command again",
+    errno.EMFILE: "let the process open more files: ulimit -n 65536",
+    errno.ENOSPC: "make room; then run the command again",
+    errno.ENOTDIR: "a file stands where a folder is meant: name another place",
+    errno.EPERM: "give this account the right to it, or name another place",
+    errno.EROFS: "the file system is read-only: name another place",
+}
+_LOGGER = logging.getLogger("deltasmelt")
+_SECRETS: Final = re.compile(
+    r"""(?P<uri>[a-z][a-z0-9+.-]*://[^:/@\s]*:)\S+(?=@)
+        | (?P<word>password\s*=\s*)('(?:\\.|[^'\\])*'|(?:\\.|[^\s\\])+)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+class Failure(Exception):  # noqa: N818 - not an error of its own: the end of a command with this exit code
+    """A command's promise does not hold; the message is printed as it is.
+
+    Attributes:
+        exit_code: see the module's table.
+    """
+
+    def __init__(self, message: str, *, exit_code: int = STOPPED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class Terminated(BaseException):
+    """SIGTERM or SIGHUP arrived; like KeyboardInterrupt, no Exception, so that nothing takes it for an error.
+
+    Attributes:
+        number: of the signal.
+    """
+
+    def __init__(self, number: signal.Signals = signal.SIGTERM) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def tables_stopped(names: Sequence[str], *, waiting: Sequence[str] = ()) -> Failure:
+    """The end of a run that caught up while these tables or documents stand still.
+
+    Args:
+        names: those that an error of their own has stopped.
+        waiting: those of which something is still to come: changes that bronze lacks, a first copy.
+    """
+    said = [f"stopped by errors of their own: {', '.join(names)}"] if names else []
+    said += [f"waiting for what bronze or silver lacks of them: {', '.join(waiting)}"] if waiting else []
+    remedy = "`smelt status` shows each error with its remedy"
+    if waiting:
+        remedy += "; what waits for a copy gets it from the reader: smelt bronze FILE --until-caught-up"
+    return Failure(f"caught up, but {'; '.join(said)}\nremedy: {remedy}", exit_code=TABLES_STOPPED)
+
+
+def without_secrets(text: str) -> str:
+    """The text with passwords of connection strings blanked out."""
+    return _SECRETS.sub(lambda match: (match["uri"] or match["word"]) + "***", text)
+
+
+def report(error: BaseException, *, debug: bool = False, log: Path | None = None) -> int:
+    """Tell the user on standard error; returns the exit code."""
+    if not isinstance(error, SmeltError | Failure):
+        error = interruption_behind(error, (KeyboardInterrupt, Terminated)) or error
+    if isinstance(error, KeyboardInterrupt):
+        _say("interrupted")
+        return INTERRUPTED
+    if isinstance(error, Terminated):
+        if error.number == signal.SIGHUP:
+            return HUNG_UP  # there is no terminal any more to say it on
+        _say("ended by SIGTERM")
+        return TERMINATED
+    _LOGGER.error("command failed", exc_info=error)
+    if debug:
+        _say(without_secrets("".join(traceback.format_exception(error))).rstrip())
+    if isinstance(error, Failure):
+        _say(str(error))
+        return error.exit_code
+    if isinstance(error, SmeltError):
+        _say(describe(error))
+        return STOPPED
+    _say(_foreign(error))
+    _say(f"the whole story is in {log}" if log else "run it with --debug to see where")
+    return STOPPED
+
+
+def describe(error: SmeltError) -> str:
+    """An error of ours as a person reads it: where, what, remedy, and the page about it if there is one."""
+    lines = [f"error: {without_secrets(str(error))}"]
+    if isinstance(error, TransientError):
+        lines.append("this kind heals by itself: run the command again")
+    page = Path(__file__).parents[2] / "docs" / "errors" / f"{error.code}.md"
+    if page.exists():
+        lines.append(f"more: docs/errors/{error.code}.md")
+    return "\n".join(lines)
+
+
+def _foreign(error: BaseException) -> str:
+    """An error that is not ours; of the file system's it is known what helps."""
+    if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
+        remedy = _OF_THE_SYSTEM.get(error.errno)
+        more = "" if remedy is None else f"\nremedy: {remedy}"
+        return f"error: {error.filename}: {os.strerror(error.errno)}{more}"
+    said = without_secrets(str(error)).strip().splitlines()
+    name = f"Spark: {error.name}" if isinstance(error, SparkFailure) else type(error).__name__
+    notes = [] if isinstance(error, SparkFailure) else getattr(error, "__notes__", [])
+    return "\n".join([f"error: {name}: {said[0] if said else 'no message'}", *notes])
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()

@@ -1,0 +1,155 @@
+"""Where the log files lie: what we log, and what Spark and its JVM say.
+
+One folder for each pipeline under the user's state folder, or the folder that ``SMELT_LOGS`` names.
+`smelt.log` is shared by all processes of a pipeline (each line names its process); Spark has a file for each
+JVM, because log4j does not share one. Old files of processes that have ended are removed at the start, so
+that they never pile up.
+
+`smelt.log` is rotated by its size, also by a process that runs for months (`SharedLog`). It may quote values
+and names of the source, so only its account can read it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import logging
+import os
+import tempfile
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import IO, Any, Final
+
+from pipelines.private import own_folder
+from pipelines.terminal.failures import without_secrets
+
+_LARGEST: Final = 10_000_000
+_OLDER: Final = 3
+"""Files of that size that stay beside the one which is written."""
+_SPARK_FILES: Final = 10
+_FORMAT: Final = "%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"
+
+
+def log_folder(pipeline: str) -> Path:
+    """Folder of a pipeline's log files; made if it is not there."""
+    given = os.environ.get("SMELT_LOGS")
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    folder = Path(given) if given else Path(base) / "deltasmelt" / pipeline
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a job's account often has no home that it may write to
+        folder = _temporary() / pipeline
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@functools.cache
+def _temporary() -> Path:
+    """A folder of our own where all accounts may make some; one that another account made is not used."""
+    known = Path(tempfile.gettempdir()) / f"deltasmelt-{os.geteuid()}"
+    return known if own_folder(known) else Path(tempfile.mkdtemp(prefix=f"{known.name}-"))
+
+
+def spark_log(pipeline: str) -> Path:
+    """A new log file for this process's Spark; of those of ended processes the newest few stay."""
+    folder = log_folder(pipeline)
+    dated = []
+    for path in folder.glob("spark-*.log"):
+        if _is_running(path):
+            continue
+        try:
+            dated.append((path.stat().st_mtime, path))
+        except FileNotFoundError:  # another process tidies at the same moment
+            continue
+    for _, path in sorted(dated)[: -_SPARK_FILES + 1]:
+        path.unlink(missing_ok=True)
+    return folder / f"spark-{os.getpid()}.log"
+
+
+def _is_running(log: Path) -> bool:
+    """Whether the process that the file is named after lives; it may be idle for days."""
+    number = log.stem.removeprefix("spark-")
+    if not number.isdecimal():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except PermissionError:  # another account's
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
+
+
+def open_log(path: str | Path, mode: str = "a") -> IO[Any]:
+    """A log file, to be written; nobody else can read it, also where it was made otherwise."""
+    number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(number, 0o600)
+    except OSError:  # another account's, or a file system without modes
+        logging.getLogger("deltasmelt").debug("the mode of %s stays as it is", path)
+    return os.fdopen(number, mode, encoding=None if "b" in mode else "utf-8")
+
+
+class SharedLog(RotatingFileHandler):
+    """A file that several processes write and any of them rotates.
+
+    Who finds it too long takes a lock beside it and looks again: another process may have rotated it
+    meanwhile. Who finds that the name means another file by now goes on in that. Lines are written whole, at
+    the file's end; one that was on its way goes to the file before.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, maxBytes=_LARGEST, backupCount=_OLDER, encoding="utf-8")
+
+    def _open(self) -> Any:
+        return open_log(self.baseFilename, self.mode)
+
+    def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802 - its interface
+        """Whether the file is too long; first it is made sure that it is the one which has the name."""
+        self._follow()
+        return bool(super().shouldRollover(record))
+
+    def doRollover(self) -> None:  # noqa: N802 - its interface
+        """Rotate, unless another process just did."""
+        with open_log(f"{self.baseFilename}.lock") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            except OSError:  # a file system without locks: at worst a file is rotated twice
+                logging.getLogger("deltasmelt").debug("no lock on %s", lock.name)
+            if not self._follow():
+                super().doRollover()
+
+    def _follow(self) -> bool:
+        """Go on in the file that has the name; returns whether that is another one than before."""
+        if self.stream is None:
+            return False
+        try:
+            if os.path.samestat(Path(self.baseFilename).stat(), os.fstat(self.stream.fileno())):
+                return False
+        except FileNotFoundError:  # somebody took it away; a new one is made
+            pass
+        self.stream.close()
+        self.stream = self._open()
+        return True
+
+
+class _WithoutSecrets(logging.Formatter):
+    """Foreign errors may quote a connection string, in a message or in a traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_secrets(super().format(record))
+
+
+def start_logging(pipeline: str) -> Path:
+    """Send Python's logging to the pipeline's `smelt.log`; returns that file."""
+    path = log_folder(pipeline) / "smelt.log"
+    handler = SharedLog(path)
+    handler.setFormatter(_WithoutSecrets(_FORMAT))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    logging.getLogger("deltasmelt").setLevel(logging.INFO)
+    for layer in ("bronze", "silver", "gold", "pipelines"):
+        logging.getLogger(layer).setLevel(logging.INFO)
+    logging.captureWarnings(capture=True)
+    return path

@@ -1,0 +1,110 @@
+"""Rows told by their content: the fold under REPLICA IDENTITY FULL. Pure text, no Spark.
+
+Every old tuple is then the full row, so a change says exactly which row it takes away and which it puts
+there. Count both by key and content: what was put there once more than it was taken away is there at the end,
+and what was taken away once more than put there was in the target. No order is needed, and nothing has to be
+filled.
+
+    net, over all contents   contents with net +1   action
+            +1                       one            upsert
+            -1                       none           delete
+             0                       one            upsert (the target's row is the one with net -1)
+             0                       none           nothing: all that happened was undone
+
+This holds for any order of events, so also where a deferred constraint lets a key hold two rows inside a
+transaction and one of them is changed, moved or deleted: an old key alone would not say which.
+
+Contents are compared as PostgreSQL's text, which one version of a shape renders in one way. In the
+transaction that announces a new shape an old tuple may differ from the row as it was put there; that window
+is folded by `silver.fold.by_key`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from silver.errors import marker
+from silver.fold.window import key_expression, key_struct, sent_image
+from silver.sql import comma, key_text
+
+if TYPE_CHECKING:
+    from silver.fold.window import Layout, Window
+    from silver.schema.catalog import SilverTable
+
+
+def netted(
+    table: SilverTable, window: Window, layout: Layout, *, each_commit: bool = False
+) -> list[tuple[str, str]]:
+    """Common table expressions over ``changes`` that end in ``folded``: one row per key that is another.
+
+    With `each_commit`, one row per key and transaction.
+    """
+    keys, facts = layout.keys, window.facts
+    image = sent_image(table) if facts.unchanged and facts.old_tuples else "new"
+    text = "coalesce(new[{0}], old[{0}])"  # a key column that lies out of line is not sent again either
+    here = key_struct({name: key_expression(table, at, text.format(at)) for at, name in keys.items()})
+    there = key_struct({name: key_expression(table, at, f"old[{at}]") for at, name in keys.items()})
+    put = f"named_struct('net', 1, 'key', {here}, 'image', {image})"
+    taken = f"named_struct('net', -1, 'key', {there}, 'image', old)"
+    both = f"CASE op WHEN 'update' THEN array({taken}, {put}) WHEN 'delete' THEN array({taken})"
+    moved = ", ".join(f"move.key.{name}" for name in keys.values())
+    signed = f"""\
+SELECT commit_lsn, seq, commit_ts, move.net, {moved}, move.image
+FROM (
+  SELECT commit_lsn, seq, commit_ts, explode({both} ELSE array({put}) END) AS move
+  FROM changes
+)"""
+    names = ", ".join([*keys.values(), *(["commit_lsn"] if each_commit else [])])
+    at = ", max(commit_ts) AS commit_ts" if each_commit else ""
+    contents = f"""\
+SELECT {names}, image{at}, sum(net) AS net,
+  max(struct(commit_lsn, seq, commit_ts)) FILTER (WHERE net > 0) AS put
+FROM signed
+GROUP BY {names}, image"""
+    columns = [
+        *keys.values(),
+        *(["commit_lsn", "max(commit_ts) AS commit_ts"] if each_commit else []),
+        "sum(net) AS gained",
+        "sum(CASE WHEN net > 0 THEN net ELSE 0 END) AS present",
+        "max(put) FILTER (WHERE net > 0) AS last_event",
+        "max_by(image, put) FILTER (WHERE net > 0) AS image",
+    ]
+    folded = f"""\
+SELECT {comma(columns, 2)}
+FROM contents
+WHERE net <> 0
+GROUP BY {names}"""
+    return [("signed", signed), ("contents", contents), ("folded", folded)]
+
+
+def action(window: Window, keys: dict[int, str]) -> str:
+    """What MERGE has to do with a key of ``folded``."""
+    which = key_text(keys.values())
+    rest = """\
+  WHEN gained = -1 THEN 'delete'
+  ELSE 'upsert'"""
+    if window.from_empty:
+        rest = f"""\
+  WHEN gained = 1 THEN 'upsert'
+  ELSE {marker("row-missing", which)}"""
+    no_key = " OR ".join(f"{name} IS NULL" for name in keys.values())
+    return f"""\
+CASE
+  WHEN {no_key} THEN {marker("key-missing")}
+  WHEN present > 1 OR gained < -1 THEN {marker("key-not-unique", which)}
+{rest}
+END"""
+
+
+def action_at_commit(keys: dict[int, str]) -> str:
+    """What a transaction does to a key of ``folded`` with `each_commit`; see `silver.fold.by_key`."""
+    which = key_text(keys.values())
+    no_key = " OR ".join(f"{name} IS NULL" for name in keys.values())
+    return f"""\
+CASE
+  WHEN {no_key} THEN {marker("key-missing")}
+  WHEN present > 1 OR gained > 1 OR gained < -1 THEN {marker("key-not-unique", which)}
+  WHEN gained = 1 THEN 'upsert'
+  WHEN gained = -1 THEN 'delete'
+  ELSE 'change'
+END"""

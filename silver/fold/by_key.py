@@ -1,0 +1,156 @@
+"""Rows told by their key: events at each key, and one row per key of them. Pure text, no Spark.
+
+**Events.** Seen from a key, a change is one of three: a row *arrives* (insert, snapshot row, or an update
+that moved a row here), the row that is here *changes*, or it *leaves* (delete, or an update that moved it
+away). An update that changes the key is a leave at the old key and an arrival at the new one.
+
+**Who is here at the end.** At the end of every transaction a key holds one row or none; with *before* (0 or
+1) rows in the target it holds *before* + arrivals - leaves, and if that is one, it is the row that arrived
+last, with what changed since. Where the counts do not say whether the target had a row, MERGE itself decides:
+a row that is there is overwritten, one that is not stays away.
+
+    arrivals - leaves   first event        before   action
+           +1           arrival               0     upsert
+           -1           any                   1     delete
+            0           change or leave       1     upsert
+            0           arrival            0 or 1   match: update if there is a row
+
+Events are counted, not read as a sequence: inside a transaction a deferred constraint lets a key hold two
+rows for a while (``UPDATE t SET id = CASE …`` swaps 1 and 2 by "1 becomes 2", "2 becomes 1"), and the arrival
+then comes before the older row's leave. A deferrable key cannot be a replica identity, so such tables have
+REPLICA IDENTITY FULL and are folded by `silver.fold.by_content`, which also knows which of two rows an event
+means.
+
+**Values that were not sent.** An out-of-line value that an update left alone is not in the stream. For each
+such column the newest value sent since the last arrival counts (filled forward *before* reducing to one row).
+If none was sent and the row has been here since before the window, the target's own value stays (`pending`),
+column by column. If the row moved here without its value, `silver.fold.moved_rows` finds it where the row
+came from. Filling from the old tuple would be wrong here: a NULL in it means "not part of the identity".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from silver.errors import marker
+from silver.fold.moved_rows import unsent
+from silver.fold.window import key_expression, key_struct, sent_image
+from silver.sql import comma, key_text
+
+if TYPE_CHECKING:
+    from silver.fold.window import Window
+    from silver.schema.catalog import SilverTable
+
+
+def events(table: SilverTable, window: Window, keys: dict[int, str], *, filled: bool) -> str:
+    """One row per event: where, of which kind, with which image."""
+    facts = window.facts
+    image, unchanged = "new", "unchanged"
+    if filled and facts.old_tuples:
+        image = sent_image(table)
+        unchanged = "CASE WHEN old_is_key = false THEN NULL ELSE unchanged END"
+    columns = ["commit_lsn", "seq", "commit_ts", f"{image} AS image"]
+    if filled:
+        columns.append(unchanged if unchanged == "unchanged" else f"{unchanged} AS unchanged")
+    kind = "CASE op WHEN 'delete' THEN 'leave' WHEN 'update' THEN 'change' ELSE 'arrive' END"
+    # A key column that lies out of line is not sent again either; the old tuple then carries it.
+    text = "coalesce(new[{0}], old[{0}])" if facts.old_tuples or facts.deletes else "new[{0}]"
+    here = {name: key_expression(table, position, text.format(position)) for position, name in keys.items()}
+    if not facts.old_tuples:
+        columns += [f"{kind} AS kind", *(f"{value} AS {name}" for name, value in here.items())]
+        return f"SELECT {comma(columns, 2)}\nFROM changes"
+    before = {name: key_expression(table, position, f"old[{position}]") for position, name in keys.items()}
+    keyed = [
+        "*",
+        f"{kind} AS op_kind",
+        f"{key_struct(here)} AS here",
+        f"CASE WHEN op = 'update' AND old IS NOT NULL THEN {key_struct(before)} END AS there",
+    ]
+    none = "CASE WHEN false THEN there END"
+    leave = f"named_struct('kind', 'leave', 'here', there, 'before', {none})"
+    arrive = "named_struct('kind', 'arrive', 'here', here, 'before', there)"
+    stay = f"named_struct('kind', op_kind, 'here', here, 'before', {none})"
+    split = (
+        f"CASE WHEN there IS NOT NULL AND there <> here THEN array({leave}, {arrive}) ELSE array({stay}) END"
+    )
+    columns += ["event.kind", *(f"event.here.{name}" for name in keys.values()), "event.before"]
+    return f"""\
+SELECT {comma(columns, 2)}
+FROM (
+  SELECT *, explode({split}) AS event
+  FROM (
+    SELECT {comma(keyed, 6)}
+    FROM changes
+  )
+)"""
+
+
+def folded(
+    table: SilverTable, keys: dict[int, str], left_out: list[int], *, each_commit: bool = False
+) -> str:
+    """One row per key: counts, the newest image, the newest value of columns that were left out.
+
+    With `each_commit`, one row per key and transaction.
+    """
+    place = "struct(commit_lsn, seq)"
+    columns = [
+        *keys.values(),
+        *(["commit_lsn", "max(commit_ts) AS commit_ts"] if each_commit else []),
+        "sum(CASE kind WHEN 'arrive' THEN 1 WHEN 'leave' THEN -1 ELSE 0 END) AS gained",
+        f"min_by(kind, {place}) AS first_kind",
+        "max(struct(commit_lsn, seq, commit_ts)) FILTER (WHERE kind <> 'leave') AS last_event",
+        f"max_by(image, {place}) FILTER (WHERE kind <> 'leave') AS image",
+    ]
+    if left_out:
+        columns.append(f"max({place}) FILTER (WHERE kind = 'arrive') AS arrived")
+    columns += [
+        f"max_by(struct({place} AS place, image[{position}] AS text), {place})"
+        f" FILTER (WHERE kind <> 'leave' AND NOT {unsent(table, position)}) AS sent_{position}"
+        for position in left_out
+    ]
+    groups = [*keys.values(), *(["commit_lsn"] if each_commit else [])]
+    return f"SELECT {comma(columns, 2)}\nFROM events\nGROUP BY {', '.join(groups)}"
+
+
+def action(window: Window, keys: dict[int, str]) -> str:
+    """What MERGE has to do with a key of ``folded``: the table above."""
+    which = key_text(keys.values())
+    no_key = " OR ".join(f"{name} IS NULL" for name in keys.values())
+    twice = "gained > 1 OR gained < -1 OR gained = 1 AND first_kind <> 'arrive'"
+    if window.from_empty:
+        rest = f"""\
+  WHEN gained = 1 THEN 'upsert'
+  WHEN gained = 0 AND first_kind = 'arrive' THEN 'nothing'
+  ELSE {marker("row-missing", which)}"""
+    else:
+        rest = """\
+  WHEN gained = 1 THEN 'upsert'
+  WHEN gained = -1 THEN 'delete'
+  WHEN first_kind = 'arrive' THEN 'match'
+  ELSE 'upsert'"""
+    return f"""\
+CASE
+  WHEN {no_key} THEN {marker("key-missing")}
+  WHEN {twice} THEN {marker("key-not-unique", which)}
+{rest}
+END"""
+
+
+def action_at_commit(keys: dict[int, str]) -> str:
+    """What a transaction does to a key of ``folded`` with `each_commit`.
+
+    ``upsert``: a row arrives; ``change``: the row that is there is another; ``delete``; ``match``: a row came
+    and a row went, so there is one if there was one.
+    """
+    which = key_text(keys.values())
+    no_key = " OR ".join(f"{name} IS NULL" for name in keys.values())
+    twice = "gained > 1 OR gained < -1 OR gained = 1 AND first_kind <> 'arrive'"
+    return f"""\
+CASE
+  WHEN {no_key} THEN {marker("key-missing")}
+  WHEN {twice} THEN {marker("key-not-unique", which)}
+  WHEN gained = 1 THEN 'upsert'
+  WHEN gained = -1 THEN 'delete'
+  WHEN first_kind = 'arrive' THEN 'match'
+  ELSE 'change'
+END"""

@@ -1,0 +1,174 @@
+"""The statements that write silver tables: each is one Delta commit for one window. Pure text, no Spark.
+
+* `load`: the state starts empty in this window (snapshot or TRUNCATE). What the fold gives *is* the table:
+  INSERT OVERWRITE. No join, and no ``WHEN NOT MATCHED BY SOURCE``, which would read the whole target and
+  switch file pruning off (delta-io/delta#7362).
+* `append`: nothing but inserts, of a key that the source itself enforces; or a load of a table that has no
+  rows, so that what it is clustered by stays: INSERT, without a join.
+* `merge`: everything else. The target is pruned by literal key ranges of the window, because MERGE skips
+  files by predicates on the target alone.
+
+A window that only changes rows which are there needs no WHEN NOT MATCHED. Without it Delta joins inner joins,
+so that a small fold is sent to where the target's rows are; with it, Delta joins from the fold outwards, for
+which Spark shuffles and sorts the target's rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from silver.errors import marker
+from silver.schema.catalog import (
+    COMMIT_LSN,
+    COMMIT_TS,
+    DELETED,
+    OWN_COLUMNS,
+    UNREPRESENTABLE,
+    VALID_FROM,
+    VALID_FROM_LSN,
+    VALID_TO,
+    VALID_TO_LSN,
+)
+from silver.sql import block, comma, key_text, literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from silver.fold.fold import Fold
+    from silver.schema.catalog import SilverTable
+
+_OF_A_ROW: Final = {
+    COMMIT_LSN: "commit_lsn",
+    COMMIT_TS: "commit_ts",
+    UNREPRESENTABLE: "lost",
+    DELETED: "false",
+    VALID_FROM_LSN: "commit_lsn",
+    VALID_TO_LSN: "CAST(NULL AS BIGINT)",
+    VALID_FROM: "commit_ts",
+    VALID_TO: "CAST(NULL AS TIMESTAMP)",
+}
+"""Our own columns of a row that was put there and not touched since."""
+
+_PRUNABLE: Final = ("SMALLINT", "INT", "BIGINT", "DECIMAL", "STRING", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
+
+
+def prunable(spark_type: str) -> bool:
+    """Whether files can be skipped by a range of this type, and the range survives as text."""
+    return spark_type.partition("(")[0] in _PRUNABLE
+
+
+def load(target: str, table: SilverTable, fold: Fold, kept: Sequence[tuple[str, str]] = ()) -> str:
+    """Replace the table's content by the fold's rows.
+
+    Args:
+        target: the table as Spark SQL.
+        table: its shape.
+        fold: the rows.
+        kept: (name, type) of columns that the source dropped and silver keeps; they are NULL.
+    """
+    return _insert("INSERT OVERWRITE", target, table, fold, kept)
+
+
+def append(target: str, table: SilverTable, fold: Fold, kept: Sequence[tuple[str, str]] = ()) -> str:
+    """Add the fold's rows; see `load`."""
+    return _insert("INSERT INTO", target, table, fold, kept)
+
+
+def _insert(verb: str, target: str, table: SilverTable, fold: Fold, kept: Sequence[tuple[str, str]]) -> str:
+    names = [*(column.name for column in table.columns), *table.own_columns, *(name for name, _ in kept)]
+    values = [fold.values[position] for position in range(len(table.columns))]
+    values += [_OF_A_ROW[name] for name in table.own_columns]
+    values += [f"CAST(NULL AS {ddl})" for _, ddl in kept]
+    return f"""\
+{verb} {target} ({", ".join(quote(name) for name in names)})
+SELECT {", ".join(values)}
+FROM (
+  {block(fold.query, 2)}
+)"""
+
+
+def merge(
+    target: str,
+    table: SilverTable,
+    fold: Fold,
+    ranges: Mapping[int, tuple[str, str]],
+    *,
+    known: bool = False,
+) -> str:
+    """Apply the fold's actions to the table.
+
+    Args:
+        target: the table as Spark SQL.
+        table: its shape.
+        fold: the actions.
+        ranges: smallest and largest value of key columns in the window, as text, by position.
+        known: every row that is acted on is in the table, and there are few.
+    """
+    conditions = [
+        f"t.{quote(table.columns[position].name)} = s.{name}" for position, name in fold.keys.items()
+    ]
+    conditions += in_ranges(table, ranges)
+    updates, inserts = {}, {}
+    for position, column in enumerate(table.columns):
+        value = f"s.{fold.values[position]}"
+        kept = fold.pending.get(position)
+        updates[column.name] = inserts[column.name] = value
+        if kept is not None:
+            key = key_text(f"s.{name}" for name in fold.keys.values())
+            missing = marker("value-missing", literal(f"column {column.name}, row "), key)
+            updates[column.name] = f"CASE WHEN s.{kept} THEN t.{quote(column.name)} ELSE {value} END"
+            inserts[column.name] = f"CASE WHEN s.{kept} THEN {missing} ELSE {value} END"
+    own = {COMMIT_LSN: "s.commit_lsn", COMMIT_TS: "s.commit_ts"}
+    updates |= {**own, UNREPRESENTABLE: _kept_texts(table, fold)}
+    inserts |= {**own, UNREPRESENTABLE: "s.lost"}
+    source = fold.query
+    if known:
+        source = f"SELECT /*+ BROADCAST(f) */ *\nFROM (\n  {block(source, 2)}\n) AS f"
+    matched = f"""\
+MERGE INTO {target} AS t
+USING (
+  {block(source, 2)}
+) AS s
+ON {(chr(10) + "  AND ").join(conditions)}
+WHEN MATCHED AND s.action = 'delete' THEN DELETE
+WHEN MATCHED THEN UPDATE SET
+  {comma((f"t.{quote(name)} = {value}" for name, value in updates.items()), 2)}"""
+    if known:
+        return matched
+    return f"""\
+{matched}
+WHEN NOT MATCHED AND s.action = 'upsert' THEN INSERT
+  ({", ".join(quote(name) for name in inserts)})
+  VALUES ({", ".join(inserts.values())})"""
+
+
+def in_ranges(table: SilverTable, ranges: Mapping[int, tuple[str, str]]) -> list[str]:
+    """Conditions on the target ``t`` alone: keys within literal ranges."""
+    found = []
+    for position, (low, high) in ranges.items():
+        column = table.columns[position]
+        bounds = f"{_typed(low, column.spark_type)} AND {_typed(high, column.spark_type)}"
+        found.append(f"t.{quote(column.name)} BETWEEN {bounds}")
+    return found
+
+
+def _typed(value: str, spark_type: str) -> str:
+    return literal(value) if spark_type == "STRING" else f"CAST({literal(value)} AS {spark_type})"
+
+
+def _kept_texts(table: SilverTable, fold: Fold) -> str:
+    """`_unrepresentable` of an updated row: the text of a value that stays, stays with it."""
+    losable = [
+        f"name = {literal(table.columns[position].name)} AND s.{flag}"
+        for position, flag in fold.pending.items()
+        if not table.columns[position].reading.exact
+    ]
+    if not losable:
+        return "s.lost"
+    old = f"map_filter(t.{quote(UNREPRESENTABLE)}, (name, text) -> {' OR '.join(losable)})"
+    empty = f"CAST(map() AS {OWN_COLUMNS[UNREPRESENTABLE]})"
+    both = f"map_concat(coalesce(s.lost, {empty}), {old})"
+    return (
+        f"CASE WHEN t.{quote(UNREPRESENTABLE)} IS NULL THEN s.lost "
+        f"WHEN cardinality({both}) > 0 THEN {both} END"
+    )

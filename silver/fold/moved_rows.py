@@ -1,0 +1,119 @@
+"""Where a moved row's unsent values are: rows that changed their key and left an out-of-line value alone.
+
+Such an update says "the row at the old key is now at the new one", and the value is with the row at the old
+key: in an earlier change of this window, or in the target. Rows may move several times, so this is a chain;
+and under deferred constraints two rows may be at the old key, of which the older one leaves (see
+`silver.fold.fold`).
+
+Each such *link* finds the row that left by number: with *before* rows in the target at that key, the n-th
+leave takes the (n - before)-th arrival, the 0-th being the target's row. Its values are what was sent between
+that arrival and the leave. What is still missing then is with the parent link, the arrival itself.
+
+Chains are shortened by pointer doubling, one small statement a round, until no link has a parent: a row that
+moved n times needs log2(n) rounds. The links are kept between rounds (a query that contains itself twice
+grows exponentially). What the end of the chain lacks is in the target's row at its *home* key.
+
+All of this runs only in windows where an update has both an old tuple and unsent values, and reads only
+events at those keys.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from silver.sql import comma, literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from silver.schema.catalog import SilverTable
+
+
+def same_key(left: str, right: str, names: Iterable[str]) -> str:
+    """Equality of two key structs or rows."""
+    return " AND ".join(f"{left}.{name} = {right}.{name}" for name in names)
+
+
+def target_key(alias: str, table: SilverTable, keys: dict[int, str], struct: str) -> str:
+    """Equality of a row of the target and a key struct."""
+    return " AND ".join(
+        f"{alias}.{quote(table.columns[position].name)} = {struct}.{name}" for position, name in keys.items()
+    )
+
+
+def unsent(table: SilverTable, position: int, alias: str = "") -> str:
+    """Whether an event leaves the column's value out."""
+    return f"coalesce(array_contains({alias}unchanged, {literal(table.columns[position].name)}), false)"
+
+
+def links(
+    table: SilverTable, keys: dict[int, str], columns: list[int], *, target: str | None
+) -> list[tuple[str, str]]:
+    """Common table expressions over ``events`` that end in ``origins``.
+
+    ``origins`` has, for each link: its ``place``; ``sent_<n>`` (struct of a text) for each column found where
+    the row was; ``parent``, the place of the arrival that brought it there; ``home``, the key where it was,
+    whose row in the target has the rest if there is no parent.
+
+    Args:
+        table: the table.
+        keys: name of each key column, by position.
+        columns: positions of the columns that some update left out.
+        target: the target before the window as SQL; None where it has no rows that count.
+    """
+    names = keys.values()
+    moved = (
+        "SELECT struct(commit_lsn, seq) AS place, before\n"
+        "FROM events\n"
+        "WHERE kind = 'arrive' AND before IS NOT NULL AND unchanged IS NOT NULL"
+    )
+    if target is None:
+        sources = "SELECT DISTINCT before AS here, 0 AS initial\nFROM links"
+    else:
+        first = quote(table.columns[next(iter(keys))].name)
+        sources = (
+            f"SELECT links.before AS here, max(CASE WHEN t.{first} IS NULL THEN 0 ELSE 1 END) AS initial\n"
+            f"FROM links LEFT JOIN {target} AS t ON {target_key('t', table, keys, 'links.before')}\n"
+            "GROUP BY links.before"
+        )
+    history = (
+        "SELECT struct(e.commit_lsn, e.seq) AS place, e.kind, e.image, e.unchanged, s.here, s.initial,\n"
+        "  count_if(e.kind = 'arrive') OVER so_far AS arrivals,\n"
+        "  count_if(e.kind = 'leave') OVER so_far AS leaves\n"
+        f"FROM events AS e JOIN sources AS s ON {same_key('e', 's.here', names)}\n"
+        "WINDOW so_far AS (PARTITION BY s.here ORDER BY e.commit_lsn, e.seq ROWS UNBOUNDED PRECEDING)"
+    )
+    departed = (
+        "SELECT h.place, h.here, h.leaves - h.initial AS occupant\n"
+        "FROM history AS h LEFT SEMI JOIN links ON links.place = h.place\n"
+        "WHERE h.kind = 'leave'"
+    )
+    found = [
+        f"max_by(struct(h.image[{position}] AS text), h.place)"
+        f" FILTER (WHERE h.kind <> 'leave' AND NOT {unsent(table, position, 'h.')}) AS sent_{position}"
+        for position in columns
+    ]
+    origins = (
+        "SELECT d.place, d.here AS home,\n"
+        "  max(h.place) FILTER (WHERE h.kind = 'arrive') AS parent,\n"
+        f"  {comma(found, 2)}\n"
+        "FROM departed AS d\n"
+        "LEFT JOIN history AS h ON h.here = d.here AND h.arrivals = d.occupant AND h.place < d.place\n"
+        "GROUP BY d.place, d.here"
+    )
+    return [
+        ("links", moved),
+        ("sources", sources),
+        ("history", history),
+        ("departed", departed),
+        ("origins", origins),
+    ]
+
+
+def shortened(columns: list[int], origins: str) -> str:
+    """One round of pointer doubling over the table `origins`: what a link lacks, its parent may have."""
+    inherited = [f"coalesce(o.sent_{position}, p.sent_{position}) AS sent_{position}" for position in columns]
+    return f"""\
+SELECT o.place, CASE WHEN o.parent IS NULL THEN o.home ELSE p.home END AS home, p.parent,
+  {comma(inherited, 2)}
+FROM {origins} AS o LEFT JOIN {origins} AS p ON p.place = o.parent"""

@@ -1,0 +1,342 @@
+"""Versions of rows: what each transaction left behind, and from when to when it held. Pure text, no Spark.
+
+`silver.fold.fold.commits` says what each transaction of a window did to each key. Laid in order behind the
+row that the table holds (it *stands* there when the window begins), they give each version's end: the next
+transaction that changed the key or deleted it. States inside a transaction were never visible and are no
+versions. The end of a version is exclusive: as of LSN L a row is the version with
+``_valid_from_lsn <= L < _valid_to_lsn``.
+
+**Values that a transaction did not send** are those of the version before, or of the standing row; it is the
+same row, for where a row arrives, its values are known (`silver.fold.moved_rows`).
+
+**A window that begins empty** (`silver.plan.history_steps`) ends every standing row: at a TRUNCATE all of
+them; at a snapshot those that it does not have, or has with other values. A standing row that the snapshot
+has just so goes on, and the snapshot's row is none.
+
+Both kinds of tables follow from these versions, each in one MERGE:
+
+* `merge_history` ends versions that stood there and adds the new ones.
+* `merge_soft` takes the last version of each key of the table, and whether it has an end: then the row is
+  deleted. So a row that came and went between two cycles is there as deleted, as it is when a cycle ran in
+  between: the table does not depend on when cycles ran.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from silver.errors import marker
+from silver.fold.merge import in_ranges
+from silver.schema.catalog import (
+    COMMIT_LSN,
+    COMMIT_TS,
+    DELETED,
+    UNREPRESENTABLE,
+    VALID_FROM,
+    VALID_FROM_LSN,
+    VALID_TO,
+    VALID_TO_LSN,
+    living,
+)
+from silver.schema.unrepresentable import lost_values
+from silver.sql import block, comma, key_text, literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from silver.fold.fold import Fold
+    from silver.fold.window import Window
+    from silver.schema.catalog import SilverTable
+
+_BY_TEXT: Final = ("FLOAT", "DOUBLE", "MAP", "VARIANT")
+"""Types that Spark cannot compare, or takes 0 and -0 for equal in."""
+_JSON: Final = (
+    "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", "
+    "'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\", 'ignoreNullFields', 'false')"
+)
+
+
+def standing(target: str, version: int, table: SilverTable) -> str:
+    """Rows of the table at a version that the source has, as a relation."""
+    return f"(SELECT * FROM {target} VERSION AS OF {version} WHERE {living(table)})"
+
+
+def versions(
+    table: SilverTable,
+    window: Window,
+    commits: Fold,
+    *,
+    rows: str,
+    before: str,
+    ranges: Mapping[int, tuple[str, str]],
+) -> str:
+    """The versions that a window ends or begins.
+
+    Columns: the keys and values of `commits`; ``standing``, whether the table has it; ``place``, its first
+    LSN, 0 if it stands; ``commit_lsn`` and ``commit_ts`` of its first; ``valid_to_lsn``, ``valid_to``;
+    ``lost``.
+
+    Args:
+        table: the table in the shape of the window.
+        window: its changes; a snapshot or TRUNCATE in it is its first LSN.
+        commits: `silver.fold.fold.commits`.
+        rows: the view that holds them.
+        before: `standing`.
+        ranges: of the keys in the window, to skip files of the table.
+    """
+    keys = commits.keys
+    partition = f"PARTITION BY {', '.join(keys.values())} ORDER BY place"
+    listed = _listed(table, commits)
+    together = f"""\
+SELECT {listed}, commit_lsn AS place, false AS standing
+FROM {rows}
+UNION ALL
+SELECT {listed}, 0 AS place, true AS standing
+FROM known"""
+    ended = f"""\
+SELECT *, lead(commit_lsn) OVER v AS next_lsn, lead(commit_ts) OVER v AS next_ts
+FROM compared
+WHERE part IS NOT NULL AND NOT same
+WINDOW v AS ({partition})"""
+    touched = None if window.from_empty else rows
+    parts = [
+        ("known", _standing(table, commits, before, touched, ranges)),
+        ("together", together),
+        ("followed", _followed(window, commits, partition, table)),
+        ("filled", _filled(table, window, commits)),
+        ("compared", _compared(table, window, commits, partition)),
+        ("ended", ended),
+    ]
+    selected = [*keys.values(), "standing", "place", "commit_lsn", "commit_ts"]
+    selected += [name for position, name in commits.values.items() if position not in keys]
+    selected += [f"{value} AS {name}" for name, value in _ends(window).items()]
+    selected.append(f"{_lost(table, commits)} AS lost")
+    with_ = comma(f"{name} AS (\n  {block(query, 2)}\n)" for name, query in parts)
+    return (
+        f"SELECT *\nFROM (\n  WITH {block(with_, 2)}\n  SELECT {comma(selected, 4)}\n"
+        "  FROM ended\n  WHERE part = 'open'\n)\nWHERE NOT standing OR valid_to_lsn IS NOT NULL"
+    )
+
+
+def _texts(table: SilverTable, commits: Fold) -> list[int]:
+    """Positions of columns whose text stands beside their value."""
+    return [
+        position
+        for position, column in enumerate(table.columns)
+        if position not in commits.keys and not column.reading.exact
+    ]
+
+
+def _listed(table: SilverTable, commits: Fold) -> str:
+    names = [*commits.keys.values(), "action", "commit_lsn", "commit_ts"]
+    names += [name for position, name in commits.values.items() if position not in commits.keys]
+    names += [*commits.pending.values(), *(f"text_{position}" for position in _texts(table, commits))]
+    return ", ".join(names)
+
+
+def _standing(
+    table: SilverTable,
+    commits: Fold,
+    before: str,
+    touched: str | None,
+    ranges: Mapping[int, tuple[str, str]],
+) -> str:
+    """Rows that the table holds, of the keys in `touched`; None: all of them."""
+    names = {position: quote(column.name) for position, column in enumerate(table.columns)}
+    columns = [f"t.{names[position]} AS {name}" for position, name in commits.keys.items()]
+    columns += ["'upsert' AS action", f"t.{COMMIT_LSN} AS commit_lsn", f"t.{COMMIT_TS} AS commit_ts"]
+    for position, name in commits.values.items():
+        if position not in commits.keys:
+            columns.append(f"t.{names[position]} AS {name}")
+    columns += [f"false AS {name}" for name in commits.pending.values()]
+    columns += [
+        f"t.{quote(UNREPRESENTABLE)}[{literal(table.columns[position].name)}] AS text_{position}"
+        for position in _texts(table, commits)
+    ]
+    query = f"SELECT {comma(columns, 2)}\nFROM {before} AS t"
+    if touched is None:
+        return query
+    same = " AND ".join(f"t.{names[position]} = s.{name}" for position, name in commits.keys.items())
+    query += f"\nLEFT SEMI JOIN {touched} AS s ON {same}"
+    within = in_ranges(table, ranges)
+    return f"{query}\nWHERE {' AND '.join(within)}" if within else query
+
+
+def _followed(window: Window, commits: Fold, partition: str, table: SilverTable) -> str:
+    """Whether a row was there before each transaction, and the values that were known of it."""
+    alive = "false" if window.from_empty else "true"
+    there = f"CASE WHEN standing THEN {alive} WHEN action <> 'match' THEN action <> 'delete' END"
+    columns = ["*", f"coalesce(last({there}, true) OVER before, false) AS there"]
+    texts = _texts(table, commits)
+    for position, flag in commits.pending.items():
+        fields = f"'value', {commits.values[position]}"
+        fields += f", 'text', text_{position}" if position in texts else ""
+        sent = f"CASE WHEN NOT {flag} THEN named_struct({fields}) END"
+        columns.append(f"last({sent}, true) OVER before AS known_{position}")
+    return (
+        f"SELECT {comma(columns, 2)}\nFROM together\n"
+        f"WINDOW before AS ({partition} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    )
+
+
+def _filled(table: SilverTable, window: Window, commits: Fold) -> str:
+    """Each transaction's part in its key (``open``, ``close`` or none), and values that it did not send."""
+    which = key_text(commits.keys.values())
+    missing = marker("row-missing", which) if window.from_empty else None
+    parts = [
+        "WHEN standing OR action = 'upsert' THEN 'open'",
+        f"WHEN action = 'change' AND NOT there THEN {missing or literal('open')}",
+        "WHEN action = 'change' THEN 'open'",
+        "WHEN action = 'match' AND there THEN 'open'",
+        "WHEN action = 'delete' AND there THEN 'close'",
+    ]
+    if missing:
+        parts.append(f"WHEN action = 'delete' THEN {missing}")
+    columns = [*commits.keys.values(), "standing", "place", "commit_lsn", "commit_ts"]
+    columns.append(f"CASE {' '.join(parts)} END AS part")
+    texts = _texts(table, commits)
+    for position, name in commits.values.items():
+        if position in commits.keys:
+            continue
+        flag, text = commits.pending.get(position), f"text_{position}"
+        if flag is None:
+            columns += [name, *([text] if position in texts else [])]
+            continue
+        lacks = marker("value-missing", literal(f"column {table.columns[position].name}, row "), which)
+        known = f"known_{position}"
+        cases = f"WHEN NOT {flag} THEN {name} WHEN {known} IS NULL THEN {lacks} ELSE {known}.value"
+        columns.append(f"CASE {cases} END AS {name}")
+        if position in texts:
+            columns.append(f"CASE WHEN {flag} THEN {known}.text ELSE {text} END AS {text}")
+    return f"SELECT {comma(columns, 2)}\nFROM followed"
+
+
+def _compared(table: SilverTable, window: Window, commits: Fold, partition: str) -> str:
+    """Which rows of a snapshot are the standing ones (``same``), and which standing ones go on (``kept``)."""
+    if window.snapshot is None:
+        return "SELECT *, false AS same, false AS kept\nFROM filled"
+    compared = [
+        _comparable(name, table.columns[position].spark_type)
+        for position, name in commits.values.items()
+        if position not in commits.keys
+    ]
+    # Of a value that its type holds the stream has the text as well, the table has not.
+    compared += [
+        f"CASE WHEN {commits.values[position]} IS NULL THEN text_{position} END"
+        for position in _texts(table, commits)
+    ]
+    image = f"struct({', '.join(compared or ['1'])})"
+    at = int(window.snapshot)
+    return (
+        "SELECT *,\n"
+        f"  NOT standing AND place = {at} AND coalesce(lag(standing) OVER v, false)"
+        f" AND {image} <=> lag({image}) OVER v AS same,\n"
+        f"  standing AND coalesce(lead(place) OVER v = {at}, false)"
+        f" AND {image} <=> lead({image}) OVER v AS kept\n"
+        f"FROM filled\nWINDOW v AS ({partition})"
+    )
+
+
+def _comparable(value: str, spark_type: str) -> str:
+    if any(name in spark_type for name in _BY_TEXT):
+        return f"to_json(struct({value}), {_JSON})"
+    return value
+
+
+def _ends(window: Window) -> dict[str, str]:
+    """When a version of ``ended`` ends."""
+    if not window.from_empty:
+        return {"valid_to_lsn": "next_lsn", "valid_to": "next_ts"}
+    at = int(window.snapshot) if window.snapshot is not None else (window.truncated or (0, 0))[0]
+    time = (
+        "CAST(NULL AS TIMESTAMP)" if window.emptied_ts is None else f"timestamp_micros({window.emptied_ts})"
+    )
+    return {
+        "valid_to_lsn": f"CASE WHEN standing AND NOT kept THEN {at} ELSE next_lsn END",
+        "valid_to": f"CASE WHEN standing AND NOT kept THEN {time} ELSE next_ts END",
+    }
+
+
+def _lost(table: SilverTable, commits: Fold) -> str:
+    return lost_values(
+        [
+            (table.columns[position].name, f"text_{position}", commits.values[position])
+            for position in _texts(table, commits)
+        ]
+    )
+
+
+def merge_history(
+    target: str, table: SilverTable, commits: Fold, source: str, ranges: Mapping[int, tuple[str, str]]
+) -> str:
+    """End the versions that stood there, add the new ones.
+
+    Args:
+        target: the history as Spark SQL.
+        table: its shape.
+        commits: how columns are called.
+        source: `versions`.
+        ranges: as of `versions`.
+    """
+    conditions = ["s.standing", f"t.{VALID_TO_LSN} IS NULL"]
+    conditions += [
+        f"t.{quote(table.columns[position].name)} = s.{name}" for position, name in commits.keys.items()
+    ]
+    conditions += in_ranges(table, ranges)
+    inserts = {column.name: f"s.{commits.values[at]}" for at, column in enumerate(table.columns)}
+    inserts |= {COMMIT_LSN: "s.commit_lsn", COMMIT_TS: "s.commit_ts", UNREPRESENTABLE: "s.lost"}
+    inserts |= {VALID_FROM_LSN: "s.commit_lsn", VALID_TO_LSN: "s.valid_to_lsn"}
+    inserts |= {VALID_FROM: "s.commit_ts", VALID_TO: "s.valid_to"}
+    return f"""\
+MERGE INTO {target} AS t
+USING (
+  {block(source, 2)}
+) AS s
+ON {(chr(10) + "  AND ").join(conditions)}
+WHEN MATCHED THEN UPDATE SET t.{VALID_TO_LSN} = s.valid_to_lsn, t.{VALID_TO} = s.valid_to
+WHEN NOT MATCHED AND NOT s.standing THEN INSERT
+  ({", ".join(quote(name) for name in inserts)})
+  VALUES ({", ".join(inserts.values())})"""
+
+
+def merge_soft(
+    target: str, table: SilverTable, commits: Fold, source: str, ranges: Mapping[int, tuple[str, str]]
+) -> str:
+    """Each key's last version, marked as deleted if it has an end; see `merge_history`.
+
+    Rows are found by the table's key, by which a deleted row is known, and which need not be the columns that
+    the window was folded by.
+    """
+    key = {table.position(name): commits.values[table.position(name)] for name in table.key}
+    conditions = [f"t.{quote(table.columns[position].name)} = s.{name}" for position, name in key.items()]
+    if set(key) == set(commits.keys):
+        conditions += in_ranges(table, ranges)
+    states = {
+        COMMIT_LSN: "s.last_lsn",
+        COMMIT_TS: "s.last_ts",
+        DELETED: "s.valid_to_lsn IS NOT NULL",
+    }
+    values = {column.name: f"s.{commits.values[at]}" for at, column in enumerate(table.columns)}
+    values |= {UNREPRESENTABLE: "s.lost", **states}
+    ended = ", ".join(f"t.{quote(name)} = {value}" for name, value in states.items())
+    return f"""\
+MERGE INTO {target} AS t
+USING (
+  SELECT *,
+    coalesce(valid_to_lsn, commit_lsn) AS last_lsn,
+    CASE WHEN valid_to_lsn IS NULL THEN commit_ts ELSE valid_to END AS last_ts
+  FROM (
+    SELECT *, row_number() OVER (PARTITION BY {", ".join(key.values())} ORDER BY place DESC) AS newest
+    FROM (
+      {block(source, 6)}
+    )
+  )
+  WHERE newest = 1
+) AS s
+ON {(chr(10) + "  AND ").join(conditions)}
+WHEN MATCHED AND s.standing THEN UPDATE SET {ended}
+WHEN MATCHED THEN UPDATE SET
+  {comma((f"t.{quote(name)} = {value}" for name, value in values.items()), 2)}
+WHEN NOT MATCHED AND NOT s.standing THEN INSERT
+  ({", ".join(quote(name) for name in values)})
+  VALUES ({", ".join(values.values())})"""

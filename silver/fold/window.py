@@ -1,0 +1,250 @@
+"""What a fold reads: the changes of one table in one window, and the shapes that its rows were written with.
+
+Rows come out in the table's own column order, whatever shape they were written with, and without those that a
+snapshot or a TRUNCATE has made void. Pure text, no Spark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bronze.shapes import BY_KEY
+from silver.errors import marker
+from silver.sql import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bronze.lsn import Lsn
+    from silver.schema.catalog import SilverColumn, SilverTable
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a window before it is folded: too much costs time, too little is wrong.
+
+    Attributes:
+        inserts, updates, deletes: whether there may be such changes.
+        old_tuples: updates that carry an old tuple, so that a key may have changed.
+        unchanged: columns whose out-of-line value some update did not send, by the names that they had.
+        moved_unchanged: how many updates carry both an old tuple and such columns.
+    """
+
+    inserts: bool = True
+    updates: bool = True
+    deletes: bool = True
+    old_tuples: int = 0
+    unchanged: frozenset[str] = frozenset()
+    moved_unchanged: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Columns as they stand in `new` and `old` of some rows, mapped to the table's columns.
+
+    Attributes:
+        after: the rows are those after this place, (commit LSN, LSN), and not after the next shape's.
+        names: the `columns` of those rows.
+        positions: for each column of the table: where it stands in `names`; None where it did not exist.
+        missing: for each column of the table: the text that rows have in it which were written before it.
+    """
+
+    after: tuple[int, int]
+    names: tuple[str, ...]
+    positions: tuple[int | None, ...]
+    missing: tuple[str | None, ...]
+
+    @property
+    def straight(self) -> bool:
+        """Whether the rows are already in the table's order."""
+        return self.positions == tuple(range(len(self.names)))
+
+    def renamed(self, columns: Sequence[SilverColumn]) -> dict[str, str | None]:
+        """Names in `names` that stand for another name of the table's, or for none of its columns."""
+        found: dict[str, str | None] = dict.fromkeys(self.names)
+        for column, position in zip(columns, self.positions, strict=True):
+            if position is not None:
+                found[self.names[position]] = column.name
+        return {name: to for name, to in found.items() if name != to}
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The changes of one table that one statement folds: ``start < commit_lsn <= end``.
+
+    Attributes:
+        changes: `bronze.changes` as Spark SQL, at a pinned version.
+        relation_id: the relation whose changes count.
+        fold_key: columns that identify a row in every old tuple.
+        shapes: how rows may look, newest first; one alone needs no comparison.
+        announcing: whether rows may have been written with more than one shape.
+        snapshot: LSN of the newest complete snapshot in the window: what came before it does not count, nor
+            does the target.
+        truncated: (commit_lsn, seq) of the last TRUNCATE after it, likewise.
+        emptied_ts: commit time of that snapshot or TRUNCATE, in microseconds since 1970, where it is needed.
+    """
+
+    changes: str
+    relation_id: int
+    start: Lsn
+    end: Lsn
+    fold_key: tuple[str, ...]
+    shapes: tuple[Shape, ...]
+    facts: Facts
+    announcing: bool = False
+    snapshot: Lsn | None = None
+    truncated: tuple[int, int] | None = None
+    emptied_ts: int | None = None
+
+    @property
+    def from_empty(self) -> bool:
+        """Whether the state starts empty, whatever the target holds."""
+        return self.snapshot is not None or self.truncated is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which columns play which part in a window.
+
+    Attributes:
+        keys: name of each fold key column in the queries, by its position in the table.
+        left_out: positions of columns whose value may be missing from an update and is in no old tuple.
+        by_image: whether every old tuple is the full row, so that rows are told by their content.
+        moved: whether a row may have moved without a value.
+    """
+
+    keys: dict[int, str]
+    left_out: list[int]
+    by_image: bool
+    moved: bool
+
+    @classmethod
+    def of(cls, table: SilverTable, window: Window) -> Layout:
+        """The parts in this window."""
+        facts = window.facts
+        keys = {table.position(name): f"key_{table.position(name)}" for name in window.fold_key}
+        full = table.relation.replica_identity == "f" and not window.announcing
+        by_image = full and (facts.deletes or facts.old_tuples > 0)
+        unsent = {
+            position
+            for shape in window.shapes
+            for position, at in enumerate(shape.positions)
+            if at is not None and shape.names[at] in facts.unchanged
+        }
+        left_out = sorted(unsent - keys.keys()) if not by_image else []
+        return cls(keys, left_out, by_image, bool(left_out) and facts.moved_unchanged > 0)
+
+
+def rows_query(table: SilverTable, window: Window) -> str:
+    """The window's rows with `new` and `old` in the table's column order, barriers applied."""
+    low = window.start
+    kinds = "op IN ('insert', 'update', 'delete')"
+    if window.snapshot is not None:
+        low = type(window.start)(window.snapshot - 1)
+        at = int(window.snapshot)
+        kinds = f"(op = 'snapshot' AND commit_lsn = {at} OR {kinds} AND commit_lsn > {at})"
+    conditions = [
+        f"relation_id = {window.relation_id}",
+        f"commit_lsn > {int(low)}",
+        f"commit_lsn <= {int(window.end)}",
+        kinds,
+    ]
+    if window.truncated is not None:
+        lsn, seq = window.truncated
+        conditions += [f"commit_lsn >= {lsn}", f"(commit_lsn > {lsn} OR seq > {seq})"]
+    new, old, unchanged = "new", "old", "unchanged"
+    if len(window.shapes) > 1 or not window.shapes[0].straight:
+        new, old, unchanged = (
+            _shaped(window, "new"),
+            _shaped(window, "old"),
+            _renamed(table, window),
+        )
+    columns = ["commit_lsn", "seq", "commit_ts", "op", _named(new, "new")]
+    if window.facts.old_tuples or window.facts.deletes:
+        columns.append(_named(old, "old"))
+    if window.facts.unchanged:
+        # Of a partitioned table the stream does not say which old tuples are full rows.
+        by_key = table.relation.replica_identity == BY_KEY
+        columns += [_named(unchanged, "unchanged"), "true AS old_is_key" if by_key else "old_is_key"]
+    where = "\n  AND ".join(conditions)
+    return f"SELECT {', '.join(columns)}\nFROM {window.changes}\nWHERE {where}"
+
+
+def _named(expression: str, name: str) -> str:
+    return expression if expression == name else f"{expression} AS {name}"
+
+
+def _names(shape: Shape) -> str:
+    return f"array({', '.join(literal(name) for name in shape.names)})"
+
+
+def _is_of(shape: Shape, newer: Shape | None) -> str:
+    """Whether a row was written with a shape, by its place; that it has the shape's names is made sure of."""
+    places = [_after(shape.after)] + ([] if newer is None else [f"NOT {_after(newer.after)}"])
+    return " AND ".join([*places, f"columns = {_names(shape)}"])
+
+
+def _after(place: tuple[int, int]) -> str:
+    return f"(commit_lsn > {place[0]} OR commit_lsn = {place[0]} AND lsn > {place[1]})"
+
+
+def _with_newer(window: Window) -> list[tuple[Shape, Shape | None]]:
+    """Each shape with the one after it."""
+    return list(zip(window.shapes, [None, *window.shapes], strict=False))
+
+
+def _shaped(window: Window, tuple_name: str) -> str:
+    """A tuple in the table's order, whichever shape the row was written with."""
+    cases = []
+    for shape, newer in _with_newer(window):
+        cells = ", ".join(
+            f"CAST({literal(missing)} AS STRING)" if position is None else f"{tuple_name}[{position}]"
+            for position, missing in zip(shape.positions, shape.missing, strict=True)
+        )
+        cases.append(
+            f"WHEN {_is_of(shape, newer)} THEN {tuple_name if shape.straight else f'array({cells})'}"
+        )
+    unknown = marker("unknown-shape", "'columns '", "array_join(columns, ', ')")
+    return f"CASE WHEN {tuple_name} IS NULL THEN NULL {' '.join(cases)} ELSE {unknown} END"
+
+
+def _renamed(table: SilverTable, window: Window) -> str:
+    """`unchanged` by the table's names, where a row was written under other ones.
+
+    A name of a column that the table has no more is left out; another column may have it now.
+    """
+    cases = []
+    for shape, newer in _with_newer(window):
+        renamed = shape.renamed(table.columns)
+        if not renamed.keys().isdisjoint(window.facts.unchanged):
+            to = " ".join(
+                f"WHEN {literal(name)} THEN {'NULL' if new is None else literal(new)}"
+                for name, new in renamed.items()
+            )
+            names = f"transform(unchanged, c -> CASE c {to} ELSE c END)"
+            cases.append(f"WHEN {_is_of(shape, newer)} THEN filter({names}, c -> c IS NOT NULL)")
+    return f"CASE {' '.join(cases)} ELSE unchanged END" if cases else "unchanged"
+
+
+def key_expression(table: SilverTable, position: int, text: str) -> str:
+    """The typed value of a key column; a value that its type cannot hold stops the table."""
+    column = table.columns[position]
+    value = column.reading.value(text, 0)
+    if column.reading.exact:
+        return value
+    failed = marker("key-unrepresentable", literal(f"column {column.name}, value "), text)
+    return f"CASE WHEN {text} IS NOT NULL AND {value} IS NULL THEN {failed} ELSE {value} END"
+
+
+def sent_image(table: SilverTable) -> str:
+    """The new tuple; what it leaves out, from an old tuple that is the full row (REPLICA IDENTITY FULL)."""
+    names = ", ".join(literal(column.name) for column in table.columns)
+    cell = "CASE WHEN array_contains(unchanged, c) THEN old[i] ELSE new[i] END"
+    filled = f"transform(array({names}), (c, i) -> {cell})"
+    return f"CASE WHEN old_is_key = false AND unchanged IS NOT NULL THEN {filled} ELSE new END"
+
+
+def key_struct(fields: dict[str, str]) -> str:
+    """A struct of typed keys."""
+    return f"named_struct({', '.join(f'{literal(name)}, {value}' for name, value in fields.items())})"

@@ -1,0 +1,120 @@
+"""The steps of a table that also holds what the source no longer has: history, and soft deletes. Pure.
+
+For a table of current rows nothing before the newest snapshot or TRUNCATE counts (`silver.plan.steps`). Here
+it does: rows that were there before ended at it. So a window is split right before every snapshot and
+TRUNCATE, and right before every change of shape, and each part is one step, one commit and one mark. A part
+begins either with the rows that the table holds, or empty.
+
+**Where bronze lacks changes.** What the stream has between a gap and the snapshot that heals it leads from no
+known state to no known state; it is left out, and what was known last stands until the snapshot. The same
+holds for changes before a snapshot that cannot be folded (`Step.optional`): the snapshot is the remedy of
+every such error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from bronze.lsn import Lsn
+from silver.plan.steps import (
+    Barrier,
+    Step,
+    check_identity,
+    copy_is_unique,
+    distinct_shapes,
+    only_inserts,
+    shapes_at,
+    shapes_of,
+    splits,
+    window_of,
+)
+from silver.schema.catalog import history_of, silver_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bronze.shapes import Relation
+    from silver.fold.window import Window
+    from silver.plan.steps import Activity
+    from silver.schema.catalog import SilverTable
+    from silver.settings import SilverSettings
+
+
+def plan_versions(
+    changes: str,
+    versions: Sequence[Relation],
+    activity: Activity,
+    start: Lsn,
+    end: Lsn,
+    *,
+    settings: SilverSettings,
+    history: bool,
+    fresh: bool,
+    healed: Lsn | None = None,
+) -> list[Step]:
+    """The steps that carry a table over the window, in order; otherwise as `silver.plan.steps.plan`.
+
+    Args:
+        changes: `bronze.changes` as Spark SQL, at a pinned version.
+        versions: all versions of the relation's shape.
+        activity: what the window holds.
+        start: LSN up to which the table is done.
+        end: LSN to carry it to.
+        settings: types and dropped columns.
+        history: whether the table is the history; else the rows with soft deletes.
+        fresh: the table holds nothing yet, so it begins with a snapshot.
+        healed: LSN of the snapshot that made good a gap; what lies before it is left out.
+
+    Raises:
+        TableError: the window holds changes whose row cannot be known.
+        ConfigurationError: see `silver_table`.
+    """
+
+    def table_of(version: Relation) -> SilverTable:
+        table = silver_table(version, settings)
+        return history_of(table) if history else table
+
+    distinct = distinct_shapes(versions)
+    if not activity.effective:
+        window = window_of(changes, distinct[-1], activity, start, end)
+        return [Step(table_of(distinct[-1]), window, "alter", folded=False)]
+    low = start if healed is None or not start < healed <= end else Lsn(healed - 1)
+    barriers = {Lsn(one.commit_lsn - 1): one for one in activity.barriers if low < one.commit_lsn <= end}
+    announced = {Lsn(lsn - 1) for lsn in splits(distinct) if low < lsn <= end and lsn > distinct[0].from_lsn}
+    places = sorted({low, *barriers, *announced} - {end})
+    last_snapshot = max((place for place, one in barriers.items() if one.seq is None), default=low)
+    steps: list[Step] = []
+    for place, following in zip(places, [*places[1:], end], strict=True):
+        barrier = barriers.get(place)
+        holding = shapes_at(distinct, Lsn(place + 1))
+        version = holding[-1]
+        table = table_of(version)
+        check_identity(version, activity)
+        split = place in announced and not (barrier is not None and barrier.seq is None)
+        shapes = shapes_of(table, holding if split else [version])
+        window = window_of(changes, version, activity, place, following, shapes=shapes)
+        found = _steps(table, _emptied(window, barrier), activity, fresh=fresh and not steps)
+        steps += [replace(step, optional=place < last_snapshot) for step in found]
+    return steps
+
+
+def _emptied(window: Window, barrier: Barrier | None) -> Window:
+    if barrier is None:
+        return window
+    if barrier.seq is None:
+        return replace(window, snapshot=barrier.commit_lsn, emptied_ts=barrier.commit_ts)
+    return replace(window, truncated=(int(barrier.commit_lsn), barrier.seq), emptied_ts=barrier.commit_ts)
+
+
+def _steps(table: SilverTable, window: Window, activity: Activity, *, fresh: bool) -> list[Step]:
+    snapshot = window.snapshot
+    if fresh and snapshot is not None and copy_is_unique(table, window):
+        if activity.last_change <= snapshot or snapshot == window.end:
+            return [Step(table, window, "load", folded=False)]
+        rows = replace(window, end=snapshot)
+        rest = replace(window, start=snapshot, snapshot=None, emptied_ts=None)
+        return [Step(table, rows, "load", folded=False), *_steps(table, rest, activity, fresh=False)]
+    if table.history and not window.from_empty and only_inserts(table, window, activity):
+        return [Step(table, window, "append", folded=False)]
+    return [Step(table, window, "versions", folded=True)]

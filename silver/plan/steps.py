@@ -1,0 +1,366 @@
+"""What happened in a window, and which statements it takes: counts and shapes to steps. Pure, no Spark.
+
+One grouped query over the window tells, for every table at once, which kinds of changes there are
+(`activity_query`, `Activity`). From that and the versions of the table's shape follow the `Step`s, each one
+statement and one Delta commit with its own mark:
+
+* Nothing before the newest snapshot or TRUNCATE counts, so the first step starts there, and earlier shapes do
+  not matter.
+* Where the shape changes, the window is split right before the transaction that announced it: rows before are
+  folded into a table of the old shape, then the table is altered, then the rest follows. So schema changes
+  take effect in order with the data. The announcing transaction itself may hold rows of many shapes; the
+  table takes the last of them, and each row is read by the one that holds at its own place in the log. Names
+  would not tell them apart: a transaction may drop a column and add another of its name.
+* The table is the one that its newest version names, in every step: what it was called before, or for a
+  while, is the same table.
+* A snapshot much larger than what followed is loaded as it is, without a shuffle, and what followed is
+  merged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from bronze.errors import TableError
+from bronze.lsn import ZERO, Lsn
+from bronze.shapes import BY_KEY, same_shape
+from silver.fold.window import Facts, Shape, Window
+from silver.schema.catalog import silver_table
+from silver.sql import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from bronze.shapes import Relation
+    from silver.schema.catalog import SilverTable
+    from silver.settings import SilverSettings
+
+Mode: TypeAlias = Literal["load", "append", "merge", "versions", "alter"]
+
+_SPLIT_ABOVE: Final = 100_000
+"""Snapshot rows from which loading them apart pays."""
+_SPLIT_RATIO: Final = 2
+
+_KINDS: Final = ("insert", "update", "delete", "truncate", "snapshot")
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """A place at which the state starts empty: a complete snapshot, or a TRUNCATE.
+
+    Attributes:
+        commit_lsn: of the transaction; the snapshot's LSN.
+        seq: of the TRUNCATE; None for a snapshot.
+        commit_ts: in microseconds since 1970; None where it is not known.
+    """
+
+    commit_lsn: Lsn
+    seq: int | None
+    commit_ts: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What a window holds of one relation.
+
+    Attributes:
+        counts: rows by `op`.
+        snapshot: LSN of the newest complete snapshot; None where none ended in the window.
+        truncated: (commit_lsn, seq) of the last TRUNCATE.
+        last_change: LSN of the last insert, update or delete.
+        facts: what the fold must reckon with.
+        barriers: of each LSN the one that counts (a snapshot, else the last TRUNCATE), in order.
+    """
+
+    counts: Mapping[str, int]
+    snapshot: Lsn | None
+    truncated: tuple[int, int] | None
+    last_change: Lsn
+    facts: Facts
+    barriers: tuple[Barrier, ...] = ()
+
+    @property
+    def changes(self) -> int:
+        """All rows."""
+        return sum(self.counts.values())
+
+    @property
+    def effective(self) -> bool:
+        """Whether there is anything to do. Rows of a snapshot that has not ended do not count."""
+        return self.snapshot is not None or any(self.counts[kind] for kind in _KINDS if kind != "snapshot")
+
+    @classmethod
+    def none(cls) -> Activity:
+        """No change at all; what is to be done is to the table's shape."""
+        return cls(dict.fromkeys(_KINDS, 0), None, None, ZERO, Facts(updates=False, deletes=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One statement: how the table looks during it, which changes it folds, and the plan.
+
+    In mode ``alter`` there is no statement, and no mark: the table takes its shape.
+
+    Attributes:
+        optional: a snapshot follows that makes good what may be missing in this step's changes.
+    """
+
+    table: SilverTable
+    window: Window
+    mode: Mode
+    folded: bool
+    optional: bool = False
+
+
+def activity_query(changes: str, starts: Mapping[int, Lsn], end: Lsn) -> str:
+    """One row per relation that has changes after its own start.
+
+    Args:
+        changes: `bronze.changes` as Spark SQL, at a pinned version.
+        end: LSN of the last change that counts.
+        starts: by relation id: the LSN up to which its table is done.
+    """
+    counts = "".join(f"\n  count_if(op = {literal(kind)}) AS {kind}s," for kind in _KINDS)
+    since = " ".join(f"WHEN {relation} THEN {int(start)}" for relation, start in starts.items())
+    low = min(starts.values())
+    own = (
+        ""
+        if all(start == low for start in starts.values())
+        else f"\n  AND commit_lsn > CASE relation_id {since} END"
+    )
+    return f"""\
+SELECT relation_id,{counts}
+  max(CASE WHEN op = 'snapshot_end' THEN commit_lsn END) AS snapshot,
+  max(CASE WHEN op = 'truncate' THEN struct(commit_lsn, seq) END) AS truncated,
+  collect_set(CASE WHEN op IN ('truncate', 'snapshot_end')
+    THEN struct(commit_lsn, CASE WHEN op = 'truncate' THEN seq END, unix_micros(commit_ts)) END) AS barriers,
+  max(CASE WHEN op IN ('insert', 'update', 'delete') THEN commit_lsn END) AS last_change,
+  count_if(op = 'update' AND old IS NOT NULL) AS old_tuples,
+  count_if(op = 'update' AND old IS NOT NULL AND unchanged IS NOT NULL) AS moved_unchanged,
+  array_distinct(flatten(collect_set(unchanged))) AS unchanged
+FROM {changes}
+WHERE commit_lsn > {int(low)} AND commit_lsn <= {int(end)}
+  AND relation_id IN ({", ".join(str(relation) for relation in starts)}){own}
+GROUP BY relation_id"""
+
+
+def activity_of(row: Mapping[str, Any]) -> Activity:
+    """A row of `activity_query`."""
+    truncated = row["truncated"]
+    facts = Facts(
+        inserts=row["inserts"] > 0 or row["snapshots"] > 0,
+        updates=row["updates"] > 0,
+        deletes=row["deletes"] > 0,
+        old_tuples=row["old_tuples"],
+        unchanged=frozenset(row["unchanged"] or ()),
+        moved_unchanged=row["moved_unchanged"],
+    )
+    return Activity(
+        counts={kind: row[f"{kind}s"] for kind in _KINDS},
+        snapshot=None if row["snapshot"] is None else Lsn(row["snapshot"]),
+        truncated=None if truncated is None else (truncated[0], truncated[1]),
+        last_change=Lsn(row["last_change"] or ZERO),
+        facts=facts,
+        barriers=_barriers(row["barriers"]),
+    )
+
+
+def _barriers(found: Iterable[tuple[int, int | None, int | None]]) -> tuple[Barrier, ...]:
+    """One for each LSN: a snapshot has what its LSN's own TRUNCATE left, and the last TRUNCATE counts."""
+    chosen: dict[int, Barrier] = {}
+    snapshots_last = sorted(found, key=lambda one: (one[0], one[1] is None, one[1] or 0))
+    for lsn, seq, commit_ts in snapshots_last:
+        chosen[lsn] = Barrier(Lsn(lsn), seq, commit_ts)
+    return tuple(chosen.values())
+
+
+def plan(
+    changes: str,
+    versions: Sequence[Relation],
+    activity: Activity,
+    start: Lsn,
+    end: Lsn,
+    *,
+    settings: SilverSettings,
+) -> list[Step]:
+    """The statements that carry a table over the window, in order.
+
+    Args:
+        changes: `bronze.changes` as Spark SQL, at a pinned version.
+        versions: all versions of the relation's shape.
+        activity: what the window holds.
+        start: LSN up to which the table is done.
+        end: LSN to carry it to.
+        settings: types and dropped columns.
+
+    Raises:
+        TableError: the window holds changes whose row cannot be known.
+        ConfigurationError: see `silver_table`.
+    """
+    distinct = distinct_shapes(versions)
+    if not activity.effective:
+        version = distinct[-1]
+        window = window_of(changes, version, activity, start, end)
+        return [Step(silver_table(version, settings), window, "alter", folded=False)]
+    truncated = activity.truncated
+    if truncated is not None and activity.snapshot is not None and truncated[0] <= activity.snapshot:
+        truncated = None
+    barrier = Lsn(max(start, activity.snapshot or 0, truncated[0] if truncated else 0))
+    begun = max(barrier, distinct[0].from_lsn)
+    later = [lsn for lsn in splits(distinct) if begun < lsn <= end]
+    steps: list[Step] = []
+    low = start
+    for since, following in zip([begun, *later], [*later, None], strict=True):
+        high = end if following is None else Lsn(following - 1)
+        if high <= low:  # done before the process ended
+            continue
+        # Of the transaction at `since` rows of several shapes may count; of a snapshot, or where all rows lie
+        # after the barrier, those of the last one alone.
+        split = since > barrier or (truncated is not None and truncated[0] == since)
+        holding = shapes_at(distinct, since) if split else shapes_at(distinct, since)[-1:]
+        version = holding[-1]
+        table = silver_table(version, settings)
+        check_identity(version, activity)
+        window = window_of(changes, version, activity, low, high, shapes=shapes_of(table, holding))
+        if not steps:
+            window = replace(
+                window, snapshot=activity.snapshot if truncated is None else None, truncated=truncated
+            )
+        steps += _steps(table, window, activity)
+        low = high
+    return steps
+
+
+def window_of(
+    changes: str,
+    version: Relation,
+    activity: Activity,
+    start: Lsn,
+    end: Lsn,
+    *,
+    shapes: tuple[Shape, ...] = (),
+) -> Window:
+    """The changes of one relation in ``start < commit_lsn <= end``, told by one version's key."""
+    return Window(
+        changes=changes,
+        relation_id=version.relation_id,
+        start=start,
+        end=end,
+        fold_key=version.fold_key,
+        shapes=shapes,
+        facts=activity.facts,
+        announcing=len(shapes) > 1,
+    )
+
+
+def distinct_shapes(versions: Sequence[Relation]) -> list[Relation]:
+    """Versions, oldest first, that differ from the one before in what silver sees; all by the newest name."""
+    ordered = sorted(versions, key=lambda version: version.place)
+    found: list[Relation] = []
+    for version in ordered:
+        named = replace(version, table=ordered[-1].table)
+        if not found or not same_shape(named, found[-1]):
+            found.append(named)
+    return found
+
+
+def splits(distinct: Sequence[Relation]) -> list[Lsn]:
+    """LSNs right before which a window is split, ascending.
+
+    Where old tuples are full rows, a transaction with rows of several shapes is a window of its own: such a
+    window cannot tell rows by their content (`silver.fold.by_content`).
+    """
+    found = {version.from_lsn for version in distinct}
+    found |= {
+        Lsn(version.from_lsn + 1)
+        for version in distinct
+        if version.after_lsn and version.replica_identity == "f"
+    }
+    return sorted(found)
+
+
+def shapes_at(distinct: Sequence[Relation], lsn: Lsn) -> list[Relation]:
+    """The shapes that rows of the transaction at an LSN may have, oldest first.
+
+    Args:
+        distinct: `distinct_shapes`; where all of them are later, the first transaction's count.
+        lsn: of the transaction.
+    """
+    lsn = max(lsn, distinct[0].from_lsn)
+    before = [version for version in distinct if version.from_lsn < lsn]
+    own = [version for version in distinct if version.from_lsn == lsn]
+    return own if own and not own[0].after_lsn else [*before[-1:], *own]
+
+
+def check_identity(version: Relation, activity: Activity) -> None:
+    """Whether the stream says which rows changed.
+
+    Raises:
+        TableError: it does not.
+    """
+    identity = any(column.in_identity for column in version.columns) or version.replica_identity == "f"
+    if not version.key or not (identity or not (activity.facts.updates or activity.facts.deletes)):
+        raise TableError(
+            version.table,
+            "rows were updated or deleted, but without a replica identity the stream does not say which",
+            code="identity-missing",
+            remedy=f"ALTER TABLE {version.table.quoted} REPLICA IDENTITY DEFAULT or FULL; take the table "
+            f"again: smelt snapshot FILE {version.table}",
+        )
+
+
+def shapes_of(table: SilverTable, versions: Sequence[Relation]) -> tuple[Shape, ...]:
+    """How rows of these versions map to the table, newest first."""
+    found = []
+    for version in reversed(versions):
+        names = tuple(column.name for column in version.columns)
+        by_attnum = {
+            column.attnum: at for at, column in enumerate(version.columns) if column.attnum is not None
+        }
+        by_name = {column.name: at for at, column in enumerate(version.columns)}
+        positions = tuple(
+            by_name.get(column.name) if column.attnum is None else by_attnum.get(column.attnum)
+            for column in table.columns
+        )
+        missing = tuple(column.missing for column in table.columns)
+        found.append(Shape((int(version.from_lsn), int(version.after_lsn)), names, positions, missing))
+    return tuple(found)
+
+
+def _steps(table: SilverTable, window: Window, activity: Activity) -> list[Step]:
+    """The plan for one window of one shape."""
+    counts = activity.counts
+    stream = counts["insert"] + counts["update"] + counts["delete"]
+    inserts_only = only_inserts(table, window, activity)
+    unique = copy_is_unique(table, window)
+    if not window.from_empty:
+        return [Step(table, window, "append" if inserts_only else "merge", folded=not inserts_only)]
+    snapshot = window.snapshot
+    if snapshot is None:
+        return [Step(table, window, "load", folded=not inserts_only)]
+    quiet = activity.last_change <= snapshot
+    if not quiet and not inserts_only and counts["snapshot"] > max(_SPLIT_ABOVE, _SPLIT_RATIO * stream):
+        rows = replace(window, end=snapshot)
+        rest = replace(window, start=snapshot, snapshot=None)
+        return [Step(table, rows, "load", folded=not unique), Step(table, rest, "merge", folded=True)]
+    return [Step(table, window, "load", folded=not ((unique and quiet) or inserts_only))]
+
+
+def only_inserts(table: SilverTable, window: Window, activity: Activity) -> bool:
+    """Whether every change is an insert, of a key that the source itself enforces: no key occurs twice."""
+    counts = activity.counts
+    return _is_identity(table, window) and not counts["update"] and not counts["delete"]
+
+
+def copy_is_unique(table: SilverTable, window: Window) -> bool:
+    """Whether the source itself lets no two rows have one key, so that those of a copy need no fold."""
+    return table.relation.key_unique or _is_identity(table, window)
+
+
+def _is_identity(table: SilverTable, window: Window) -> bool:
+    """Whether rows are told by the replica identity's own index."""
+    relation = table.relation
+    return relation.replica_identity in ("d", "i", BY_KEY) and set(window.fold_key) == {
+        column.name for column in relation.columns if column.in_identity
+    }

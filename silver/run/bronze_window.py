@@ -1,0 +1,143 @@
+"""What a cycle reads of bronze: where it lies, or, where it is little, read once and kept until the next.
+
+Each statement that reads a Delta table has Delta replay its log and go through the statistics of its files:
+two jobs and a plan for each. A window of some thousand changes is read in less time than that, so a cycle
+over several tables reads it once, and, where it may, right from the files that the log names. Kept rows are
+those of one pinned version and never change, so it does not matter which of both a statement reads.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bronze.store.contract import CHANGES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from deltalake import DeltaTable
+    from pyspark.sql import SparkSession
+
+    from bronze.lake.location import Lake
+    from bronze.lsn import Lsn
+
+_ROWS: Final = 100_000
+_BYTES: Final = 32 * 2**20
+"""What is kept at most, by the files that may hold it; their bytes are some five times as many in memory."""
+
+_FILES: Final = 32
+"""Files that Spark looks for by itself; of more it makes a job."""
+
+_COLUMNS: Final = {
+    "relation_id": "BIGINT", "commit_lsn": "BIGINT", "seq": "BIGINT", "lsn": "BIGINT",
+    "commit_ts": "TIMESTAMP", "op": "STRING", "columns": "ARRAY<STRING>", "new": "ARRAY<STRING>",
+    "old": "ARRAY<STRING>", "old_is_key": "BOOLEAN", "unchanged": "ARRAY<STRING>",
+}  # fmt: skip
+"""Columns of `bronze.changes` that silver reads, and their types."""
+
+_PATTERNS: Final = frozenset("*?[]{}\\%")
+"""Characters that Spark takes for a pattern in a path, or the log has encoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Files of `bronze.changes` that may hold later rows than an LSN.
+
+    Attributes:
+        paths: below the table's folder.
+        rows: in all of them.
+        size: their bytes.
+    """
+
+    paths: tuple[str, ...]
+    rows: int
+    size: int
+
+    @property
+    def little(self) -> bool:
+        """Whether their rows are worth keeping."""
+        return self.rows <= _ROWS and self.size <= _BYTES
+
+
+def files_after(bronze: DeltaTable, lsn: Lsn) -> Later:
+    """Files that may hold a later row; none where an idle stream moved its place without rows."""
+    files = pa.table(bronze.get_add_actions(flatten=True))
+    if "max.commit_lsn" in files.column_names:
+        files = files.filter(pc.fill_null(pc.greater(files["max.commit_lsn"], int(lsn)), True))
+    rows = pc.sum(pc.fill_null(files["num_records"], _ROWS)).as_py() or 0
+    return Later(tuple(files["path"].to_pylist()), rows, pc.sum(files["size_bytes"]).as_py() or 0)
+
+
+def whole(lake: Lake, bronze: DeltaTable) -> str:
+    """All of `bronze.changes` at the version that is at hand, as Spark SQL."""
+    return f"{lake.sql('bronze', CHANGES)} VERSION AS OF {bronze.version()}"
+
+
+class Source:
+    """The rows of `bronze.changes` for one cycle after the other."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._view = f"smelt_window_{uuid.uuid4().hex}"
+        self._session: SparkSession | None = None
+
+    def keep(
+        self,
+        session: SparkSession,
+        bronze: DeltaTable,
+        later: Later,
+        *,
+        relations: Iterable[int],
+        low: Lsn,
+        end: Lsn,
+        one: bool,
+    ) -> str:
+        """Keep the rows of ``low < commit_lsn <= end``; they are read when they are first asked for.
+
+        Args:
+            session: every session beside it can read them too.
+            bronze: `bronze.changes` at the version to read.
+            later: its files after `low`.
+            relations: ids of relations whose rows count.
+            low: LSN up to which all of them are done.
+            end: LSN of the last change that counts.
+            one: they are few enough for one task.
+
+        Returns:
+            The rows as Spark SQL.
+        """
+        self._session = session
+        if files := self._plain_files(bronze, later):
+            schema = ", ".join(f"{name} {type_}" for name, type_ in _COLUMNS.items())
+            rows = session.read.schema(schema).parquet(*files)
+        else:
+            rows = session.sql(f"SELECT {', '.join(_COLUMNS)} FROM {whole(self._lake, bronze)}")
+        ids = ", ".join(str(relation) for relation in relations)
+        rows = rows.where(f"commit_lsn > {int(low)} AND commit_lsn <= {int(end)} AND relation_id IN ({ids})")
+        kept = (rows.coalesce(1) if one else rows).localCheckpoint(eager=False)
+        kept.createOrReplaceGlobalTempView(self._view)
+        return f"global_temp.{self._view}"
+
+    def _plain_files(self, bronze: DeltaTable, later: Later) -> list[str]:
+        """Where the files lie; none where a file alone does not say which rows count.
+
+        Of a table that every reader can read (version 1 of the protocol: no deletion vectors, no column
+        mapping) and that is not partitioned, the rows are those of the files in its log.
+        """
+        if self._lake.path is None or bronze.protocol().min_reader_version > 1:
+            return []
+        folder = self._lake.uri("bronze", CHANGES)
+        files = [f"{folder}/{path}" for path in later.paths]
+        plain = not bronze.metadata().partition_columns and len(files) <= _FILES
+        return files if plain and not any(_PATTERNS & set(path) for path in files) else []
+
+    def close(self) -> None:
+        """Forget what is kept."""
+        if self._session is not None:
+            self._session.catalog.dropGlobalTempView(self._view)
+            self._session = None

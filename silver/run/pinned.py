@@ -1,0 +1,114 @@
+"""The settings under which statements of silver and gold mean what they mean.
+
+A row of silver is a function of the log, and a document one of silver's rows; neither may depend on the
+session in which it is made. With ANSI mode off a number that does not fit is NULL without a word; in another
+time zone a text becomes another moment; and a table that a notebook in Berlin began and a job in UTC goes on
+with would hold both. So silver and gold work in sessions of their own (`silver.run.sessions`), in which every
+setting that gives values another meaning has Spark's default (and what a pipeline needs: UTC and ANSI mode),
+whatever the given session or the pipeline file says; the old ways of doing things (``spark.sql.legacy.…``)
+are off. Where something may not be set (a server that guards its settings), its value becomes a part of a
+document's digest (`gold.build.document`), so that other values build it anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import PySparkException
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PINNED: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.timeType.enabled": "false",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    # What fails, and what is NULL.
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
+    "spark.sql.storeAssignmentPolicy": "ANSI",
+    "spark.sql.variant.allowDuplicateKeys": "false",
+    # What a statement says.
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.ansi.enforceReservedKeywords": "false",
+    "spark.sql.ansi.relationPrecedence": "false",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.groupByAliases": "true",
+    "spark.sql.lateralColumnAlias.enableImplicitResolution": "true",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.parser.quotedRegexColumnNames": "false",
+    "spark.sql.variable.substitute": "false",
+    # Numbers, texts, JSON.
+    "spark.sql.charAsVarchar": "false",
+    "spark.sql.chunkBase64String.enabled": "true",
+    "spark.sql.columnNameOfCorruptRecord": "_corrupt_record",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.function.concatBinaryAsString": "false",
+    "spark.sql.function.eltOutputAsString": "false",
+    "spark.sql.icu.caseMappings.enabled": "true",
+    "spark.sql.json.enableExactStringParsing": "true",
+    "spark.sql.json.enablePartialResults": "true",
+    "spark.sql.jsonGenerator.writeNullIfWithDefaultValue": "true",
+    "spark.sql.optimizer.enableJsonExpressionOptimization": "true",
+    # What files hold.
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.parquet.binaryAsString": "false",
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
+    "spark.sql.parquet.int96AsTimestamp": "true",
+    "spark.sql.parquet.int96TimestampConversion": "false",
+    "spark.sql.parquet.outputTimestampType": "INT96",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    "spark.databricks.delta.schema.autoMerge.enabled": "false",
+    # Which versions may be read: those that cuts name, however old their commit is.
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
+}
+"""Settings that decide what a statement means, with the value that they have here."""
+
+_LEGACY: Final = "spark.sql.legacy."
+
+
+def pin(session: SparkSession) -> None:
+    """Give a session of ours the settings that decide what its statements mean."""
+    for name in legacy(session):
+        _try(session.conf.unset, name)
+    for name, value in PINNED.items():
+        _try(session.conf.set, name, value)
+
+
+def unpinned(session: SparkSession) -> dict[str, str]:
+    """Settings of a pinned session that have another value, as they may not be set."""
+    found = legacy(session)
+    for name, value in PINNED.items():
+        actual = _effective(session, name)
+        if actual is not None and actual.lower() != value.lower():
+            found[name] = actual
+    return found
+
+
+def legacy(session: SparkSession) -> dict[str, str]:
+    """Settings of a session by which something is done in an old way; `PINNED` has some of its own."""
+    known: Any = session.conf.getAll
+    return {
+        name: value for name, value in dict(known).items() if name.startswith(_LEGACY) and name not in PINNED
+    }
+
+
+def _effective(session: SparkSession, name: str) -> str | None:
+    """A setting's value, also where it is the server's own; None where the server does not know it."""
+    try:
+        return session.conf.get(name)
+    except PySparkException:
+        return None
+
+
+def _try(change: Any, *arguments: str) -> None:
+    """What may not be set is told by `unpinned`."""
+    try:
+        change(*arguments)
+    except PySparkException:
+        return

@@ -1,0 +1,114 @@
+"""Tables that silver must not carry as things stand: why, told as their errors.
+
+All of it is asked anew in each cycle, so that it heals with its cause; and before a table is derived again
+(`smelt rebuild`), which would otherwise write over another table's rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bronze.errors import TableError
+from bronze.store.gaps import is_left_out
+from bronze.store.position import snapshot_of
+from silver.schema.catalog import check_names
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from deltalake import DeltaTable
+
+    from bronze.lake.control import Cut
+    from bronze.lsn import Lsn
+    from bronze.shapes import Relation
+    from silver.plan.steps import Activity
+    from silver.run.table_log import Stored
+    from silver.schema.catalog import SilverTable
+    from silver.settings import SilverSettings
+
+
+def there(tables: Collection[SilverTable], bronze: DeltaTable, settings: SilverSettings) -> list[SilverTable]:
+    """Those of which silver has, or gets, a table; asked for where tables may want one name."""
+    if not settings.history:
+        return []
+    return [
+        table
+        for table in tables
+        if snapshot_of(bronze, table.table) is not None and not is_left_out(bronze, table.table)
+    ]
+
+
+def refused(
+    table: SilverTable,
+    start: Lsn | None,
+    *,
+    there: Sequence[SilverTable],
+    relations: Sequence[Relation],
+    last: Cut | None,
+    settings: SilverSettings,
+) -> TableError | None:
+    """Why a table cannot be carried as things stand.
+
+    Args:
+        table: which.
+        start: LSN up to which it is done; None while nothing lets it begin.
+        there: `there`.
+        relations: all known shapes.
+        last: the newest cut.
+        settings: silver's.
+    """
+    if start is None:
+        return _former_name(table, relations, last)
+    if table.problem is not None:
+        return table.problem
+    try:
+        check_names(table, there, settings)
+    except TableError as error:
+        return error
+    return None
+
+
+def _former_name(table: SilverTable, relations: Sequence[Relation], last: Cut | None) -> TableError | None:
+    """An error where the table is in silver under another name, which it had before."""
+    names = {one.table for one in relations if one.relation_id == table.relation.relation_id} - {table.table}
+    known = sorted(name for name in names if last is not None and name.silver_name in last.tables)
+    if not known:
+        return None
+    return TableError(
+        table.table,
+        f"the table was called {known[0]} before; silver.{known[0].silver_name} stays as it was",
+        code="table-renamed",
+        remedy=f"take it again under its new name: smelt snapshot FILE {table.table}",
+    )
+
+
+def check_relation(
+    table: SilverTable,
+    stored: Stored | None,
+    relations: Sequence[Relation],
+    start: Lsn,
+    activity: Activity | None,
+) -> None:
+    """Whether the table's changes are changes of the rows that silver has, or a copy replaces those.
+
+    Raises:
+        TableError: they are another relation's: dropped and made again, or another table's name by now.
+    """
+    relation_id = table.relation.relation_id
+    if stored is None or (activity is not None and activity.snapshot is not None):
+        return
+    if stored.relation is None:
+        # Made before that was kept: another relation's if that one is younger than the rows.
+        others = {one.relation_id for one in relations if one.table == table.table} - {relation_id}
+        born = min(one.from_lsn for one in relations if one.relation_id == relation_id)
+        if not others or start >= born:
+            return
+    elif stored.relation == str(relation_id):
+        return
+    raise TableError(
+        table.table,
+        "another table has this name now, or it was dropped and made again; silver has the rows of the "
+        "old one",
+        code="table-recreated",
+        remedy=f"take it again: smelt snapshot FILE {table.table}",
+    )

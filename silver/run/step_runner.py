@@ -1,0 +1,257 @@
+"""Runs one step of a table: brings it to the step's shape, writes the statement, marks the place.
+
+A small window's fold is computed once and kept; MERGE reads its source two or three times, and plans it each
+time. For windows of some hundred changes that halved its cost. A large fold is left to Delta, which keeps it
+by itself.
+
+The mark and the rows are one commit. The ALTERs before it are commits of their own, outside the mark; each
+leaves a table from which the rest follows (`silver.schema.ddl`), so it does not matter between which two the
+process ends, or which of them fails: nothing of a step is kept but what the table itself says.
+
+By what a table is clustered decides about time alone. A statement about that which fails stops no step; it is
+tried again between cycles, after growing pauses. A process that ends before it leaves the table clustered by
+nothing until its next copy or TRUNCATE.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from silver.fold import merge, row_versions
+from silver.fold.fold import commits, fold, key_ranges, moves, unfolded
+from silver.run.pauses import Pauses
+from silver.run.sessions import ONE_TASK, REWRITTEN, generate_code, mark, settings, tune
+from silver.run.table_log import SILVER_APP
+from silver.schema import ddl
+from silver.schema.recreated import adopted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from bronze.lake.location import Lake
+    from silver.fold.fold import Fold
+    from silver.plan.steps import Step
+    from silver.run.table_log import SilverLog, Stored
+    from silver.schema.catalog import SilverTable
+    from silver.settings import SilverSettings
+
+_LOGGER: Final = logging.getLogger("deltasmelt.silver")
+SMALL: Final = 20_000
+"""Changes up to which a window is small: see `silver.run.sessions.tune`."""
+_SMALL_TARGET: Final = 50_000
+"""Rows of a table up to which a small window's MERGE into it is interpreted too, and one task."""
+_TINY_TARGET: Final = 128 * 2**10
+"""Bytes of a table up to which it is written again as a whole.
+
+Time would allow for ten times as many; but what a cycle writes is kept as long as its cut is.
+"""
+_RANGES_ABOVE: Final = 4
+"""Data files from which looking for the window's key ranges pays."""
+_RANGE_HOLDS: Final = 0.75
+"""Share of a table's rows from which a key range that holds them is left out.
+
+Without its literals a MERGE is the same text as the one before, so is the code that Spark generates for it,
+and the JVM has compiled that already.
+"""
+
+_ORIGINS: Final = "smelt_origins"
+_FOLDED: Final = "smelt_folded"
+_VERSIONS: Final = "smelt_versions"
+"""Temporary views; a session runs one table at a time."""
+
+
+class StepRunner:
+    """Runs steps on the tables of one lake."""
+
+    def __init__(self, lake: Lake, settings: SilverSettings, log: SilverLog) -> None:
+        self._lake = lake
+        self._settings = settings
+        self._log = log
+        self._owed: dict[str, SilverTable] = {}
+        self._pauses: Pauses[str] = Pauses()
+
+    @property
+    def owes(self) -> bool:
+        """Whether some table is not clustered by its key."""
+        return bool(self._owed)
+
+    def settle(self, session: SparkSession) -> None:
+        """Cluster tables by their keys that could not be clustered when their rows were written.
+
+        Args:
+            session: the thread's own session.
+        """
+        for name, table in list(self._owed.items()):
+            if not self._pauses.rests(name):
+                target = self._lake.sql("silver", name)
+                self._optional(session, table, ddl.clustered_again(target, table, statistics=True))
+
+    def _optional(self, session: SparkSession, table: SilverTable, statements: Sequence[str]) -> None:
+        """Run statements without which rows are right: what fails is tried again later."""
+        try:
+            for statement in statements:
+                session.sql(statement)
+        except Exception:
+            seconds = self._pauses.failed(table.name)
+            self._owed[table.name] = table
+            _LOGGER.warning(
+                "silver.%s is not clustered by its key; tried again in %.0f s", table.name, seconds,
+                exc_info=True,
+            )  # fmt: skip
+        else:
+            self._owed.pop(table.name, None)
+            self._pauses.passed(table.name)
+
+    def run(self, session: SparkSession, step: Step, *, changes: int) -> int:
+        """Run a step; returns the table's version after it.
+
+        Args:
+            session: the thread's own session.
+            step: what to do.
+            changes: how many changes the window holds.
+
+        Raises:
+            TableError: a column changed in a way that stored values do not survive.
+        """
+        table, window = step.table, step.window
+        ends_all = step.mode == "versions" and window.from_empty  # every row that the table holds is touched
+        rows, size = self._log.size(table.name)
+        small = changes + (rows if ends_all else 0) <= SMALL
+        tune(session, small=small)
+        plan = ONE_TASK if small and rows <= _SMALL_TARGET else {}
+        if small and step.mode == "merge" and size <= _TINY_TARGET:
+            plan = plan | REWRITTEN
+        with settings(session, plan):
+            return self._run(session, step, small=small, rows=rows)
+
+    def _run(self, session: SparkSession, step: Step, *, small: bool, rows: int) -> int:
+        """Run a step; the target has so many rows."""
+        table, window = step.table, step.window
+        target = self._lake.sql("silver", table.name)
+        stored = self._shaped(session, step, target)
+        if step.mode == "alter":
+            return stored.version
+        if stored.mark is not None and stored.mark >= window.end:
+            return stored.version
+        before = f"{target} VERSION AS OF {stored.version}"
+        if step.mode == "versions":
+            statement = self._versions(session, step, target, stored, small=small)
+            self._read_target(session, small=small, rows=rows)
+            return self._commit(session, step, statement)
+        if step.folded:
+            folded = fold(table, window, target=before, origins=self._origins(session, step, before))
+        else:
+            folded = unfolded(table, window)
+        if step.mode == "merge":
+            if small:
+                session.sql(folded.query).localCheckpoint().createOrReplaceTempView(_FOLDED)
+                folded = replace(folded, query=f"SELECT * FROM {_FOLDED}")
+            ranges = self._ranges(session, table, folded, stored.files)
+            known = small and not window.facts.inserts and not window.facts.old_tuples
+            self._read_target(session, small=small, rows=rows)
+            version = self._commit(session, step, merge.merge(target, table, folded, ranges, known=known))
+            if known and self._lacks_rows(table, version):
+                session.sql(merge.merge(target, table, folded, ranges)).collect()
+                version = self._log.written(table.name).version
+            return version
+        # Into a table without rows they are added: to replace what is there costs a statement more.
+        replaces = step.mode == "load" and stored.files > 0
+        insert = merge.load if replaces else merge.append
+        statement = insert(target, table, folded, ddl.kept(table, stored.fields))
+        version = self._commit(session, step, statement)
+        if replaces:
+            self._optional(session, table, ddl.clustered_again(target, table))
+        return version
+
+    def _lacks_rows(self, table: SilverTable, version: int) -> bool:
+        """Whether a MERGE of known rows did not find all of them: somebody took them away.
+
+        The whole MERGE puts them back, or stops the table where it cannot. It changes nothing else.
+        """
+        counts = self._log.counts(table.name, version)
+        return bool(counts) and counts["updates"] + counts["deletes"] < counts["source"]
+
+    def _read_target(self, session: SparkSession, *, small: bool, rows: int) -> None:
+        """The statement to come reads the table: rows decide how it is best run, not the window's changes."""
+        if small and rows > _SMALL_TARGET:
+            generate_code(session)
+
+    def _commit(self, session: SparkSession, step: Step, statement: str) -> int:
+        """Run the statement under the mark of its window; returns the table's version after it."""
+        with settings(session, mark(SILVER_APP, step.window.end)):  # an ALTER under it would be the window
+            session.sql(statement).collect()
+        return self._log.written(step.table.name).version
+
+    def _versions(
+        self, session: SparkSession, step: Step, target: str, stored: Stored, *, small: bool
+    ) -> str:
+        """The statement for a table of versions; what the window's transactions did is computed once."""
+        table, window = step.table, step.window
+        before = row_versions.standing(target, stored.version, table)
+        found = commits(table, window, target=before, origins=self._origins(session, step, before))
+        session.sql(found.query).localCheckpoint().createOrReplaceTempView(_FOLDED)
+        found = replace(found, query=f"SELECT * FROM {_FOLDED}")
+        ranges = {} if window.from_empty else self._ranges(session, table, found, stored.files)
+        source = row_versions.versions(table, window, found, rows=_FOLDED, before=before, ranges=ranges)
+        if small:
+            session.sql(source).localCheckpoint().createOrReplaceTempView(_VERSIONS)
+            source = f"SELECT * FROM {_VERSIONS}"
+        merged = row_versions.merge_history if table.history else row_versions.merge_soft
+        return merged(target, table, found, source, ranges)
+
+    def _shaped(self, session: SparkSession, step: Step, target: str) -> Stored:
+        """The table in the step's shape."""
+        stored = self._log.read(step.table.name)
+        if stored is None:
+            statements = ddl.create(target, step.table)
+        elif step.mode != "alter" and stored.mark is not None and stored.mark >= step.window.end:
+            return stored
+        else:
+            emptied = step.mode == "load" or (step.mode == "versions" and step.window.snapshot is not None)
+            statements, fields = adopted(target, step.table, stored.fields, stored.relation)
+            statements += ddl.steps(target, step.table, fields, self._settings, emptied=emptied)
+            if not statements:
+                return stored
+        for statement in statements:
+            if ddl.is_optional(target, statement):
+                self._optional(session, step.table, [statement])
+            else:
+                session.sql(statement)
+        return self._log.written(step.table.name)
+
+    def _origins(self, session: SparkSession, step: Step, before: str) -> str | None:
+        """A temporary view of the values that moved with their rows; None where none did."""
+        found = moves(step.table, step.window, target=before)
+        if found is None:
+            return None
+        first, round_ = found
+        session.sql(first).localCheckpoint().createOrReplaceTempView(_ORIGINS)
+        while session.sql(f"SELECT 1 FROM {_ORIGINS} WHERE parent IS NOT NULL LIMIT 1").collect():
+            session.sql(round_(_ORIGINS)).localCheckpoint().createOrReplaceTempView(_ORIGINS)
+        return _ORIGINS
+
+    def _ranges(
+        self, session: SparkSession, table: SilverTable, folded: Fold, files: int
+    ) -> dict[int, tuple[str, str]]:
+        """Key ranges of the fold, where the target has enough files and some of them may be skipped."""
+        keys = {
+            position: name
+            for position, name in folded.keys.items()
+            if merge.prunable(table.columns[position].spark_type)
+        }
+        if files < _RANGES_ABOVE or not keys:
+            return {}
+        row = session.sql(key_ranges(folded, keys)).collect()[0]
+        return {
+            position: (row[f"low_{position}"], row[f"high_{position}"])
+            for position in keys
+            if row[f"low_{position}"] is not None
+            and self._log.share(
+                table.name, table.columns[position].name, row[f"low_{position}"], row[f"high_{position}"]
+            )
+            < _RANGE_HOLDS
+        }

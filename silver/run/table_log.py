@@ -1,0 +1,180 @@
+"""Silver tables in the lake: where they are, which version, which mark, which columns. Reads logs, not rows.
+
+A table's place in the stream is the transaction mark ``deltasmelt.silver`` on the table itself. It is part of
+the very commit that holds the rows, so both cannot disagree; and Delta skips a write whose mark is not newer
+than the table's, so a window is never applied twice.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from bronze.lsn import Lsn
+from silver.schema.ddl import RELATION_PROPERTY, Field, fields_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from bronze.lake.location import Lake
+
+SILVER_APP: Final = "deltasmelt.silver"
+"""Application id of the mark; its version is the LSN up to which the table is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A silver table as it is in the lake.
+
+    Attributes:
+        version: Delta version.
+        mark: LSN of the newest window in it; None where none is.
+        fields: its columns, own ones included.
+        files: number of data files.
+        relation: id of the relation whose rows it holds (`silver.schema.recreated`); None of a table that was
+            made before that was kept.
+    """
+
+    version: int
+    mark: Lsn | None
+    fields: tuple[Field, ...]
+    files: int
+    relation: str | None = None
+
+
+class SilverLog:
+    """Looks into the Delta logs of one lake's silver tables."""
+
+    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._tables: dict[str, DeltaTable] = {}
+        self._stored: dict[str, Stored] = {}
+        self._locations: dict[str, str] = {}
+
+    def read(self, name: str) -> Stored | None:
+        """The table at its newest version; None where there is none."""
+        table = self._open(name)
+        if table is None:
+            return None
+        known = self._stored.get(name)
+        if known is not None and known.version == table.version():
+            return known
+        mark = table.transaction_version(SILVER_APP)
+        fields = fields_of(json.loads(table.schema().to_json()))
+        self._stored[name] = Stored(
+            table.version(),
+            None if mark is None else Lsn(mark),
+            tuple(fields),
+            len(table.file_uris()),
+            table.metadata().configuration.get(RELATION_PROPERTY),
+        )
+        return self._stored[name]
+
+    def written(self, name: str) -> Stored:
+        """The table, which was just written."""
+        stored = self.read(name)
+        if stored is None:
+            raise RuntimeError(f"silver.{name} was written but is not there")
+        return stored
+
+    def size(self, name: str) -> tuple[int, int]:
+        """About how many rows the table's files hold, and their bytes; 0 where there is no table."""
+        table = self._open(name)
+        if table is None:
+            return 0, 0
+        files = pa.table(table.get_add_actions())
+        return pc.sum(files["num_records"]).as_py() or 0, pc.sum(files["size_bytes"]).as_py() or 0
+
+    def share(self, name: str, column: str, low: str, high: str) -> float:
+        """Share of the table's rows in files that may hold values of this range; 0 where that is not known.
+
+        Args:
+            name: of the table.
+            column: its name; only of integers and text it is known.
+            low: smallest value, as text.
+            high: largest value.
+        """
+        table = self._open(name)
+        if table is None:
+            return 0.0
+        field = next(one for one in json.loads(table.schema().to_json())["fields"] if one["name"] == column)
+        stored_as = field["metadata"].get("delta.columnMapping.physicalName", column)
+        return share_of(pa.table(table.get_add_actions(flatten=True)), stored_as, low, high)
+
+    def counts(self, name: str, version: int) -> dict[str, int]:
+        """Rows inserted, updated and deleted by a version, if it is one of the two newest commits.
+
+        Of a MERGE also how many rows its source has: ``source``.
+        """
+        table = self._open(name)
+        entries = [] if table is None else table.history(2)
+        entry = next((one for one in entries if one.get("version") == version), None)
+        if entry is None:
+            return {}
+        metrics = entry.get("operationMetrics", {})
+        written = {"inserts": "numOutputRows"} if entry.get("operation") == "WRITE" else _MERGE_METRICS
+        return {kind: int(metrics.get(metric, 0)) for kind, metric in written.items()}
+
+    def _open(self, name: str) -> DeltaTable | None:
+        table = self._tables.get(name)
+        if table is not None:
+            table.update_incremental()
+            return table
+        location = self._location(name)
+        if location is None:
+            return None
+        try:
+            table = DeltaTable(location)
+        except TableNotFoundError:
+            return None
+        self._tables[name] = table
+        return table
+
+    def _location(self, name: str) -> str | None:
+        """Where the table lies; of a catalog's table the catalog knows it."""
+        if self._lake.path is not None:
+            return self._lake.uri("silver", name)
+        if name not in self._locations:
+            address = self._lake.sql("silver", name)
+            if not self._spark.catalog.tableExists(address):
+                return None
+            row = self._spark.sql(f"DESCRIBE DETAIL {address}").select("location").collect()[0]
+            self._locations[name] = row["location"]
+        return self._locations[name]
+
+
+def share_of(files: pa.Table, column: str, low: str, high: str) -> float:
+    """Share of a table's rows in files that may hold values of a range; 0 where that is not known.
+
+    Args:
+        files: of the table, with their statistics, flat.
+        column: as the statistics name it; only of integers and text it is known.
+        low: smallest value, as text.
+        high: largest value.
+    """
+    smallest, largest = f"min.{column}", f"max.{column}"
+    if not {smallest, largest} <= set(files.column_names):
+        return 0.0
+    type_ = files[smallest].type
+    if not (pa.types.is_integer(type_) or pa.types.is_string(type_) or pa.types.is_large_string(type_)):
+        return 0.0
+    first, last = (pa.scalar(one).cast(type_) for one in (low, high))
+    read = pc.and_(pc.less_equal(files[smallest], last), pc.greater_equal(files[largest], first))
+    rows = pc.fill_null(files["num_records"], 0)
+    within = pc.sum(pc.if_else(pc.fill_null(read, True), rows, 0)).as_py() or 0
+    return float(within / max(pc.sum(rows).as_py() or 0, 1))
+
+
+_MERGE_METRICS: Final = {
+    "inserts": "numTargetRowsInserted",
+    "updates": "numTargetRowsUpdated",
+    "deletes": "numTargetRowsDeleted",
+    "source": "numSourceRows",
+}

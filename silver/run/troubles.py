@@ -1,0 +1,226 @@
+"""What has ended a table's part of a cycle: whether it is the table's own, and when it is tried again.
+
+* A definite error stops the table until a newer snapshot of it is there, or the process starts again.
+* What no rule knows, and what somebody may undo in the lake (``table-failed``), is tried once more in the
+  same cycle, from what the table holds then. If it fails again it is recorded, and the table rests, ever
+  longer; a newer snapshot of it ends the rest.
+* A lake that does not answer is no table's trouble, nor is a statement that failed because of the storage or
+  the way to it (`silver.run.outages`): that is a `TransientError`, and the cycle is done again after a pause.
+  A table that meets such a failure in one cycle after the other, while the lake answers, has a trouble of its
+  own after all: the others do not wait for it any longer.
+* Where Spark itself answers nothing any more, nothing can be carried: the cause goes up as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from bronze.errors import SmeltError, TransientError
+from bronze.lake.control import OpenError
+from bronze.lake.delta import location, open_existing
+from bronze.store.contract import CHANGES
+from bronze.store.gaps import is_left_out
+from bronze.store.position import snapshot_of
+from silver.errors import CODES, cause, failure, table_error
+from silver.run.outages import Patience, outage
+from silver.run.pauses import Pauses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from deltalake import DeltaTable
+    from pyspark.sql import SparkSession
+
+    from bronze.errors import TableError
+    from bronze.identifiers import TableName
+    from bronze.lake.control_tables import ControlTables
+    from bronze.lake.location import Lake
+    from bronze.lsn import Lsn
+    from bronze.shapes import Relation
+
+_LOGGER: Final = logging.getLogger("deltasmelt.silver")
+
+_UNDONE: Final = frozenset({"table-failed"})
+"""Codes of errors whose cause may be undone in the lake, so that no newer snapshot is waited for."""
+
+
+class Troubles:
+    """Of the tables of one lake: which stand still, why, and since which snapshot."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, control: ControlTables) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._control = control
+        self._bronze: DeltaTable | None = None
+        self._stopped: dict[TableName, Lsn | None] = {}
+        self._paused: Pauses[TableName] = Pauses()
+        self._snapshots: dict[TableName, Lsn | None] = {}
+        self._patience: Patience[TableName] = Patience()
+
+    @property
+    def tables(self) -> frozenset[TableName]:
+        """Those that stand still."""
+        return frozenset({*self._stopped, *self._paused})
+
+    def look(self, bronze: DeltaTable) -> None:
+        """A cycle begins, which sees this version of `bronze.changes`."""
+        self._bronze = bronze
+
+    def is_stopped(self, table: TableName) -> bool:
+        """Whether a definite error has stopped a table."""
+        return table in self._stopped
+
+    def stands(self, table: TableName, snapshot: Lsn | None, end: Lsn) -> bool:
+        """Whether a table is left alone in this cycle.
+
+        Args:
+            table: which.
+            snapshot: its newest one; one that is new, by the cycle's end, ends what stopped it.
+            end: LSN to which the cycle carries tables.
+        """
+        if self._paused.rests(table) and snapshot == self._snapshots[table]:
+            return True
+        if table in self._stopped:
+            if snapshot is None or snapshot > end or snapshot == self._stopped[table]:
+                return True
+            del self._stopped[table]
+        return False
+
+    def left_out(self, table: TableName) -> None:
+        """The source has a table no more: what stopped it does not matter."""
+        self._stopped.pop(table, None)
+        self._passed(table)
+
+    @contextmanager
+    def apart(self, table: TableName, end: Lsn, troubled: dict[TableName, Exception]) -> Iterator[None]:
+        """A table's part of the cycle: its definite errors stop it, what may pass is put down in `troubled`.
+
+        Raises:
+            TransientError: it will heal by itself.
+        """
+        try:
+            yield
+        except TransientError:
+            raise
+        except SmeltError as error:
+            if error.code in _UNDONE:
+                troubled[table] = error
+            else:
+                self._stop(failure(table, error), end)
+        except Exception as error:  # of any kind: it must not become everyone's
+            found = table_error(table, str(error))
+            if found is not None:
+                self._stop(found, end)
+            else:
+                _LOGGER.warning("%s could not be carried to %s", table, end, exc_info=error)
+                troubled[table] = error
+
+    def settle(self, troubled: Mapping[TableName, Exception], end: Lsn) -> None:
+        """Record what ended tables twice, and leave them alone for a while.
+
+        Raises:
+            TransientError: the lake, or the way to it, does not answer.
+            Exception: the cause, where Spark answers nothing any more.
+        """
+        if not troubled:
+            return
+        first = next(iter(troubled.values()))
+        self._check_answers(first)
+        waits: tuple[Exception, str] | None = None
+        for table, error in troubled.items():
+            said = outage(error)
+            if said is not None and self._patience.waits(table):
+                waits = waits or (error, said)
+                continue
+            self._paused.failed(table)
+            self._snapshots[table] = self._snapshot(table)
+            self.record(failure(table, error), end)
+        if waits is not None:
+            raise unreachable(self._lake, waits[1]) from waits[0]
+
+    def may_do_without(self, table: TableName, error: Exception) -> bool:
+        """Whether a statement that is not needed for good may be left out, which failed for a reason unknown.
+
+        So it is once the table has rested because of a failure: until then the reason may pass.
+        """
+        if table not in self._paused or outage(error) is not None:
+            return False
+        try:
+            self._check_answers(error)
+        except Exception as other:  # noqa: BLE001 - told by what fails next
+            _LOGGER.info("%s: %s", table, other)
+            return False
+        return True
+
+    def record(self, error: TableError, end: Lsn) -> None:
+        """Open a table's error; one that is open with another cause is closed first."""
+        self._control.restate_error(
+            OpenError("table", str(error.table), error.code, error.message, error.remedy, commit_lsn=end)
+        )
+
+    def close_healed(self, done: Iterable[TableName], relations: Sequence[Relation]) -> None:
+        """Close errors of silver's own kinds on tables that went through, or that the source has no more.
+
+        Args:
+            done: tables that went through.
+            relations: all known shapes.
+        """
+        names = set()
+        for table in done:
+            self._passed(table)
+            names.add(str(table))
+        found = [one for one in self._control.open_errors() if one.scope == "table" and one.code in CODES]
+        bronze = self._bronze
+        if not found or bronze is None:
+            return
+        names |= {str(one.table) for one in relations if is_left_out(bronze, one.table)}
+        for error in found:
+            if error.name in names:
+                self._control.close_errors("table", error.name, error.code)
+
+    def _passed(self, table: TableName) -> None:
+        self._paused.passed(table)
+        self._snapshots.pop(table, None)
+        self._patience.passed(table)
+
+    def _stop(self, error: TableError, end: Lsn) -> None:
+        self._stopped[error.table] = self._snapshot(error.table)
+        self.record(error, end)
+
+    def _snapshot(self, table: TableName) -> Lsn | None:
+        return None if self._bronze is None else snapshot_of(self._bronze, table)
+
+    def _check_answers(self, first: Exception) -> None:
+        """Whether Spark and the lake answer at all.
+
+        Raises:
+            TransientError: the lake does not.
+            Exception: Spark does not; the first cause, which says more.
+        """
+        if not answers(self._spark):
+            raise first
+        try:
+            open_existing(location(self._lake, "bronze", CHANGES))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the lake cannot be read
+            raise unreachable(self._lake, cause(error)) from first
+
+
+def answers(spark: SparkSession) -> bool:
+    """Whether Spark answers: if not, a failure says nothing of a table, and nothing heals by itself."""
+    try:
+        spark.sql("SELECT 1").collect()
+    except Exception:  # noqa: BLE001 - that is the answer
+        return False
+    return True
+
+
+def unreachable(lake: Lake, said: str) -> TransientError:
+    """That the lake, or the way to it, fails; it is tried again."""
+    return TransientError(
+        f"the lake does not answer: {said}",
+        code="lake-unreachable",
+        where=lake.path or lake.catalog,
+        remedy="check the store, the network to it, its credentials and free space",
+    )

@@ -1,0 +1,253 @@
+r"""PostgreSQL's types as Spark types, and PostgreSQL's text as Spark values.
+
+For each type there is a `Reading`: the Spark type, and an SQL expression that turns PostgreSQL's own text
+into a value of it. One convention carries everything: **the expression is NULL exactly when the text is NULL
+or the type cannot hold the value**. So "not representable" needs no predicate of its own: text there, value
+not. A container checks its elements by the same rule and is NULL as a whole when one element is lost.
+
+Only built-in functions are used, and under ANSI mode only those that give NULL instead of failing
+(``try_cast``). Text that looks otherwise than PostgreSQL writes it gives NULL too, never a guess: what
+containers are cut into must join to the very text again.
+
+Session settings of the source fix the text: ISO dates in UTC, ``\x`` bytea, ISO 8601 intervals, shortest
+round-trip floats.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from bronze.builtin_types import numeric_digits
+from bronze.errors import ConfigurationError
+from silver.schema.containers import array_value, hstore_value, range_value, struct_value, vector_value
+from silver.sql import literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bronze.shapes import PgType
+
+MAX_PRECISION: Final = 38
+"""Digits that Spark's DECIMAL holds."""
+
+_WHOLE: Final = {"int2": "SMALLINT", "int4": "INT", "int8": "BIGINT", "oid": "BIGINT"}
+_FLOATING: Final = {"float4": "FLOAT", "float8": "DOUBLE"}
+_DECIMAL: Final = re.compile(r"DECIMAL\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
+_ARRAY: Final = re.compile(r"ARRAY\s*<(.+)>", re.DOTALL)
+_SIGNIFICANT_DIGITS: Final = {"FLOAT": 6, "DOUBLE": 15}
+"""Decimal digits that survive text → binary → text (FLT_DIG, DBL_DIG)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How values of one PostgreSQL type are read.
+
+    Attributes:
+        ddl: the Spark type.
+        value: SQL of the text, and the depth of lambdas around it, to SQL of the value.
+        exact: whether the value is the text itself, so that nothing can be lost.
+    """
+
+    ddl: str
+    value: Callable[[str, int], str]
+    exact: bool = False
+
+
+TEXT: Final = Reading("STRING", lambda text, _: text, exact=True)
+
+
+def reading(pg_type: PgType, override: str | None = None) -> Reading:
+    """How to read a type; `override` is a Spark type from the pipeline file's `silver.types`.
+
+    Raises:
+        ConfigurationError: the override is not a type that PostgreSQL's text can be read as.
+    """
+    return _overridden(pg_type, override) if override is not None else _mapped(pg_type, pg_type.typmod)
+
+
+def _mapped(pg_type: PgType, typmod: int) -> Reading:
+    """The contract's table. `typmod` comes from outside: an array or domain hands it to what lies inside."""
+    kind, element = pg_type.kind, pg_type.element
+    if kind == "domain" and element is not None:
+        return _mapped(element, typmod if element.typmod == -1 else element.typmod)
+    if kind == "array" and element is not None:
+        return _array(_mapped(element, typmod if element.typmod == -1 else element.typmod), pg_type.delimiter)
+    if kind == "range" and element is not None:
+        bound = _mapped(element, element.typmod)
+        flags = "`lower_inc`: BOOLEAN, `upper_inc`: BOOLEAN, `empty`: BOOLEAN"
+        ddl = f"STRUCT<`lower`: {bound.ddl}, `upper`: {bound.ddl}, {flags}>"
+        return Reading(ddl, lambda text, depth: range_value(text, depth, bound.value))
+    if kind == "composite" and pg_type.fields:
+        return _composite(pg_type)
+    return _base(pg_type.name, typmod) if kind == "base" else TEXT
+
+
+def _base(name: str, typmod: int) -> Reading:
+    if name in _WHOLE:
+        return _cast(_WHOLE[name])
+    if name in _FLOATING:
+        return _cast(_FLOATING[name])
+    simple = _SIMPLE.get(name)
+    if simple is not None:
+        return simple
+    return _numeric(typmod) if name == "numeric" else TEXT
+
+
+def _cast(ddl: str) -> Reading:
+    return Reading(ddl, lambda text, _: f"try_cast({text} AS {ddl})")
+
+
+def _numeric(typmod: int) -> Reading:
+    """Numeric(p,s), whose text has exactly s digits after the point, so that the cast never rounds.
+
+    NaN and infinity give NULL. A negative scale means zeros before the point.
+    """
+    digits = numeric_digits(typmod)
+    return TEXT if digits is None or digits[0] > MAX_PRECISION else _cast(f"DECIMAL({digits[0]},{digits[1]})")
+
+
+def _instant(ddl: str) -> Reading:
+    """Dates and timestamps of years 1 to 9999; infinity, BC and later years are not of that form.
+
+    Spark alone would take ``0044-03-15 12:00:00+00 BC`` for a year of our era.
+    """
+
+    def value(text: str, _: int) -> str:
+        return f"CASE WHEN {text} LIKE '____-%' AND {text} NOT LIKE '% BC' THEN try_cast({text} AS {ddl}) END"
+
+    return Reading(ddl, value)
+
+
+_SIMPLE: Final = {
+    "bool": Reading("BOOLEAN", lambda text, _: f"CASE {text} WHEN 't' THEN true WHEN 'f' THEN false END"),
+    "bytea": Reading(
+        "BINARY", lambda text, _: f"CASE WHEN {text} LIKE '\\\\\\\\x%' THEN unhex(substr({text}, 3)) END"
+    ),
+    "date": _instant("DATE"),
+    "timestamp": _instant("TIMESTAMP_NTZ"),
+    "timestamptz": _instant("TIMESTAMP"),
+    "hstore": Reading("MAP<STRING, STRING>", hstore_value),
+    "vector": Reading("ARRAY<FLOAT>", vector_value),
+}
+
+
+def _array(element: Reading, delimiter: str) -> Reading:
+    return Reading(
+        f"ARRAY<{element.ddl}>",
+        lambda text, depth: array_value(text, depth, element.value, delimiter=delimiter, exact=element.exact),
+    )
+
+
+def _composite(pg_type: PgType) -> Reading:
+    names = [name for name, _ in pg_type.fields]
+    if len({name.lower() for name in names}) < len(names):
+        return TEXT  # Spark cannot tell its fields apart
+    fields = [(name, _mapped(field, field.typmod)) for name, field in pg_type.fields]
+    ddl = ", ".join(f"{quote(name)}: {field.ddl}" for name, field in fields)
+    values = [(name, field.value) for name, field in fields]
+    return Reading(f"STRUCT<{ddl}>", lambda text, depth: struct_value(text, depth, values))
+
+
+def _overridden(pg_type: PgType, override: str) -> Reading:
+    """A type the user chose. A value that it would round or that overflows is not representable."""
+    wanted = override.strip().upper()
+    base = pg_type
+    while base.kind == "domain" and base.element is not None:
+        base = base.element
+    array = _ARRAY.fullmatch(wanted)
+    if array is not None and base.kind == "array" and base.element is not None:
+        return _array(_overridden(base.element, array[1]), base.delimiter)
+    decimal = _DECIMAL.fullmatch(wanted)
+    if decimal is not None and int(decimal[2] or 0) <= int(decimal[1]) <= MAX_PRECISION:
+        return _exact_decimal(int(decimal[1]), int(decimal[2] or 0))
+    if wanted in _SIGNIFICANT_DIGITS:
+        return _floating(base.name, wanted)
+    if wanted == "VARIANT":
+        return _VARIANT
+    known = _PLAIN_OVERRIDES.get(wanted)
+    if known is None:
+        raise ConfigurationError(
+            f"{override!r} is not a type that {pg_type.name} can be read as",
+            code="type-override",
+            remedy="use string, decimal(p,s), smallint, int, bigint, float, double, date, timestamp, "
+            "timestamp_ntz, variant, or array<…> of these for an array",
+        )
+    return known
+
+
+def _precise(ddl: str) -> Reading:
+    """An instant of microseconds; what is finer than that would be cut off."""
+    inner = _instant(ddl).value
+    finer = literal("[.][0-9]{6}[0-9]*[1-9]")
+    return Reading(
+        ddl, lambda text, depth: f"CASE WHEN NOT {text} RLIKE {finer} THEN {inner(text, depth)} END"
+    )
+
+
+_PLAIN_OVERRIDES: Final = {
+    "STRING": TEXT,
+    "SMALLINT": _cast("SMALLINT"),
+    "INT": _cast("INT"),
+    "INTEGER": _cast("INT"),
+    "BIGINT": _cast("BIGINT"),
+    "DATE": Reading("DATE", lambda text, _: f"CASE WHEN {text} RLIKE '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$' "
+                    f"THEN try_cast({text} AS DATE) END"),
+    "TIMESTAMP": _precise("TIMESTAMP"),
+    "TIMESTAMP_NTZ": _precise("TIMESTAMP_NTZ"),
+}  # fmt: skip
+
+# What Spark's parser of JSON would make a double of: more than 38 digits, and any number with an exponent.
+_NO_DECIMAL: Final = literal("([0-9][.]?){39}|([0-9][.]?){16}[eE]|[0-9][eE][-+]?[0-9]{3}")
+_VARIANT: Final = Reading(
+    "VARIANT", lambda text, _: f"CASE WHEN NOT {text} RLIKE {_NO_DECIMAL} THEN try_parse_json({text}) END"
+)
+"""JSON whose numbers are all held; the same digits inside a string cost the typed value, too."""
+
+
+def _exact_decimal(precision: int, scale: int) -> Reading:
+    """DECIMAL(p,s) of text that needs no more than s digits after the point."""
+    ddl = f"DECIMAL({precision},{scale})"
+    fitting = literal(f"^-?[0-9]+([.][0-9]{{0,{scale}}}0*)?$")
+    return Reading(
+        ddl, lambda text, _: f"CASE WHEN {text} RLIKE {fitting} THEN try_cast({text} AS {ddl}) END"
+    )
+
+
+def _floating(name: str, ddl: str) -> Reading:
+    """FLOAT or DOUBLE of another type, where the value is the very same.
+
+    Args:
+        name: of PostgreSQL's type.
+        ddl: what is wanted.
+    """
+    own = _FLOATING.get(name)
+    if own == ddl:
+        return _cast(ddl)
+    if own == "FLOAT":  # as PostgreSQL itself widens it
+        return Reading(ddl, lambda text, _: f"CAST(try_cast({text} AS FLOAT) AS DOUBLE)")
+    if own == "DOUBLE":
+        narrow, wide = "try_cast({0} AS FLOAT)", "try_cast({0} AS DOUBLE)"
+        return Reading(
+            ddl,
+            lambda text, _: (
+                f"CASE WHEN CAST({narrow.format(text)} AS DOUBLE) = {wide.format(text)} "
+                f"THEN {narrow.format(text)} END"
+            ),
+        )
+    return _exact_float(ddl)
+
+
+def _exact_float(ddl: str) -> Reading:
+    """FLOAT or DOUBLE of a decimal number with so few digits that none is lost; NaN and infinity fit too."""
+    unimportant = literal("^-?0*[.]?0*|[.]|[.]?0+$")
+    number = literal("^-?[0-9]+([.][0-9]+)?$")
+
+    def value(text: str, _: int) -> str:
+        digits = f"length(regexp_replace({text}, {unimportant}, ''))"
+        exact = f"{digits} <= {_SIGNIFICANT_DIGITS[ddl]} AND length({text}) < 30 AND {text} RLIKE {number}"
+        special = f"{text} IN ('NaN', 'Infinity', '-Infinity')"
+        return f"CASE WHEN {special} OR {exact} THEN try_cast({text} AS {ddl}) END"
+
+    return Reading(ddl, value)
