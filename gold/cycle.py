@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeAlias
 
-from bronze.config.yaml_file import suggestion
+from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
 from bronze.lake.control import Cut, OpenError, Run
 from gold.build.memory import Room
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from bronze.lake.location import Lake
     from gold.build.document import DocumentBuild
     from gold.build.memory import Machine
-    from gold.language.model import Document
-    from gold.tree.resolve import Tree
+    from gold.language.document import Document
+    from gold.tree.nodes import Tree
     from gold.verify.verify import Built
     from silver.schema.catalog import SilverTable
 

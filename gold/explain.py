@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gold.expressions.expressions import Expression
-    from gold.language.model import OrderedColumn
-    from gold.tree.resolve import Node, Scope, Tree
+    from gold.language.notation import OrderedColumn
+    from gold.tree.nodes import Node, Scope, Tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bronze.lake.control import Cut
     from bronze.lake.location import Lake
     from gold.build.memory import Machine
-    from gold.tree.resolve import Tree
+    from gold.tree.nodes import Tree
 
 _ROOT: Final = "previewed"
 _LARGE: Final = 200_000

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.terminal import failures
+from pipelines.terminal.interrupts import Terminated
 from pipelines.terminal.output import Format, Output
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def sql(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Run Spark SQL over the lake, all tables at one consistent cut."""
-    from pipelines.commands.quality import run_sql  # noqa: PLC0415
+    from pipelines.commands.sql import run_sql  # noqa: PLC0415
 
     run_sql(_load(file), statement, Output(output), as_of=as_of, limit=limit)
 
@@ -217,7 +218,7 @@ def preview(
     key: Annotated[list[str], typer.Option("--key", help="Its key; several times for a composite one.")],
 ) -> None:
     """Print one document as JSON, built now from silver's newest cut."""
-    from pipelines.commands.quality import run_preview  # noqa: PLC0415
+    from pipelines.commands.preview import run_preview  # noqa: PLC0415
 
     run_preview(_load(file), document, key, Output())
 
@@ -320,7 +321,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # the reader of our output has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = failures.STOPPED
-    except (Exception, KeyboardInterrupt, failures.Terminated) as error:  # noqa: BLE001 - reported, all of them
+    except (Exception, KeyboardInterrupt, Terminated) as error:  # noqa: BLE001 - reported, all of them
         code = failures.report(error, debug=debug, log=_log)
     if code:
         sys.exit(code)

@@ -24,7 +24,8 @@ from bronze.config.sections import (
     SourceSettings,
     in_the_form,
 )
-from bronze.config.yaml_file import YamlFile, read_yaml, validate
+from bronze.config.validation import validate
+from bronze.config.yaml_file import YamlFile, read_yaml
 from bronze.errors import ConfigurationError
 from bronze.lake.folders import local_folder, misread
 from bronze.lake.location import Lake

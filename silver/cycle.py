@@ -49,8 +49,9 @@ from bronze.store.gaps import healed_at, is_left_out, is_whole
 from bronze.store.position import position_of, snapshot_of
 from bronze.store.relations import read_relations
 from silver.errors import failure, table_error
+from silver.plan.activity import Activity, activity_of, activity_query
 from silver.plan.history_steps import plan_versions
-from silver.plan.steps import Activity, activity_of, activity_query, plan
+from silver.plan.steps import plan
 from silver.run.bronze_window import Source, files_after, whole
 from silver.run.refusals import check_relation, refused, there
 from silver.run.sessions import Sessions, tune, warm_up

@@ -34,8 +34,9 @@ from bronze.lsn import Lsn
 from bronze.store.contract import CHANGES
 from bronze.store.gaps import is_left_out, is_whole
 from bronze.store.position import snapshot_of
+from silver.plan.activity import activity_of, activity_query
 from silver.plan.history_steps import plan_versions
-from silver.plan.steps import activity_of, activity_query, distinct_shapes, plan
+from silver.plan.steps import distinct_shapes, plan
 from silver.run.bronze_window import whole
 from silver.run.sessions import mark, own_session, tune
 from silver.run.sessions import settings as session_settings

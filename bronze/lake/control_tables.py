@@ -23,29 +23,22 @@ error twice says the same as once, and so does closing an error.
 from __future__ import annotations
 
 import json
-import threading
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.exceptions import CommitFailedError
 
 from bronze.lake import delta
-from bronze.lake.compaction import COMPACT_ABOVE, compact, rewrite
 from bronze.lake.control import CUTS_SCHEMA, ERRORS_SCHEMA, RUNS_SCHEMA, Cut, OpenError, Run
-from bronze.lake.retention import RETENTION, tidy
+from bronze.lake.control_table import ControlTable
 from bronze.lake.thinning import RUNS_KEPT, dense_until, lsns_kept, newest_runs
 from bronze.lsn import ZERO, Lsn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from deltalake import DeltaTable
+    from collections.abc import Collection, Sequence
 
     from bronze.lake.location import Lake, Layer
-
-_ATTEMPTS: Final = 10
 
 
 class ControlTables:
@@ -55,15 +48,15 @@ class ControlTables:
     """
 
     def __init__(self, lake: Lake) -> None:
-        self._cuts = _Table(
+        self._cuts = ControlTable(
             delta.location(lake, "control", "cuts"), CUTS_SCHEMA, "Versions that hold one LSN's state"
         )
-        self._errors = _Table(
+        self._errors = ControlTable(
             delta.location(lake, "control", "errors"),
             ERRORS_SCHEMA,
             "What went wrong, until healed",
         )
-        self._runs = _Table(delta.location(lake, "control", "runs"), RUNS_SCHEMA, "What each cycle did")
+        self._runs = ControlTable(delta.location(lake, "control", "runs"), RUNS_SCHEMA, "What each cycle did")
         self._just_recorded: list[Run] = []
 
     def record_cut(self, cut: Cut) -> None:
@@ -346,106 +339,3 @@ def _cut(layer: Layer, rows: list[dict[str, Any]]) -> Cut:
     first = rows[0]
     tables = {row["table_name"]: row["delta_version"] for row in rows if row["table_name"] is not None}
     return Cut(layer, Lsn(first["commit_lsn"] or ZERO), first["commit_ts"], tables, first["recorded_at"])
-
-
-class _Table:
-    """One control table: its handle, and the rows of each of its files."""
-
-    def __init__(self, uri: str, schema: pa.Schema, description: str) -> None:
-        self._uri = uri
-        self._schema = schema
-        self._description = description
-        self._lock = threading.RLock()
-        self._handle: DeltaTable | None = None
-        self._read_version = -1
-        self._flushed = False
-        self._files: dict[str, pa.Table] = {}
-
-    def append(self, rows: list[dict[str, Any]]) -> None:
-        with self._lock:
-            table = self._open_or_create()
-            delta.append(table, pa.Table.from_pylist(rows, schema=self._schema))
-            if len(table.file_uris()) > COMPACT_ABOVE:
-                compact(table, self._schema, many=COMPACT_ABOVE // 2)
-
-    def update(self, change: Callable[[pa.Table], pa.Table]) -> None:
-        """Write files again of which the rows change.
-
-        Args:
-            change: a file's rows as they are to be. Called anew where another process came first.
-        """
-        with self._lock:
-            table = self._open_or_create()
-            for _ in range(_ATTEMPTS):
-                self.rows()
-                changed = {path: change(rows) for path, rows in self._files.items()}
-                changed = {path: rows for path, rows in changed.items() if rows != self._files[path]}
-                if not changed or rewrite(table, changed, self._schema, as_of=self._read_version):
-                    return
-            raise CommitFailedError(f"{self._uri}: other processes rewrite it all the time")
-
-    def prune(self, change: Callable[[pa.Table], pa.Table]) -> None:
-        """Remove rows file by file, each by a commit of its own, and keep none in memory.
-
-        Args:
-            change: a file's rows without those that go. A file that another process rewrites meanwhile is
-                left for the next time.
-        """
-        with self._lock:
-            table = self._open_or_create()
-            delta.refresh(table)
-            for path in delta.paths_of(table):
-                version = delta.refresh(table)
-                if path not in delta.paths_of(table):
-                    continue
-                rows = delta.read_file(table, path).cast(self._schema)
-                kept = change(rows)
-                if kept.num_rows < rows.num_rows:
-                    rewrite(table, {path: kept}, self._schema, as_of=version)
-
-    def tidy(self) -> None:
-        with self._lock:
-            table = delta.open_table(self._uri)
-            if table is not None:
-                tidy(table)
-
-    def rows(self) -> pa.Table:
-        with self._lock:
-            if self._handle is None:
-                self._handle = delta.open_table(self._uri)
-            if self._handle is None:
-                return self._schema.empty_table()
-            delta.refresh(self._handle)
-            if self._handle.version() != self._read_version:
-                self._read(self._handle)
-            return pa.concat_tables([self._schema.empty_table(), *self._files.values()])
-
-    def read(self, columns: list[str]) -> pa.Table:
-        """Some columns of all rows, read now and not kept."""
-        with self._lock:
-            table = delta.open_table(self._uri)
-            parts = [] if table is None else [
-                delta.read_file(table, path, columns) for path in delta.paths_of(table)
-            ]  # fmt: skip
-        schema = pa.schema([self._schema.field(name) for name in columns])
-        return pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
-
-    def _read(self, table: DeltaTable) -> None:
-        version = table.version()
-        self._files = {
-            path: self._files.get(path) or delta.read_file(table, path).cast(self._schema)
-            for path in delta.paths_of(table)
-        }
-        self._read_version = version
-
-    def _open_or_create(self) -> DeltaTable:
-        """The table, to be written: what its log says is on disk, also what a killed process wrote."""
-        if self._handle is None or not self._flushed:
-            self._handle = delta.open_or_create(
-                self._uri,
-                self._schema,
-                description=self._description,
-                properties={"delta.checkpointInterval": str(delta.CHECKPOINT_INTERVAL), **RETENTION},
-            )
-            self._flushed = True
-        return self._handle

@@ -69,7 +69,8 @@ from bronze.progress import Growth, Progress
 from bronze.reader.copies import InitialCopies
 from bronze.reader.copy_trouble import CopyTrouble, record
 from bronze.reader.recovery import start_over
-from bronze.setup.slot import ensure_slot, read_slot
+from bronze.setup.create_slot import ensure_slot
+from bronze.setup.slot import read_slot
 from bronze.store.contract import CHANGES
 from bronze.store.landing import Landing
 from bronze.store.position import Position

@@ -40,8 +40,9 @@ from bronze.lake.failures import lake_failures
 from bronze.lsn import Lsn
 from bronze.postgres.connection import connect, identify, log_end, translated
 from bronze.postgres.conninfo import describe
+from bronze.setup.create_slot import ensure_slot
 from bronze.setup.publication import ensure_publication
-from bronze.setup.slot import ensure_slot, read_slot, slot_problem
+from bronze.setup.slot import read_slot, slot_problem
 from bronze.store.commits import commit_marks
 from bronze.store.contract import CHANGES
 from bronze.store.gaps import gap_marks

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from bronze.catalog.source_table import SourceTable
     from bronze.snapshot.chunks import Chunk
-    from bronze.snapshot.workers import TableCopy
+    from bronze.snapshot.table_copy import TableCopy
 
 _SHARE: Final = 4
 """A group takes one part in so many of the lock table."""

@@ -57,7 +57,8 @@ from bronze.postgres.replication import ReplicationConnection
 from bronze.snapshot.chunks import chunks_of
 from bronze.snapshot.copy_out import enlarge_buffer
 from bronze.snapshot.locks import Leaf, Worker, groups, held_by, leaves_of, lock_budget, weight
-from bronze.snapshot.workers import SnapshotCopy, TableCopy
+from bronze.snapshot.table_copy import TableCopy
+from bronze.snapshot.workers import SnapshotCopy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

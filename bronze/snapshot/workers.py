@@ -11,7 +11,6 @@ What a worker reads it has locked (`bronze.snapshot.locks`).
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -23,17 +22,16 @@ from bronze.snapshot.copy_out import CopyCancelledError, copy_blocks
 from bronze.snapshot.copy_text import cells_of
 from bronze.snapshot.locks import ChunkQueue, LeafLostError
 from bronze.snapshot.rows import SEQ_OF_CHUNK, SnapshotRows
+from bronze.snapshot.table_copy import TableCopy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
     import pyarrow as pa
-    from deltalake.transaction import AddAction
 
     from bronze.config.sections import SourceSettings
     from bronze.drift.storage import Storage
-    from bronze.identifiers import TableName
     from bronze.lsn import Lsn
     from bronze.shapes import Relation
     from bronze.snapshot.chunks import Chunk
@@ -41,39 +39,6 @@ if TYPE_CHECKING:
     from bronze.store.landing import Landing
 
 _ANSWER_SECONDS: Final = 60.0
-
-
-@dataclass(slots=True)
-class TableCopy:
-    """One table while it is copied.
-
-    Attributes:
-        relation: its shape; `from_lsn` is the snapshot's LSN.
-        chunks: all of them.
-        storage: what the catalog said of the table before it was locked.
-        finished: how many are written.
-        parts: files written so far.
-        error: why it cannot be taken.
-        done: it is committed.
-    """
-
-    relation: Relation
-    chunks: list[Chunk]
-    storage: Storage | None = None
-    finished: int = 0
-    parts: list[AddAction] = field(default_factory=list)
-    error: TableError | None = None
-    done: bool = False
-
-    @property
-    def table(self) -> TableName:
-        """Its name."""
-        return self.relation.table
-
-    def take_parts(self) -> list[AddAction]:
-        """The files so far; whoever takes them names or removes them."""
-        parts, self.parts = self.parts, []
-        return parts
 
 
 def _rows_of(copy: TableCopy, rows: SnapshotRows, block: bytearray, seq: int) -> pa.Table:

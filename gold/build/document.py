@@ -31,7 +31,8 @@ from bronze.lake import delta
 from bronze.lake.control import Cut, Run
 from bronze.lsn import Lsn
 from gold.incremental.affected import PLACES, SIDE, Affected, affected_roots
-from gold.compile.compiler import FLAGS, KEY, Compiled, compile_tree, count_flagged, counting, flag_column
+from gold.compile.query import FLAGS, KEY, Compiled, counting, flag_column
+from gold.compile.compiler import compile_tree, count_flagged
 from gold.build.failures import SPARK_ERRORS, condition
 from gold.incremental.change_feed import FeedUnreadableError, images_query, made_again
 from gold.build.kept import Kept
@@ -58,9 +59,9 @@ if TYPE_CHECKING:
 
     from bronze.identifiers import TableName
     from bronze.lake.location import Lake
-    from gold.language.model import Document
+    from gold.language.document import Document
     from gold.build.memory import Machine
-    from gold.tree.resolve import Tree
+    from gold.tree.nodes import Tree
 
 DEFINITION_PROPERTY: Final = "deltasmelt.definition"
 

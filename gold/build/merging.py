@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from bronze.lake.control import Cut, Run
     from bronze.lsn import Lsn
-    from gold.compile.compiler import Compiled
+    from gold.compile.query import Compiled
 
 ROOT: Final = "_deltasmelt_root"
 """Columns of a MERGE's source that hold the root's key, whether the document is there or gone."""

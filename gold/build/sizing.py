@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.identifiers import TableName
-    from gold.compile.compiler import Relation
-    from gold.tree.resolve import Tree
+    from gold.compile.query import Relation
+    from gold.tree.nodes import Tree
     from gold.build.weights import Roots
     from gold.build.widths import TableSizes
 

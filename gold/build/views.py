@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from gold.tree.resolve import ascii_word
+from gold.tree.nodes import ascii_word
 from silver.schema.live_rows import living_rows
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bronze.lake.control import Cut
     from bronze.identifiers import TableName
     from bronze.lake.location import Lake
-    from gold.tree.resolve import Tree
+    from gold.tree.nodes import Tree
 
 
 class PinnedTables:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final
 from gold.language import types
 from gold.compile.clauses import numbered, select, subquery, with_steps
 from gold.compile.compiler import Compiler
-from gold.tree.resolve import Lifted, Nested, Value
+from gold.tree.nodes import Lifted, Nested, Value
 from gold.build.widths import fields_width, width
 from silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gold.compile.compiler import Relation
-    from gold.tree.resolve import Node, Recursion, Scope, Tree, TreeField
+    from gold.compile.query import Relation
+    from gold.tree.nodes import Node, Recursion, Scope, Tree, TreeField
     from gold.build.widths import TableSizes
 
 BYTES: Final = "bytes"
@@ -35,7 +35,7 @@ class Roots:
 
     Attributes:
         view: a relation with their keys, ``k0, k1 …``.
-        kept: names of the document's own row sets (`gold.compile.compiler.Compiled.shared`) that are there as views.
+        kept: names of the document's own row sets (`gold.compile.query.Compiled.shared`) that are there as views.
     """
 
     view: str

@@ -11,13 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gold.language import types
-from gold.tree.resolve import Child, Lifted, Nested, Value
+from gold.tree.nodes import Child, Lifted, Nested, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bronze.identifiers import TableName
-    from gold.tree.resolve import Node, Scope, Tree, TreeField
+    from gold.tree.nodes import Node, Scope, Tree, TreeField
 
 TableSizes: TypeAlias = "Mapping[TableName, tuple[int, int]]"
 """Rows and bytes of each silver table."""

@@ -10,7 +10,7 @@ from silver.sql import comment, indented, literal, quote
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gold.language.model import OrderedColumn
+    from gold.language.notation import OrderedColumn
 
 
 _JSON_OPTIONS: Final = (

@@ -19,7 +19,7 @@ from gold.expressions.meetings import objection
 from gold.expressions.scanner import parts_sql
 from gold.language.types import map_key
 from gold.tree.check import REMEDY
-from gold.tree.resolve import Nested, Value
+from gold.tree.nodes import Nested, Value
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
     from gold.expressions.expressions import Expression
     from gold.expressions.instants import Meeting
-    from gold.tree.resolve import Scope, Tree, TreeField
+    from gold.tree.nodes import Scope, Tree, TreeField
 
 
 def columns_of(spark: SparkSession, tree: Tree) -> dict[str, Any]:

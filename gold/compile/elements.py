@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gold.compile.clauses import filtered, ordered, row_number, struct
 from gold.language import types
-from gold.language.model import OrderedColumn
-from gold.tree.resolve import Child, Lifted, Nested
+from gold.language.notation import OrderedColumn
+from gold.tree.nodes import Child, Lifted, Nested
 from silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gold.tree.resolve import Node, Pairs, Scope, TreeField
+    from gold.tree.nodes import Node, Pairs, Scope, TreeField
 
 Ordering: TypeAlias = "list[tuple[OrderedColumn, str]]"
 """By what rows are ordered, with the alias of each column's table."""

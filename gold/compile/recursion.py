@@ -33,7 +33,7 @@ from silver.sql import quote
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gold.tree.resolve import Node, Pairs, Recursion
+    from gold.tree.nodes import Node, Pairs, Recursion
 
 
 class Levels:

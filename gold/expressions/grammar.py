@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from bronze.config.yaml_file import nearest, suggestion
+from bronze.config.suggestions import nearest, suggestion
 from gold.expressions import instants
 from gold.expressions.functions import (
     CASTS,

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from bronze.identifiers import TableName
-    from gold.compile.compiler import Relation
+    from gold.compile.query import Relation
     from gold.expressions.expressions import Expression
-    from gold.tree.resolve import Node, Recursion, Scope, Tree
+    from gold.tree.nodes import Node, Recursion, Scope, Tree
 
 SIDE: Final = "_deltasmelt_side"
 """Column of a view of images: ``old`` or ``new``."""

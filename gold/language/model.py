@@ -13,10 +13,7 @@ Verbs are told apart by their own key, and the errors of a field speak of its ve
 
 from __future__ import annotations
 
-import hashlib
-import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -24,92 +21,29 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
-    StringConstraints,
     Tag,
-    WithJsonSchema,
     model_validator,
 )
 
 from bronze.config.sections import Section, in_the_form
-from bronze.config.yaml_file import Problem, YamlFile, problems_error, read_yaml, suggestion, validate
+from bronze.config.suggestions import suggestion
 from bronze.identifiers import TableName
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
+from gold.language.notation import (
+    NAME,
+    Conditions,
+    Elements,
+    FieldName,
+    Levels,
+    Name,
+    Orderings,
+    Snippet,
+    TableText,
+    _field_name,
+    parse_target,
+)
 
 AGGREGATES: Final = ("count", "sum", "avg", "min", "max", "count_distinct", "collect", "first", "last")
 VERBS: Final = ("column", "sql", "object", "one", "many", *AGGREGATES)
-
-_NAME: Final = "[A-Za-z][A-Za-z0-9_]{0,99}"
-_ORDERING: Final = re.compile(
-    r"""\s*(?:`(?P<quoted>[^`]+)`|(?P<plain>\S+))
-        (?:\s+(?P<direction>asc|desc))?
-        (?:\s+nulls\s+(?P<nulls>first|last))?\s*""",
-    re.IGNORECASE | re.VERBOSE,
-)
-_NAME_PART: Final = re.compile(r'(?:"(?:[^"]|"")+"|[^".\s]+)')
-# What parquet and Delta refuse in a column's name without column mapping, and what would need quoting in
-# every query.
-_FIELD_NAME: Final = re.compile(r"[^\s,;{}()=.`]+")
-
-
-def _table(text: str) -> str:
-    TableName.parse(text)
-    return text
-
-
-def _ordering(text: str) -> str:
-    parse_ordering(text)
-    return text
-
-
-def _field_name(text: str) -> str:
-    if not _FIELD_NAME.fullmatch(text):
-        raise ValueError(
-            f"{text!r} cannot name a field: it may not hold spaces or any of , ; {{ }} ( ) = . `"
-        )
-    return text
-
-
-Name: TypeAlias = Annotated[str, StringConstraints(min_length=1)]
-FieldName: TypeAlias = Annotated[
-    str,
-    AfterValidator(_field_name),
-    WithJsonSchema({"type": "string", "pattern": f"^{_FIELD_NAME.pattern}$"}),
-]
-TableText: TypeAlias = Annotated[
-    str, AfterValidator(_table), WithJsonSchema({"type": "string", "pattern": r"^.+\..+$"})
-]
-Conditions: TypeAlias = Annotated[dict[Name, Name], Field(min_length=1)]
-Ordering: TypeAlias = Annotated[str, AfterValidator(_ordering)]
-Orderings: TypeAlias = Annotated[list[Ordering], Field(min_length=1)]
-Elements: TypeAlias = Annotated[int, Field(ge=1, le=1_000_000)]
-Levels: TypeAlias = Annotated[int, Field(ge=2, le=16)]
-Snippet: TypeAlias = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
-
-
-@dataclass(frozen=True, slots=True)
-class OrderedColumn:
-    """One entry of `order_by`. NULLs lie as in PostgreSQL unless said: last ascending, first descending."""
-
-    column: str
-    descending: bool = False
-    nulls_first: bool = False
-
-
-def parse_ordering(text: str) -> OrderedColumn:
-    """Read ``column [asc|desc] [nulls first|last]``; backticks around a name with spaces.
-
-    Raises:
-        ValueError: text of another form.
-    """
-    match = _ORDERING.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r} is not an ordering (expected: column [asc|desc] [nulls first|last])")
-    descending = (match["direction"] or "asc").lower() == "desc"
-    nulls_first = descending if match["nulls"] is None else match["nulls"].lower() == "first"
-    return OrderedColumn(match["quoted"] or match["plain"], descending, nulls_first)
 
 
 def _one_verb(value: Any) -> Any:
@@ -387,22 +321,6 @@ class AggregateField(_Joined):
         return self
 
 
-def parse_target(text: str) -> tuple[TableName, str | None]:
-    """Read ``schema.table`` or ``schema.table.column``.
-
-    Raises:
-        ValueError: neither.
-    """
-    parts = _NAME_PART.findall(text)
-    if ".".join(parts) != text or len(parts) not in {2, 3}:
-        raise ValueError(f"{text!r} names no table or column (expected schema.table or schema.table.column)")
-    table = TableName.parse(".".join(parts[:2]))
-    if len(parts) == 2:
-        return table, None
-    column = parts[2]
-    return table, column[1:-1].replace('""', '"') if column.startswith('"') else column
-
-
 _MODELS: Final[dict[str, type[Section]]] = {
     "column": ColumnField, "sql": SqlField, "object": ObjectField, "one": OneField, "many": ManyField,
     **dict.fromkeys(AGGREGATES, AggregateField),
@@ -454,8 +372,8 @@ class Definition(Section):
 
     document: Annotated[
         str,
-        in_the_form(_NAME, "a letter, then letters, digits and _ (at most 100)"),
-        Field(json_schema_extra={"pattern": f"^{_NAME}$"}),
+        in_the_form(NAME, "a letter, then letters, digits and _ (at most 100)"),
+        Field(json_schema_extra={"pattern": f"^{NAME}$"}),
     ]
     root: TableText
     where: Snippet | None = None
@@ -467,118 +385,9 @@ class Definition(Section):
         return TableName.parse(self.root)
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A document's definition and the file it stands in, which knows lines."""
-
-    definition: Definition
-    file: YamlFile
-
-    @property
-    def name(self) -> str:
-        """Name of the document and of its gold table."""
-        return self.definition.document
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the definition: equal for equal meaning, whatever the file's layout and comments."""
-        text = self.definition.model_dump_json(exclude_none=True)
-        return hashlib.sha256(text.encode()).hexdigest()
-
-
-def load_document(path: Path) -> Document:
-    """Read one document file.
-
-    Raises:
-        ConfigurationError: ``file:line: …`` for each problem.
-    """
-    return parse_document(read_yaml(path))
-
-
-def parse_document(file: YamlFile) -> Document:
-    """As `load_document`, from a file that was read.
-
-    Raises:
-        ConfigurationError: ``file:line: …`` for each problem.
-    """
-    document = Document(validate(Definition, file), file)
-    problems = list(_name_clashes(document))
-    if problems:
-        raise problems_error(file.path, problems, code="document-invalid")
-    return document
-
-
-def load_documents(paths: Iterable[Path]) -> list[Document]:
-    """Read document files; two documents of one name are refused, also of names that differ only in case.
-
-    Raises:
-        ConfigurationError: ``file:line: …`` for each problem of the first file that has any.
-    """
-    documents: dict[str, Document] = {}
-    for path in paths:
-        document = load_document(path)
-        other = documents.setdefault(document.name.lower(), document)
-        if other is not document:
-            problem = Problem(
-                document.file.line(("document",)),
-                f"document {document.name!r} is defined twice (also at {other.file.where(('document',))})",
-            )
-            raise problems_error(path, [problem], code="document-invalid")
-    return list(documents.values())
-
-
 def entry_name(entry: str | dict[str, Any]) -> str:
     """The field's name that an entry gives."""
     return entry if isinstance(entry, str) else next(iter(entry))
-
-
-def output_names(entry: str | dict[str, Any]) -> list[str]:
-    """Names that an entry puts into the object: its own, or those of a flattened row."""
-    spec = None if isinstance(entry, str) else entry[entry_name(entry)]
-    if not (isinstance(spec, OneField) and spec.flatten):
-        return [entry_name(entry)]
-    return [spec.prefix + name for inner in spec.fields for name in output_names(inner)]
-
-
-def _name_clashes(document: Document) -> Iterator[Problem]:
-    """Names that stand twice in one object, also by case alone, which Spark does not see."""
-    definition, file = document.definition, document.file
-    for index, entry in enumerate(definition.fields):
-        for name in output_names(entry):
-            if name.lower() in Definition.OWN or name.lower().startswith(Definition.OWN_PREFIX):
-                said = f"{name!r} is a name of our own in every gold table; choose another"
-                yield Problem(file.line(("fields", index)), said)
-    yield from _clashes(definition.fields, ("fields",), file, {})
-
-
-def _clashes(
-    entries: list[Any], path: tuple[str | int, ...], file: YamlFile, taken: dict[str, int]
-) -> Iterator[Problem]:
-    for index, entry in enumerate(entries):
-        place = (*path, index)
-        line = file.line(place)
-        for output in output_names(entry):
-            if output.lower() in taken:
-                first = taken[output.lower()]
-                yield Problem(line, f"field {output!r} stands twice in one object (first at line {first})")
-            taken.setdefault(output.lower(), line)
-        name = entry_name(entry)
-        if isinstance(entry, dict):
-            yield from _inner_clashes(entry[name], (*place, name), file)
-        elif not _FIELD_NAME.fullmatch(name):
-            yield Problem(line, f"{name!r} cannot name a field; give it a name: {{column: {name!r}}}")
-
-
-def _inner_clashes(spec: Any, path: tuple[str | int, ...], file: YamlFile) -> Iterator[Problem]:
-    if isinstance(spec, ObjectField):
-        yield from _clashes(spec.object, (*path, "object"), file, {})
-    elif isinstance(spec, OneField | ManyField) and spec.fields is not None:
-        taken: dict[str, int] = {}
-        if spec.recurse is not None:
-            taken[str(path[-1]).lower()] = file.line((*path, "recurse"), key=True)
-        yield from _clashes(spec.fields, (*path, "fields"), file, taken)
-        for place, step in through_paths(spec) if isinstance(spec, ManyField) else ():
-            yield from _clashes(step.fields or [], (*path, *place, "fields"), file, taken)
 
 
 def through_paths(spec: ManyField | AggregateField) -> list[tuple[tuple[str | int, ...], Through]]:

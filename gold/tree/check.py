@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bronze.config.yaml_file import problems_error
+from bronze.config.problems import problems_error
 from bronze.errors import ConfigurationError
 from gold.tree.resolve import resolve
 
 if TYPE_CHECKING:
-    from gold.language.model import Document
-    from gold.tree.resolve import Catalog, Tree
+    from gold.language.document import Document
+    from gold.tree.nodes import Tree
+    from gold.tree.resolve import Catalog
 
 REMEDY: Final = "let the document file name what the source has now; the next start builds it anew"
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from bronze.lake.control import Cut
     from bronze.lake.location import Lake
-    from gold.compile.compiler import Compiled
-    from gold.tree.resolve import Tree
+    from gold.compile.query import Compiled
+    from gold.tree.nodes import Tree
 
 KINDS: Final = {
     "twice": "is there more than once",

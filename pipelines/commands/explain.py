@@ -11,14 +11,14 @@ from bronze.store.relations import read_relations
 from gold.explain import explain
 from gold.language.json_schema import document_schema, file_schema
 from gold.tree.check import resolved
-from pipelines.commands.quality import documents_named, require_lake, spark_for
+from pipelines.commands.context import documents_named, require_lake, spark_for
 from pipelines.terminal.output import seconds_text
 from silver.schema.catalog import silver_catalog
 
 if TYPE_CHECKING:
     from bronze.lake.control import Run
     from gold.explain import Place
-    from gold.tree.resolve import Tree
+    from gold.tree.nodes import Tree
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bronze.errors import SmeltError
 from bronze.lake.control_tables import ControlTables
-from pipelines.commands.quality import require_lake, spark_for
+from pipelines.commands.context import require_lake, spark_for
 from pipelines.runtime.stages import maintenance, upkeep_text
 from pipelines.terminal.failures import TABLES_STOPPED, Failure, without_secrets
 from silver.errors import cause

@@ -18,14 +18,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from bronze.config.yaml_file import suggestion
+from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError, TableError
 from bronze.lake.control import Run
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.delta import location, open_existing
 from bronze.store.contract import CHANGES
 from bronze.store.relations import read_relations
-from pipelines.commands.quality import documents_named, open_gold, require_lake, spark_for
+from pipelines.commands.context import documents_named, open_gold, require_lake, spark_for
 from pipelines.runtime.locks import lake_lock, writing
 from pipelines.terminal.failures import TABLES_STOPPED, Failure, describe
 from silver.run.refusals import refused, there
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from bronze.lake.control import Cut
     from bronze.lake.location import Layer
     from bronze.shapes import Relation
-    from gold.language.model import Document
+    from gold.language.document import Document
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
     from silver.schema.catalog import SilverTable

@@ -34,10 +34,11 @@ from bronze.setup.slot import read_slot
 from bronze.store.contract import CHANGES
 from bronze.store.position import snapshot_of
 from bronze.store.retake import want_again
-from pipelines.commands.run import Progress, snapshot_text, terminable
+from pipelines.runtime.progress_text import Progress, snapshot_text
 from pipelines.runtime.reader_progress import read_progress
 from pipelines.runtime.supervisor import Supervisor
 from pipelines.terminal.failures import Failure, tables_stopped
+from pipelines.terminal.interrupts import terminable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

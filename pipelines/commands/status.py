@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from bronze.checks.slot_risk import slot_danger
 from bronze.lsn import Lsn
-from pipelines.commands.run import snapshot_text
 from pipelines.health.status import read_status
+from pipelines.runtime.progress_text import snapshot_text
 from pipelines.terminal.output import bytes_text, seconds_text
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bronze.lake.control_tables import ControlTables
 from bronze.lsn import Lsn
 from gold.verify.verify import KINDS, verify
-from pipelines.commands.quality import documents_named, open_gold, require_lake, spark_for
+from pipelines.commands.context import documents_named, open_gold, require_lake, spark_for
 from pipelines.terminal.failures import Failure
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from bronze.errors import ConfigurationError
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.store.position import read_position
-from pipelines.commands.run import load_documents_of, terminable
+from pipelines.commands.context import load_documents_of
 from pipelines.conf_files import conf_folder
 from pipelines.demo.embedded_postgres import EmbeddedServer
 from pipelines.demo.live import LiveView
@@ -36,6 +36,7 @@ from pipelines.runtime.locks import lake_lock
 from pipelines.runtime.supervisor import Supervisor
 from pipelines.settings import load_pipeline
 from pipelines.terminal.failures import Failure, without_secrets
+from pipelines.terminal.interrupts import terminable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

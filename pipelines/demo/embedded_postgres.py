@@ -11,7 +11,7 @@ alone, where every account of the machine could reach it. A port can only be cho
 else was faster, the start is tried again with another one.
 
 It stops with the object: `close` asks for a fast shutdown and waits. Whatever ends a start in the middle (an
-error, Ctrl-C, SIGTERM, SIGHUP: `pipelines.commands.run.terminable`) stops the server first, because no
+error, Ctrl-C, SIGTERM, SIGHUP: `pipelines.terminal.interrupts.terminable`) stops the server first, because no
 `__exit__` is called then; between the fork and the moment when we know its process, interruptions are held
 back. The server runs in its own session, so that Ctrl-C in the terminal reaches us and not the server first.
 Only SIGKILL of us leaves it behind.

@@ -28,7 +28,7 @@ from bronze.store.relations import read_relations
 from bronze.stream.continuity import check_start, slot_gone
 from gold.build.spark_settings import HASH, LSN
 from gold.compile.compiler import compile_tree
-from gold.language.model import load_documents
+from gold.language.document import load_documents
 from gold.tree.check import checked_tree
 from pipelines.quality.suite_files import check_suites
 from pipelines.writable import why_unwritable
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from bronze.postgres.connection import ServerIdentity
     from bronze.shapes import Relation
     from bronze.store.position import Position
-    from gold.language.model import Document
+    from gold.language.document import Document
     from pipelines.settings import Pipeline
     from silver.schema.catalog import SilverTable
 

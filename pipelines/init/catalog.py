@@ -16,7 +16,7 @@ from psycopg import sql
 
 from bronze.catalog.queries import relation_rows
 from bronze.catalog.select import one_snapshot, select_tables
-from bronze.config.yaml_file import suggestion
+from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError, DefiniteError
 from bronze.identifiers import TableName
 from bronze.postgres.connection import describe

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gold.compile.compiler import KEY
+from gold.compile.query import KEY
 from gold.tree.resolve import resolve
 from pipelines.quality.expectations import CATALOG_SUITE, DOCUMENT_SUITE, FOREIGN_KEY, Expectation, LeftOut
 from silver.schema.catalog import UNREPRESENTABLE
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from bronze.identifiers import TableName
     from bronze.shapes import PgType
-    from gold.language.model import Document
-    from gold.tree.resolve import Tree
+    from gold.language.document import Document
+    from gold.tree.nodes import Tree
     from pipelines.quality.constraints import Constraints, ForeignKey
     from silver.schema.catalog import SilverTable
 

@@ -27,7 +27,7 @@ import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.config.yaml_file import suggestion
+from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError
 from pipelines.quality.expectations import FOREIGN_KEY, Result
 from pipelines.quality.suite_files import QUERY, placeholders

@@ -23,7 +23,7 @@ from bronze.errors import ConfigurationError, SmeltError
 from bronze.lake.control_tables import ControlTables
 from bronze.postgres.connection import connect, translated
 from bronze.store.relations import read_relations
-from gold.language.model import load_documents
+from gold.language.document import load_documents
 from pipelines.quality.constraints import (
     Constraints,
     read_constraints,

@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, cas
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from bronze.config.sections import Section, in_the_form
-from bronze.config.yaml_file import read_yaml, suggestion, validate
+from bronze.config.suggestions import suggestion
+from bronze.config.validation import validate
+from bronze.config.yaml_file import read_yaml
 from bronze.errors import ConfigurationError
 from pipelines.quality.expectations import DERIVED_SUITES, FOREIGN_KEY, Expectation, Severity
 

@@ -20,7 +20,7 @@ import random
 import time
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import DefiniteError, SmeltError, TransientError
+from bronze.errors import SmeltError, TransientError
 from bronze.lake.control_tables import ControlTables
 from bronze.lsn import ZERO
 from bronze.store.position import read_position
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from bronze.lake.control import Cut, Run
     from bronze.lake.location import Layer
     from bronze.lsn import Lsn
-    from gold.language.model import Document
+    from gold.language.document import Document
     from pipelines.runtime.maintenance import Maintenance, Upkeep
     from pipelines.settings import Pipeline
     from silver.schema.catalog import SilverTable
@@ -215,27 +215,3 @@ def upkeep_text(done: Upkeep) -> str:
         f"rows behind deletion vectors {before.holes:,} → {after.holes:,}; "
         f"removed {done.removed_files} files, {done.removed_log_entries} log entries; {done.seconds:.1f} s"
     )
-
-
-def stage_goal(pipeline: Pipeline, layer: Layer) -> Lsn:
-    """What a single stage has to reach: silver what bronze holds now, gold what silver holds now.
-
-    Raises:
-        DefiniteError: the layer before has nothing yet.
-    """
-    lake = pipeline.lake_address()
-    if layer == "silver":
-        position = read_position(lake)
-        reached = None if position is None else position.frontier
-    else:
-        cut = ControlTables(lake).latest_cut("silver")
-        reached = None if cut is None else cut.commit_lsn
-    if reached is None:
-        before = "bronze" if layer == "silver" else "silver"
-        raise DefiniteError(
-            f"{layer} has nothing to read: {before} is empty",
-            code="layer-empty",
-            where=str(pipeline.path),
-            remedy=f"run `smelt {before} {pipeline.path.name} --until-caught-up` first, or `smelt run`",
-        )
-    return reached

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from bronze.lake.control import Cut, Run
     from bronze.lake.location import Layer
     from bronze.lsn import Lsn
-    from gold.language.model import Document
+    from gold.language.document import Document
     from pipelines.settings import Pipeline
 
 _CYCLE_SECONDS: Final = 3.0

@@ -15,9 +15,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from bronze.config.yaml_file import suggestion
+from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError, DefiniteError
 from bronze.lake import delta
 from bronze.lake.control_tables import ControlTables
@@ -27,15 +27,12 @@ from pipelines.terminal.jvm_errors import spark_message
 from silver.sql import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
 
     from bronze.lake.control import Cut
     from bronze.lake.location import Lake, Layer
     from pipelines.settings import Pipeline
-    from pipelines.terminal.output import Output
 
 _ALWAYS: Final[tuple[tuple[Layer, str], ...]] = (
     ("bronze", "changes"),
@@ -46,8 +43,6 @@ _ALWAYS: Final[tuple[tuple[Layer, str], ...]] = (
     ("quality", "results"),
 )
 _LSN: Final = re.compile(r"[0-9A-Fa-f]+/[0-9A-Fa-f]+|\d+")
-_JSON: Final = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-                "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}  # fmt: skip
 _MISSING: Final = "TABLE_OR_VIEW_NOT_FOUND"
 
 
@@ -215,61 +210,3 @@ def _named(name: str, statement: str) -> bool:
     """Whether the statement holds the name as a word of its own, as it is or as backticks have it."""
     written = re.escape(name.replace("`", "``"))
     return re.search(rf"(?<!\w){written}(?!\w)", statement, re.IGNORECASE) is not None
-
-
-def print_rows(frame: DataFrame, output: Output, *, limit: int) -> None:
-    """Print a result: a table of at most `limit` rows, or all rows as JSON lines.
-
-    Values are turned into text by Spark, in the session's time zone (UTC), so that no machine's own zone
-    shows.
-
-    Raises:
-        DefiniteError: the statement fails while it runs.
-    """
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - Spark is up by now
-
-    if not frame.columns:
-        return
-    try:
-        if output.json:
-            for text in _json_rows(frame):
-                output.line(text)
-            return
-        columns = frame.columns
-        types = [type_name for _, type_name in frame.dtypes]
-        rows = _text_frame(frame, types).limit(limit + 1).collect()
-    except PySparkException as error:
-        raise DefiniteError(spark_message(error), code="sql", where="SQL") from None
-    numbers = [
-        column
-        for column, type_name in zip(columns, types, strict=True)
-        if type_name.startswith(("decimal", "int", "bigint", "smallint", "tinyint", "double", "float"))
-    ]
-    output.table(columns, [tuple(row) for row in rows[:limit]], right=numbers)
-    if len(rows) > limit:
-        output.say(f"the first {limit} rows; --limit shows more, --output json all")
-
-
-def _text_frame(frame: DataFrame, types: list[str]) -> DataFrame:
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
-    positions = [f"_{index}" for index in range(len(types))]  # names may repeat, or hold dots
-    plain = frame.toDF(*positions)
-    return plain.select(
-        *(
-            f.to_json(position, _JSON).alias(position)
-            if type_name.startswith(("struct", "array", "map"))
-            else f.base64(position).alias(position)
-            if type_name == "binary"
-            else f.col(position).cast("string").alias(position)
-            for position, type_name in zip(positions, types, strict=True)
-        )
-    )
-
-
-def _json_rows(frame: DataFrame) -> Iterator[str]:
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
-    rows: Any = frame.select(f.to_json(f.struct(f.col("*")), _JSON))
-    for row in rows.toLocalIterator():
-        yield row[0]

@@ -43,8 +43,7 @@ from bronze.errors import ConfigurationError, DefiniteError
 from pipelines.conf_files import conf_folder
 from pipelines.spark.jars import delta_jars
 from pipelines.spark.java import check_java
-from pipelines.terminal.failures import Terminated
-from pipelines.terminal.interrupts import held_back
+from pipelines.terminal.interrupts import Terminated, held_back
 from pipelines.terminal.jvm_errors import spark_message
 from pipelines.terminal.logs import open_log
 from silver.run.sessions import put_back

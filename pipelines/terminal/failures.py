@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import SmeltError, TransientError
-from pipelines.terminal.interrupts import interruption_behind
+from pipelines.terminal.interrupts import Terminated, interruption_behind
 from pipelines.terminal.jvm_errors import SparkFailure
 
 if TYPE_CHECKING:
@@ -68,18 +68,6 @@ class Failure(Exception):  # noqa: N818 - not an error of its own: the end of a 
     def __init__(self, message: str, *, exit_code: int = STOPPED) -> None:
         super().__init__(message)
         self.exit_code = exit_code
-
-
-class Terminated(BaseException):
-    """SIGTERM or SIGHUP arrived; like KeyboardInterrupt, no Exception, so that nothing takes it for an error.
-
-    Attributes:
-        number: of the signal.
-    """
-
-    def __init__(self, number: signal.Signals = signal.SIGTERM) -> None:
-        super().__init__(number)
-        self.number = number
 
 
 def tables_stopped(names: Sequence[str], *, waiting: Sequence[str] = ()) -> Failure:

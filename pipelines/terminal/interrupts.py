@@ -53,3 +53,39 @@ def held_back(undo: Callable[[], None]) -> Iterator[None]:
 def interruption_behind(error: BaseException, kinds: tuple[type[BaseException], ...]) -> BaseException | None:
     """The interruption that an error came from: what was under way failed while it was being carried out."""
     return next((one for one in causes(error, hidden=True) if isinstance(one, kinds)), None)
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM, and SIGHUP of a terminal that is closed, end the block in order, as Ctrl-C does.
+
+    Only where signals may be handled; a SIGHUP that is ignored (`nohup`) stays so.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _: object) -> None:
+        raise Terminated(signal.Signals(number))
+
+    handled = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        handled.append(signal.SIGHUP)
+    before = {number: signal.signal(number, end) for number in handled}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Terminated(BaseException):
+    """SIGTERM or SIGHUP arrived; like KeyboardInterrupt, no Exception, so that nothing takes it for an error.
+
+    Attributes:
+        number: of the signal.
+    """
+
+    def __init__(self, number: signal.Signals = signal.SIGTERM) -> None:
+        super().__init__(number)
+        self.number = number

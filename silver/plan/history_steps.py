@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from bronze.lsn import Lsn
 from silver.plan.steps import (
-    Barrier,
     Step,
     check_identity,
     copy_is_unique,
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
     from bronze.shapes import Relation
     from silver.fold.window import Window
-    from silver.plan.steps import Activity
+    from silver.plan.activity import Activity, Barrier
     from silver.schema.catalog import SilverTable
     from silver.settings import SilverSettings
 

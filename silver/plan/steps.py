@@ -20,19 +20,19 @@ statement and one Delta commit with its own mark:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from bronze.errors import TableError
-from bronze.lsn import ZERO, Lsn
+from bronze.lsn import Lsn
 from bronze.shapes import BY_KEY, same_shape
-from silver.fold.window import Facts, Shape, Window
+from silver.fold.window import Shape, Window
 from silver.schema.catalog import silver_table
-from silver.sql import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from bronze.shapes import Relation
+    from silver.plan.activity import Activity
     from silver.schema.catalog import SilverTable
     from silver.settings import SilverSettings
 
@@ -41,59 +41,6 @@ Mode: TypeAlias = Literal["load", "append", "merge", "versions", "alter"]
 _SPLIT_ABOVE: Final = 100_000
 """Snapshot rows from which loading them apart pays."""
 _SPLIT_RATIO: Final = 2
-
-_KINDS: Final = ("insert", "update", "delete", "truncate", "snapshot")
-
-
-@dataclass(frozen=True, slots=True)
-class Barrier:
-    """A place at which the state starts empty: a complete snapshot, or a TRUNCATE.
-
-    Attributes:
-        commit_lsn: of the transaction; the snapshot's LSN.
-        seq: of the TRUNCATE; None for a snapshot.
-        commit_ts: in microseconds since 1970; None where it is not known.
-    """
-
-    commit_lsn: Lsn
-    seq: int | None
-    commit_ts: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """What a window holds of one relation.
-
-    Attributes:
-        counts: rows by `op`.
-        snapshot: LSN of the newest complete snapshot; None where none ended in the window.
-        truncated: (commit_lsn, seq) of the last TRUNCATE.
-        last_change: LSN of the last insert, update or delete.
-        facts: what the fold must reckon with.
-        barriers: of each LSN the one that counts (a snapshot, else the last TRUNCATE), in order.
-    """
-
-    counts: Mapping[str, int]
-    snapshot: Lsn | None
-    truncated: tuple[int, int] | None
-    last_change: Lsn
-    facts: Facts
-    barriers: tuple[Barrier, ...] = ()
-
-    @property
-    def changes(self) -> int:
-        """All rows."""
-        return sum(self.counts.values())
-
-    @property
-    def effective(self) -> bool:
-        """Whether there is anything to do. Rows of a snapshot that has not ended do not count."""
-        return self.snapshot is not None or any(self.counts[kind] for kind in _KINDS if kind != "snapshot")
-
-    @classmethod
-    def none(cls) -> Activity:
-        """No change at all; what is to be done is to the table's shape."""
-        return cls(dict.fromkeys(_KINDS, 0), None, None, ZERO, Facts(updates=False, deletes=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,68 +58,6 @@ class Step:
     mode: Mode
     folded: bool
     optional: bool = False
-
-
-def activity_query(changes: str, starts: Mapping[int, Lsn], end: Lsn) -> str:
-    """One row per relation that has changes after its own start.
-
-    Args:
-        changes: `bronze.changes` as Spark SQL, at a pinned version.
-        end: LSN of the last change that counts.
-        starts: by relation id: the LSN up to which its table is done.
-    """
-    counts = "".join(f"\n  count_if(op = {literal(kind)}) AS {kind}s," for kind in _KINDS)
-    since = " ".join(f"WHEN {relation} THEN {int(start)}" for relation, start in starts.items())
-    low = min(starts.values())
-    own = (
-        ""
-        if all(start == low for start in starts.values())
-        else f"\n  AND commit_lsn > CASE relation_id {since} END"
-    )
-    return f"""\
-SELECT relation_id,{counts}
-  max(CASE WHEN op = 'snapshot_end' THEN commit_lsn END) AS snapshot,
-  max(CASE WHEN op = 'truncate' THEN struct(commit_lsn, seq) END) AS truncated,
-  collect_set(CASE WHEN op IN ('truncate', 'snapshot_end')
-    THEN struct(commit_lsn, CASE WHEN op = 'truncate' THEN seq END, unix_micros(commit_ts)) END) AS barriers,
-  max(CASE WHEN op IN ('insert', 'update', 'delete') THEN commit_lsn END) AS last_change,
-  count_if(op = 'update' AND old IS NOT NULL) AS old_tuples,
-  count_if(op = 'update' AND old IS NOT NULL AND unchanged IS NOT NULL) AS moved_unchanged,
-  array_distinct(flatten(collect_set(unchanged))) AS unchanged
-FROM {changes}
-WHERE commit_lsn > {int(low)} AND commit_lsn <= {int(end)}
-  AND relation_id IN ({", ".join(str(relation) for relation in starts)}){own}
-GROUP BY relation_id"""
-
-
-def activity_of(row: Mapping[str, Any]) -> Activity:
-    """A row of `activity_query`."""
-    truncated = row["truncated"]
-    facts = Facts(
-        inserts=row["inserts"] > 0 or row["snapshots"] > 0,
-        updates=row["updates"] > 0,
-        deletes=row["deletes"] > 0,
-        old_tuples=row["old_tuples"],
-        unchanged=frozenset(row["unchanged"] or ()),
-        moved_unchanged=row["moved_unchanged"],
-    )
-    return Activity(
-        counts={kind: row[f"{kind}s"] for kind in _KINDS},
-        snapshot=None if row["snapshot"] is None else Lsn(row["snapshot"]),
-        truncated=None if truncated is None else (truncated[0], truncated[1]),
-        last_change=Lsn(row["last_change"] or ZERO),
-        facts=facts,
-        barriers=_barriers(row["barriers"]),
-    )
-
-
-def _barriers(found: Iterable[tuple[int, int | None, int | None]]) -> tuple[Barrier, ...]:
-    """One for each LSN: a snapshot has what its LSN's own TRUNCATE left, and the last TRUNCATE counts."""
-    chosen: dict[int, Barrier] = {}
-    snapshots_last = sorted(found, key=lambda one: (one[0], one[1] is None, one[1] or 0))
-    for lsn, seq, commit_ts in snapshots_last:
-        chosen[lsn] = Barrier(Lsn(lsn), seq, commit_ts)
-    return tuple(chosen.values())
 
 
 def plan(

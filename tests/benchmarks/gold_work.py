@@ -19,7 +19,7 @@ from bronze.lake.delta import location, open_table
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from gold.cycle import Gold
-from gold.language.model import parse_document
+from gold.language.document import parse_document
 from silver.schema import ddl
 from silver.schema.catalog import SilverTable, silver_table
 from silver.settings import SilverSettings
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from gold.language.model import Document
+    from gold.language.document import Document
 
 CUSTOMER: Final = """
 document: customer

@@ -16,7 +16,8 @@ from bronze.checks.inspect import inspect
 from bronze.config.sections import SourceSettings
 from bronze.errors import DefiniteError
 from bronze.postgres.connection import connect
-from bronze.setup.slot import ensure_slot, read_slot
+from bronze.setup.create_slot import ensure_slot
+from bronze.setup.slot import read_slot
 from pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.bronze.replaying import make_reader
 

@@ -17,8 +17,8 @@ from bronze.errors import DefiniteError
 from bronze.identifiers import TableName
 from bronze.lsn import ZERO
 from bronze.postgres.connection import connect
+from bronze.setup.create_slot import ensure_slot
 from bronze.setup.publication import ensure_publication
-from bronze.setup.slot import ensure_slot
 from bronze.stream.replication import ReplicationStream
 from pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.bronze.replaying import make_reader, read_all, source_of

@@ -16,7 +16,8 @@ from bronze.config.sections import SourceSettings
 from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.lsn import ZERO, Lsn
 from bronze.postgres.connection import connect, describe, replication_conninfo
-from bronze.setup.slot import SlotState, ensure_slot, read_slot, slot_problem
+from bronze.setup.create_slot import ensure_slot
+from bronze.setup.slot import SlotState, read_slot, slot_problem
 from pipelines.demo.embedded_postgres import EmbeddedServer
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from bronze.errors import DefiniteError
 from bronze.lsn import ZERO
 from bronze.postgres.connection import connect
-from bronze.setup.slot import ensure_slot
+from bronze.setup.create_slot import ensure_slot
 from bronze.stream.receiver import Receiver
 from bronze.stream.replication import ReplicationStream
 from tests.bronze.replaying import execute, fetch, source_of
@@ -51,7 +51,7 @@ def test_a_living_reader_is_left_alone_and_one_that_fell_silent_is_ended(
     source: SourceSettings, monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
     skewed(monkeypatch, timedelta(hours=hours))
-    monkeypatch.setattr("bronze.setup.slot._SILENT_SECONDS", 2.0)
+    monkeypatch.setattr("bronze.setup.create_slot._SILENT_SECONDS", 2.0)
     connection = ReplicationStream(source, application_name="deltasmelt shop other:1")
     connection.start(ZERO)
     receiver = Receiver(connection, capacity=1 << 20, durable=ZERO, feedback_seconds=0.3)

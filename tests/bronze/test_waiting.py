@@ -15,8 +15,8 @@ from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.postgres.connection import connect
 from bronze.postgres.replication import ReplicationConnection
-from pipelines.commands.run import reader_text
 from pipelines.demo.embedded_postgres import EmbeddedServer
+from pipelines.runtime.progress_text import reader_text
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     current_lsn,

@@ -14,8 +14,8 @@ from gold.language.model import (
     ObjectField,
     OneField,
     SqlField,
-    parse_ordering,
 )
+from gold.language.notation import parse_ordering
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

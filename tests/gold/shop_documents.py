@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.config.yaml_file import parse_yaml
-from gold.language.model import Document, parse_document
+from gold.language.document import Document, parse_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable

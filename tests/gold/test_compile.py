@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +17,12 @@ from gold.build.views import view_of
 from gold.compile.clauses import with_steps
 from gold.compile.compiler import compile_tree, count_flagged
 from gold.incremental.affected import affected_roots
-from gold.tree.resolve import Tree, resolve
+from gold.tree.resolve import resolve
 from tests.gold.shop import SHAPES, catalog
 from tests.gold.shop_documents import COUNTRY, CUSTOMER, FAMILY, LAND, PARCEL_LINE, PROFILE, document
+
+if TYPE_CHECKING:
+    from gold.tree.nodes import Tree
 
 GOLDEN = Path(__file__).parent / "golden"
 TEXTS = {"customer": CUSTOMER, "parcel_line": PARCEL_LINE, "country": COUNTRY, "profile": PROFILE,

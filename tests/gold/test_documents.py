@@ -8,7 +8,8 @@ import pytest
 
 from bronze.errors import ConfigurationError
 from bronze.identifiers import TableName
-from gold.language.model import OrderedColumn, load_documents, parse_ordering, parse_target
+from gold.language.document import load_documents
+from gold.language.notation import OrderedColumn, parse_ordering, parse_target
 from tests.gold.shop_documents import COUNTRY, CUSTOMER, document
 
 LINK = "table: public.l, on: {a: id}, to: {b: id}"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.identifiers import TableName
-    from gold.tree.resolve import Tree
+    from gold.tree.nodes import Tree
     from tests.gold.shop import Shapes
 
 pytestmark = pytest.mark.spark

@@ -18,7 +18,7 @@ from gold.build.sizing import LARGEST, Sizing
 from gold.build.weights import Roots
 from gold.build.widths import average, below, many, most
 from gold.cycle import Gold
-from gold.language.model import parse_document
+from gold.language.document import parse_document
 from gold.tree.resolve import resolve
 from gold.verify.verify import verify
 from silver.schema.catalog import silver_table
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from gold.tree.resolve import Tree
+    from gold.tree.nodes import Tree
     from silver.schema.catalog import SilverTable
 
 GB = 2**30

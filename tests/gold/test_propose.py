@@ -20,8 +20,9 @@ from gold.drafting.foreign_keys import Described, ForeignKey
 from gold.drafting.names import plural, singular, stem
 from gold.drafting.propose import MAX_DEPTH, MAX_JOINS, propose
 from gold.expressions.expressions import column
-from gold.language.model import parse_document
-from gold.tree.resolve import Value, resolve
+from gold.language.document import parse_document
+from gold.tree.nodes import Value
+from gold.tree.resolve import resolve
 from silver.schema.catalog import silver_table
 from silver.settings import SilverSettings
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gold.drafting.draft import Draft, Proposal
-    from gold.tree.resolve import Tree
+    from gold.tree.nodes import Tree
 
 MONEY = (12 << 16 | 2) + 4
 

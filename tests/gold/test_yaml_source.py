@@ -9,7 +9,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
 
 from bronze.config.sections import SourceSettings
-from bronze.config.yaml_file import YamlFile, parse_yaml, read_yaml, validate
+from bronze.config.validation import validate
+from bronze.config.yaml_file import YamlFile, parse_yaml, read_yaml
 from bronze.errors import ConfigurationError
 
 

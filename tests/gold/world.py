@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from bronze.identifiers import TableName
     from bronze.lake.control import Cut, Run
-    from gold.language.model import Document
+    from gold.language.document import Document
     from pipelines.settings import Pipeline
     from silver.schema.catalog import SilverTable
     from tests.gold.shop import Shapes

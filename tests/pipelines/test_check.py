@@ -11,8 +11,8 @@ from psycopg.conninfo import make_conninfo
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
 from bronze.postgres.connection import connect, identify
+from bronze.setup.create_slot import ensure_slot
 from bronze.setup.publication import ensure_publication
-from bronze.setup.slot import ensure_slot
 from bronze.shapes import Column, PgType, Relation
 from bronze.store.position import Position
 from bronze.store.sink import DeltaSink

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from bronze.config.sections import SourceSettings
 from bronze.config.yaml_file import parse_yaml
 from bronze.postgres.connection import connect
-from gold.language.model import parse_document
+from gold.language.document import parse_document
 from gold.tree.check import check_document
 from pipelines.conf_files import conf_folder
 from pipelines.init.catalog import read_catalog

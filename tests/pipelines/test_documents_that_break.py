@@ -10,7 +10,7 @@ import pytest
 from bronze.lake.location import Lake
 from bronze.store.relations import read_relations
 from gold.cycle import Gold
-from gold.language.model import load_documents
+from gold.language.document import load_documents
 from pipelines.health.check import run_check
 from pipelines.health.status import read_status
 from pipelines.settings import Pipeline, load_pipeline

@@ -17,10 +17,10 @@ import psycopg
 import pytest
 
 from bronze.errors import DefiniteError
-from pipelines.commands.run import terminable
 from pipelines.demo import embedded_postgres
 from pipelines.demo.embedded_copy import binaries, shared_copy
 from pipelines.demo.embedded_postgres import EmbeddedServer
+from pipelines.terminal.interrupts import terminable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

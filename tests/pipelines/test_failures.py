@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.errors import DefiniteError, TransientError
-from pipelines.terminal.failures import Failure, Terminated, report, tables_stopped, without_secrets
+from pipelines.terminal.failures import Failure, report, tables_stopped, without_secrets
+from pipelines.terminal.interrupts import Terminated
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,7 +21,7 @@ from bronze.config.yaml_file import parse_yaml, read_yaml
 from bronze.errors import ConfigurationError, SmeltError
 from bronze.identifiers import TableName
 from bronze.postgres.connection import connect
-from gold.language.model import load_documents
+from gold.language.document import load_documents
 from pipelines.conf_files import conf_folder
 from pipelines.health.check import run_check
 from pipelines.init.command import run_init

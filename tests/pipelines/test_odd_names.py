@@ -14,8 +14,9 @@ from bronze.identifiers import TableName
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.folders import folder_name, table_name
 from bronze.setup.slot import read_slot
+from pipelines.commands.context import open_gold
 from pipelines.commands.drop import run_drop
-from pipelines.commands.quality import open_gold, preview_document
+from pipelines.commands.preview import preview_document
 from pipelines.commands.rebuild import rebuild_gold, rebuild_silver
 from pipelines.health.status import read_status
 from pipelines.quality import run_quality

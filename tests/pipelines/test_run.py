@@ -18,11 +18,12 @@ from bronze.lake.control_tables import ControlTables
 from bronze.lsn import Lsn
 from bronze.store.position import read_position
 from pipelines.commands.explain import show_document_schema, show_explanation
-from pipelines.commands.quality import preview_document
+from pipelines.commands.preview import preview_document
+from pipelines.commands.sql import print_rows
 from pipelines.commands.verify import run_verify
 from pipelines.health.status import read_status
 from pipelines.settings import load_pipeline
-from pipelines.spark.lake_sql import LakeSql, cut_of, print_rows
+from pipelines.spark.lake_sql import LakeSql, cut_of
 from pipelines.terminal.failures import Failure
 from pipelines.terminal.output import Format, Output
 from tests.fix_postgres import drop_database, make_database

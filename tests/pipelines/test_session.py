@@ -11,7 +11,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from bronze.errors import ConfigurationError, DefiniteError
-from pipelines.commands.quality import spark_for
+from pipelines.commands.context import spark_for
 from pipelines.settings import load_pipeline
 from pipelines.spark.session import jvm_options, properties_text
 from pipelines.terminal.jvm_errors import SparkFailure, in_words

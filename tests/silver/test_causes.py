@@ -18,7 +18,7 @@ from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.store.contract import CHANGES
 from silver.errors import CODES, cause, failure, marker, table_error
-from silver.plan.steps import Activity
+from silver.plan.activity import Activity
 from silver.run.outages import outage
 from silver.run.refusals import check_relation
 from silver.run.table_log import Stored

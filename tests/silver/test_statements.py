@@ -14,7 +14,7 @@ from bronze.shapes import PgType
 from silver.fold import merge
 from silver.fold.fold import Fold, fold, key_ranges, moves, unfolded
 from silver.fold.window import Facts, Shape, Window
-from silver.plan.steps import activity_query
+from silver.plan.activity import activity_query
 from silver.schema import ddl
 from silver.schema.catalog import silver_table
 from silver.settings import SilverSettings

@@ -11,7 +11,8 @@ from bronze.errors import TableError
 from bronze.identifiers import TableName
 from bronze.lsn import ZERO, Lsn
 from silver.fold.window import Facts
-from silver.plan.steps import Activity, Step, activity_query, plan
+from silver.plan.activity import Activity, activity_query
+from silver.plan.steps import Step, plan
 from silver.schema.catalog import silver_table
 from silver.settings import SilverSettings
 from tests.silver.histories import INT, TEXT, relation

@@ -127,7 +127,7 @@ def test_a_line_that_stands_still_in_the_middle_of_a_message_is_given_up_and_mad
     source: SourceSettings, proxy: Proxy, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bronze.reader.reader._SILENCE_SECONDS", 1.5)
-    monkeypatch.setattr("bronze.setup.slot._SILENT_SECONDS", 2.0)
+    monkeypatch.setattr("bronze.setup.create_slot._SILENT_SECONDS", 2.0)
     execute(source, ITEMS)
     with Running(through(proxy, source), lake_path) as running:
         insert(source)
@@ -286,7 +286,7 @@ def killed_in_mid_air(source: SourceSettings, proxy: Proxy, lake_path: str) -> N
 def test_a_walsender_of_a_reader_that_vanished_is_seen_to_be_silent_and_ended(
     source: SourceSettings, proxy: Proxy, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.setup.slot._SILENT_SECONDS", 2.0)
+    monkeypatch.setattr("bronze.setup.create_slot._SILENT_SECONDS", 2.0)
     execute(source, ITEMS)
     killed_in_mid_air(source, proxy, lake_path)
     insert(source)

@@ -1,0 +1,35 @@
+"""What is wrong with a file that a user wrote: each problem at its line, all of them in one error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from bronze.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+
+MAX_PROBLEMS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong at one line."""
+
+    line: int
+    message: str
+
+
+def problems_error(
+    path: Path, problems: Iterable[Problem], *, code: str, remedy: str | None = None
+) -> ConfigurationError:
+    """One error for all problems of a file, in order of lines."""
+    ordered = sorted(dict.fromkeys(problems), key=lambda problem: problem.line)
+    first, *others = ordered[:MAX_PROBLEMS]
+    message = "\n".join([first.message, *(f"{path}:{other.line}: {other.message}" for other in others)])
+    if len(ordered) > MAX_PROBLEMS:
+        message += f"\n… and {len(ordered) - MAX_PROBLEMS} more"
+    return ConfigurationError(message, code=code, where=f"{path}:{first.line}", remedy=remedy)

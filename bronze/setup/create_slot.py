@@ -1,0 +1,247 @@
+"""Makes the replication slot, or takes the one that is there from whoever does not use it any more."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+
+from bronze.errors import DefiniteError, TransientError
+from bronze.lsn import ZERO
+from bronze.postgres.blockers import REMEDY, running_transactions
+from bronze.postgres.connection import connect, translated
+from bronze.postgres.conninfo import describe
+from bronze.postgres.error_translation import translate
+from bronze.setup.failover import making, mark, require_support
+from bronze.setup.slot import SlotState, read_slot, slot_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bronze.config.sections import SourceSettings
+
+_LOOK_SECONDS: Final = 3.0
+
+
+_POLL_SECONDS: Final = 0.25
+
+
+_SILENT_SECONDS: Final = 15.0
+"""A walsender of ours whose reader is silent for so long is ended; a living one answers every second."""
+
+
+_MARGIN_SECONDS: Final = 5.0
+
+
+def ensure_slot(
+    connection: psycopg.Connection[Any],
+    source: SourceSettings,
+    *,
+    patience: float = 10.0,
+    ours: str | None = None,
+    wait: float = 600.0,
+    progress: Callable[[str], None] | None = None,
+) -> SlotState:
+    """The pipeline's slot, made where it is missing and may be made, and kept by standbys where asked for.
+
+    Args:
+        connection: in autocommit mode, outside a transaction.
+        source: names the slot, and says by `manage` whether it may be made.
+        patience: seconds to wait for another reader to let go; a killed one holds on for a while.
+        ours: how the application name of this pipeline's readers begins. The walsender of one of them that
+            went without a goodbye is waited for as long as the server waits itself, or ended where its
+            silence shows.
+        wait: seconds to wait for running transactions while the slot is made.
+        progress: is told, now and then, what is being waited for.
+
+    Raises:
+        DefiniteError: the slot cannot be used, or not be made; with the remedy.
+        TransientError: running transactions did not end within `wait`; they are named.
+    """
+    say = progress or _say_nothing
+    created = False
+    silence = _Silence()
+    require_support(connection.info.server_version, source)
+    started = time.monotonic()
+    with translated(source):
+        here = connection.execute("SELECT current_database()").fetchone()
+        while True:
+            slot = read_slot(connection, source.slot)
+            if slot is None:
+                if created:
+                    raise _vanished(source)
+                created = _make(connection, source, wait, say)
+                continue
+            problem = slot_problem(slot, source, here[0] if here else "")
+            if problem is not None:
+                raise problem
+            if slot.active_pid is None:
+                return replace(_kept(slot, source), created=created)
+            deadline = started + patience
+            if slot.confirmed_flush == ZERO:  # it is still being made, by another start or by hand
+                deadline = started + wait
+            elif ours is not None:
+                deadline = max(deadline, silence.deadline(connection, slot.active_pid, ours))
+            if time.monotonic() >= deadline:
+                raise _in_use(connection, slot, source)
+            say(f"waiting for backend {slot.active_pid} to release slot {source.slot}")
+            time.sleep(_POLL_SECONDS)
+
+
+def _kept(slot: SlotState, source: SourceSettings) -> SlotState:
+    """The slot, kept by standbys where asked for."""
+    if source.failover and not slot.failover:
+        mark(source)
+        slot = replace(slot, failover=True)
+    return slot
+
+
+class _Silence:
+    """How long the reader behind a walsender of ours has been silent, by our own clock.
+
+    A living reader of ours answers every second. ``reply_time`` is what *its* clock said then: on another
+    machine that may be hours away, so one look tells nothing. It changes with each answer; what counts is
+    that two looks found it changed, or how long it stays the same.
+    """
+
+    def __init__(self) -> None:
+        self._seen: tuple[int, str | None] | None = None
+        self._since = 0.0
+
+    def deadline(self, connection: psycopg.Connection[Any], backend_pid: int, ours: str) -> float:
+        """Until when to wait for the walsender, by the monotonic clock; one whose reader is gone is ended.
+
+        The time of its last answer shows only to roles that may see it (pg_read_all_stats); the others wait
+        until the server misses the reader itself.
+        """
+        row = connection.execute(
+            """
+            SELECT r.reply_time::text,
+                   (SELECT setting::float8 / 1000 FROM pg_settings WHERE name = 'wal_sender_timeout')
+            FROM pg_stat_activity a
+            LEFT JOIN pg_stat_replication r ON r.pid = a.pid
+            WHERE a.pid = %s AND starts_with(a.application_name, %s) AND a.usename = current_user
+            """,
+            [backend_pid, ours],
+        ).fetchone()
+        if row is None:
+            return 0.0
+        reply, timeout = row
+        now, before = time.monotonic(), self._seen
+        if before != (backend_pid, reply):
+            self._seen, self._since = (backend_pid, reply), now
+            if before is not None and before[0] == backend_pid:
+                return 0.0  # it answers
+        if reply is None:
+            return self._since + float(timeout) + _MARGIN_SECONDS if timeout else 0.0
+        if now - self._since >= _SILENT_SECONDS:
+            connection.execute("SELECT pg_terminate_backend(%s)", [backend_pid])
+        return self._since + _SILENT_SECONDS + _MARGIN_SECONDS
+
+
+def _in_use(connection: psycopg.Connection[Any], slot: SlotState, source: SourceSettings) -> DefiniteError:
+    row = connection.execute(
+        "SELECT application_name, coalesce(host(client_addr), 'a local socket'), backend_start::text "
+        "FROM pg_stat_activity WHERE pid = %s",
+        [slot.active_pid],
+    ).fetchone()
+    who = f" ({row[0] or 'no name'} from {row[1]}, since {row[2]})" if row else ""
+    return DefiniteError(
+        f"replication slot {slot.name} is in use by backend {slot.active_pid}{who}",
+        code="slot-in-use",
+        where=describe(source),
+        remedy="stop the other reader: a slot serves one pipeline, started once; if its machine is gone: "
+        f"SELECT pg_terminate_backend({slot.active_pid});",
+    )
+
+
+def _make(
+    connection: psycopg.Connection[Any], source: SourceSettings, wait: float, say: Callable[[str], None]
+) -> bool:
+    """Make the slot; False where another session was first, whose slot it is then."""
+    statement = making(source)
+    if not source.manage:
+        raise DefiniteError(
+            f"replication slot {source.slot} does not exist",
+            code="slot-missing",
+            where=describe(source),
+            remedy=f"run: {statement}; (or set source.manage: true)",
+        )
+    maker = _SlotMaker(connection, source, statement)
+    maker.start()
+    try:
+        _watch(maker, source, wait, say)
+    except BaseException:
+        maker.give_up()
+        raise
+    if isinstance(maker.error, psycopg.errors.DuplicateObject):
+        return False
+    if maker.error is not None:
+        raise translate(maker.error, source) from maker.error
+    return True
+
+
+def _vanished(source: SourceSettings) -> TransientError:
+    return TransientError(
+        f"replication slot {source.slot} vanished as soon as it was made",
+        code="slot-missing",
+        where=describe(source),
+        remedy="somebody drops it; find out who",
+    )
+
+
+class _SlotMaker(threading.Thread):
+    """Runs the creating statement, so that the caller can look around meanwhile."""
+
+    def __init__(self, connection: psycopg.Connection[Any], source: SourceSettings, statement: str) -> None:
+        super().__init__(name="deltasmelt-slot", daemon=True)
+        self.connection = connection
+        self.error: psycopg.Error | None = None
+        self._source = source
+        self._statement = statement
+
+    def run(self) -> None:
+        try:
+            self.connection.execute(self._statement.encode())
+        except psycopg.Error as error:
+            self.error = error
+
+    def give_up(self) -> None:
+        """Cancel the statement; PostgreSQL removes a slot that is not finished."""
+        if self.is_alive():
+            self.connection.cancel_safe(timeout=10)
+        self.join()
+
+
+def _watch(maker: _SlotMaker, source: SourceSettings, wait: float, say: Callable[[str], None]) -> None:
+    """Wait for the slot; every few seconds say which transactions are in the way.
+
+    Raises:
+        TransientError: `wait` seconds have passed.
+    """
+    deadline = time.monotonic() + wait
+    maker.join(min(_LOOK_SECONDS, wait))
+    while maker.is_alive():
+        blockers = _in_the_way(maker.connection.info.backend_pid, source)
+        if time.monotonic() >= deadline:
+            raise TransientError(
+                f"replication slot {source.slot} could not be made within {wait:g} s, "
+                f"because transactions are open: {blockers}",
+                code="slot-waits-for-transactions",
+                where=describe(source),
+                remedy=REMEDY,
+            )
+        say(f"making slot {source.slot} waits for open transactions: {blockers}")
+        maker.join(max(0.0, min(_LOOK_SECONDS, deadline - time.monotonic())))
+
+
+def _in_the_way(own_pid: int, source: SourceSettings) -> str:
+    with connect(source) as looking, translated(source):
+        return running_transactions(looking, [own_pid])
+
+
+def _say_nothing(_: str) -> None:
+    """No one asked to be told."""

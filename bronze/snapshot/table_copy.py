@@ -1,0 +1,48 @@
+"""The copy of one table, as far as it has come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from deltalake.transaction import AddAction
+
+    from bronze.drift.storage import Storage
+    from bronze.errors import TableError
+    from bronze.identifiers import TableName
+    from bronze.shapes import Relation
+    from bronze.snapshot.chunks import Chunk
+
+
+@dataclass(slots=True)
+class TableCopy:
+    """One table while it is copied.
+
+    Attributes:
+        relation: its shape; `from_lsn` is the snapshot's LSN.
+        chunks: all of them.
+        storage: what the catalog said of the table before it was locked.
+        finished: how many are written.
+        parts: files written so far.
+        error: why it cannot be taken.
+        done: it is committed.
+    """
+
+    relation: Relation
+    chunks: list[Chunk]
+    storage: Storage | None = None
+    finished: int = 0
+    parts: list[AddAction] = field(default_factory=list)
+    error: TableError | None = None
+    done: bool = False
+
+    @property
+    def table(self) -> TableName:
+        """Its name."""
+        return self.relation.table
+
+    def take_parts(self) -> list[AddAction]:
+        """The files so far; whoever takes them names or removes them."""
+        parts, self.parts = self.parts, []
+        return parts

@@ -1,0 +1,126 @@
+"""A document file, read and checked in itself; what it means for silver's tables is `gold.tree`'s."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bronze.config.problems import Problem, problems_error
+from bronze.config.validation import validate
+from bronze.config.yaml_file import YamlFile, read_yaml
+from gold.language.model import Definition, ManyField, ObjectField, OneField, entry_name, through_paths
+from gold.language.notation import FIELD_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document's definition and the file it stands in, which knows lines."""
+
+    definition: Definition
+    file: YamlFile
+
+    @property
+    def name(self) -> str:
+        """Name of the document and of its gold table."""
+        return self.definition.document
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the definition: equal for equal meaning, whatever the file's layout and comments."""
+        text = self.definition.model_dump_json(exclude_none=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load_document(path: Path) -> Document:
+    """Read one document file.
+
+    Raises:
+        ConfigurationError: ``file:line: …`` for each problem.
+    """
+    return parse_document(read_yaml(path))
+
+
+def parse_document(file: YamlFile) -> Document:
+    """As `load_document`, from a file that was read.
+
+    Raises:
+        ConfigurationError: ``file:line: …`` for each problem.
+    """
+    document = Document(validate(Definition, file), file)
+    problems = list(_name_clashes(document))
+    if problems:
+        raise problems_error(file.path, problems, code="document-invalid")
+    return document
+
+
+def load_documents(paths: Iterable[Path]) -> list[Document]:
+    """Read document files; two documents of one name are refused, also of names that differ only in case.
+
+    Raises:
+        ConfigurationError: ``file:line: …`` for each problem of the first file that has any.
+    """
+    documents: dict[str, Document] = {}
+    for path in paths:
+        document = load_document(path)
+        other = documents.setdefault(document.name.lower(), document)
+        if other is not document:
+            problem = Problem(
+                document.file.line(("document",)),
+                f"document {document.name!r} is defined twice (also at {other.file.where(('document',))})",
+            )
+            raise problems_error(path, [problem], code="document-invalid")
+    return list(documents.values())
+
+
+def output_names(entry: str | dict[str, Any]) -> list[str]:
+    """Names that an entry puts into the object: its own, or those of a flattened row."""
+    spec = None if isinstance(entry, str) else entry[entry_name(entry)]
+    if not (isinstance(spec, OneField) and spec.flatten):
+        return [entry_name(entry)]
+    return [spec.prefix + name for inner in spec.fields for name in output_names(inner)]
+
+
+def _name_clashes(document: Document) -> Iterator[Problem]:
+    """Names that stand twice in one object, also by case alone, which Spark does not see."""
+    definition, file = document.definition, document.file
+    for index, entry in enumerate(definition.fields):
+        for name in output_names(entry):
+            if name.lower() in Definition.OWN or name.lower().startswith(Definition.OWN_PREFIX):
+                said = f"{name!r} is a name of our own in every gold table; choose another"
+                yield Problem(file.line(("fields", index)), said)
+    yield from _clashes(definition.fields, ("fields",), file, {})
+
+
+def _clashes(
+    entries: list[Any], path: tuple[str | int, ...], file: YamlFile, taken: dict[str, int]
+) -> Iterator[Problem]:
+    for index, entry in enumerate(entries):
+        place = (*path, index)
+        line = file.line(place)
+        for output in output_names(entry):
+            if output.lower() in taken:
+                first = taken[output.lower()]
+                yield Problem(line, f"field {output!r} stands twice in one object (first at line {first})")
+            taken.setdefault(output.lower(), line)
+        name = entry_name(entry)
+        if isinstance(entry, dict):
+            yield from _inner_clashes(entry[name], (*place, name), file)
+        elif not FIELD_NAME.fullmatch(name):
+            yield Problem(line, f"{name!r} cannot name a field; give it a name: {{column: {name!r}}}")
+
+
+def _inner_clashes(spec: Any, path: tuple[str | int, ...], file: YamlFile) -> Iterator[Problem]:
+    if isinstance(spec, ObjectField):
+        yield from _clashes(spec.object, (*path, "object"), file, {})
+    elif isinstance(spec, OneField | ManyField) and spec.fields is not None:
+        taken: dict[str, int] = {}
+        if spec.recurse is not None:
+            taken[str(path[-1]).lower()] = file.line((*path, "recurse"), key=True)
+        yield from _clashes(spec.fields, (*path, "fields"), file, taken)
+        for place, step in through_paths(spec) if isinstance(spec, ManyField) else ():
+            yield from _clashes(step.fields or [], (*path, *place, "fields"), file, taken)

@@ -1,0 +1,114 @@
+"""What several commands open: Spark, gold, the documents, a lake with a cut."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from bronze.config.suggestions import suggestion
+from bronze.errors import ConfigurationError, DefiniteError
+from bronze.lake.control_tables import ControlTables
+from bronze.store.relations import read_relations
+from pipelines.spark.jvm_death import death_told
+from pipelines.spark.session import active_session, lent, spark_session, stop_session
+from pipelines.terminal.interrupts import Terminated, terminable
+from pipelines.terminal.jvm_errors import in_words
+from pipelines.terminal.logs import spark_log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from bronze.lake.control import Cut
+    from gold.cycle import Gold
+    from gold.language.document import Document
+    from pipelines.settings import Pipeline
+    from pipelines.terminal.output import Output
+
+
+@contextmanager
+def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
+    """A session for one command; stopped afterwards, or left as it was where somebody else had started it.
+
+    Interrupted, the session is left as it is: the connection to the JVM is in the middle of a call and
+    would not answer. The JVM ends with this process, whose end of its standard input it watches.
+    """
+    given = active_session()
+    log = spark_log(pipeline.pipeline)
+    failure: BaseException | None = None
+    with terminable():
+        if given is not None:
+            with lent(given, pipeline.spark):
+                yield given
+            return
+        spark = spark_session(pipeline.spark, log=log, announce=output.say, brief=True)
+        try:
+            with death_told(pipeline.spark, log):
+                yield spark
+        except (KeyboardInterrupt, Terminated):
+            raise
+        except BaseException as error:  # noqa: BLE001 - raised again below, in words
+            failure = in_words(error)
+        stop_session(spark)
+    if failure is not None:
+        raise failure
+
+
+def open_gold(spark: SparkSession, pipeline: Pipeline, control: ControlTables) -> Gold:
+    """The pipeline's documents, over silver as bronze's newest relations describe it."""
+    from gold.cycle import Gold  # noqa: PLC0415 - loads Spark
+    from silver.schema.catalog import silver_catalog  # noqa: PLC0415
+
+    lake = pipeline.lake_address()
+    documents = load_documents_of(pipeline)
+    return Gold(
+        spark, lake, documents, lambda: silver_catalog(read_relations(lake), pipeline.silver), control
+    )
+
+
+def documents_named(pipeline: Pipeline, name: str | None) -> list[Document]:
+    """The documents that are meant: one or all.
+
+    Raises:
+        ConfigurationError: there is none of that name, or a file is wrong.
+    """
+    documents = load_documents_of(pipeline)
+    names = [document.name for document in documents]
+    if name is not None and name not in names:
+        raise ConfigurationError(
+            f"there is no document {name!r}{suggestion(name, names)}",
+            code="document-unknown",
+            where=str(pipeline.path),
+            remedy="gold.documents in the pipeline file says which files are read",
+        )
+    return [document for document in documents if name in (None, document.name)]
+
+
+def require_lake(pipeline: Pipeline) -> Cut:
+    """Silver's newest cut. Refuses at once, before Spark starts, where there is nothing to ask.
+
+    Raises:
+        DefiniteError: silver has no cut yet.
+    """
+    lake = pipeline.lake_address()
+    cut = ControlTables(lake).latest_cut("silver")
+    if cut is None:
+        raise DefiniteError(
+            "the lake is empty: nothing has reached silver yet",
+            code="layer-empty",
+            where=lake.path or str(lake.catalog),
+            remedy=f"run `smelt run {pipeline.path.name} --until-caught-up` first",
+        )
+    return cut
+
+
+def load_documents_of(pipeline: Pipeline) -> list[Document]:
+    """The pipeline's document definitions.
+
+    Raises:
+        ConfigurationError: a file is wrong; file and line are named.
+    """
+    from gold.language.document import load_documents  # noqa: PLC0415 - only commands that build documents need it
+
+    return list(load_documents(pipeline.document_files()))

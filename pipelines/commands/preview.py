@@ -1,0 +1,34 @@
+"""`smelt preview`: one document as it would be now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bronze.lake.control_tables import ControlTables
+from pipelines.commands.context import documents_named, open_gold, require_lake, spark_for
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from pipelines.settings import Pipeline
+    from pipelines.terminal.output import Output
+
+
+def run_preview(pipeline: Pipeline, document: str, key: Sequence[str], output: Output) -> None:
+    """Print one document as JSON, built from silver's newest cut.
+
+    Raises:
+        SmeltError: no such document, or the key does not fit.
+        Failure: no document has that key.
+    """
+    documents_named(pipeline, document)
+    require_lake(pipeline)
+    with spark_for(pipeline, output) as spark:
+        output.document(preview_document(spark, pipeline, document, key))
+
+
+def preview_document(spark: SparkSession, pipeline: Pipeline, document: str, key: Sequence[str]) -> str:
+    """One document as JSON text."""
+    return open_gold(spark, pipeline, ControlTables(pipeline.lake_address())).preview(document, list(key))

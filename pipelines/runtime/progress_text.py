@@ -1,0 +1,71 @@
+"""What a run tells while it runs: lines for the terminal, from the reader's events and the cuts."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.progress import SnapshotView, snapshot_view
+from pipelines.terminal.output import bytes_text, seconds_text
+
+if TYPE_CHECKING:
+    from bronze.lake.control import Cut, Run
+    from pipelines.terminal.output import Output
+
+_SAY_EVERY: Final = 5.0
+
+
+class Progress:
+    """Says on standard error what happens: each cut in a line, the reader's snapshot now and then."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._last = 0.0
+        self._said = ""
+
+    def cut(self, cut: Cut, runs: list[Run]) -> None:
+        """A layer has a new cut."""
+        changes = sum(run.changes for run in runs)
+        seconds = max((run.seconds for run in runs), default=0.0)
+        if not changes and not any(run.mode == "full" for run in runs):
+            return
+        moved = sum(1 for run in runs if run.changes)
+        noun = ("table" if cut.layer == "silver" else "document") + ("" if moved == 1 else "s")
+        self._output.say(
+            f"{time.strftime('%H:%M:%S')} {cut.layer:6} as of {cut.commit_lsn}: "
+            f"{changes:,} changes in {moved} {noun}, {seconds:.1f} s"
+        )
+        for run in runs:
+            if run.mode == "full" and run.reason:
+                self._output.say(f"         {run.name}: built in full, because {run.reason}")
+
+    def reader(self, event: dict[str, Any]) -> None:
+        """The reader says how far it is; passed on at most every few seconds, and only what is new."""
+        if time.monotonic() - self._last < _SAY_EVERY:
+            return
+        text = reader_text(event)
+        if text and text != self._said:
+            self._last, self._said = time.monotonic(), text
+            self._output.say(f"{time.strftime('%H:%M:%S')} bronze {text}")
+
+
+def reader_text(event: dict[str, Any]) -> str:
+    """The reader's progress in a few words."""
+    if event["phase"] == "waiting":
+        return f"waits: {event['said']}"
+    view = snapshot_view(event["snapshots"], time.time())
+    changes = f"{event['changes']:,} changes so far" if event["changes"] else ""
+    if event["copies_wait"]:
+        return "; ".join(filter(None, (changes, event["copies_wait"])))
+    if view is not None:
+        return snapshot_text(view) if view.rows else ""
+    return changes
+
+
+def snapshot_text(view: SnapshotView) -> str:
+    """How far the snapshots are, in a few words."""
+    left = "" if view.seconds_left is None else f", about {seconds_text(view.seconds_left)} left"
+    return (
+        f"snapshot: {view.rows:,} rows, {bytes_text(view.bytes)}, {view.fraction:.0%}{left}; "
+        f"{', '.join(view.tables)} to go"
+    )

@@ -1,0 +1,59 @@
+"""Where a run with an end ends: the source's log, bronze's frontier or silver's cut as it is now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bronze.errors import DefiniteError
+from bronze.lake.control_tables import ControlTables
+from bronze.lsn import Lsn
+from bronze.postgres.connection import connect, describe, translated
+from bronze.store.position import read_position
+
+if TYPE_CHECKING:
+    from bronze.lake.location import Layer
+    from pipelines.settings import Pipeline
+
+
+def head_of_source(pipeline: Pipeline) -> Lsn:
+    """The server's present WAL position.
+
+    Raises:
+        SmeltError: the server cannot be asked.
+    """
+    source = pipeline.source
+    with connect(source) as connection, translated(source):
+        row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
+        if row is not None and row[0]:
+            raise DefiniteError(
+                "the server is a standby, which has no slot of ours",
+                code="server-in-recovery",
+                where=describe(source),
+                remedy="give the primary's address",
+            )
+        found = connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
+    return Lsn.parse(found[0]) if found else Lsn(0)
+
+
+def stage_goal(pipeline: Pipeline, layer: Layer) -> Lsn:
+    """What a single stage has to reach: silver what bronze holds now, gold what silver holds now.
+
+    Raises:
+        DefiniteError: the layer before has nothing yet.
+    """
+    lake = pipeline.lake_address()
+    if layer == "silver":
+        position = read_position(lake)
+        reached = None if position is None else position.frontier
+    else:
+        cut = ControlTables(lake).latest_cut("silver")
+        reached = None if cut is None else cut.commit_lsn
+    if reached is None:
+        before = "bronze" if layer == "silver" else "silver"
+        raise DefiniteError(
+            f"{layer} has nothing to read: {before} is empty",
+            code="layer-empty",
+            where=str(pipeline.path),
+            remedy=f"run `smelt {before} {pipeline.path.name} --until-caught-up` first, or `smelt run`",
+        )
+    return reached
