@@ -78,3 +78,16 @@ class TableName:
             and fnmatchcase(self.schema, schema.strip('"'))
             and fnmatchcase(self.name, name.strip('"'))
         )
+
+
+def pattern_of(schema: str, name: str | None = None) -> str:
+    """The pattern of the pipeline file that selects this table, or all of the schema.
+
+    Signs of patterns stand for themselves in brackets. A point in a schema's name would end it, so any sign
+    is matched there.
+    """
+    return f"{_literally(schema).replace('.', '?')}.{'*' if name is None else _literally(name)}"
+
+
+def _literally(text: str) -> str:
+    return "".join(f"[{sign}]" if sign in '*?["' else sign for sign in text)

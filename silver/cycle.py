@@ -46,7 +46,8 @@ from bronze.lake.delta import location, open_table
 from bronze.lsn import ZERO, Lsn
 from bronze.store.contract import CHANGES
 from bronze.store.gaps import healed_at, is_left_out, is_whole
-from bronze.store.position import position_of, snapshot_of
+from bronze.store.marks import snapshot_of
+from bronze.store.position import position_of
 from bronze.store.relations import read_relations
 from silver.errors import failure, table_error
 from silver.plan.activity import Activity, activity_of, activity_query

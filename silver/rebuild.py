@@ -33,7 +33,7 @@ from bronze.lake.parquet import file_system
 from bronze.lsn import Lsn
 from bronze.store.contract import CHANGES
 from bronze.store.gaps import is_left_out, is_whole
-from bronze.store.position import snapshot_of
+from bronze.store.marks import snapshot_of
 from silver.plan.activity import activity_of, activity_query
 from silver.plan.history_steps import plan_versions
 from silver.plan.steps import distinct_shapes, plan

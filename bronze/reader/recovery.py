@@ -46,9 +46,9 @@ from bronze.setup.slot import read_slot, slot_problem
 from bronze.store.commits import commit_marks
 from bronze.store.contract import CHANGES
 from bronze.store.gaps import gap_marks
-from bronze.store.position import Position, position_of, snapshot_of
+from bronze.store.marks import TIMELINE_APP, snapshot_of
+from bronze.store.position import Position, position_of
 from bronze.store.sink import DeltaSink
-from bronze.stream.timeline import TIMELINE_APP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

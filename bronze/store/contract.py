@@ -7,35 +7,18 @@ A transaction becomes visible in `bronze.changes` by one Delta commit, whatever 
 transaction are written as parquet files first and named by a single commit at its end. So every reader of
 bronze sees whole transactions.
 
-Application transactions on `bronze.changes` (Delta's ``txn`` action) say where the stream stands:
-
-* ``STREAM_APP``: every transaction whose commit LSN is ≤ this version is in the table (the *frontier*,
-  inclusive);
-* ``CONFIRM_APP``: the WAL position up to which the slot may be confirmed (exclusive end, ≥ frontier);
-* ``READER_APP``: which reader the lake has (`bronze.store.sink`);
-* ``snapshot_app(table)``: LSN of the newest complete snapshot of a table;
-* ``retake_app(table)``: a snapshot at or before this LSN is not enough (`bronze.store.retake`);
-* ``gap_app(table)``: changes up to this LSN may be missing, until a snapshot behind it is there, whose LSN is
-  then ``healed_app(table)`` (`bronze.store.gaps`).
-
-Identity of the lake is in the table properties named below.
+Where the stream stands, and each table, is said by marks (`bronze.store.marks`). Identity of the lake is in
+the table properties named below.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 
-if TYPE_CHECKING:
-    from bronze.identifiers import TableName
-
 CHANGES: Final = "changes"
 RELATIONS: Final = "relations"
-
-STREAM_APP: Final = "deltasmelt.stream"
-CONFIRM_APP: Final = "deltasmelt.confirm"
-READER_APP: Final = "deltasmelt.reader"
 
 PIPELINE_PROPERTY: Final = "deltasmelt.pipeline"
 SYSTEM_PROPERTY: Final = "deltasmelt.system_identifier"
@@ -129,16 +112,6 @@ empty when there is none; `key_unique` whether an index of the source holds it t
 format_type()'s text; `type_tree` the JSON of `bronze.shapes.PgType`; `missing` the text of the value that
 rows from before the column hold in it (ADD COLUMN … DEFAULT), NULL where they hold none or it is not known.
 """
-
-
-def snapshot_app(table: TableName) -> str:
-    """Application id under which the newest complete snapshot of `table` is marked (version: its LSN)."""
-    return f"deltasmelt.snapshot:{table.quoted}"
-
-
-def retake_app(table: TableName) -> str:
-    """Application id under which a newer snapshot of `table` is asked for (version: the LSN to be passed)."""
-    return f"deltasmelt.retake:{table.quoted}"
 
 
 REPEATING: Final = ("op", "table_schema", "table_name", "columns.list.element", "unchanged.list.element")

@@ -46,8 +46,7 @@ from bronze.drift.membership import NOT_CARRIED
 from bronze.lake import delta
 from bronze.lsn import Lsn
 from bronze.store.commits import commit_marks
-from bronze.store.contract import retake_app
-from bronze.store.position import snapshot_of
+from bronze.store.marks import gap_app, healed_app, retake_app, seen_app, settled_app, snapshot_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -55,26 +54,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from bronze.identifiers import TableName
-
-
-def gap_app(table: TableName) -> str:
-    """Application id under which a gap of `table` is marked (version: G)."""
-    return f"deltasmelt.gap:{table.quoted}"
-
-
-def healed_app(table: TableName) -> str:
-    """Application id of the first snapshot of `table` behind its gap (version: its LSN)."""
-    return f"deltasmelt.healed:{table.quoted}"
-
-
-def settled_app(table: TableName) -> str:
-    """Application id of the first snapshot of `table` behind its retake mark (version: its LSN)."""
-    return f"deltasmelt.settled:{table.quoted}"
-
-
-def seen_app(table: TableName) -> str:
-    """Application id of the number that stands for how the source carried `table`."""
-    return f"deltasmelt.seen:{table.quoted}"
 
 
 def is_open(changes: DeltaTable, table: TableName) -> bool:

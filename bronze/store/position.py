@@ -15,7 +15,8 @@ from deltalake import Transaction
 
 from bronze.lake import delta
 from bronze.lsn import Lsn
-from bronze.store.contract import CHANGES, CONFIRM_APP, STREAM_APP, snapshot_app
+from bronze.store.contract import CHANGES
+from bronze.store.marks import CONFIRM_APP, STREAM_APP, TIME_APP, snapshot_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -23,11 +24,6 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
     from bronze.lake.location import Lake
 
-TIME_APP: Final = "deltasmelt.time"
-"""Mark whose version is the frontier's time in microseconds since 1970.
-
-Its newest commit, or the server's clock when idle.
-"""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -72,12 +68,6 @@ def read_position(lake: Lake) -> Position | None:
     """The place of the stream in this lake; None where no reader has committed yet."""
     table = delta.open_table(delta.location(lake, "bronze", CHANGES))
     return None if table is None else position_of(table)
-
-
-def snapshot_of(changes: DeltaTable, table: TableName) -> Lsn | None:
-    """LSN of the newest complete snapshot of a table, as an open `bronze.changes` says; None without one."""
-    version = changes.transaction_version(snapshot_app(table))
-    return None if version is None else Lsn(version)
 
 
 def read_snapshot(lake: Lake, table: TableName) -> Lsn | None:

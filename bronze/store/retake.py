@@ -28,8 +28,7 @@ from deltalake import Transaction
 from bronze.lake import delta
 from bronze.lsn import Lsn
 from bronze.store.commits import commit_marks
-from bronze.store.contract import retake_app
-from bronze.store.position import snapshot_of
+from bronze.store.marks import retake_app, snapshot_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

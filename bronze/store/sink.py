@@ -60,17 +60,16 @@ from bronze.store.contract import (
     DATABASE_PROPERTY,
     MEASURED,
     PIPELINE_PROPERTY,
-    READER_APP,
     RELATIONS,
     RELATIONS_SCHEMA,
     REPEATING,
     ROWS_SCHEMA,
     SAME_IN_A_SNAPSHOT,
     SYSTEM_PROPERTY,
-    snapshot_app,
 )
 from bronze.store.leftovers import remove_leftovers
-from bronze.store.position import Position, position_of, snapshot_of
+from bronze.store.marks import READER_APP, snapshot_app, snapshot_of
+from bronze.store.position import Position, position_of
 from bronze.store.relations import append_relations, relations_of
 from bronze.store.storage_log import STORAGE, StorageLog
 

@@ -23,12 +23,12 @@ from bronze.lsn import Lsn
 from bronze.postgres.conninfo import describe
 from bronze.postgres.replication import ReplicationConnection
 from bronze.store.commits import commit_marks
+from bronze.store.marks import TIMELINE_APP
 
 if TYPE_CHECKING:
     from bronze.config.sections import SourceSettings
     from bronze.store.position import Position
 
-TIMELINE_APP: Final = "deltasmelt.timeline"
 _LINE: Final = re.compile(r"^\s*(\d+)\s+([0-9A-Fa-f]+/[0-9A-Fa-f]+)", re.MULTILINE)
 
 

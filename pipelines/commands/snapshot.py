@@ -32,7 +32,7 @@ from bronze.reader.copies import SOURCE_CODES
 from bronze.reader.recovery import start_over
 from bronze.setup.slot import read_slot
 from bronze.store.contract import CHANGES
-from bronze.store.position import snapshot_of
+from bronze.store.marks import snapshot_of
 from bronze.store.retake import want_again
 from pipelines.runtime.progress_text import Progress, snapshot_text
 from pipelines.runtime.reader_progress import read_progress

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.delta import location, open_table
 from bronze.store.contract import CHANGES
-from bronze.store.gaps import is_left_out, seen_app
-from bronze.store.position import snapshot_of
+from bronze.store.gaps import is_left_out
+from bronze.store.marks import seen_app, snapshot_of
 from bronze.store.relations import read_relations
 from pipelines.runtime.upkeep_errors import stops
 from silver.schema.catalog import silver_catalog

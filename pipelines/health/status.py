@@ -30,7 +30,8 @@ from bronze.lsn import Lsn
 from bronze.postgres.connection import connect, describe, translated
 from bronze.setup.slot import read_slot
 from bronze.store.contract import CHANGES
-from bronze.store.position import position_of, snapshot_of
+from bronze.store.marks import snapshot_of
+from bronze.store.position import position_of
 from bronze.store.relations import read_relations
 from pipelines.runtime.reader_progress import read_progress
 from pipelines.runtime.upkeep_errors import stops

@@ -18,10 +18,9 @@ from bronze.catalog.queries import relation_rows
 from bronze.catalog.select import one_snapshot, select_tables
 from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError, DefiniteError
-from bronze.identifiers import TableName
+from bronze.identifiers import TableName, pattern_of
 from bronze.postgres.connection import describe
 from gold.drafting.foreign_keys import Described, ForeignKey
-from pipelines.init.file import pattern_of
 from pipelines.quality.constraints import read_constraints
 from silver.schema.catalog import silver_table
 from silver.settings import SilverSettings

@@ -7,6 +7,7 @@ import textwrap
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from bronze.identifiers import pattern_of
 from gold.drafting.files import comment, scalar
 
 if TYPE_CHECKING:
@@ -35,19 +36,6 @@ def slot_name(database: str, taken: Collection[str]) -> str:
         suffix = f"_{number}"
         name, number = base[: 63 - len(suffix)] + suffix, number + 1
     return name
-
-
-def pattern_of(schema: str, name: str | None = None) -> str:
-    """The pattern of the pipeline file that selects this table, or all of the schema.
-
-    Signs of patterns stand for themselves in brackets. A point in a schema's name would end it, so any sign
-    is matched there.
-    """
-    return f"{_literally(schema).replace('.', '?')}.{'*' if name is None else _literally(name)}"
-
-
-def _literally(text: str) -> str:
-    return "".join(f"[{sign}]" if sign in '*?["' else sign for sign in text)
 
 
 def pipeline_text(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from bronze.errors import TableError
 from bronze.store.gaps import is_left_out
-from bronze.store.position import snapshot_of
+from bronze.store.marks import snapshot_of
 from silver.schema.catalog import check_names
 
 if TYPE_CHECKING:

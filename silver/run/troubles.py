@@ -22,7 +22,7 @@ from bronze.lake.control import OpenError
 from bronze.lake.delta import location, open_existing
 from bronze.store.contract import CHANGES
 from bronze.store.gaps import is_left_out
-from bronze.store.position import snapshot_of
+from bronze.store.marks import snapshot_of
 from silver.errors import CODES, cause, failure, table_error
 from silver.run.outages import Patience, outage
 from silver.run.pauses import Pauses

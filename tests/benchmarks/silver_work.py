@@ -17,7 +17,8 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from bronze.lake.location import Lake
 from bronze.shapes import PgType
-from bronze.store.contract import CHANGES, CHANGES_SCHEMA, CONFIRM_APP, STREAM_APP
+from bronze.store.contract import CHANGES, CHANGES_SCHEMA
+from bronze.store.marks import CONFIRM_APP, STREAM_APP
 from bronze.store.text_lists import list_array
 from tests.silver.histories import START, BronzeWriter, relation
 

@@ -28,7 +28,7 @@ from bronze.doors import Door
 from bronze.lake.folders import local_folder
 from bronze.lsn import ZERO, Lsn
 from bronze.pgoutput.framing import Block
-from bronze.store.contract import CONFIRM_APP
+from bronze.store.marks import CONFIRM_APP
 from bronze.stream.replication import Drained
 from tests.bronze.faults import OF_THE_SOURCE, failure
 

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from bronze.doors import Door, guarded
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
-from bronze.store.contract import CONFIRM_APP
+from bronze.store.marks import CONFIRM_APP
 from bronze.store.position import read_position
 from bronze.store.relations import read_relations
 from tests.bronze.faults import OF_THE_SOURCE, Disk, Fault, Faults, When

@@ -11,7 +11,8 @@ from bronze.identifiers import TableName
 from bronze.lake.delta import open_existing
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.store.gaps import gap_app, is_open
+from bronze.store.gaps import is_open
+from bronze.store.marks import gap_app
 from bronze.store.position import read_position
 from tests.bronze.replaying import assert_bronze_equals_source, execute, fetch, read_all, source_of
 from tests.bronze.running import Running, wait_for

@@ -13,7 +13,8 @@ from bronze.lake.control_tables import ControlTables
 from bronze.lake.delta import location, open_existing
 from bronze.lake.location import Lake
 from bronze.store.contract import CHANGES
-from bronze.store.gaps import gap_app, is_left_out, is_open
+from bronze.store.gaps import is_left_out, is_open
+from bronze.store.marks import gap_app
 from bronze.store.relations import read_relations
 from tests.bronze.running import Running, wait_for
 

@@ -16,7 +16,7 @@ from bronze.lake.delta import open_existing
 from bronze.lake.failures import lake_failures
 from bronze.lake.location import Lake
 from bronze.store.commits import commit_changes
-from bronze.store.gaps import gap_app
+from bronze.store.marks import gap_app
 from tests.bronze.test_sink import at, contents, open_sink, rows
 
 if TYPE_CHECKING:

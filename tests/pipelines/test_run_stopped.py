@@ -18,7 +18,7 @@ from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.store.commits import commit_marks
 from bronze.store.contract import CHANGES
-from bronze.store.gaps import seen_app
+from bronze.store.marks import seen_app
 from pipelines.commands.run import run_layers
 from pipelines.health.standing import Standing, standing_still, stopped_names
 from pipelines.runtime import stages

@@ -21,16 +21,9 @@ from bronze.lake import delta
 from bronze.lsn import Lsn
 from bronze.shapes import Column, PgType, Relation
 from bronze.store.commits import commit_marks
-from bronze.store.contract import (
-    CHANGES,
-    CHANGES_SCHEMA,
-    CONFIRM_APP,
-    RELATIONS,
-    RELATIONS_SCHEMA,
-    STREAM_APP,
-    snapshot_app,
-)
+from bronze.store.contract import CHANGES, CHANGES_SCHEMA, RELATIONS, RELATIONS_SCHEMA
 from bronze.store.gaps import gap_marks
+from bronze.store.marks import CONFIRM_APP, STREAM_APP, snapshot_app
 from bronze.store.relations import append_relations
 from silver.sql import literal, quote
 

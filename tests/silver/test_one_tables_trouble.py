@@ -19,7 +19,7 @@ from bronze.lake.location import Lake
 from bronze.shapes import PgType, Relation
 from bronze.store.commits import commit_marks
 from bronze.store.contract import CHANGES
-from bronze.store.gaps import seen_app
+from bronze.store.marks import seen_app
 from silver.cycle import Silver
 from silver.run import pauses
 from silver.settings import SilverSettings

@@ -1,0 +1,91 @@
+"""Every mark that bronze sets: application ids of Delta transactions, and what their versions say.
+
+A mark is Delta's ``txn`` action: an id and a version, which a commit sets together with its rows. So what a
+mark says became true with the rows that it speaks of. All stand on `bronze.changes` but `COMPACTION_APP`,
+which any table may have (`bronze.lake.compaction`).
+
+Of the stream: `STREAM_APP`, `CONFIRM_APP`, `TIME_APP`, `TIMELINE_APP`, `READER_APP`. Of one table each:
+`snapshot_app`, `retake_app`, `gap_app`, `healed_app`, `settled_app`, `seen_app`.
+
+Source: Delta protocol, "Transaction Identifiers".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bronze.lake.compaction import COMPACTION_APP
+from bronze.lsn import Lsn
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from bronze.identifiers import TableName
+
+__all__ = [
+    "COMPACTION_APP",
+    "CONFIRM_APP",
+    "READER_APP",
+    "STREAM_APP",
+    "TIMELINE_APP",
+    "TIME_APP",
+    "gap_app",
+    "healed_app",
+    "retake_app",
+    "seen_app",
+    "settled_app",
+    "snapshot_app",
+    "snapshot_of",
+]
+
+STREAM_APP: Final = "deltasmelt.stream"
+"""The frontier, inclusive: every transaction whose commit LSN is at or before it is in the table."""
+
+CONFIRM_APP: Final = "deltasmelt.confirm"
+"""The WAL position up to which the slot may be confirmed: exclusive, never before the frontier."""
+
+TIME_APP: Final = "deltasmelt.time"
+"""The frontier's time in microseconds since 1970: its newest commit's, or the server's clock when idle."""
+
+TIMELINE_APP: Final = "deltasmelt.timeline"
+"""The server's timeline that bronze has followed (`bronze.stream.timeline`)."""
+
+READER_APP: Final = "deltasmelt.reader"
+"""A number of the reader that has the lake (`bronze.store.sink`)."""
+
+
+def snapshot_app(table: TableName) -> str:
+    """LSN of the newest complete snapshot of a table."""
+    return f"deltasmelt.snapshot:{table.quoted}"
+
+
+def retake_app(table: TableName) -> str:
+    """A snapshot of the table at or before this LSN is not enough (`bronze.store.retake`)."""
+    return f"deltasmelt.retake:{table.quoted}"
+
+
+def gap_app(table: TableName) -> str:
+    """Changes of the table up to this LSN may be missing (`bronze.store.gaps`)."""
+    return f"deltasmelt.gap:{table.quoted}"
+
+
+def healed_app(table: TableName) -> str:
+    """LSN of the first snapshot of the table after its gap."""
+    return f"deltasmelt.healed:{table.quoted}"
+
+
+def settled_app(table: TableName) -> str:
+    """LSN of the first snapshot of the table after its retake mark."""
+    return f"deltasmelt.settled:{table.quoted}"
+
+
+def seen_app(table: TableName) -> str:
+    """A fingerprint of how the source carried the table when it was last looked at
+    (`bronze.drift.membership`)."""
+    return f"deltasmelt.seen:{table.quoted}"
+
+
+def snapshot_of(changes: DeltaTable, table: TableName) -> Lsn | None:
+    """LSN of the newest complete snapshot of a table, as an open `bronze.changes` says; None without one."""
+    version = changes.transaction_version(snapshot_app(table))
+    return None if version is None else Lsn(version)
