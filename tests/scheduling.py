@@ -19,34 +19,34 @@ SPARK_PROCESSES: Final = 2
 """Processes that begin with Spark's files; those after them begin at the other end of the queue."""
 
 LONGEST_FIRST: Final = (
-    "pipelines/test_end_to_end.py",
-    "silver/test_random_histories.py",
-    "gold/test_random_schemas.py",
-    "gold/test_operation.py",
-    "silver/test_versions.py",
-    "pipelines/test_maintenance.py",
-    "pipelines/test_run.py",
+    "pipelines/whole/test_end_to_end.py",
+    "silver/fold/test_random_histories.py",
+    "gold/language/test_random_schemas.py",
+    "gold/build/test_operation.py",
+    "silver/fold/test_versions.py",
+    "pipelines/runtime/test_maintenance.py",
+    "pipelines/runtime/test_run.py",
     "gold/test_cycle.py",
-    "gold/test_language.py",
-    "pipelines/test_jobs_spark_submit.py",
-    "silver/test_shapes_within_transactions.py",
-    "silver/test_taken_beside_silver.py",
-    "silver/test_shape_histories.py",
-    "silver/test_scenarios.py",
-    "silver/test_tables_stop_and_change.py",
-    "silver/test_killed.py",
-    "silver/test_versions_killed.py",
-    "pipelines/test_maintenance_lag.py",
+    "gold/language/test_language.py",
+    "pipelines/jobs/test_jobs_spark_submit.py",
+    "silver/fold/test_shapes_within_transactions.py",
+    "silver/run/test_taken_beside_silver.py",
+    "silver/fold/test_shape_histories.py",
+    "silver/fold/test_scenarios.py",
+    "silver/run/test_tables_stop_and_change.py",
+    "silver/run/test_killed.py",
+    "silver/run/test_versions_killed.py",
+    "pipelines/runtime/test_maintenance_lag.py",
 )
 """Files with Spark that take a minute and more, from the front of the queue."""
 
 LONG_WITHOUT_SPARK: Final = (
     "pipelines/test_cli.py",
-    "bronze/test_connections.py",
-    "bronze/test_reader.py",
-    "bronze/test_snapshot_unlogged.py",
-    "bronze/test_snapshot.py",
-    "gold/test_propose.py",
+    "bronze/postgres/test_connections.py",
+    "bronze/reader/test_reader.py",
+    "bronze/snapshot/test_snapshot_unlogged.py",
+    "bronze/snapshot/test_snapshot.py",
+    "gold/drafting/test_propose.py",
 )
 """The longest of the others, from the end of the queue."""
 

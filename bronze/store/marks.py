@@ -80,8 +80,7 @@ def settled_app(table: TableName) -> str:
 
 
 def seen_app(table: TableName) -> str:
-    """A fingerprint of how the source carried the table when it was last looked at
-    (`bronze.drift.membership`)."""
+    """A fingerprint of how the source last carried the table (`bronze.drift.membership`)."""
     return f"deltasmelt.seen:{table.quoted}"
 
 

@@ -18,7 +18,7 @@ import pytest
 from bronze.lake.location import Lake
 from tests.bronze.running import Running
 from tests.fix_postgres import make_database
-from tests.pipelines.test_end_to_end import Flow
+from tests.pipelines.whole.test_end_to_end import Flow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from psycopg import sql
 from bronze.lake.location import Lake
 from bronze.retypes import same_text
 from silver.schema.types import reading
-from tests.pipelines.test_end_to_end import Flow
+from tests.pipelines.whole.test_end_to_end import Flow
 from tests.silver.retypes import SCHEMA, kinds, lasting, pairs, sql_name
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from bronze.lake.location import Lake
 from tests.bronze.running import Running
-from tests.pipelines.test_end_to_end import Flow
+from tests.pipelines.whole.test_end_to_end import Flow
 from tests.torture.rich import many, sections, wide
 
 if TYPE_CHECKING:

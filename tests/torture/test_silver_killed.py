@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.silver.test_killed import Stage
+from tests.silver.run.test_killed import Stage
 
 if TYPE_CHECKING:
     from pathlib import Path

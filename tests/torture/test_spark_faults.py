@@ -12,10 +12,10 @@ from pipelines.runtime.maintenance import Maintenance
 from pipelines.terminal.output import Output
 from tests.gold.shop_documents import CUSTOMER, PARCEL_LINE
 from tests.gold.world import World, mutate
-from tests.pipelines.test_maintenance import pipeline_of
-from tests.silver import test_versions_killed as kept
+from tests.pipelines.runtime.test_maintenance import pipeline_of
 from tests.silver.histories import INT, TEXT, change, relation
-from tests.silver.test_killed import Stage
+from tests.silver.run import test_versions_killed as kept
+from tests.silver.run.test_killed import Stage
 from tests.torture.spark_faults import Tried, enumerate_faults
 
 if TYPE_CHECKING:

@@ -1,0 +1,399 @@
+"""Locks of a copy: few, never in a circle with the application's, and a locked table waits alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import bronze.snapshot.locks
+from bronze.catalog.source_table import SourceTable
+from bronze.config.sections import SnapshotSettings, SourceSettings
+from bronze.errors import SmeltError, TableError, TransientError
+from bronze.identifiers import TableName
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from bronze.lsn import ZERO
+from bronze.shapes import Relation
+from bronze.snapshot.copy_text import cells_of
+from bronze.snapshot.locks import groups
+from bronze.snapshot.snapshot import Outcome
+from bronze.store.position import read_snapshot
+from tests.bronze.replaying import (
+    assert_bronze_equals_source,
+    execute,
+    fetch,
+    read_all,
+    session,
+    source_of,
+)
+from tests.bronze.running import Running, wait_for
+from tests.bronze.snapshot.test_snapshot import take
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+A, B = TableName("public", "a"), TableName("public", "b")
+OUR_LOCKS = """
+    SELECT count(*) FROM pg_locks l JOIN pg_stat_activity s USING (pid)
+    WHERE s.application_name = 'deltasmelt snapshot' AND l.locktype = 'relation' AND l.granted
+      AND s.datname = current_database()
+"""
+
+
+@pytest.fixture
+def source(database: str) -> SourceSettings:
+    return source_of(database)
+
+
+def partitioned(partitions: int, rows: int) -> list[str]:
+    return [
+        "CREATE TABLE m (id int PRIMARY KEY, note text) PARTITION BY HASH (id)",
+        *(
+            f"CREATE TABLE m{number} PARTITION OF m "
+            f"FOR VALUES WITH (MODULUS {partitions}, REMAINDER {number})"
+            for number in range(partitions)
+        ),
+        f"INSERT INTO m SELECT i, 'n' FROM generate_series(1, {rows}) i",
+    ]
+
+
+def at(point: str, act: Callable[[], Any]) -> Callable[[str], None]:
+    """Do something at the first time that a point of the snapshot is reached."""
+    done: list[str] = []
+
+    def reached(name: str) -> None:
+        if name == point and not done:
+            done.append(name)
+            act()
+
+    return reached
+
+
+@pytest.mark.postgres
+def test_partitions_made_between_the_look_and_the_locks_are_copied(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(
+        source,
+        "CREATE TABLE m (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE m1 PARTITION OF m FOR VALUES FROM (0) TO (10)",
+        "INSERT INTO m VALUES (1)",
+        "CREATE TABLE alone (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+    )
+
+    def made_meanwhile(tables: list[SourceTable]) -> list[SourceTable]:
+        execute(
+            source,
+            "CREATE TABLE m2 PARTITION OF m FOR VALUES FROM (10) TO (20)",
+            "INSERT INTO m VALUES (11), (12)",
+        )
+        return tables
+
+    outcome = take(source, lake_path, select=made_meanwhile)
+    assert outcome.failed == []
+    assert_bronze_equals_source(source, lake_path, "public.m", "public.alone")
+
+
+@pytest.mark.postgres
+def test_a_partition_attached_after_the_locks_is_copied_as_the_snapshot_has_it(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(
+        source,
+        "CREATE TABLE m (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE m1 PARTITION OF m FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE later (id int PRIMARY KEY)",
+        "INSERT INTO later VALUES (15)",
+        "INSERT INTO m VALUES (1)",
+    )
+    attach = "ALTER TABLE m ATTACH PARTITION later FOR VALUES FROM (10) TO (20)"
+    outcome = take(
+        source,
+        lake_path,
+        select=lambda tables: [table for table in tables if table.table.name == "m"],
+        reached=at("snapshot-locked", lambda: execute(source, attach)),
+    )
+    assert outcome.failed == []
+    assert_bronze_equals_source(source, lake_path, "public.m")
+
+
+@pytest.mark.postgres
+def test_a_session_that_connects_while_the_slot_is_made_and_waits_for_us_goes_first(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(source, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    stop, failures = threading.Event(), list[BaseException]()
+
+    def copy() -> None:
+        try:
+            take(source, lake_path, stop=stop)
+        except SmeltError as error:
+            failures.append(error)
+
+    copying = threading.Thread(target=copy)
+    altering = threading.Thread(target=execute, args=(source, "ALTER TABLE t ADD COLUMN later int DEFAULT 7"))
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted"
+    with session(source) as older:
+        older.execute("BEGIN")
+        older.execute("SELECT pg_current_xact_id()")
+        copying.start()
+        # The slot waits for that transaction; until now nobody waits for us.
+        wait_for(lambda: fetch(source, waiting) > 0)
+        time.sleep(1)
+        altering.start()
+        altering.join(15)
+        went = not altering.is_alive()  # before the slot can be made
+        older.execute("COMMIT")
+    stop.set()
+    copying.join(30)
+    altering.join(30)
+    assert went, "the ALTER waits for the copy, whose slot waits for the ALTER"
+    assert [getattr(error, "code", error) for error in failures] == ["lock-not-available"]
+
+
+@pytest.mark.postgres
+def test_a_table_that_is_locked_fails_alone_and_says_by_whom(
+    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze.snapshot.snapshot._LOCK_SECONDS", 1.0)
+    execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
+    with session(source) as other:
+
+        def lock(tables: list[SourceTable]) -> list[SourceTable]:
+            other.execute("BEGIN")
+            other.execute("LOCK TABLE a IN ACCESS EXCLUSIVE MODE")
+            return tables
+
+        # Making the slot waits for everybody who has a transaction number, as who locks so has.
+        told: list[TableError] = []
+
+        def hear(error: TableError) -> None:
+            told.append(error)
+            other.execute("ROLLBACK")
+
+        outcome = Outcome(tell=hear)
+        take(source, lake_path, select=lock, outcome=outcome)
+        pid = other.info.backend_pid
+    assert outcome.taken == [B]
+    [error] = outcome.failed
+    assert told == [error]
+    assert (error.table, error.code) == (A, "table-locked")
+    assert f"backend {pid}, AccessExclusiveLock" in error.message
+
+
+@pytest.mark.postgres
+def test_a_table_that_cannot_join_the_publication_yet_is_recorded_and_the_others_go_on(
+    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("initial_copies._LOOK_SECONDS", "publication._ALL_SECONDS", "publication._EACH_SECONDS"):
+        monkeypatch.setattr(f"bronze.{name}", 0.3)
+    tables = ("a", "b", "c")
+    execute(
+        source,
+        *(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in tables),
+        *(f"INSERT INTO {name} VALUES (1)" for name in tables),
+    )
+    control = ControlTables(Lake(lake_path))
+    with session(source) as other:
+        other.execute("BEGIN")
+        other.execute("LOCK TABLE a IN SHARE UPDATE EXCLUSIVE MODE")  # as VACUUM, CREATE INDEX CONCURRENTLY
+        with Running(source, lake_path) as running:
+            wait_for(lambda: running.error is not None or read_snapshot(Lake(lake_path), B) is not None)
+            wait_for(lambda: running.error is not None or control.open_errors() != [])
+            assert [(each.name, each.code) for each in control.open_errors()] == [
+                ("public.a", "table-locked")
+            ]
+            execute(source, "INSERT INTO c VALUES (2)")
+            wait_for(lambda: running.error is not None or running.reader.progress.read()["changes"] >= 1)
+            other.execute("COMMIT")
+            wait_for(lambda: running.error is not None or read_snapshot(Lake(lake_path), A) is not None)
+            wait_for(lambda: control.open_errors() == [])
+            execute(source, "INSERT INTO a VALUES (2)")
+        assert running.error is None
+    read_all(source, lake_path)
+    assert_bronze_equals_source(source, lake_path, *(f"public.{name}" for name in tables))
+
+
+@pytest.mark.postgres
+def test_each_table_and_partition_is_locked_once_however_many_workers_read(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(source, *partitioned(30, 3000), "CREATE TABLE t (id int PRIMARY KEY)")
+    counts: list[int] = []
+
+    def count(point: str) -> None:
+        if point in ("snapshot-exported", "snapshot-block-written"):
+            counts.append(fetch(source, OUR_LOCKS))
+
+    outcome = take(source, lake_path, settings=SnapshotSettings(workers=4, chunk_rows=1000), reached=count)
+    assert outcome.failed == []
+    assert counts[0] == 32
+    # A worker that reads: the table or partition itself where another holds it, and the index.
+    assert max(counts) <= 32 + 4 * 2
+    assert_bronze_equals_source(source, lake_path, "public.m", "public.t")
+
+
+@pytest.mark.postgres
+def test_with_more_partitions_than_may_be_locked_only_those_are_that_are_read(
+    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze.snapshot.snapshot.lock_budget", lambda _: 4)
+    execute(source, *partitioned(20, 2000), *(f"CREATE TABLE t{n} (id int PRIMARY KEY)" for n in range(6)))
+    counts: list[int] = []
+
+    def count(point: str) -> None:
+        if point in ("snapshot-exported", "snapshot-block-written"):
+            counts.append(fetch(source, OUR_LOCKS))
+
+    outcome = take(source, lake_path, settings=SnapshotSettings(workers=2), reached=count)
+    assert outcome.failed == []
+    assert max(counts) <= 4 + 2 * 2
+    assert_bronze_equals_source(source, lake_path, "public.m", *(f"public.t{n}" for n in range(6)))
+
+    # Nobody holds the partitions: one that is emptied after the snapshot looks empty to it.
+    held = bronze.snapshot.locks.Worker.open
+    emptied: list[str] = []
+
+    def empty_the_last(worker: bronze.snapshot.locks.Worker, leaf: bronze.snapshot.locks.Leaf) -> bool:
+        if not emptied and leaf.table.name != "m7":
+            emptied.append("m7")
+            execute(source, "TRUNCATE m7")
+        return held(worker, leaf)
+
+    monkeypatch.setattr("bronze.snapshot.locks.Worker.open", empty_the_last)
+    outcome = take(
+        source,
+        lake_path,
+        settings=SnapshotSettings(workers=1),
+        select=lambda tables: [one for one in tables if one.kind == "p"],
+    )
+    assert [(error.table.name, error.code) for error in outcome.failed] == [("m", "table-changed")]
+    monkeypatch.undo()
+    take(source, lake_path)
+    assert_bronze_equals_source(source, lake_path, "public.m")
+
+
+@pytest.mark.postgres
+def test_who_waits_for_a_worker_is_not_waited_for_by_another(source: SourceSettings, lake_path: str) -> None:
+    """A TRUNCATE waits for the worker that holds the partition; that one alone reads it."""
+    execute(source, *partitioned(6, 6000))
+    truncating = [
+        threading.Thread(target=execute, args=(source, f"TRUNCATE m{number}")) for number in range(6)
+    ]
+
+    def truncate() -> None:
+        for each in truncating:
+            each.start()
+        waiting = "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND NOT granted"
+        wait_for(lambda: fetch(source, waiting) == 6)
+
+    outcome = take(
+        source,
+        lake_path,
+        settings=SnapshotSettings(workers=3, chunk_rows=1000),
+        reached=at("snapshot-exported", truncate),
+    )
+    for each in truncating:
+        each.join(20)
+    assert (outcome.taken, outcome.failed) == ([TableName("public", "m")], [])
+
+
+@pytest.mark.postgres
+def test_what_was_taken_before_a_failure_is_told(source: SourceSettings, lake_path: str) -> None:
+    execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
+    end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE %s"
+
+    def cut() -> None:
+        with session(source) as connection:
+            connection.execute(
+                f"{end} AND datname = current_database() AND pid <> pg_backend_pid()".encode(),
+                ["deltasmelt snapshot"],
+            )
+
+    outcome = Outcome()
+    with pytest.raises(TransientError):
+        take(
+            source,
+            lake_path,
+            settings=SnapshotSettings(workers=1),
+            reached=at("snapshot-committed", cut),
+            outcome=outcome,
+        )
+    assert outcome.taken == [A]
+    assert outcome.lsn == read_snapshot(Lake(lake_path), A)
+
+
+def table(name: str, partitions: int = 0) -> SourceTable:
+    names = tuple(TableName("public", f"{name}{number}") for number in range(partitions))
+    whole = TableName("public", name)
+    shape = Relation(1, whole, (), (), "d", ZERO)
+    return SourceTable(whole, shape, "p" if partitions else "r", partitions=names)
+
+
+def test_groups_keep_the_order_and_the_budget_and_one_table_too_large_counts_with_its_root() -> None:
+    tables = [table("a"), table("b", 3), table("c"), table("huge", 50), table("d"), table("e", 4)]
+    assert [[one.table.name for one in group] for group in groups(tables, 5)] == [
+        ["a", "b"],
+        ["c", "huge", "d"],
+        ["e"],
+    ]
+    assert [len(group) for group in groups([table(str(number)) for number in range(7)], 3)] == [3, 3, 1]
+    assert list(groups([], 3)) == []
+
+
+@pytest.mark.postgres
+def test_an_index_that_is_locked_while_its_table_is_copied_keeps_that_table_alone_out(
+    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bronze.snapshot.locks, "_LEAF_SECONDS", 1)
+    execute(
+        source,
+        "CREATE TABLE a (id int PRIMARY KEY)",
+        "INSERT INTO a SELECT generate_series(1, 100)",
+        "CREATE TABLE b (id int PRIMARY KEY)",
+        "INSERT INTO b SELECT generate_series(1, 100)",
+    )
+    with session(source) as reindexing:
+        reindexing.autocommit = False
+        outcome = take(
+            source,
+            lake_path,
+            reached=at("snapshot-exported", lambda: reindexing.execute("REINDEX INDEX a_pkey")),
+        )
+        reindexing.rollback()
+    assert [(error.table, error.code) for error in outcome.failed] == [(A, "table-locked")]
+    assert outcome.taken == [B]
+
+
+def test_a_row_that_nobody_foresaw_stops_its_own_table_until_it_can_be_read(
+    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute(
+        source,
+        *(f"CREATE TABLE {name} (id int PRIMARY KEY, v text)" for name in ("a", "b", "c")),
+        *(
+            f"INSERT INTO {name} SELECT n, '{name}' || n FROM generate_series(1, 50) n"
+            for name in ("a", "b", "c")
+        ),
+    )
+    control = ControlTables(Lake(lake_path))
+
+    def fails(block: bytearray) -> object:
+        if b"b7" in block:
+            raise KeyError("a shape of tomorrow")
+        return cells_of(block)
+
+    with monkeypatch.context() as broken:
+        broken.setattr("bronze.snapshot.workers.cells_of", fails)
+        read_all(source, lake_path)
+    (error,) = control.open_errors()
+    assert (error.scope, error.name, error.code) == ("table", "public.b", "copy-failed")
+    assert "KeyError: 'a shape of tomorrow'" in error.message
+    assert_bronze_equals_source(source, lake_path, "public.a", "public.c")
+    assert read_snapshot(Lake(lake_path), B) is None
+    read_all(source, lake_path)
+    assert control.open_errors() == []
+    assert_bronze_equals_source(source, lake_path, "public.a", "public.b", "public.c")

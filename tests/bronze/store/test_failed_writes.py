@@ -1,0 +1,268 @@
+"""A write that fails is the end of its session: no commit speaks for rows that are not there."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pytest
+
+from bronze.config.sections import BronzeSettings
+from bronze.doors import Door, guarded
+from bronze.errors import TransientError
+from bronze.lake import parquet
+from bronze.lake.location import Lake
+from bronze.lake.parquet import PartWriter, UnusableWriterError
+from bronze.lsn import Lsn
+from bronze.pgoutput.decoder import StreamDecoder
+from bronze.store.contract import CHANGES_SCHEMA
+from bronze.store.landing import Landing
+from bronze.store.position import read_position
+from bronze.store.relations import ShapeLog
+from bronze.store.sink import DeltaSink
+from bronze.stream.in_order import InOrder, RefusedError
+from bronze.stream.session import Stream
+from tests.bronze.faults import Fault, Faults
+from tests.bronze.store.test_sink import at, contents, open_sink, rows
+from tests.bronze.written_log import (
+    IDENTITY,
+    Process,
+    ScriptedReceiver,
+    Server,
+    no_catalog,
+    selected,
+    transaction,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bronze.stream.receiver import Batch, Receiver
+
+LOG = [transaction(100, 3), transaction(200, 3), transaction(300, 3)]
+EVERY_ROW = [(lsn, seq) for lsn in (100, 200, 300) for seq in range(3)]
+
+
+def stream_of(
+    server: Server, sink: DeltaSink, of: type[ScriptedReceiver] = ScriptedReceiver, **pace: float
+) -> Stream:
+    position = sink.position
+    assert position is not None
+    shapes = ShapeLog(sink.relations(), sink.add_relations)
+    return Stream(
+        cast("Receiver", of(server, position.confirm)),
+        StreamDecoder(no_catalog, selected, shapes.until(position.frontier)),
+        position,
+        Landing(sink, shapes, takes_again=False),
+        BronzeSettings(**{"flush_interval": 1e-6, "heartbeat": 1e-6, **pace}),
+    )
+
+
+def run_until_it_fails(stream: Stream, *, steps: int = 20) -> TransientError:
+    """As the reader does: step, and close where a step fails."""
+    try:
+        with pytest.raises(TransientError) as caught:
+            step_to_the_end(stream, steps)
+    finally:
+        stream.close()
+    return caught.value
+
+
+def step_to_the_end(stream: Stream, steps: int, pause: float = 0.0) -> None:
+    for _ in range(steps):
+        stream.step(patience=0)
+        time.sleep(pause)
+    stream.finish()
+
+
+def assert_nothing_is_lost(server: Server, lake_path: str) -> None:
+    """What is confirmed is in bronze, and another session brings the rest."""
+    position = read_position(Lake(lake_path))
+    assert position is not None
+    assert server.confirmed <= position.confirm
+    held = {row for row in EVERY_ROW if row[0] <= position.frontier}
+    assert held <= set(contents(lake_path))
+    Process(server, lake_path).run(sessions=1)
+    assert [row for row in contents(lake_path) if row[0] != 150] == EVERY_ROW
+
+
+@pytest.fixture
+def sink(lake_path: str) -> DeltaSink:
+    made = DeltaSink(Lake(lake_path), "shop", IDENTITY)
+    made.commit(at(49))
+    return made
+
+
+@pytest.mark.parametrize("door", [Door.OPEN_PART, Door.WRITE_PART, Door.CLOSE_PART, Door.FLUSH])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_write_that_fails_is_followed_by_no_commit(
+    sink: DeltaSink, lake_path: str, door: Door, when: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "bronze.stream.session._PENDING_WRITES", 50
+    )  # everything is handed over before one has ended
+    server = Server(LOG)
+    stream = stream_of(server, sink)
+    faults = Faults(Fault(door, 1, when, "bronze/changes/stream-"))
+    with guarded(faults):
+        error = run_until_it_fails(stream)
+    assert error.code == "lake-unwritable"
+    assert len(faults.failed) == 1
+    assert contents(lake_path) == []
+    assert server.confirmed == 50
+    assert_nothing_is_lost(server, lake_path)
+
+
+def test_a_write_that_fails_in_the_middle_of_a_file_leaves_no_file_to_be_named(
+    sink: DeltaSink, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The store takes a part of the bytes: Arrow's file has rows and no footer that says where.
+    class Filling:
+        def __init__(self, file: Any) -> None:
+            self._file = file
+            self._left = 400
+
+        def write(self, data: Any) -> int:
+            self._left -= len(data)
+            if self._left < 0:
+                raise OSError(28, "No space left on device")
+            return int(self._file.write(data))
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._file, name)
+
+    class FillingSystem:
+        def __init__(self, system: Any) -> None:
+            self._system = system
+
+        def open_output_stream(self, name: str) -> Any:
+            return pa.PythonFile(Filling(self._system.open_output_stream(name)), "w")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._system, name)
+
+    of = parquet.file_system
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "bronze.lake.parquet.file_system",
+            lambda uri: FillingSystem(of(uri)) if uri.endswith("changes") else of(uri),
+        )
+        sink.discard()
+        server = Server(LOG)
+        error = run_until_it_fails(stream_of(server, sink))
+    assert "No space left" in error.message
+    assert contents(lake_path) == []
+    assert server.confirmed == 50
+    assert not list(Path(lake_path, "bronze/changes").glob("*.parquet"))
+    assert_nothing_is_lost(server, lake_path)
+
+
+def test_marks_that_wait_behind_a_commit_that_fails_are_not_committed(
+    sink: DeltaSink, lake_path: str
+) -> None:
+    server = Server(LOG)
+    hanging, go_on = threading.Event(), threading.Event()
+
+    def hang(door: Door, where: str, effect: Callable[[], Any]) -> Any:
+        if door is Door.COMMIT and "bronze/changes" in where and not hanging.is_set():
+            hanging.set()
+            assert go_on.wait(30)
+            raise OSError(5, "the store answered at last, and said no")
+        return effect()
+
+    class HoldingBack(ScriptedReceiver):
+        def take(self, *, most: int, timeout: float) -> Batch | None:
+            if not hanging.is_set() and self._batches and self._batches[0].keepalive is not None:
+                return None
+            return super().take(most=most, timeout=timeout)
+
+    stream = stream_of(server, sink, HoldingBack, flush_interval=0.01, heartbeat=0.02)
+    with guarded(hang):
+        try:
+            while not hanging.is_set():
+                stream.step(patience=0)
+            for _ in range(10):  # the keepalive's marks become due meanwhile
+                time.sleep(0.01)
+                stream.step(patience=0)
+            go_on.set()
+            with pytest.raises(TransientError):
+                step_to_the_end(stream, 1000, pause=0.005)
+        finally:
+            go_on.set()
+            stream.close()
+    assert server.confirmed == 50
+    assert_nothing_is_lost(server, lake_path)
+
+
+def test_after_a_task_that_failed_none_is_run() -> None:
+    done: list[str] = []
+
+    def fail() -> None:
+        time.sleep(0.05)
+        raise OSError("full")
+
+    tasks = InOrder("test", pending=5)
+    for task in (lambda: done.append("first"), fail, lambda: done.append("second")):
+        tasks.submit(task)
+    with pytest.raises(OSError, match="full"):
+        tasks.finish()
+    with pytest.raises(RefusedError):
+        tasks.finish()
+    tasks.submit(lambda: done.append("third"))
+    with pytest.raises(RefusedError):
+        tasks.finish()
+    tasks.close()
+    assert done == ["first"]
+
+
+def write_by_twenty(writer: PartWriter, table: pa.Table) -> None:
+    for start in range(0, table.num_rows, 20):
+        writer.write(table.slice(start, 20))
+
+
+@pytest.mark.parametrize("door", [Door.OPEN_PART, Door.WRITE_PART, Door.CLOSE_PART, Door.FLUSH])
+def test_a_writer_of_files_is_of_no_use_after_a_failure_and_leaves_no_file(
+    tmp_path: Path, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze.lake.parquet.FILE_BYTES", 3_000)
+    writer = PartWriter(str(tmp_path), "stream", schema=CHANGES_SCHEMA)
+    table = pa.concat_tables([rows(1, 20)] * 10)
+    with guarded(Faults(Fault(door, 2, "after"))), pytest.raises(OSError, match="injected"):
+        write_by_twenty(writer, table)
+    for call in (lambda: writer.write(rows(1, 1)), writer.finish):
+        with pytest.raises(UnusableWriterError):
+            call()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sink_takes_nothing_after_a_commit_that_failed_until_the_next_session(lake_path: str) -> None:
+    sink = open_sink(lake_path)
+    sink.write(rows(10, 1))
+    with guarded(Faults(Fault(Door.COMMIT, 1, "before"))), pytest.raises(TransientError):
+        sink.commit(at(10))
+    for call in (lambda: sink.commit(at(11)), lambda: sink.write(rows(11, 1))):
+        with pytest.raises(TransientError):
+            call()
+    assert read_position(Lake(lake_path)) is None
+    sink.discard()
+    sink.write(rows(10, 1))
+    sink.commit(at(10))
+    assert contents(lake_path) == [(10, 0)]
+    assert len(list(Path(lake_path, "bronze/changes").glob("stream-*"))) == 1
+
+
+def test_a_commit_whose_answer_was_lost_keeps_its_files(lake_path: str) -> None:
+    sink = open_sink(lake_path)
+    sink.write(rows(10, 1))
+    with guarded(Faults(Fault(Door.COMMIT, 1, "after"))), pytest.raises(TransientError):
+        sink.commit(at(10))
+    sink.discard()
+    position = sink.position
+    assert position is not None
+    assert position.frontier == Lsn(10)
+    sink.write(rows(11, 1))
+    sink.commit(at(11))
+    assert contents(lake_path) == [(10, 0), (11, 0)]

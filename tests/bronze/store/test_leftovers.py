@@ -1,0 +1,204 @@
+"""Files without a name are removed: by whoever wrote them, or by the next reader. Others are left alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from bronze.config.sections import SnapshotSettings
+from bronze.doors import Door, guarded
+from bronze.drift.storage import Storage
+from bronze.errors import DefiniteError, SmeltError, TransientError
+from bronze.identifiers import TableName
+from bronze.lake.control import OpenError
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from bronze.lsn import Lsn
+from bronze.store.contract import ROWS_SCHEMA
+from bronze.store.relations import ShapeLog, read_relations
+from bronze.store.storage_log import StorageLog
+from tests.bronze.faults import Fault, Faults
+from tests.bronze.replaying import assert_bronze_equals_source, execute, read_all, source_of
+from tests.bronze.store.test_sink import at, contents, open_sink, rows, shape
+
+if TYPE_CHECKING:
+    from bronze.store.sink import DeltaSink
+
+
+def files(lake_path: str, table: str = "bronze/changes") -> set[str]:
+    return {path.name for path in Path(lake_path, table).glob("*.parquet")}
+
+
+def leave_unnamed(sink: DeltaSink) -> set[str]:
+    """Files of an open transaction and of a table that is being copied, as a kill leaves them."""
+    copied = sink.parts("snapshot-1")
+    copied.write(rows(500, 2).cast(ROWS_SCHEMA))
+    sink.write(rows(600, 2))
+    return {action.path for action in [*copied.finish(), *sink._writer.finish()]}
+
+
+def test_a_new_reader_removes_what_no_version_names_and_leaves_what_one_did(lake_path: str) -> None:
+    sink = open_sink(lake_path)
+    for lsn in range(1, 40):
+        sink.write(rows(lsn, 1))
+        sink.commit(at(lsn))
+    named = files(lake_path)
+    assert len(named) > len(DeltaTable(f"{lake_path}/bronze/changes").file_uris()), "some were joined"
+    unnamed = leave_unnamed(sink)
+    Path(lake_path, "bronze/changes/of another tool.parquet").touch()
+    assert files(lake_path) == named | unnamed | {"of another tool.parquet"}
+    again = open_sink(lake_path)
+    again.claim()
+    assert files(lake_path) == named | {"of another tool.parquet"}
+    assert contents(lake_path) == [(lsn, 0) for lsn in range(1, 40)]
+    writer = again.parts("snapshot-1")
+    writer.write(rows(500, 2).cast(ROWS_SCHEMA))
+    part = writer.finish()
+    again.claim()
+    again.commit_snapshot(TableName("public", "t"), Lsn(500), part)
+    assert len(contents(lake_path)) == 39 + 2
+
+
+def test_a_reader_that_does_not_know_that_it_is_over_commits_no_file_that_was_removed(lake_path: str) -> None:
+    old = open_sink(lake_path)
+    old.commit(at(5))
+    old.write(rows(10, 3))
+    copied = old.parts("snapshot-1")
+    copied.write(rows(7, 2).cast(ROWS_SCHEMA))
+    part = copied.finish()
+    new = open_sink(lake_path)
+    new.claim()
+    with pytest.raises(SmeltError):  # on a local path it misses the file first
+        old.commit(at(10))
+    for call in (
+        lambda: old._commit([], at(10).marks(), at(10)),
+        lambda: old.commit_snapshot(TableName("public", "t"), Lsn(7), part),
+        lambda: old.position,
+        old._join_small_files,
+    ):
+        with pytest.raises(DefiniteError) as caught:
+            call()
+        assert caught.value.code == "lake-in-use"
+    new.write(rows(10, 3))
+    new.commit(at(10))
+    assert contents(lake_path) == [(10, 0), (10, 1), (10, 2)]
+
+
+@pytest.mark.parametrize("moment", [Door.REFRESH, Door.COMMIT])
+def test_a_compaction_of_a_reader_that_is_over_does_not_come_about(lake_path: str, moment: Door) -> None:
+    old = open_sink(lake_path)
+    for lsn in range(1, 32):
+        old.write(rows(lsn, 1))
+        old.commit(at(lsn))
+
+    def claim_meanwhile(door: Door, where: str, effect: Any) -> Any:
+        joined.update([door])
+        if door is moment and Door.FLUSH in joined and not claimed:
+            claimed.append(open_sink(lake_path))
+            claimed[0].claim()
+        return effect()
+
+    joined: set[Door] = set()
+    claimed: list[DeltaSink] = []
+    old.write(rows(32, 1))
+    part = old._writer.finish()
+    old._commit(part, at(32).marks(), at(32))
+    with guarded(claim_meanwhile), pytest.raises(DefiniteError):
+        old._join_small_files()
+    assert claimed
+    assert contents(lake_path) == [(lsn, 0) for lsn in range(1, 33)]
+
+
+def test_what_a_failed_session_wrote_is_removed_at_once(lake_path: str) -> None:
+    sink = open_sink(lake_path)
+    sink.commit(at(5))
+    before = files(lake_path)
+    sink.write(rows(10, 3))
+    sink.discard()
+    sink.write(rows(10, 3))
+    with guarded(Faults(Fault(Door.FLUSH, 1, "before"))), pytest.raises(TransientError):
+        sink.commit(at(10))
+    assert files(lake_path) == before
+
+
+def test_the_small_tables_of_bronze_are_joined_and_lose_nothing(
+    lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("sink", "storage_log", "control_tables"):
+        monkeypatch.setattr(f"bronze.{module}.COMPACT_ABOVE", 10)
+    sink, control = open_sink(lake_path), ControlTables(Lake(lake_path))
+    shapes = ShapeLog([], sink.add_relations)
+    for number in range(1, 40):
+        shapes.record([shape(number, *(f"c{at}" for at in range(number % 3 + 1)))])
+        sink.record_storage({TableName("public", f"t{number % 7}"): Storage(number, {}, {})})
+        control.open_error(OpenError("table", f"t{number}", "some-code", "broken"))
+        if number % 2:
+            control.close_errors("table", f"t{number}")
+    for table in ("bronze/relations", "control/storage", "control/errors"):
+        assert len(DeltaTable(f"{lake_path}/{table}").file_uris()) <= 11, table
+    assert [each.from_lsn for each in read_relations(Lake(lake_path))] == list(range(1, 40))
+    log = StorageLog(f"{lake_path}/control/storage")
+    known = [log.known(TableName("public", f"t{number}")) for number in range(7)]
+    assert [each and each.relation_id for each in known] == [35, 36, 37, 38, 39, 33, 34]
+    assert {error.name for error in ControlTables(Lake(lake_path)).open_errors()} == {
+        f"t{number}" for number in range(2, 40, 2)
+    }
+
+
+def test_of_an_error_that_is_closed_while_the_files_are_joined_no_row_comes_back(
+    lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze.lake.control_tables.COMPACT_ABOVE", 10)
+    joining, closing = ControlTables(Lake(lake_path)), ControlTables(Lake(lake_path))
+    for number in range(10):
+        joining.open_error(OpenError("table", f"t{number}", "some-code", "broken"))
+    done: list[str] = []
+
+    def close_meanwhile(door: Door, where: str, effect: Any) -> Any:
+        result = effect()
+        if door is Door.READ_FILE and not done:
+            done.append("closed")
+            closing.close_errors("table", "t3")
+        return result
+
+    with guarded(close_meanwhile):
+        joining.open_error(OpenError("table", "t10", "some-code", "broken"))
+    assert done
+    left = {error.name for error in ControlTables(Lake(lake_path)).open_errors()}
+    assert left == {f"t{number}" for number in range(11)} - {"t3"}
+
+
+@pytest.mark.postgres
+def test_a_copy_that_fails_or_is_stopped_leaves_no_file(database: str, lake_path: str) -> None:
+    source = source_of(database)
+    execute(
+        source,
+        "CREATE TABLE items (id int PRIMARY KEY, name text)",
+        "INSERT INTO items SELECT i, repeat('x', 200) FROM generate_series(1, 20000) i",
+    )
+    small = SnapshotSettings(chunk_rows=3000, workers=2)
+    found: list[set[str]] = []
+    stop = threading.Event()
+
+    def look(point: str) -> None:
+        if point == "snapshot-block-written":
+            found.append({name for name in files(lake_path) if name.startswith("snapshot-")})
+            if len(found) >= 5:
+                stop.set()
+                time.sleep(0.5)
+
+    read_all(source, lake_path, reached=look, snapshot=small, stop=stop)
+    assert found[-1], "it was writing"
+    assert not [name for name in files(lake_path) if name.startswith("snapshot-")]
+    faults = Faults(Fault(Door.WRITE_PART, 4, "before"))
+    with guarded(faults):
+        read_all(source, lake_path, snapshot=small)
+    assert faults.failed
+    named = {Path(uri).name for uri in DeltaTable(f"{lake_path}/bronze/changes").file_uris()}
+    assert files(lake_path) == named
+    assert_bronze_equals_source(source, lake_path, "public.items")

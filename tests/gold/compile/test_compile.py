@@ -1,0 +1,114 @@
+"""The SQL of documents and of affected roots, beside files under `golden/`.
+
+To write the files again after a wanted change: ``SMELT_WRITE_GOLDEN=1 pytest
+tests/gold/compile/test_compile.py``, then read the diff.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.identifiers import TableName
+from gold.build.views import view_of
+from gold.compile.clauses import with_steps
+from gold.compile.compiler import compile_tree, count_flagged
+from gold.incremental.affected import affected_roots
+from gold.tree.resolve import resolve
+from tests.gold.shop import SHAPES, catalog
+from tests.gold.shop_documents import COUNTRY, CUSTOMER, FAMILY, LAND, PARCEL_LINE, PROFILE, document
+
+if TYPE_CHECKING:
+    from gold.tree.nodes import Tree
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+TEXTS = {"customer": CUSTOMER, "parcel_line": PARCEL_LINE, "country": COUNTRY, "profile": PROFILE,
+         "family": FAMILY, "land": LAND}  # fmt: skip
+
+
+def tree(text: str) -> Tree:
+    found, problems = resolve(document(text), catalog())
+    assert found is not None, problems
+    return found
+
+
+def same_as_file(name: str, text: str) -> None:
+    path = GOLDEN / name
+    if os.environ.get("SMELT_WRITE_GOLDEN"):
+        path.write_text(text + "\n")
+    assert text + "\n" == path.read_text()
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_document_as_one_query(name: str) -> None:
+    same_as_file(f"{name}.sql", compile_tree(tree(TEXTS[name]), str).sql)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_document_for_some_roots(name: str) -> None:
+    same_as_file(
+        f"{name}.restricted.sql", compile_tree(tree(TEXTS[name]), str, roots="affected", few=True).sql
+    )
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_roots_affected_by_changes_of_every_table(name: str) -> None:
+    root = tree(TEXTS[name])
+    found = affected_roots(root, root.tables(), lambda table: f"images_of_{table.name}", str, few=True)
+    assert found is not None
+    same_as_file(f"{name}.affected.sql", with_steps(found.steps, found.query))
+
+
+def test_a_table_that_the_document_does_not_read_affects_nothing() -> None:
+    assert affected_roots(tree(PARCEL_LINE), [TableName("public", "tags")], str, str) is None
+
+
+def test_a_root_that_is_affected_twice_is_named_once() -> None:
+    found = affected_roots(tree(COUNTRY), [TableName("public", "customers")], str, str)
+    assert found is not None
+    assert "UNION" not in found.query
+    assert found.query.endswith("GROUP BY k0")
+
+
+def test_a_link_to_the_root_by_its_key_needs_no_look_at_the_root() -> None:
+    found = affected_roots(tree(PARCEL_LINE), [TableName("logistics", "parcels")], str, str)
+    assert found is not None
+    assert "order_items" not in found.query
+    assert found.places == (("weight", TableName("logistics", "parcels")),)
+
+
+def test_only_documents_whose_one_is_found_by_something_else_than_a_key_count_it() -> None:
+    assert count_flagged(tree(PARCEL_LINE), str) == ((), "")
+    flags, counted = count_flagged(tree(CUSTOMER), str)
+    assert flags == ("several",)
+    assert "n13_first_order" in counted
+    assert "items" not in counted
+
+
+def test_row_sets_that_are_read_once_stay_in_the_query() -> None:
+    compiled = compile_tree(tree(CUSTOMER), str, roots="affected")
+    shared = {step.name for step in compiled.shared}
+    assert any(name.endswith("_orders") for name in shared)
+    assert not any(name.endswith("_parcels") for name in shared)
+    assert len({(step.sql) for step in compiled.rows}) == len(compiled.rows)
+
+
+def test_names_of_any_spelling_are_quoted() -> None:
+    shapes = {**SHAPES, 'odd."ta`ble"': ({"i d": "int4", "from": "text", "t": "text"}, ("i d",))}
+    text = (
+        'document: odd\nroot: odd."ta`ble"\nwhere: "`from` <> \'x\'"\nfields:\n  - id: {column: i d}\n'
+        "  - from\n  - same: {many: odd.\"ta`ble\", on: {from: from}, order_by: ['`i d` desc'], values: t}\n"
+    )
+    found, problems = resolve(document(text), catalog(shapes))
+    assert found is not None, problems
+    sql = compile_tree(found, lambda name: f"delta.`/lake/{name.name.replace('`', '``')}`").sql
+    assert "`t`.`i d` AS `id`" in sql
+    assert "`t`.`from` <> 'x'" in sql
+    assert "delta.`/lake/ta``ble` AS t" in sql
+
+
+def test_tables_whose_names_read_alike_have_views_of_their_own() -> None:
+    assert view_of(TableName("a.b", "c")) != view_of(TableName("a", "b.c"))

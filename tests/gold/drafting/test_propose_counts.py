@@ -1,0 +1,114 @@
+"""What keeps drafted documents small and clean: rows that are counted, secrets that are left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from gold.drafting.secrets import speaks_of_secret
+from tests.gold.drafting.test_propose import described, points, texts
+
+
+def test_very_many_children_are_counted_and_their_array_is_a_comment() -> None:
+    devices = described("devices", "id int4, a text, b text, c text, d text", rows=2000)
+    readings = described(
+        "readings", "id int8, device_id int4, value float8", ("id",), points("device_id", "devices"),
+        rows=9_000_000,
+    )  # fmt: skip
+    drafted = texts(devices, readings)["device"]
+    assert (
+        drafted.partition("  - d\n")[2]
+        == """\
+  # about 4,500 each, so they are counted; `limit` or `cap` would keep an array of them short:
+  # - readings:
+  #     many: public.readings
+  #     on: {device_id: id}
+  #     fields: [id, value]
+  - reading_count: {count: public.readings, on: {device_id: id}}
+"""
+    )
+
+
+def test_rows_that_are_many_in_a_document_are_counted_where_they_are_few_for_each_parent() -> None:
+    stores = described("stores", "id int4, a text, b text, c text, d text", rows=2)
+    customers = described(
+        "customers", "id int4, store_id int4", ("id",), points("store_id", "stores", owning=True), rows=600
+    )
+    rentals = described(
+        "rentals", "id int4, customer_id int4", ("id",), points("customer_id", "customers"), rows=60_000
+    )
+    drafted = texts(stores, customers, rentals)
+    assert "  - customers:\n      many: public.customers\n" in drafted["store"]
+    assert "# about 30,000 in a document, so they are counted;" in drafted["store"]
+    assert "  - rentals:\n      many: public.rentals\n" in drafted["customer"]
+
+
+def test_rows_behind_a_link_are_counted_by_it() -> None:
+    wide = "id int4, p text, q text, r text, s text"
+    link = described("a_box", "a_id int4, b_id int4, note text", ("a_id", "b_id"), points("a_id", "a"),
+                     points("b_id", "box"), rows=9_000)  # fmt: skip
+    drafted = texts(described("a", wide, rows=3), described("box", wide, rows=5_000), link)["a"]
+    assert (
+        """\
+  - box_count:
+      count: public.box
+      through: {table: public.a_box, on: {a_id: id}, to: {b_id: id}}
+"""
+        in drafted
+    )
+    assert "# - boxes:\n  #     many: public.box\n  #     through: " in drafted
+
+
+SECRETS = [
+    "password", "Passwd", "user_pwd", "PasswordHash", "pw_hash", "api_key", "apiKey", "APIKEY", "authtoken",
+    "token", "refresh_token", "ResetTokens", "client_secret", "private_key", "SSHKey", "salt", "passphrase",
+    "encryption_key", "smtp_credentials", "userpassword",
+]  # fmt: skip
+NO_SECRETS = [
+    "key", "id", "secretary", "tokenized", "hash", "content_hash", "salted", "primary_key", "passport",
+    "boarding_pass", "keyboard", "api_version", "public_key_id", "monkey", "compass", "author",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_names_that_speak_of_secrets(name: str) -> None:
+    assert speaks_of_secret(name)
+
+
+@pytest.mark.parametrize("name", NO_SECRETS)
+def test_names_that_do_not(name: str) -> None:
+    assert not speaks_of_secret(name)
+
+
+def test_secrets_are_left_out_with_a_comment_wherever_the_table_stands() -> None:
+    users = described(
+        "users", "id int4, name text, password text!, password_changed_at timestamptz, token_count int4"
+    )
+    posts = described("posts", "id int4, user_id int4, a text, b text", ("id",), points("user_id", "users"))
+    likes = described("likes", "id int4, post_id int4, api_key text", ("id",), points("post_id", "posts"))
+    drafted = texts(users, posts, likes)
+    for text in drafted.values():
+        assert "# - password    # a secret by its name, left out\n" in text
+        assert "- password_changed_at" in text
+        assert "- token_count" in text
+    assert "- password\n" not in drafted["user"].replace("# - password", "")
+    assert "# - api_key    # a secret by its name, left out\n" in drafted["post"]
+
+
+def test_a_table_whose_columns_are_all_left_out_is_named() -> None:
+    users = described("users", "id int4, name text")
+    logins = described(
+        "user_logins",
+        "user_id int4, password_hash text",
+        ("user_id", "password_hash"),
+        points("user_id", "users"),
+    )
+    text = texts(users, logins)["user"]
+    assert "(public.user_logins)    # all that it has is: password_hash, left out" in text
+
+
+def test_a_secret_of_a_link_is_named_where_the_link_shows_nothing_else() -> None:
+    wide = "id int4, p text, q text, r text, s text"
+    link = described("a_b", "a_id int4, b_id int4, invite_token text", ("a_id", "b_id"), points("a_id", "a"),
+                     points("b_id", "b"))  # fmt: skip
+    text = texts(described("a", wide), described("b", wide), link)["a"]
+    assert "# invite_token    # a secret by its name, left out" in text

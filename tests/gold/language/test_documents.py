@@ -1,0 +1,170 @@
+"""Document files: what they may say, and what is said about mistakes. No table is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bronze.errors import ConfigurationError
+from bronze.identifiers import TableName
+from gold.language.document import load_documents
+from gold.language.notation import OrderedColumn, parse_ordering, parse_target
+from tests.gold.shop_documents import COUNTRY, CUSTOMER, document
+
+LINK = "table: public.l, on: {a: id}, to: {b: id}"
+HEAD = "document: d\nroot: public.t\nfields:\n"
+
+
+def complaint(text: str) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        document(text)
+    return str(caught.value)
+
+
+def test_a_document_with_everything_is_read() -> None:
+    assert document(CUSTOMER).name == "customer"
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("x: {mny: public.a, on: {id: id}, fields: [id]}", "says nothing to take; did you mean 'many'?"),
+        ("x: {many: public.a, one: public.a}", "'many' and 'one' cannot stand in one field"),
+        (
+            "x: {many: public.a, on: {id: id}, fields: [id], limt: 5}",
+            "unknown key 'limt'; did you mean 'limit'?",
+        ),
+        ("x: {many: public.a, on: {id: id}}", "give either 'fields' or 'values'"),
+        ("x: {many: public.a, fields: [id]}", "give either 'on' or 'through'"),
+        ("x: {many: public.a, on: {}, fields: [id]}", "should have at least 1 item"),
+        ("x: {many: a, on: {id: id}, fields: [id]}", "not a table name: 'a' (expected schema.table)"),
+        ("x: {many: public.a, on: {id: id}, fields: [id], limit: 0}", "greater than or equal to 1"),
+        ("x: {many: public.a, on: {id: id}, fields: [id], order_by: [a b c]}", "is not an ordering"),
+        ("x: {many: public.a, on: {id: id}, fields: id}", "expected a list, found text"),
+        ("x: {one: public.a, on: {id: id}, fields: [id], limit: 1}", "unknown key 'limit'"),
+        ("x: {one: public.a, fields: [id]}", "'on' is missing"),
+        ("x: {sum: public.a, on: {id: id}}", "sum wants a column (expected schema.table.column)"),
+        ("x: {sum: public.a.b.c, on: {id: id}}", "names no table or column"),
+        ("x: {sum: public.a.b, on: {id: id}, limit: 3}", "'limit' and 'cap' mean nothing to sum"),
+        ("x: {last: public.a, on: {id: id}}", "last wants a column"),
+        (
+            "x: {many: public.a, on: {id: id}, fields: [id], limit: 3, cap: 3}",
+            "give either 'limit' or 'cap'",
+        ),
+        ("x: {many: public.a, on: {id: id}, fields: [id], key_by: id, cap: 3}", "a map takes all rows"),
+        (
+            "x: {many: public.a, on: {id: id}, fields: [id], recurse: {on: {up: id}}}",
+            "'max_depth' is missing",
+        ),
+        (
+            "x: {many: public.a, on: {id: id}, fields: [id], recurse: {on: {up: id}, max_depth: 1}}",
+            "greater than or equal to 2",
+        ),
+        (
+            "x: {many: public.a, on: {id: id}, values: id, recurse: {on: {up: id}, max_depth: 2}}",
+            "give 'fields', not 'values'",
+        ),
+        (
+            "x: {one: public.a, on: {id: id}, fields: [i], flatten: a, recurse: {on: {a: b}, max_depth: 2}}",
+            "it cannot be flattened",
+        ),
+        (
+            "x: {many: public.a, on: {id: id}, fields: [id, X], recurse: {on: {up: id}, max_depth: 2}}",
+            "field 'X' stands twice in one object",
+        ),
+        (
+            "x: {one: public.a, on: {id: id}, fields: [id], flatten: true}",
+            "field 'id' stands twice in one object",
+        ),
+        (
+            "x: {one: public.a, on: {id: id}, fields: [commit_lsn], flatten: _}",
+            "'_commit_lsn' is a name of our own",
+        ),
+        (
+            "x: {one: public.a, on: {id: id}, fields: [name], flatten: 'a b'}",
+            "'a b' cannot name a field",
+        ),
+        (
+            "x: {many: public.a, through: {table: public.l, on: {a: id}}, fields: [n]}",
+            "'to' is missing in 'through'",
+        ),
+        (
+            f"x: {{many: public.a, through: [{{{LINK}}}, {{{LINK}}}], fields: [n]}}",
+            "'to' leads to the far table: it stands in the last step",
+        ),
+        ("x: {many: public.a, through: [], fields: [n]}", "at least 1 item"),
+        ("x: {many: public.a, through: [{tabel: public.l}], fields: [n]}", "did you mean 'table'?"),
+        ("x: {column: a, defualt: 1}", "unknown key 'defualt'; did you mean 'default'?"),
+        ("x: {column: [a]}", "expected text, found a list"),
+        ("x: a", "expected a mapping with one of column, sql"),
+        ("{x: {column: a}, y: {column: b}}", "one name with a mapping; this one holds 'x', 'y'"),
+        ("[a]", "an entry is a column's name, or one name with a mapping"),
+        ("'a b': {column: a}", "'a b' cannot name a field"),
+        ("a b", "'a b' cannot name a field; give it a name: {column: 'a b'}"),
+        ("_commit_lsn", "'_commit_lsn' is a name of our own in every gold table"),
+        ("x: {object: [a, {A: {column: b}}]}", "field 'A' stands twice in one object"),
+        (
+            f"x: {{many: public.a, through: {{{LINK}, fields: [n]}}, values: name}}",
+            "'through.fields' has no place among plain 'values'",
+        ),
+        (
+            f"x: {{many: public.a, through: {{{LINK}, fields: [id]}}, fields: [ID]}}",
+            "field 'id' stands twice in one object",
+        ),
+    ],
+)
+def test_a_mistake_in_a_field_names_its_line_and_what_is_meant(field: str, said: str) -> None:
+    message = complaint(f"{HEAD}  - id\n  - {field}\n")
+    assert said in message
+    assert message.startswith("document.yml:5: ")
+
+
+def test_names_that_differ_only_in_case_are_one_name_in_spark() -> None:
+    assert "field 'Name' stands twice in one object (first at line 4)" in complaint(
+        f"{HEAD}  - name\n  - Name\n"
+    )
+
+
+def test_the_same_name_in_two_objects_is_fine() -> None:
+    document(f"{HEAD}  - id\n  - a: {{object: [id]}}\n  - b: {{object: [id]}}\n")
+
+
+def test_all_mistakes_of_a_file_come_at_once() -> None:
+    said = complaint("document: 1d\nroot: t\nwhere: ''\nfields: []\nlimit: 3")
+    assert len(said.splitlines()) == 5
+
+
+def test_two_documents_of_one_name_name_both_places(tmp_path: Path) -> None:
+    (tmp_path / "a.yml").write_text(COUNTRY)
+    (tmp_path / "b.yml").write_text("# another\n" + COUNTRY.replace("country\n", "Country\n", 1))
+    with pytest.raises(
+        ConfigurationError, match=r"b\.yml:2: document 'Country' is defined twice \(also at .*a\.yml:1\)"
+    ):
+        load_documents(sorted(tmp_path.glob("*.yml")))
+
+
+def test_the_demo_documents_are_read() -> None:
+    files = sorted((Path(__file__).parents[3] / "conf" / "demo" / "documents").glob("*.yml"))
+    assert [doc.name for doc in load_documents(files)] == ["customer", "order"]
+
+
+def test_nulls_lie_as_in_postgresql_unless_said_otherwise() -> None:
+    assert parse_ordering("a") == OrderedColumn("a", descending=False, nulls_first=False)
+    assert parse_ordering("a DESC") == OrderedColumn("a", descending=True, nulls_first=True)
+    assert parse_ordering("a desc nulls last") == OrderedColumn("a", descending=True, nulls_first=False)
+    assert parse_ordering("`a b` asc nulls first") == OrderedColumn("a b", descending=False, nulls_first=True)
+
+
+def test_targets_name_tables_or_columns_also_quoted_ones() -> None:
+    assert parse_target("public.t") == (TableName("public", "t"), None)
+    assert parse_target('public."a.b"."c""d"') == (TableName("public", "a.b"), 'c"d')
+
+
+def test_a_digest_sees_meaning_and_not_layout() -> None:
+    compact = document(f"{HEAD}  - x: {{many: public.a, on: {{id: id}}, fields: [id]}}\n")
+    airy = document(
+        f"# a comment\n{HEAD}  - x:\n      fields: [id]\n      many: public.a\n      on: {{id: id}}\n"
+    )
+    other = document(f"{HEAD}  - x: {{many: public.a, on: {{id: id}}, fields: [id], limit: 1}}\n")
+    assert compact.digest == airy.digest != other.digest

@@ -1,0 +1,149 @@
+"""Each command once as a process of its own that succeeds: its exit code, and that it prints what it is for.
+
+What the commands find and do in every case is tested beside their code. All share one lake of a real server,
+in the order of this file. The stages as processes, and `smelt sql`, are in `test_run` and
+`test_jobs_spark_submit`; here once more under the marker of torture.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bronze.config.sections import SnapshotSettings
+from bronze.lake.control_tables import ControlTables
+from silver.cycle import Silver
+from tests.bronze.replaying import read_all
+from tests.fix_postgres import drop_database, make_database
+from tests.pipelines.runtime.test_run import Shop
+from tests.pipelines.test_cli import smelt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+
+class Commands:
+    """A shop whose rows are in bronze and silver, and what is asked of it."""
+
+    def __init__(self, spark: SparkSession, shop: Shop) -> None:
+        self.shop = shop
+        self.lake = shop.pipeline.lake_address()
+        self.control = ControlTables(self.lake)
+        read_all(shop.pipeline.source, str(self.lake.path), snapshot=SnapshotSettings(workers=2))
+        silver = Silver(spark, self.lake, shop.pipeline.silver, self.control)
+        silver.cycle()
+        silver.close()
+
+    def say(self, command: str, *more: str) -> str:
+        """Run a command that succeeds; what it printed."""
+        done = smelt(command, self.shop.file, *more, folder=self.shop.folder, seconds=280)
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stdout + done.stderr
+        assert "WARN" not in done.stdout + done.stderr
+        return done.stdout
+
+    def value(self, command: str, *more: str) -> Any:
+        """The same, of one line of JSON."""
+        return json.loads(self.say(command, *more, "--output", "json"))
+
+    def versions(self, layer: str) -> dict[str, int]:
+        """What the newest cut of a layer names."""
+        cut = self.control.latest_cut("silver" if layer == "silver" else "gold")
+        assert cut is not None
+        return dict(cut.tables)
+
+
+@pytest.fixture(scope="module")
+def commands(
+    spark: SparkSession, server_dsn: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Commands]:
+    dsn = make_database(server_dsn)
+    yield Commands(spark, Shop(tmp_path_factory.mktemp("commands"), dsn))
+    drop_database(server_dsn, dsn)
+
+
+def test_gold_builds_the_documents_of_silvers_newest_cut(commands: Commands) -> None:
+    commands.say("gold", "--until-caught-up")
+    cut, before = commands.control.latest_cut("gold"), commands.control.latest_cut("silver")
+    assert cut is not None
+    assert before is not None
+    assert (cut.commit_lsn, set(cut.tables)) == (before.commit_lsn, {"customer"})
+
+
+def test_status_shows_every_layer(commands: Commands) -> None:
+    found = commands.value("status")
+    assert {table["name"]: table["state"] for table in found["tables"]} == {
+        "public.customers": "streaming",
+        "public.orders": "streaming",
+    }
+    assert [document["name"] for document in found["documents"]] == ["customer"]
+    assert found["lake_error"] is None
+    assert found["source_error"] is None
+
+
+def test_explain_tells_how_changes_reach_a_document(commands: Commands) -> None:
+    said = commands.say("explain", "customer")
+    assert said.startswith("gold.customer: one document per row of public.customers, found by id\n")
+    assert "marks     public.orders.customer_id = public.customers.id" in said
+
+
+def test_preview_prints_a_document(commands: Commands) -> None:
+    found = json.loads(commands.say("preview", "customer", "--key", "7"))
+    assert (found["id"], found["name"]) == (7, "c7")
+    assert [order["id"] for order in found["orders"]] == [6, 56, 106, 156]
+
+
+def test_verify_finds_gold_equal_to_a_rebuild(commands: Commands) -> None:
+    (found,) = commands.value("verify")
+    assert (found["document"], found["equal"], found["compared"]) == ("customer", True, 50)
+
+
+def test_quality_checks_what_the_catalog_says_and_writes_its_report(
+    commands: Commands, tmp_path: Path
+) -> None:
+    report = tmp_path / "report.html"
+    found = commands.value("quality", "--report", str(report))
+    assert found["success"] is True
+    assert "customers" in report.read_text()
+
+
+def test_maintain_says_what_it_did_to_each_table(commands: Commands) -> None:
+    lines = [json.loads(line) for line in commands.say("maintain", "--output", "json").splitlines()]
+    assert {f"{done['layer']}.{done['name']}" for done in lines} == {
+        "silver.customers",
+        "silver.orders",
+        "gold.customer",
+    }
+
+
+def test_rebuild_derives_silver_from_bronze(commands: Commands) -> None:
+    before = commands.versions("silver")
+    said = commands.say("rebuild", "silver").splitlines()
+    assert {line.partition(":")[0] for line in said} == {"silver.customers", "silver.orders"}
+    after = commands.versions("silver")
+    assert after.keys() == before.keys()
+    assert all(after[name] > before[name] for name in before)
+
+
+def test_rebuild_builds_gold_from_silver(commands: Commands) -> None:
+    assert commands.say("rebuild", "gold") == "gold.customer: built from silver as a whole\n"
+    cut, before = commands.control.latest_cut("gold"), commands.control.latest_cut("silver")
+    assert cut is not None
+    assert before is not None
+    assert cut.commit_lsn == before.commit_lsn
+
+
+@pytest.mark.torture
+def test_stages_and_sql_succeed_too(commands: Commands) -> None:
+    commands.shop.execute("INSERT INTO customers VALUES (51, 'new', NULL, '{}')")
+    for stage in ("bronze", "silver", "gold"):
+        commands.say(stage, "--until-caught-up")
+    query = "SELECT count(*) AS n FROM silver.customers JOIN gold.customer USING (id)"
+    assert commands.value("sql", query) == {"n": 51}

@@ -1,0 +1,216 @@
+"""The embedded server: whom it lets in, and that nothing of it is left whatever ends its start."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from bronze.errors import DefiniteError
+from pipelines.demo import embedded_postgres
+from pipelines.demo.embedded_copy import binaries, shared_copy
+from pipelines.demo.embedded_postgres import EmbeddedServer
+from pipelines.terminal.interrupts import terminable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[3]
+
+DEMO = """
+import sys, time
+from pipelines.demo.demo import shop_database
+from pipelines.terminal.failures import Terminated, report
+from pipelines.terminal.output import Output
+from pipelines.commands.run import terminable
+try:
+    with terminable(), shop_database(Output(), None) as dsn:
+        print(dsn, flush=True)
+        time.sleep(100)
+except Terminated as error:
+    sys.exit(report(error))
+"""
+
+
+def servers(folder: Path) -> list[int]:
+    """Processes whose command line names a folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (entry / "cmdline").read_bytes()
+        except OSError:  # it ended while we looked
+            continue
+        if str(folder).encode() in line and b"postgres" in line:
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.fixture
+def listener() -> Iterator[int]:
+    """A port at which somebody else listens."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        yield taken.getsockname()[1]
+
+
+@pytest.mark.postgres
+def test_a_port_that_somebody_took_meanwhile_is_left_to_him(
+    listener: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = embedded_postgres.free_port
+    ports = iter([listener])
+    monkeypatch.setattr("pipelines.demo.embedded_postgres.free_port", lambda: next(ports, None) or free())
+    with EmbeddedServer() as server:
+        assert server.port != listener
+        with psycopg.connect(server.dsn()) as connection:
+            assert connection.execute("SELECT inet_server_port()").fetchone() == (server.port,)
+        known = server.port
+        server.restart()
+        assert server.port == known
+        # One that was asked for is not exchanged, and whoever answers there is not taken for the server.
+        server.stop()
+        server.port = listener
+        with pytest.raises(DefiniteError, match="could not bind"):
+            server.start()
+        assert servers(server.folder) == []
+
+
+@pytest.mark.postgres
+def test_a_start_that_is_interrupted_leaves_neither_process_nor_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sleep = time.sleep
+
+    def interrupted(seconds: float) -> None:
+        monkeypatch.setattr("pipelines.demo.embedded_postgres.time.sleep", sleep)
+        assert seconds < 1
+        raise KeyboardInterrupt
+
+    server = EmbeddedServer()
+    monkeypatch.setattr("pipelines.demo.embedded_postgres.time.sleep", interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt), server:
+            pass
+        assert servers(server.folder) == []
+        assert not server.folder.exists()
+    finally:
+        for pid in servers(server.folder):
+            os.kill(pid, signal.SIGQUIT)
+
+
+@pytest.mark.postgres
+def test_the_demos_server_takes_our_account_alone_and_ends_with_its_terminal() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", DEMO], stdout=subprocess.PIPE, text=True, cwd=ROOT, stderr=subprocess.DEVNULL
+    ) as demo:
+        assert demo.stdout is not None
+        dsn = demo.stdout.readline().strip()
+        folder = Path(str(psycopg.conninfo.conninfo_to_dict(dsn).get("host") or "/nowhere"))
+        try:
+            with psycopg.connect(dsn) as connection:
+                rules = connection.execute(
+                    "SELECT type, auth_method, current_setting('listen_addresses') FROM pg_hba_file_rules"
+                ).fetchall()
+                assert rules == [("local", "peer", "")]
+                port = connection.info.port
+            assert folder.stat().st_mode & 0o077 == 0
+            with socket.socket() as nobody:
+                assert nobody.connect_ex(("127.0.0.1", port)) != 0
+            with pytest.raises(psycopg.OperationalError, match="eer authentication failed"):
+                psycopg.connect(dsn, user="other")
+            if os.geteuid() == 0:  # also as the account that the server itself runs as
+                code = f"import os, psycopg; os.setuid({folder.stat().st_uid}); psycopg.connect({dsn!r})"
+                refused = subprocess.run(
+                    [sys.executable, "-c", code], check=False, capture_output=True, text=True
+                )
+                assert "eer authentication failed" in refused.stderr
+            demo.send_signal(signal.SIGHUP)
+            assert demo.wait(60) == 129
+            assert servers(folder) == []
+            assert not folder.exists()
+        finally:
+            demo.kill()
+            for pid in servers(folder):
+                os.kill(pid, signal.SIGQUIT)
+
+
+def test_a_hang_up_that_is_ignored_stays_so() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with terminable():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache that other accounts can look into, as `/var/cache`."""
+    folder = Path(tempfile.mkdtemp(prefix="smelt-cache-"))
+    folder.chmod(0o755)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_a_copy_of_the_binaries_heals_and_one_that_another_account_made_is_not_used(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packaged = tmp_path / "package" / "install"
+    (packaged / "bin").mkdir(parents=True)
+    (tmp_path / "package.libs").mkdir()
+    (tmp_path / "package.libs" / "libpq.so").write_text("lib")
+    for name in ("postgres", "initdb"):
+        (packaged / "bin" / name).write_text(f"#!{name}\n")
+        (packaged / "bin" / name).chmod(0o700)
+    copy = shared_copy(packaged, 16)
+    kept = cache / "deltasmelt" / "postgresql-16"
+    assert copy == kept / "package" / "install"
+    assert (kept / "package.libs" / "libpq.so").read_text() == "lib"
+    assert (copy / "bin" / "postgres").stat().st_mode & 0o777 == 0o744
+    inode = (copy / "bin").stat().st_ino
+    assert shared_copy(packaged, 16) == copy
+    assert (copy / "bin").stat().st_ino == inode, "it is made once"
+
+    (kept.parent / ".draft-killed").mkdir()
+    (copy / "bin" / "initdb").unlink()
+    assert shared_copy(packaged, 16) == copy
+    assert (copy / "bin" / "initdb").read_text() == "#!initdb\n"
+    (packaged / "bin" / "postgres").write_text("#!postgres, newer\n")
+    assert (shared_copy(packaged, 16) / "bin" / "postgres").read_text() == "#!postgres, newer\n"
+
+    kept.chmod(0o777)
+    (copy / "bin" / "initdb").write_text("#!theirs\n")
+    assert (shared_copy(packaged, 16) / "bin" / "initdb").read_text() == "#!initdb\n"
+    shutil.rmtree(kept)
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    kept.symlink_to(theirs)
+    assert (shared_copy(packaged, 16) / "bin" / "initdb").read_text() == "#!initdb\n"
+    assert not kept.is_symlink()
+    assert sorted(path.name for path in kept.parent.iterdir()) == [".lock", "postgresql-16"]
+
+    kept.parent.chmod(0o777)
+    monkeypatch.setattr("pipelines.demo.embedded_copy.SYSTEM_CACHE", kept.parent)
+    elsewhere = shared_copy(packaged, 16)
+    assert not elsewhere.is_relative_to(cache)
+    assert (elsewhere / "bin" / "initdb").read_text() == "#!initdb\n"
+
+
+def test_a_copy_of_the_packaged_server_runs(cache: Path) -> None:
+    copy = shared_copy(binaries(16), 16)
+    assert copy.is_relative_to(cache)
+    for program in ("initdb", "psql", "postgres"):
+        said = subprocess.run(
+            [copy / "bin" / program, "--version"], check=False, capture_output=True, text=True
+        )
+        assert "(PostgreSQL) 16" in said.stdout, said.stderr

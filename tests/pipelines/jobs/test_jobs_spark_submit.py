@@ -1,0 +1,137 @@
+"""The built wheel under spark-submit: the same commands, in a folder that holds nothing but the wheel."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import psycopg
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project's wheel."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel's content alone: for a pure wheel, installing is unpacking."""
+    target = tmp_path_factory.mktemp("installed")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(target)
+    return target
+
+
+@pytest.fixture
+def shop(database: str, tmp_path: Path) -> Path:
+    """A pipeline file over a source with rows."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE TABLE orders (id int PRIMARY KEY, note text)")
+        connection.execute("INSERT INTO orders SELECT n, 'order ' || n FROM generate_series(1, 100) AS n")
+    file = tmp_path / "pipeline with spaces.yml"
+    file.write_text(
+        f'pipeline: submitted\nsource: {{dsn: "{database}", slot: submitted, publication: submitted}}\n'
+        "lake: {path: './my läke #1'}\n"
+    )
+    return file
+
+
+def run(installed: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program for which the wheel is all there is of the project."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(installed),
+        "PYSPARK_PYTHON": sys.executable,
+        "SMELT_LOGS": str(cwd),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    environment.pop("SPARK_HOME", None)
+    return subprocess.run(
+        words, check=False, capture_output=True, text=True, cwd=cwd, env=environment, timeout=300
+    )
+
+
+def submit(installed: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command of smelt under spark-submit, on two cores."""
+    script = installed / "pipelines" / "conf" / "spark-submit" / "submit.sh"
+    options = ("--master", "local[2]", "--driver-memory", "1g", "--conf", "spark.ui.enabled=false")
+    return run(installed, "sh", str(script), *options, "--", *words, cwd=cwd)
+
+
+def test_the_wheel_holds_all_that_is_not_python_too(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    wanted = {
+        "log4j2.properties",
+        "demo/shop.sql",
+        "demo/pipeline.yml",
+        "demo/documents/customer.yml",
+        "demo/expectations/orders.yml",
+        "spark-submit/submit.sh",
+        "spark-submit/main.py",
+        "databricks/databricks.yml",
+    }
+    assert {f"pipelines/conf/{name}" for name in wanted} <= names
+    assert "pipelines/quality/report.html.j2" in names
+    assert not [name for name in names if name.startswith(("tests/", "conf/", "docs/"))]
+
+
+@pytest.mark.spark
+@pytest.mark.postgres
+def test_silver_and_sql_run_under_spark_submit(installed: Path, shop: Path, tmp_path: Path) -> None:
+    read = run(
+        installed,
+        sys.executable,
+        "-m",
+        "pipelines.cli",
+        "bronze",
+        str(shop),
+        "--until-caught-up",
+        cwd=tmp_path,
+    )
+    assert read.returncode == 0, read.stderr
+
+    folded = submit(installed, "silver", str(shop), "--until-caught-up", cwd=tmp_path)
+    assert folded.returncode == 0, folded.stderr
+
+    query = (
+        "SELECT count(*) AS rows, max(note) AS last, '${env:HOME} ${x}' AS said FROM silver.orders "
+        "WHERE note <> '${spark.app.name}'"
+    )
+    asked = submit(installed, "sql", str(shop), query, "--output", "json", cwd=tmp_path)
+    assert asked.returncode == 0, asked.stderr
+    assert json.loads(asked.stdout) == {"rows": 100, "last": "order 99", "said": "${env:HOME} ${x}"}, (
+        "and no line of Spark's log among it"
+    )
+    assert (tmp_path / "spark-submit.log").exists()
+
+
+@pytest.mark.spark
+def test_a_command_that_fails_fails_the_submission(installed: Path, tmp_path: Path) -> None:
+    failed = submit(installed, "silver", "missing.yml", cwd=tmp_path)
+    assert failed.returncode != 0
+    said = failed.stdout + failed.stderr  # spark-submit prints the driver's standard error on its own output
+    assert "no such pipeline file" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("words", [(), ("--master", "local[2]"), ("silver", "pipeline.yml"), ("--",)])
+def test_without_the_two_dashes_or_a_command_the_script_says_how_it_is_called(
+    installed: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    script = installed / "pipelines" / "conf" / "spark-submit" / "submit.sh"
+    called = run(installed, "sh", str(script), *words, cwd=tmp_path)
+    assert called.returncode == 2
+    assert "usage:" in called.stderr

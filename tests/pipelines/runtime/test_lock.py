@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from bronze.errors import DefiniteError
+from bronze.lake.location import Lake
+from pipelines.runtime.locks import lake_lock, writing
+
+ROOT = Path(__file__).parents[3]
+HOLDER = """
+import sys
+from bronze.lake.location import Lake
+from pipelines.runtime.locks import lake_lock
+with lake_lock(Lake(path=sys.argv[1]), ("bronze", "silver"), command="smelt run"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_start_is_refused_with_who_holds_the_lake(lake_path: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, lake_path], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        lake = Lake(path=lake_path)
+        with pytest.raises(DefiniteError) as raised, lake_lock(lake, ("silver",), command="smelt silver"):
+            pass
+        assert raised.value.code == "already-running"
+        assert f"`smelt run`, process {holder.pid}" in str(raised.value)
+        with lake_lock(lake, ("gold",), command="smelt gold"):
+            pass  # another stage may run beside it
+        holder.kill()
+        holder.wait()
+        with lake_lock(lake, ("silver",), command="smelt silver"):
+            pass  # however the holder ended, the lake is free
+
+
+def test_who_writes_a_layer_is_waited_for_also_in_another_process(lake_path: str) -> None:
+    holder = HOLDER.replace("lake_lock", "writing").replace(
+        '("bronze", "silver"), command="smelt run"', '"silver"'
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, lake_path], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        lake, entered = Lake(path=lake_path), threading.Event()
+
+        def write() -> None:
+            with writing(lake, "silver"):
+                entered.set()
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        with writing(lake, "gold"):
+            assert not entered.wait(0.5)
+        process.kill()
+        assert entered.wait(10), "however the holder ended, the layer is free"
+        thread.join()
+
+
+def test_an_object_store_is_not_locked_by_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = Lake(path="s3://bucket/lake")
+    with lake_lock(store, ("bronze",), command="smelt run"), writing(store, "silver"):
+        assert list(tmp_path.iterdir()) == []

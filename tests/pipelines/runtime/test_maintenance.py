@@ -1,0 +1,468 @@
+"""Upkeep, retention and rebuilds: no cut that is still named is lost, whatever ends when."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import pytest
+from deltalake import DeltaTable
+
+from bronze.errors import DefiniteError
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from bronze.lsn import Lsn
+from pipelines.commands.maintain import run_maintain
+from pipelines.commands.rebuild import rebuild_silver
+from pipelines.health.standing import standing_still
+from pipelines.health.status import read_status
+from pipelines.runtime import maintenance
+from pipelines.runtime.locks import writing
+from pipelines.runtime.log_entries import cut_log
+from pipelines.runtime.maintenance import Files, Maintenance
+from pipelines.settings import Pipeline, load_pipeline
+from pipelines.spark.lake_sql import choose_cut
+from pipelines.terminal.failures import Failure
+from pipelines.terminal.output import Output
+from silver.cycle import Silver
+from silver.rebuild import SCRATCH
+from silver.run import pauses
+from silver.settings import SilverSettings
+from tests.pipelines.aged import age
+from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
+from tests.silver.killed import EndedError, end, ending
+from tests.silver.run import test_versions_killed as kept
+from tests.silver.run.test_killed import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from bronze.lake.control import Cut
+
+DAY = 86400.0
+ROOT = Path(__file__).parents[3]
+COLUMNS = "id, count, a, b, _commit_lsn, _commit_ts, _unrepresentable"
+
+
+def pipeline_of(path: str, more: str = "") -> Pipeline:
+    file = Path(path) / "pipeline.yml"
+    source = "source: {dsn: 'postgresql://127.0.0.1:1/x', slot: s, publication: p}"
+    file.write_text(f"pipeline: p\n{source}\nlake: {{path: '{path}'}}\n{more}")
+    return load_pipeline(file)
+
+
+class Shop(Stage):
+    """Two tables, `left` and `right`, of which the first alone changes; remembers what was at each LSN."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        super().__init__(spark, path)
+        self.root = Path(path)
+        self.then: dict[int, dict[str, dict[int, int]]] = {}
+        self.rest: dict[int, int] = {}
+        self.folding = self.silver()
+
+    def write(self) -> None:
+        """Every other row counts up, so that files keep rows and MERGE marks the others."""
+        self.lsn += 10
+        left, right = self.shapes
+        changed = [key for at, key in enumerate(sorted(self.rows)) if at % 2]
+        self.rows |= {key: self.rows[key] + 1 for key in changed}
+        fresh = [self.lsn + number for number in range(6)]
+        changes = [change(left, "update", new=[str(key), str(self.rows[key]), "a", "b"]) for key in changed]
+        changes += [change(left, "insert", new=[str(key), "0", "a", "b"]) for key in fresh]
+        if not self.rest:
+            self.rest = dict.fromkeys(fresh, 0)
+            changes += [change(right, "insert", new=[str(key), "0", "a", "b"]) for key in fresh]
+        self.rows |= dict.fromkeys(fresh, 0)
+        self.bronze.add(self.lsn, changes)
+        self.bronze.commit(self.lsn)
+
+    def step(self) -> Cut:
+        self.write()
+        return self.fold()
+
+    def remove(self) -> Cut:
+        """One row goes, so that MERGE marks it and writes no file."""
+        self.lsn += 10
+        gone = min(self.rows)
+        del self.rows[gone]
+        old = [str(gone), None, None, None]
+        self.bronze.add(self.lsn, [change(self.shapes[0], "delete", old=old, old_is_key=True)])
+        self.bronze.commit(self.lsn)
+        return self.fold()
+
+    def fold(self) -> Cut:
+        cut = self.folding.cycle()
+        assert cut is not None
+        self.then[self.lsn] = {"left": dict(self.rows), "right": dict(self.rest)}
+        return cut
+
+    def maintenance(self, retention: float) -> Maintenance:
+        return Maintenance(self.spark, self.lake, self.control, retention=retention, documents=False)
+
+    def maintain(self, retention: float) -> dict[str, Any]:
+        return {done.name: done for done in self.maintenance(retention).all_tables()}
+
+    def check_all(self) -> int:
+        """Every cut that is named equals the source as of then; returns how many there are."""
+        cuts = self.control.cuts("silver")
+        for cut in cuts:
+            for shape in self.shapes:
+                rows = self.then[cut.commit_lsn][shape.table.silver_name]
+                assert self.read(shape.table.silver_name, "id, count", cut) == sorted(rows.items())
+        return len(cuts)
+
+    def parquet(self) -> set[str]:
+        return {path.name for path in (self.root / "silver" / "left").rglob("*.parquet")}
+
+    def table(self) -> DeltaTable:
+        return DeltaTable(self.lake.uri("silver", "left"))
+
+
+@pytest.fixture(scope="module")
+def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """Its tables are written to as large ones are: what MERGE does not touch stays, and is marked."""
+    with patch("silver.run.step_runner._TINY_TARGET", 0):
+        shop = Shop(spark, str(tmp_path_factory.mktemp("shop")))
+        shop.step()
+        yield shop
+
+
+@pytest.mark.spark
+def test_small_files_are_joined_and_nothing_stands_behind_deletion_vectors(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.step()
+    done = shop.maintain(10 * DAY)["left"]
+    assert done.done == ["clustered"]
+    assert done.before.count > done.after.count == 1
+    assert done.before.holes == done.before.rows - len(shop.rows) > 0
+    assert (done.after.holes, done.after.rows) == (0, len(shop.rows))
+    assert done.removed_files == done.removed_log_entries == 0
+    run_maintain(pipeline_of(shop.path), Output())
+    left, right = capsys.readouterr().out.splitlines()
+    assert left.startswith("silver.left: nothing to do; files 1 → 1, ")
+    assert right.startswith("silver.right: nothing to do; ")
+    assert shop.check_all() == 2
+
+
+@pytest.mark.spark
+def test_a_cut_is_readable_until_retention_after_the_next_and_its_files_are_gone_then(shop: Shop) -> None:
+    first, second = shop.control.cuts("silver")
+    files = {
+        uri.rsplit("/", 1)[-1]
+        for uri in DeltaTable(shop.lake.uri("silver", "left"), version=second.tables["left"]).file_uris()
+    }
+    for _ in range(3):
+        age(shop.spark, shop.root, days=2)
+        shop.step()
+    done = shop.maintain(3 * DAY)
+    assert done["right"].done == [], "nothing had happened to it"
+    assert done["left"].removed_files >= len(files) > 1
+    assert not files & shop.parquet()
+    assert shop.check_all() == 3, "the cut that was the newest three days ago, and the later ones"
+    with pytest.raises(DefiniteError, match="the oldest cut is") as refused:
+        choose_cut(shop.control, with_gold=False, at=first.commit_lsn, lake="lake")
+    assert refused.value.code == "no-cut"
+
+
+@pytest.mark.spark
+def test_the_newest_cut_of_an_idle_source_stays_readable_however_old(shop: Shop) -> None:
+    """It names versions from before the upkeep, and no later cut comes."""
+    shop.maintain(0.0)
+    assert shop.check_all() == 1
+    age(shop.spark, shop.root, days=9)
+    shop.maintain(0.0)
+    assert shop.check_all() == 1
+    assert shop.folding.cycle() is None
+
+
+@pytest.mark.spark
+def test_the_recipe_of_the_docs_reads_all_tables_at_one_cut(shop: Shop) -> None:
+    older = shop.step()
+    shop.step()
+    text = (ROOT / "docs" / "silver.md").read_text()
+    recipe = text[text.index("## Cuts and retention") :]
+    sql, loop = re.findall(r"```(?:sql|python)\n(.*?)```", recipe, re.DOTALL)[:2]
+    sql = sql.replace("/lake/", f"{shop.path}/").replace("23803720", str(int(older.commit_lsn) + 3))
+    shop.spark.sql(sql.partition(";")[0])
+    exec(loop.replace("/lake/", f"{shop.path}/"), {"spark": shop.spark})  # noqa: S102 - our own docs
+    for shape in shop.shapes:
+        name = shape.table.silver_name
+        found = shop.spark.sql(f"SELECT id, count FROM `{name}`").collect()
+        assert sorted(tuple(row) for row in found) == sorted(shop.then[older.commit_lsn][name].items())
+        shop.spark.catalog.dropTempView(name)
+
+
+@pytest.mark.spark
+def test_upkeep_may_end_anywhere(shop: Shop) -> None:
+    shop.step()
+    maintenance = shop.maintenance(0.0)
+    for point in ("after VACUUM 1", "before OPTIMIZE 1", "after OPTIMIZE 1"):
+        with ending(point, end), pytest.raises(EndedError):
+            list(maintenance.all_tables())
+        assert shop.check_all() == 1
+
+
+@pytest.mark.spark
+def test_a_continuous_run_looks_after_tables_when_it_pays_and_lets_cycles_have_their_turn(shop: Shop) -> None:
+    maintenance = shop.maintenance(10 * DAY)
+    calls = 0
+    while maintenance._waiting or not calls:
+        list(maintenance.when_it_pays())
+        calls += 1
+    version = shop.table().version()
+    assert list(maintenance.when_it_pays()) == []
+    assert shop.table().version() == version, "one round in half a minute"
+    with writing(shop.lake, "silver"):
+        held = threading.Thread(target=shop.maintain, args=(10 * DAY,))
+        held.start()
+        shop.step()
+        assert held.is_alive(), "it waits for the cycle"
+    held.join()
+    shop.check_all()
+
+
+@pytest.mark.spark
+def test_the_log_is_cut_off_where_the_oldest_named_version_can_still_be_read(shop: Shop) -> None:
+    target = shop.lake.sql("silver", "left")
+    shop.spark.sql(f"ALTER TABLE {target} SET TBLPROPERTIES ('delta.checkpointInterval' = '2')")
+    for _ in range(2):
+        shop.step()
+    folder = shop.root / "silver/left/_delta_log"
+    assert cut_log(shop.table(), 0) == 0
+    done = shop.maintain(0.0)["left"]
+    oldest = min(int(path.name[:20]) for path in folder.glob("*.json"))
+    assert done.removed_log_entries > oldest > 0
+    assert (folder / f"{oldest:020}.checkpoint.parquet").exists(), "what is left begins with a checkpoint"
+    assert shop.check_all() == 1
+    shop.step()
+    assert shop.check_all() == 2
+
+
+@pytest.mark.spark
+def test_a_rebuild_heals_a_damaged_table_wherever_it_ended_before(shop: Shop) -> None:
+    cut = shop.step()
+    maintained = shop.read(shop.shapes[0].table.silver_name, COLUMNS, cut)
+    target = shop.lake.sql("silver", "left")
+    shop.spark.sql(f"DELETE FROM {target} WHERE count > 1")
+    shop.spark.sql(f"UPDATE {target} SET a = 'wrong'")
+    left, pipeline = shop.shapes[0].table, pipeline_of(shop.path)
+    for point in ("before INSERT 2", "before CUT 1"):
+        with ending(point, end), pytest.raises(EndedError):
+            rebuild_silver(shop.spark, pipeline, [left], Output())
+        assert shop.control.latest_cut("silver") == cut
+    assert rebuild_silver(shop.spark, pipeline, [left], Output()) == []
+    after = shop.control.latest_cut("silver")
+    assert after is not None
+    assert after.commit_lsn == cut.commit_lsn
+    assert after.tables["left"] > cut.tables["left"]
+    assert after.tables["right"] == cut.tables["right"]
+    assert shop.read(shop.shapes[0].table.silver_name, COLUMNS, after) == maintained
+    assert shop.read(shop.shapes[0].table.silver_name, COLUMNS, cut) == maintained, (
+        "readers of the old version read on"
+    )
+    assert not (shop.root / SCRATCH).exists()
+    assert shop.control.runs("silver", "left", limit=1)[0].reason == "smelt rebuild"
+    shop.step()
+    shop.check_all()
+
+
+@pytest.mark.spark
+def test_upkeep_of_one_table_that_fails_ends_neither_the_others_nor_the_run_and_is_tried_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pauses, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(maintenance, "_LOOK_EVERY", 0.0)
+    shop.step()
+    upkeep = shop.maintenance(0.0)
+
+    def round_() -> dict[str, str]:
+        list(upkeep.when_it_pays())
+        while upkeep._waiting:
+            list(upkeep.when_it_pays())
+        assert {error.code for error in shop.control.open_errors()} <= {"upkeep-failed"}
+        return {error.name: error.message for error in shop.control.open_errors()}
+
+    damage = shop.root / "silver/left/_delta_log" / f"{shop.table().version() + 1:020}.json"
+    damage.write_text("{")
+    try:
+        with patch.object(shop.control, "tidy", side_effect=OSError("no answer")):
+            said = round_()
+            assert set(said) == {"control.cuts", "silver.left"}
+            assert said["control.cuts"] == "upkeep failed: OSError: no answer"
+            assert set(round_()) == {"control.cuts", "silver.left"}
+        assert set(upkeep._last) == {("silver", "left"), ("silver", "right")}
+        assert upkeep._last["silver", "right"].removed_at > 0
+        with pytest.raises(Failure, match=r"upkeep failed: silver\.left$") as ended:
+            run_maintain(pipeline_of(shop.path), Output())
+        assert ended.value.exit_code == 3
+        said_there = capsys.readouterr()
+        assert said_there.out.startswith("silver.right: ")
+        assert "silver.left: " in said_there.err
+        assert not standing_still(shop.lake, shop.settings(), ["silver"], ())
+        tables = read_status(pipeline_of(shop.path)).tables
+        assert {table.name: table.state for table in tables} == dict.fromkeys(
+            ("public.left", "public.right"), "streaming"
+        )
+    finally:
+        damage.unlink()
+    assert round_() == {}
+    assert upkeep.failed == {}
+    assert shop.check_all() >= 1
+
+
+def killed(shop: Shop, command: str, point: str) -> None:
+    file = pipeline_of(shop.path).path
+    arguments = [sys.executable, "-m", "tests.pipelines.killed_upkeep", str(file), command, point]
+    ended = subprocess.run(arguments, check=False, capture_output=True, text=True, cwd=ROOT, timeout=110)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+
+
+@pytest.mark.torture
+@pytest.mark.spark
+def test_a_rebuild_that_is_killed_leaves_the_table_right_and_the_next_one_goes_on(shop: Shop) -> None:
+    shop.step()
+    killed(shop, "rebuild", "during INSERT 2")
+    shop.check_all()
+    shop.step()
+    assert rebuild_silver(shop.spark, pipeline_of(shop.path), [shop.shapes[0].table], Output()) == []
+    shop.check_all()
+
+
+@pytest.mark.torture
+@pytest.mark.spark
+def test_an_upkeep_that_is_killed_leaves_tables_right_and_the_next_one_goes_on(shop: Shop) -> None:
+    shop.maintain(0.0)
+    shop.remove()
+    killed(shop, "maintain", "during REORG 1")
+    shop.check_all()
+    shop.remove()
+    done = shop.maintain(0.0)["left"]
+    assert "purged" in done.done
+    assert (done.before.holes > 0, done.after.holes) == (True, 0)
+    shop.check_all()
+
+
+@pytest.mark.spark
+def test_what_bronze_lacks_cannot_be_derived(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    before = shop.table().version()
+    shop.bronze.gap(shop.shapes[0], shop.lsn)
+    assert rebuild_silver(shop.spark, pipeline_of(shop.path), [shop.shapes[0].table], Output()) == ["left"]
+    assert "errors/rebuild-incomplete.md" in (said := capsys.readouterr().err)
+    assert "smelt snapshot FILE public.left" in said
+    assert shop.table().version() == before
+
+
+@pytest.mark.spark
+def test_history_and_deleted_rows_from_before_the_snapshot_are_kept_and_the_rest_is_derived(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = kept.Stage(spark, str(tmp_path))
+    pipeline = pipeline_of(str(tmp_path), "silver: {deletes: soft, history: [public.counted]}\n")
+    silver = stage.silver()
+    columns = {"counted": "id, count, big, _commit_lsn, _commit_ts, _deleted"}
+    columns["counted__history"] = (
+        "id, count, big, _commit_lsn, _valid_from_lsn, coalesce(_valid_to_lsn, 0), _valid_from, "
+        "coalesce(_valid_to, timestamp '2000-01-01')"
+    )
+
+    def rebuilt() -> None:
+        """All columns of both tables, as they were before the damage."""
+        before = stage.control.latest_cut("silver")
+        assert before is not None
+        maintained = {name: stage.read(name, listed, before) for name, listed in columns.items()}
+        for name in columns:
+            target, lsn = stage.lake.sql("silver", name), stage.lsn
+            spark.sql(f"DELETE FROM {target} WHERE _commit_lsn >= {lsn - 10} AND id % 2 = 0")
+            spark.sql(f"UPDATE {target} SET big = 'wrong' WHERE _commit_lsn >= {lsn - 10}")
+        assert rebuild_silver(spark, pipeline, [kept.SHAPE.table], Output()) == []
+        after = stage.control.latest_cut("silver")
+        assert after is not None
+        for name, listed in columns.items():
+            assert stage.read(name, listed, after) == maintained[name], name
+
+    stage.write()
+    stage.write()
+    silver.cycle()
+    rebuilt()
+    # A copy that has all rows but one, and one of them changed: what ended before it is in silver alone.
+    stage.lsn += 5
+    gone, changed = sorted(stage.rows)[:2]
+    stage.gone[gone] = stage.rows.pop(gone)
+    stage.rows[changed] += 1
+    rows = [[str(key), str(count), f"B{key}"] for key, count in stage.rows.items()]
+    stage.bronze.snapshot(kept.SHAPE, stage.lsn, rows)
+    stage.past[stage.lsn] = dict(stage.rows)
+    stage.lsn += 5
+    stage.write()
+    stage.check(silver.cycle())
+    rebuilt()
+    stage.write()
+    stage.check(silver.cycle())
+    # With another shape since, those from before it could not be kept as they are.
+    more = relation(
+        "counted", [("id", INT), ("count", INT), ("big", TEXT), ("n", INT)], ["id"], relation_id=1
+    )
+    stage.lsn += 10
+    stage.bronze.relations([replace(more, from_lsn=Lsn(stage.lsn))])
+    stage.bronze.add(stage.lsn, [change(more, "insert", new=["7", "0", "B7", "1"])])
+    stage.bronze.commit(stage.lsn)
+    cut = silver.cycle()
+    assert rebuild_silver(spark, pipeline, [kept.SHAPE.table], Output()) == list(columns)
+    assert capsys.readouterr().err.count("errors/rebuild-incomplete.md") == 2
+    assert stage.control.latest_cut("silver") == cut
+
+
+def test_upkeep_pays_from_many_small_files_or_many_holes() -> None:
+    assert not Files().many_small
+    assert not Files().many_holes, "an empty table has none"
+    assert not Files(count=23, small=23, size=9, rows=100, holes=20).many_small
+    assert not Files(count=23, small=23, size=9, rows=100, holes=20).many_holes
+    assert Files(count=24, small=24, size=9, rows=100, holes=0).many_small
+    assert Files(count=1, small=1, size=9, rows=100, holes=21).many_holes
+
+
+@pytest.mark.spark
+def test_a_rebuild_of_what_a_cycle_refuses_leaves_every_other_table_as_it_is(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A history that would have another table's name; a type that a column's text cannot be read as."""
+    lake = Lake(str(tmp_path))
+    bronze, control = BronzeWriter(lake), ControlTables(lake)
+    shapes = [
+        relation(name, [("id", INT), ("note", TEXT)], ["id"], relation_id=at)
+        for at, name in enumerate(("orders", "orders__history", "overridden", "plain"), 1)
+    ]
+    bronze.relations(shapes)
+    for shape in shapes:
+        bronze.snapshot(shape, 10, [["1", shape.table.name]])
+    bronze.commit(20)
+    silver = Silver(spark, lake, SilverSettings(), control)
+    silver.cycle()
+    silver.close()
+    before = {
+        shape.table.name: DeltaTable(lake.uri("silver", shape.table.name)).version() for shape in shapes
+    }
+    more = "silver: {history: [public.orders], types: {public.overridden.note: array<string>}}\n"
+    names = [shape.table for shape in shapes]
+    failed = rebuild_silver(spark, pipeline_of(str(tmp_path), more), names, Output())
+    assert failed == ["orders", "orders__history", "overridden"]
+    said = capsys.readouterr().err
+    assert "which is the history of public.orders" in said
+    assert "public.overridden" in said
+    after = {shape.table.name: DeltaTable(lake.uri("silver", shape.table.name)).version() for shape in shapes}
+    assert after.pop("plain") > before.pop("plain")
+    assert after == before
+    rows = spark.sql(f"SELECT id, note FROM {lake.sql('silver', 'orders__history')}").collect()
+    assert [tuple(row) for row in rows] == [(1, "orders__history")]
+    assert {error.code for error in control.open_errors()} == {"silver-settings-clash", "type-override"}

@@ -1,0 +1,244 @@
+"""Whose errors make a run that caught up end with exit code 3: those of its own layers, and no other."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from deltalake import Transaction
+
+from bronze.drift.membership import NOT_CARRIED
+from bronze.errors import TransientError
+from bronze.identifiers import TableName
+from bronze.lake import delta
+from bronze.lake.control import Cut, OpenError
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from bronze.lsn import Lsn
+from bronze.store.commits import commit_marks
+from bronze.store.contract import CHANGES
+from bronze.store.marks import seen_app
+from pipelines.commands.run import run_layers
+from pipelines.health.standing import Standing, standing_still, stopped_names
+from pipelines.runtime import stages
+from pipelines.runtime.stages import Stages
+from pipelines.runtime.upkeep_errors import UPKEEP_FAILED
+from pipelines.settings import load_pipeline
+from pipelines.terminal.failures import Failure, tables_stopped
+from pipelines.terminal.output import Output
+from silver.settings import SilverSettings
+from tests.pipelines.runtime.test_run import Shop
+from tests.pipelines.test_cli import smelt
+from tests.silver.histories import INT, BronzeWriter, relation
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from bronze.lake.location import Layer
+
+ERRORS = [
+    OpenError("pipeline", "shop", "server-unreachable", "m"),
+    OpenError("table", "public.keyless", "table-without-key", "m"),
+    OpenError("table", "public.folded", "row-missing", "m"),
+    OpenError("table", "public.new", "of-a-later-release", "m"),
+    OpenError("document", "customer", "document-failed", "m"),
+    OpenError("document", "removed", "document-failed", "m"),
+]
+
+
+def test_a_stage_counts_errors_of_its_own_layers_and_of_documents_that_are_defined() -> None:
+    assert stopped_names(ERRORS, ["bronze"]) == ["public.keyless", "public.new"]
+    assert stopped_names(ERRORS, ["silver"]) == ["public.folded", "public.new"]
+    assert stopped_names(ERRORS, ["gold"], ["customer"]) == ["customer"]
+    assert stopped_names(ERRORS, ["gold"]) == []
+    assert stopped_names(ERRORS, ["bronze", "silver", "gold"], ["customer", "order"]) == [
+        "customer", "public.folded", "public.keyless", "public.new",
+    ]  # fmt: skip
+
+
+class Told:
+    """A bronze of tables that the source has, and the newest cuts over it."""
+
+    def __init__(self, path: str, *names: str) -> None:
+        self.lake = Lake(path)
+        self.control = ControlTables(self.lake)
+        self.bronze = BronzeWriter(self.lake)
+        self.shapes = {
+            name: relation(name, [("id", INT)], ["id"], relation_id=at) for at, name in enumerate(names, 1)
+        }
+        self.bronze.relations(list(self.shapes.values()))
+        for shape in self.shapes.values():
+            self.bronze.snapshot(shape, 10, [["1"]])
+        self.bronze.commit(20)
+
+    def cut(self, *tables: str, documents: tuple[str, ...] = ()) -> None:
+        self.control.record_cut(Cut("silver", Lsn(20), None, dict.fromkeys(tables, 1)))
+        self.control.record_cut(Cut("gold", Lsn(20), None, dict.fromkeys(documents, 1)))
+
+    def seen(self, name: str, number: int) -> None:
+        uri = delta.location(self.lake, "bronze", CHANGES)
+        commit_marks(delta.open_existing(uri), uri, [Transaction(seen_app(TableName.parse(name)), number)])
+
+    def standing(self, *layers: Layer, documents: tuple[str, ...] = ()) -> Standing:
+        return standing_still(self.lake, SilverSettings(), layers, documents)
+
+
+def test_a_table_that_the_newest_cut_lacks_is_named_whether_an_error_says_so_or_not(lake_path: str) -> None:
+    told = Told(lake_path, "fine", "gapped", "locked", "dropped", "sales.locked")
+    told.seen("public.dropped", NOT_CARRIED)
+    told.bronze.relations([relation("later", [("id", INT)], ["id"], relation_id=8, from_lsn=21)])
+    told.bronze.relations([relation("never_seen", [("id", INT)], ["id"], relation_id=9)])
+    told.bronze.relations([relation("to_come", [("id", INT)], ["id"], relation_id=10)])
+    told.seen("public.to_come", 7)
+    told.cut("fine")
+    for name in ("public.locked", "sales__locked", "public.keyless"):
+        told.control.open_error(OpenError("table", name, "table-locked", "its copy waits for a lock"))
+    for name in ("public.fine", "silver.fine"):
+        told.control.open_error(OpenError("table", name, UPKEEP_FAILED, "m"))
+    found = told.standing("silver")
+    assert found.stopped == ("public.keyless", "public.locked", "sales.locked")
+    assert found.waiting == ("public.gapped", "public.to_come")
+    assert told.standing("gold") == Standing((), ())
+    told.cut("fine", "gapped", "locked", "to_come", "sales__locked")
+    told.control.close_errors("table", "public.keyless")
+    assert not told.standing("silver"), "a copy that is to be made again stops no table that the cut names"
+
+
+def test_a_document_that_the_newest_cut_lacks_is_named(lake_path: str) -> None:
+    told = Told(lake_path, "fine")
+    told.cut("fine", documents=("built", "removed"))
+    told.control.open_error(OpenError("document", "failed", "document-failed", "m"))
+    found = told.standing("silver", "gold", documents=("built", "failed", "ahead"))
+    assert found == Standing(("failed",), ("ahead",))
+    assert not told.standing("silver")
+
+
+def test_one_line_names_what_stands_still() -> None:
+    ended = tables_stopped(["a", "b"], waiting=["c"])
+    assert ended.exit_code == 3
+    first, _, remedy = str(ended).partition("\n")
+    assert "stopped by errors of their own: a, b; waiting for" in first
+    assert first.endswith(": c")
+    assert remedy.startswith("remedy: ")
+
+
+@pytest.mark.spark
+def test_silver_that_leaves_a_table_out_without_an_error_ends_with_exit_code_3(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    assert spark is not None  # the command takes the session that is there
+    told = Told(str(tmp_path / "lake"), "fine", "gapped")
+    told.bronze.gap(told.shapes["gapped"], 15)
+    file = tmp_path / "pipeline.yml"
+    file.write_text(
+        "pipeline: p\nsource: {dsn: 'postgresql://127.0.0.1:1/x', slot: s, publication: p}\n"
+        f"lake: {{path: '{told.lake.path}'}}\ngold: {{documents: [gapped.yml]}}\n"
+    )
+    (tmp_path / "gapped.yml").write_text("document: gapped\nroot: public.gapped\nfields: [id]\n")
+    every: list[list[Layer]] = [["silver"], ["gold"], ["silver", "gold"]]
+    for layers in every:
+        with pytest.raises(Failure) as ended:
+            run_layers(
+                load_pipeline(file), Output(), layers=layers, until_caught_up=True, command="smelt test"
+            )
+        assert ended.value.exit_code == 3
+        first = str(ended.value).partition("\n")[0]
+        assert "errors of their own: gapped" in first or layers == ["silver"]
+        assert first.endswith(": public.gapped") or layers == ["gold"]
+    cut = told.control.latest_cut("silver")
+    assert cut is not None
+    assert set(cut.tables) == {"fine"}
+
+
+@pytest.mark.postgres
+def test_bronze_that_caught_up_is_not_failed_by_a_document_that_was_removed(
+    tmp_path: Path, database: str
+) -> None:
+    shop = Shop(tmp_path, database)
+    control = ControlTables(shop.pipeline.lake_address())
+    for error in ERRORS[-2:]:
+        control.open_error(error)
+    done = smelt("bronze", shop.file, "--until-caught-up", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "caught up" in done.stderr
+    shop.execute("CREATE TABLE keyless (a int)")
+    done = smelt("bronze", shop.file, "--until-caught-up", folder=tmp_path)
+    assert done.returncode == 3, done.stderr
+    assert "keyless" in done.stderr
+    assert "removed" not in done.stderr
+
+
+def test_errors_of_documents_are_closed_where_not_one_is_defined_any_more(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yml"
+    file.write_text("pipeline: p\nsource: {dsn: 'host=h', slot: s, publication: p}\nlake: {path: lake}\n")
+    pipeline = load_pipeline(file)
+    control = ControlTables(pipeline.lake_address())
+    for error in ERRORS:
+        control.open_error(error)
+    Stages(cast("SparkSession", None), pipeline, [], layers=("gold",))  # nothing to build: no Spark either
+    assert [error for error in control.open_errors() if error.scope == "document"] == []
+    assert len(control.open_errors()) == len(ERRORS) - 2
+
+
+class Answering:
+    """A Spark that answers, or does not."""
+
+    def __init__(self, *, living: bool = True) -> None:
+        self.living = living
+
+    def sql(self, _: str) -> Answering:
+        if not self.living:
+            raise ConnectionRefusedError
+        return self
+
+    def collect(self) -> list[tuple[int]]:
+        return [(1,)]
+
+
+RESET = OSError("Generic S3 error: connection reset by peer")
+
+
+@pytest.mark.parametrize(
+    ("fails", "living", "patience", "ends"),
+    [
+        (RESET, True, 60.0, None),
+        (RESET, True, 0.0, TransientError),
+        (RESET, False, 60.0, OSError),
+        (ValueError("no rule"), True, 60.0, ValueError),
+        (TransientError("a lock", code="x"), True, 60.0, None),
+        (TransientError("a lock", code="x"), True, 0.0, TransientError),
+    ],
+    ids=repr,
+)
+def test_a_lake_that_does_not_answer_is_waited_for_and_gone_on_with(  # noqa: PLR0917
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fails: Exception,
+    living: bool,  # noqa: FBT001
+    patience: float,
+    ends: type[Exception] | None,
+) -> None:
+    file = tmp_path / "pipeline.yml"
+    file.write_text("pipeline: p\nsource: {dsn: 'host=h', slot: s, publication: p}\nlake: {path: lake}\n")
+    spark = cast("SparkSession", Answering(living=living))
+    run = Stages(spark, load_pipeline(file), [], layers=("gold",))
+    monkeypatch.setattr(stages, "_FIRST_PAUSE", 0.001)
+    attempts: list[int] = []
+
+    def cycle() -> bool:
+        attempts.append(1)
+        if len(attempts) < 4:
+            raise fails
+        return False
+
+    monkeypatch.setattr(run, "cycle", cycle)
+    if ends is None:
+        run.carry(lambda: Lsn(1), threading.Event(), patience=patience)
+        assert len(attempts) == 4
+        return
+    with pytest.raises(ends):
+        run.carry(lambda: Lsn(1), threading.Event(), patience=patience)
+    assert len(attempts) == 1

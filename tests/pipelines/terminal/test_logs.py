@@ -1,0 +1,128 @@
+"""Where log files lie, and which of them are removed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipelines.private import own_folder
+from pipelines.terminal import logs
+from pipelines.terminal.logs import log_folder, spark_log
+
+if TYPE_CHECKING:
+    import pytest
+
+ROOT = Path(__file__).parents[3]
+WRITER = """
+import logging, sys
+from pathlib import Path
+from pipelines import logs
+logs._LARGEST, logs._OLDER = 2000, 1000
+log = logging.getLogger("x")
+log.addHandler(logs.SharedLog(Path(sys.argv[1])))
+for number in range(300):
+    log.warning("%s:%d:%s:end", sys.argv[2], number, "x" * 40)
+"""
+
+
+def test_a_log_of_a_running_process_is_not_removed_however_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SMELT_LOGS", str(tmp_path))
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    living = [os.getppid(), 1, os.getpid()]
+    names = [f"spark-{pid}.log" for pid in living]
+    dead = [f"spark-{99_000_000 + number}.log" for number in range(12)]
+    for age, name in enumerate([*names, f"spark-{ended.pid}.log", "spark-old.log", *dead]):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (age, age))
+    assert spark_log("p").name == f"spark-{os.getpid()}.log"
+    assert {path.name for path in tmp_path.iterdir()} == {*names, *dead[-9:]}
+
+
+def test_without_a_home_logs_go_to_a_temporary_folder_that_is_ours_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "no-folder").touch()
+    monkeypatch.delenv("SMELT_LOGS", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "no-folder"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    known = tmp_path / f"deltasmelt-{os.geteuid()}"
+    assert log_folder("p") == known / "p"
+    assert known.stat().st_mode & 0o777 == 0o700
+    logs._temporary.cache_clear()
+    known.chmod(0o777)
+    found = log_folder("p")
+    assert not found.is_relative_to(known)
+    assert found.parent.stat().st_mode & 0o777 == 0o700
+    assert log_folder("p") == found
+    logs._temporary.cache_clear()
+
+
+def test_a_folder_is_ours_if_no_link_leads_to_it_and_nobody_else_writes_it(tmp_path: Path) -> None:
+    assert own_folder(tmp_path / "new" / "one")
+    assert own_folder(tmp_path / "new" / "one")
+    (tmp_path / "link").symlink_to(tmp_path / "new")
+    assert not own_folder(tmp_path / "link")
+    (tmp_path / "file").touch()
+    assert not own_folder(tmp_path / "file")
+    assert not own_folder(tmp_path / "file" / "below")
+    for mode in (0o770, 0o702):
+        (tmp_path / "new").chmod(mode)
+        assert not own_folder(tmp_path / "new")
+    if os.geteuid() == 0:
+        (tmp_path / "new").chmod(0o700)
+        os.chown(tmp_path / "new", 65534, 65534)
+        assert not own_folder(tmp_path / "new")
+
+
+def test_the_log_is_ours_alone_also_where_it_was_made_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SMELT_LOGS", str(tmp_path))
+    (tmp_path / "smelt.log").touch(0o644)
+    known = list(logging.getLogger().handlers)
+    path = logs.start_logging("p")
+    try:
+        logging.getLogger("deltasmelt").warning("told")
+    finally:
+        for handler in set(logging.getLogger().handlers) - set(known):
+            logging.getLogger().removeHandler(handler)
+            handler.close()
+        logging.captureWarnings(capture=False)
+    assert "told" in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+    with logs.open_log(tmp_path / "new.log", "ab"):
+        assert (tmp_path / "new.log").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_process_that_runs_for_ever_rotates_the_log_that_others_write_too(tmp_path: Path) -> None:
+    """Every line is whole and in one file, whichever process rotated when."""
+    log = tmp_path / "smelt.log"
+    arguments = [sys.executable, "-c", WRITER, str(log)]
+    writers = [subprocess.Popen([*arguments, name], cwd=ROOT) for name in "abc"]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    files = [path for path in tmp_path.iterdir() if path.suffix != ".lock"]
+    assert len(files) > 10
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in tmp_path.iterdir())
+    assert max(path.stat().st_size for path in files) <= 2000 + 3 * 60
+    lines = sorted(line for path in files for line in path.read_text().splitlines())
+    assert lines == sorted(f"{name}:{number}:{'x' * 40}:end" for name in "abc" for number in range(300))
+
+
+def test_old_logs_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_LARGEST", 100)
+    handler = logs.SharedLog(tmp_path / "smelt.log")
+    for number in range(50):
+        handler.emit(logging.LogRecord("x", 30, "", 0, f"line {number} {'x' * 30}", None, None))
+    handler.close()
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "smelt.log", "smelt.log.1", "smelt.log.2", "smelt.log.3", "smelt.log.lock",
+    }  # fmt: skip
+    assert "line 49" in (tmp_path / "smelt.log").read_text()

@@ -1,0 +1,113 @@
+"""Changes that PostgreSQL makes without an event, seen from silver: no cut names what the source is not.
+
+Silver runs at the worst moment: the reader has seen such a change, the copy that makes it good is held up,
+and the stream goes on with rows that were written after it.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.config.sections import BronzeSettings
+from bronze.identifiers import TableName
+from bronze.lake.location import Lake
+from bronze.lsn import Lsn
+from bronze.store.position import read_position
+from tests.bronze.running import Running, wait_for
+from tests.fix_postgres import drop_database, make_database
+from tests.pipelines.whole.test_end_to_end import Flow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from bronze.lake.control import Cut
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(600)]
+
+CALM = "calm"
+SILENT = {
+    "retyped": "ALTER TABLE retyped ALTER a TYPE bigint USING a * 1000",
+    "rewritten": "ALTER TABLE rewritten ALTER a TYPE int USING a + 1",
+    "volatile": "ALTER TABLE volatile ADD v float8 DEFAULT random()",
+    "parts": "ALTER TABLE parts ATTACH PARTITION with_rows FOR VALUES FROM (100) TO (200)",
+    "without": "ALTER TABLE without DETACH PARTITION without_first",
+}
+SCHEMA = [
+    *(
+        f"CREATE TABLE {name} (id int PRIMARY KEY, a int)"
+        for name in (CALM, "retyped", "rewritten", "volatile", "with_rows")
+    ),
+    "CREATE TABLE parts (id int PRIMARY KEY, a int) PARTITION BY RANGE (id)",
+    "CREATE TABLE parts_first PARTITION OF parts FOR VALUES FROM (0) TO (100)",
+    "CREATE TABLE without (id int PRIMARY KEY, a int) PARTITION BY RANGE (id)",
+    "CREATE TABLE without_first PARTITION OF without FOR VALUES FROM (0) TO (50)",
+    "CREATE TABLE without_second PARTITION OF without FOR VALUES FROM (50) TO (100)",
+    *(f"INSERT INTO {name} SELECT i, i FROM generate_series(1, 9) i" for name in (CALM, *SILENT)),
+    "INSERT INTO with_rows SELECT i, i FROM generate_series(101, 105) i",
+]
+LATER = [f"INSERT INTO {name} (id, a) VALUES (60, 60)" for name in (CALM, *SILENT)]
+
+
+@pytest.fixture(scope="module")
+def flow(spark: SparkSession, server_dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
+    dsn = make_database(server_dsn)
+    flow = Flow(spark, dsn, Lake(path=str(tmp_path_factory.mktemp("silent") / "lake")))
+    flow.source = flow.source.model_copy(update={"exclude": ["public.with_rows", "public.without_first"]})
+    flow.play(SCHEMA)
+    yield flow
+    flow.connection.close()
+    drop_database(server_dsn, dsn)
+
+
+@pytest.fixture(scope="module")
+def cuts(flow: Flow) -> list[Cut]:
+    """Before the changes; while the copies that make them good are held up; after them."""
+    before = flow.carry()
+    flow.play([*SILENT.values(), *LATER])
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold(point: str) -> None:
+        if point == "snapshot-locked":
+            held.set()
+            assert go_on.wait(300)
+
+    row = flow.connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
+    assert row is not None
+    now, lake_path = Lsn.parse(row[0]), str(flow.lake.path)
+    # An idle reader, too, says soon how far it is.
+    bronze = BronzeSettings(flush_interval=0.05, heartbeat=0.2)
+    with Running(flow.source, lake_path, pipeline="e2e", reached=hold, bronze=bronze):
+        try:
+            wait_for(held.is_set)
+            wait_for(lambda: (place := read_position(flow.lake)) is not None and place.frontier + 1 >= now)
+            between = flow.silver.cycle()
+            assert between is not None
+            assert between.commit_lsn + 1 >= now
+            flow.differences |= differences(flow, between)
+        finally:
+            go_on.set()
+    return [before, between, flow.carry()]
+
+
+def differences(flow: Flow, cut: Cut) -> dict[tuple[int, str], str]:
+    """Of every table that a cut names from the source now, to which nothing happened since."""
+    tables = [TableName("public", name) for name in cut.tables]
+    found = {table.name: flow.difference(table, cut) for table in tables}
+    return {(cut.commit_lsn, name): text for name, text in found.items() if text}
+
+
+def test_no_cut_names_a_table_that_changed_without_an_event_until_it_was_taken_again(
+    flow: Flow, cuts: list[Cut]
+) -> None:
+    assert [set(cut.tables) for cut in cuts] == [{CALM, *SILENT}, {CALM}, {CALM, *SILENT}]
+    assert flow.differences == {}
+
+
+def test_after_the_copy_silver_is_the_source(flow: Flow, cuts: list[Cut]) -> None:
+    assert differences(flow, cuts[-1]) == {}
+    assert flow.control.open_errors() == []

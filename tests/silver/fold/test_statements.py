@@ -1,0 +1,98 @@
+"""The statements for a small table, to the letter. ``SMELT_GOLDEN=1`` writes them anew; read the diff."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.lsn import Lsn
+from bronze.shapes import PgType
+from silver.fold import merge
+from silver.fold.fold import Fold, fold, key_ranges, moves, unfolded
+from silver.fold.window import Facts, Shape, Window
+from silver.plan.activity import activity_query
+from silver.schema import ddl
+from silver.schema.catalog import silver_table
+from silver.settings import SilverSettings
+from tests.silver.histories import INT, NUMERIC, TEXT, relation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+SETTINGS = SilverSettings()
+DAYS = PgType("array", "_date", element=PgType("base", "date"))
+SHAPE = relation(
+    "orders",
+    [("id", INT), ("status", TEXT), ("total", NUMERIC), ("days", DAYS)],
+    ["id"],
+    relation_id=16384,
+)  # fmt: skip
+TABLE = silver_table(SHAPE, SETTINGS)
+FULL = silver_table(replace(SHAPE, replica_identity="f"), SETTINGS)
+CHANGES, TARGET = "delta.`/lake/bronze/changes` VERSION AS OF 9", "delta.`/lake/silver/orders`"
+BEFORE = f"{TARGET} VERSION AS OF 3"
+STRAIGHT = Shape((150, 140), ("id", "status", "total", "days"), (0, 1, 2, 3), (None,) * 4)
+OLDER = Shape((20, 0), ("id", "state", "total"), (0, 1, 2, None), (None,) * 4)
+
+
+def window(
+    facts: Facts,
+    *,
+    snapshot: int | None = None,
+    truncated: tuple[int, int] | None = None,
+    shapes: tuple[Shape, ...] = (STRAIGHT,),
+) -> Window:
+    at = None if snapshot is None else Lsn(snapshot)
+    both = len(shapes) > 1
+    return Window(CHANGES, 16384, Lsn(100), Lsn(200), ("id",), shapes, facts, both, at, truncated)
+
+
+def folded(window: Window, origins: str | None = None) -> Fold:
+    return fold(TABLE, window, target=BEFORE, origins=origins)
+
+
+def moved() -> str:
+    found = moves(TABLE, window(MOVING), target=BEFORE)
+    assert found is not None
+    return f"{found[0]}\n\n-- each round\n{found[1]('smelt_origins')}"
+
+
+PLAIN = Facts(updates=True, deletes=True)
+LATE = Facts(updates=True, deletes=False, unchanged=frozenset({"days"}))
+RENAMED = Facts(updates=True, deletes=False, unchanged=frozenset({"days", "state"}))
+MOVING = Facts(updates=True, deletes=True, old_tuples=2, unchanged=frozenset({"days"}), moved_unchanged=2)
+
+STATEMENTS: dict[str, Callable[[], str]] = {
+    "create": lambda: ddl.create(TARGET, TABLE)[0],
+    "activity": lambda: activity_query(CHANGES, {16384: Lsn(100), 16390: Lsn(150)}, Lsn(200)),
+    "merge_plain": lambda: merge.merge(TARGET, TABLE, folded(window(PLAIN)), {0: ("17", "4711")}),
+    "merge_unsent_value": lambda: merge.merge(TARGET, TABLE, folded(window(LATE)), {}),
+    "merge_moved": lambda: merge.merge(TARGET, TABLE, folded(window(MOVING), "smelt_origins"), {}),
+    "moves": moved,
+    "load_snapshot": lambda: merge.load(TARGET, TABLE, unfolded(TABLE, window(PLAIN, snapshot=150))),
+    "load_truncated": lambda: merge.load(
+        TARGET, TABLE, folded(window(PLAIN, truncated=(160, 4))), [("gone", "STRING")]
+    ),
+    "append": lambda: merge.append(
+        TARGET, TABLE, unfolded(TABLE, window(Facts(updates=False, deletes=False)))
+    ),
+    "two_shapes": lambda: folded(window(RENAMED, shapes=(STRAIGHT, OLDER))).query,
+    "merge_full_identity": lambda: merge.merge(
+        TARGET, FULL, fold(FULL, window(MOVING), target=BEFORE), {0: ("17", "4711")}
+    ),
+    "key_ranges": lambda: key_ranges(Fold("SELECT * FROM smelt_folded", {0: "key_0"}, {}, {}), {0: "key_0"}),
+}
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_statement(name: str) -> None:
+    text = STATEMENTS[name]() + "\n"
+    path = GOLDEN / f"{name}.sql"
+    if os.environ.get("SMELT_GOLDEN"):
+        path.write_text(text)
+    assert text == path.read_text()
