@@ -188,7 +188,11 @@ def test_a_table_that_is_locked_fails_alone_and_says_by_whom(
 def test_a_table_that_cannot_join_the_publication_yet_is_recorded_and_the_others_go_on(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("initial_copies._LOOK_SECONDS", "publication._ALL_SECONDS", "publication._EACH_SECONDS"):
+    for name in (
+        "reader.copies._LOOK_SECONDS",
+        "setup.publication._ALL_SECONDS",
+        "setup.publication._EACH_SECONDS",
+    ):
         monkeypatch.setattr(f"bronze.{name}", 0.3)
     tables = ("a", "b", "c")
     execute(

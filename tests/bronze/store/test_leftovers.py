@@ -129,7 +129,7 @@ def test_what_a_failed_session_wrote_is_removed_at_once(lake_path: str) -> None:
 def test_the_small_tables_of_bronze_are_joined_and_lose_nothing(
     lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("sink", "storage_log", "control_tables"):
+    for module in ("store.sink", "store.storage_log", "lake.control_table"):
         monkeypatch.setattr(f"bronze.{module}.COMPACT_ABOVE", 10)
     sink, control = open_sink(lake_path), ControlTables(Lake(lake_path))
     shapes = ShapeLog([], sink.add_relations)
@@ -153,7 +153,7 @@ def test_the_small_tables_of_bronze_are_joined_and_lose_nothing(
 def test_of_an_error_that_is_closed_while_the_files_are_joined_no_row_comes_back(
     lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.lake.control_tables.COMPACT_ABOVE", 10)
+    monkeypatch.setattr("bronze.lake.control_table.COMPACT_ABOVE", 10)
     joining, closing = ControlTables(Lake(lake_path)), ControlTables(Lake(lake_path))
     for number in range(10):
         joining.open_error(OpenError("table", f"t{number}", "some-code", "broken"))

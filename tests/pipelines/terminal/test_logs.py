@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 WRITER = """
 import logging, sys
 from pathlib import Path
-from pipelines import logs
+from pipelines.terminal import logs
 logs._LARGEST, logs._OLDER = 2000, 1000
 log = logging.getLogger("x")
 log.addHandler(logs.SharedLog(Path(sys.argv[1])))
