@@ -55,7 +55,9 @@ class TableName:
         return cls(*parts)
 
     def __str__(self) -> str:
-        return f"{self.schema}.{self.name}"
+        """``schema.table``; a schema with a point or a quote in its name is quoted: no two are alike."""
+        plain = not {".", '"'} & set(self.schema)
+        return f"{self.schema if plain else quote_identifier(self.schema)}.{self.name}"
 
     @property
     def quoted(self) -> str:
