@@ -48,3 +48,13 @@ def test_every_document_of_the_pages_fits_the_demos_tables(database: str) -> Non
     for name, text in texts.items():
         document = parse_document(parse_yaml(text, Path(name)))
         assert check_document(document, catalog) == [], name
+
+
+def test_where_is_names_files_and_functions_that_are_there() -> None:
+    page = (DOCS / "architecture.md").read_text().split("## Where is")[1].split("##")[0]
+    rows = re.findall(r"^\| [^|]+\| `([a-z_/]+\.py)` \| ([^|]+) \|$", page, re.MULTILINE)
+    assert len(rows) >= 15
+    for file, said in rows:
+        text = (DOCS.parent / file).read_text()
+        for name in re.findall("`(\\w+)`", said):
+            assert re.search(rf"^(def|class) {name}\b|^{name}\b", text, re.MULTILINE), (file, name)
