@@ -7,6 +7,7 @@ import pytest
 
 from tests.fix_postgres import database, database18, lake_path, own_server, server18, server_dsn
 from tests.fix_spark import spark
+from tests.progress import FileByFile
 from tests.scheduling import LONGEST_FIRST, FromBothEnds, in_order
 
 __all__ = ["database", "database18", "lake_path", "own_server", "server18", "server_dsn", "spark"]
@@ -23,6 +24,14 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # likewise under nohup
 
 LONG_FIXTURE_SECONDS: Final = 1500
 """Their fixtures play many histories at once and count towards a test; a busy machine must not end them."""
+
+
+@pytest.hookimpl(trylast=True)  # once there is a terminal
+def pytest_configure(config: pytest.Config) -> None:
+    """A long run shows file by file how far it is."""
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None:
+        config.pluginmanager.register(FileByFile(terminal), "file-by-file")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
