@@ -231,9 +231,9 @@ class SnapshotCopy:
         if copy.chunks or not shapes.knows(relation.relation_id, relation.from_lsn):
             shapes.record([relation], ahead=True)
         if copy.storage is not None:
-            self._landing.sink.record_storage({copy.table: copy.storage})
+            self._landing.sink.tables.record_storage({copy.table: copy.storage})
         self._landing.reached("snapshot-relation-committed")
-        self._landing.sink.commit_snapshot(copy.table, self._lsn, copy.take_parts())
+        self._landing.sink.tables.commit_snapshot(copy.table, self._lsn, copy.take_parts())
         copy.done = True
         self._landing.progress.copy_done(str(copy.table))
         self._landing.reached("snapshot-committed")

@@ -211,7 +211,7 @@ class Stream:
                 self._take_again(relation.table, relation.from_lsn)
             former = {each.table for each in before} - {relation.table}
             self._miss(former, relation.relation_id, relation.from_lsn)
-            copied = self._landing.sink.storage_of(relation.table)
+            copied = self._landing.sink.tables.storage_of(relation.table)
             if copied is not None and copied.relation_id != relation.relation_id:
                 self._take_again(relation.table, relation.from_lsn)
 
@@ -226,12 +226,12 @@ class Stream:
         Where another relation is what was copied under one of them, they are missing there no more.
         """
         for table in names:
-            copied = self._landing.sink.storage_of(table)
+            copied = self._landing.sink.tables.storage_of(table)
             if copied is None or copied.relation_id == relation_id:
                 self._open_gap(table, lsn)
 
     def _open_gap(self, table: TableName, lsn: Lsn) -> None:
-        self._landing.sink.open_gaps([table], lsn, beyond=True)
+        self._landing.sink.tables.open_gaps([table], lsn, beyond=True)
         self._ask([table])
 
     def _only_new(self, changes: pa.Table, complete: int) -> tuple[pa.Table, int]:

@@ -183,7 +183,7 @@ def selected(_table: TableName) -> bool:
 def copy(landing: Landing) -> None:
     """Take the other table, if it is not there, in the order in which `bronze.snapshot.workers` does it."""
     sink = landing.sink
-    if not sink.needing_copy([COPIED]):
+    if not sink.tables.needing_copy([COPIED]):
         return
     rows = SnapshotRows(COPIED_SHAPE, SNAPSHOT, MOMENT)
     first, second = sink.parts("snapshot-9"), sink.parts("snapshot-9")
@@ -192,9 +192,9 @@ def copy(landing: Landing) -> None:
     second.write(rows.end(2 << 32))
     parts = [*first.finish(), *second.finish()]
     landing.shapes.record([COPIED_SHAPE])
-    sink.record_storage({COPIED: Storage(9, {}, {})})
-    sink.note_membership({COPIED: 1}, [], SNAPSHOT)
-    sink.commit_snapshot(COPIED, SNAPSHOT, parts)
+    sink.tables.record_storage({COPIED: Storage(9, {}, {})})
+    sink.tables.note_membership({COPIED: 1}, [], SNAPSHOT)
+    sink.tables.commit_snapshot(COPIED, SNAPSHOT, parts)
 
 
 def expected(log: Sequence[Transaction]) -> list[tuple[Any, ...]]:
