@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 NOT_CARRIED: Final = 0
 
+SINCE_SCHEMAS: Final = 150000
+"""Version whose publications may carry schemas, column lists and row filters."""
+
 
 def numbers(
     connection: psycopg.Connection[Any], publication: str, tables: Iterable[TableName]
@@ -66,25 +69,34 @@ def numbers(
             [oid, list(unnamed_tables(connection))],
         )
     }
-    schemas: dict[str, str] = {}
-    if connection.info.server_version >= 150000:
-        schemas = dict(
-            connection.execute(
-                """
-                SELECT n.nspname, concat_ws(' ', p.oid, p.xmin)
-                FROM pg_publication_namespace p
-                JOIN pg_namespace n ON n.oid = p.pnnspid
-                WHERE p.pnpubid = %s
-                """,
-                [oid],
-            ).fetchall()
-        )
+    schemas = published_schemas(connection, oid)
     found = {}
     for table in tables:
         direct, schema = named.get((table.schema, table.name)), schemas.get(table.schema)
         carried = all_tables or direct is not None or schema is not None
         found[table] = _number(f"{whole}|{direct}|{schema}") if carried else NOT_CARRIED
     return found
+
+
+def published_schemas(connection: psycopg.Connection[Any], publication: int) -> dict[str, str]:
+    """Schemas that a publication carries as a whole; a text for each that a later ADD makes another.
+
+    Args:
+        connection: to the source.
+        publication: its oid.
+    """
+    if connection.info.server_version < SINCE_SCHEMAS:
+        return {}
+    rows = connection.execute(
+        """
+        SELECT n.nspname, concat_ws(' ', p.oid, p.xmin)
+        FROM pg_publication_namespace p
+        JOIN pg_namespace n ON n.oid = p.pnnspid
+        WHERE p.pnpubid = %s
+        """,
+        [publication],
+    )
+    return dict(rows.fetchall())
 
 
 def transactions(connection: psycopg.Connection[Any]) -> tuple[int, int]:

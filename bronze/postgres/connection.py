@@ -231,7 +231,9 @@ def pin(connection: PGconn) -> None:
 
 
 def log_end(connection: psycopg.Connection[Any]) -> Lsn:
-    """End of a primary's log: whatever is committed from now on lies behind it.
+    """End of a primary's log: whatever is committed from now on comes after it.
+
+    The insert position: a record may lie before it that is not on disk yet, which `written_end` leaves out.
 
     Raises:
         DefiniteError: ``server-in-recovery``: a standby has no end of its own.
@@ -253,12 +255,31 @@ def in_recovery(where: str) -> DefiniteError:
     )
 
 
+def standby_without_slot(where: str) -> DefiniteError:
+    """The server is a standby, and what was asked concerns the slot, which its primary has."""
+    return DefiniteError(
+        "the server is a standby, which has no slot of ours",
+        code="server-in-recovery",
+        where=where,
+        remedy="give the primary's address",
+    )
+
+
 def primary_log_end(connection: psycopg.Connection[Any]) -> Lsn | None:
     """As `log_end`; None on a standby."""
     row = connection.execute(
         "SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_insert_lsn()::text END"
     ).fetchone()
     return None if row is None or row[0] is None else Lsn.parse(row[0])
+
+
+def written_end(connection: psycopg.Connection[Any]) -> Lsn:
+    """End of what the server has written of its log; on a standby of what it has received."""
+    row = connection.execute(
+        "SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() "
+        "ELSE pg_current_wal_lsn() END)::text"
+    ).fetchone()
+    return Lsn.parse(row[0]) if row else Lsn(0)
 
 
 def identify(connection: psycopg.Connection[Any]) -> ServerIdentity:

@@ -46,12 +46,13 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 
 from bronze.catalog.select import describe_relation
-from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
+from bronze.errors import DefiniteError, TableError, TransientError
 from bronze.identifiers import quote_literal
 from bronze.lsn import ZERO, Lsn
 from bronze.postgres.blockers import Wait, running_transactions
 from bronze.postgres.connection import connect, translate, translated, until_stopped, within
 from bronze.postgres.conninfo import describe
+from bronze.postgres.error_translation import tables_changed
 from bronze.postgres.lock_holders import said_of_holder, waiting_for
 from bronze.postgres.replication import ReplicationConnection
 from bronze.snapshot.chunks import chunks_of
@@ -161,12 +162,8 @@ class Snapshot:
                         self._take(group, stop, outcome, watcher, budget)
             except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
                 # A lock on a table keeps its name, but not that of its schema.
-                raise TransientError(
-                    f"a table or its schema got another name before its copy: {error.diag.message_primary}",
-                    code="concurrent-change",
-                    where=describe(self._source),
-                    remedy="nothing to do; the tables are looked at again",
-                ) from error
+                happened = "a table or its schema got another name before its copy"
+                raise tables_changed(happened, error, self._source) from error
         return outcome
 
     def _take(
@@ -283,7 +280,7 @@ class Snapshot:
                     failure = translate(error, self._source)
                     if not isinstance(failure, DefiniteError):
                         raise failure from error
-                    outcome.fail(as_table_error(table.table, failure))
+                    outcome.fail(TableError.of(table.table, failure))
             pending = again
         return [table for table in tables if table.table in locked]
 
@@ -349,11 +346,6 @@ class Snapshot:
         The server ends what was open, which is nothing but locks and reads.
         """
         return closing(connect(self._source, application_name=self._application_name))
-
-
-def as_table_error(table: TableName, error: SmeltError) -> TableError:
-    """A definite error that concerns one table only."""
-    return TableError(table, error.message, code=error.code, remedy=error.remedy)
 
 
 def _locked(table: TableName, watcher: psycopg.Connection[TupleRow]) -> TableError:

@@ -180,7 +180,7 @@ class SnapshotCopy:
         failure = translate(error, self._source)
         if not isinstance(failure, DefiniteError):
             raise failure from error
-        copy.error = TableError(copy.table, failure.message, code=failure.code, remedy=failure.remedy)
+        copy.error = TableError.of(copy.table, failure)
 
     def _copy(self, connection: psycopg.Connection[Any], copy: TableCopy, chunk: Chunk) -> None:
         writer = self._landing.sink.parts(f"snapshot-{copy.relation.relation_id}")

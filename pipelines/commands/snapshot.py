@@ -27,7 +27,7 @@ from bronze.errors import ConfigurationError, DefiniteError
 from bronze.identifiers import TableName
 from bronze.lake import delta
 from bronze.lake.control_tables import ControlTables
-from bronze.postgres.connection import connect, describe, primary_log_end, translated
+from bronze.postgres.connection import connect, describe, primary_log_end, standby_without_slot, translated
 from bronze.reader.copies import SOURCE_CODES
 from bronze.reader.recovery import start_over
 from bronze.setup.slot import read_slot
@@ -160,12 +160,7 @@ def _request(pipeline: Pipeline, names: Sequence[str], *, every: bool) -> Reques
         skipped = skipped_relations(connection, source)
         end = primary_log_end(connection)
     if end is None:
-        raise DefiniteError(
-            "the server is a standby, which has no slot of ours",
-            code="server-in-recovery",
-            where=describe(source),
-            remedy="give the primary's address",
-        )
+        raise standby_without_slot(describe(source))
     chosen = list(tables) if every else named_tables(names, tables, skipped)
     return Request(
         tables=tuple(table.table for table in chosen if table.problem is None),
