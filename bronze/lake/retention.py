@@ -35,7 +35,7 @@ def tidy(table: DeltaTable, *, retention_hours: int | None = None) -> None:
     """Remove log entries and joined files that are past their time.
 
     Args:
-        table: its handle is at the newest version before and behind that afterwards.
+        table: its handle is at the newest version before the call; afterwards the log may have newer ones.
         retention_hours: for joined files, instead of the table's own.
 
     Raises:

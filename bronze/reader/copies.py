@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from bronze.backoff import Backoff
 from bronze.catalog.select import select_tables
 from bronze.drift.joining import Joining, may_forget
-from bronze.drift.membership import NOT_CARRIED, numbers, transactions
+from bronze.drift.membership import NOT_CARRIED, fingerprints, transactions
 from bronze.drift.storage import plain_defaults, why_again
 from bronze.errors import SmeltError, TableError, TransientError
 from bronze.lake.control import OpenError
@@ -292,7 +292,7 @@ class InitialCopies:
             tables, members = self._members(connection)
             healthy = [table for table in tables if table.problem is None and table.table in members]
             carried = [table.table for table in tables if _is_carried(table)]
-            ways = numbers(connection, self._source.publication, carried)
+            ways = fingerprints(connection, self._source.publication, carried)
             forgets = may_forget(connection.info.server_version)
             running = transactions(connection) if forgets else None
             end = log_end(connection)

@@ -321,7 +321,7 @@ class Reader:
             sink = DeltaSink(self._lake, self._pipeline, identity)
             shapes = ShapeLog(sink.relations(), sink.add_relations)
             landing = Landing(
-                sink, shapes, self.progress, self._reached, takes_again=self._snapshot.mode != "never"
+                sink, shapes, self.progress, self._reached, resnapshots=self._snapshot.mode != "never"
             )
             copies = InitialCopies(self._source, self._snapshot, landing, control, self._trouble)
             copies.first_look(self._stop)

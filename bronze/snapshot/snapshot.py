@@ -1,4 +1,4 @@
-"""The first copy of a table, consistent with the stream at one LSN; also the copy that is taken again later.
+"""A snapshot of tables, consistent with the stream at one LSN: the first one, or a new one later.
 
 Why it is right:
 
@@ -13,23 +13,23 @@ Why it is right:
 * **No partition is missed.** Those are read that the snapshot shows, not those of the look before it, which
   may be minutes old. One that is made later is filled through the stream.
 * **No deadlock with a session that waits for these locks.** The server sees no cycle that runs through us. So
-  whoever waits while the slot is made goes first (`_let_go`): everything is let go and tried again. Later
-  nobody waits for us on whom we wait: workers have their locks.
+  a session that waits while the slot is made goes first (`_let_go`): everything is let go and tried again.
+  Later nobody waits for us on whom we wait: workers have their locks.
 * **A table that is locked by others waits alone.** All locks together are waited for some seconds; what
-  cannot be had is a failed table, which is told at once and tried again later, and the others are copied.
+  cannot be had is a failed table, which is reported at once and tried again later, and the others are copied.
   Making the slot may wait for the very transaction that has the lock, as for every other one: those it waits
   for are named (`bronze.postgres.blockers`), and whoever has no time for that may give up.
 * **Nothing half-visible.** Rows go to parquet files that no version names. One Delta commit per table names
   them all, with the `snapshot_end` row and the mark `snapshot_app(table)`. A crash before that leaves files
-  without a name and a table without a mark, which the next start takes again.
+  without a name and a table without a mark, which the next start copies again.
 * **Same values as the stream**: see `bronze.snapshot.copy_out`.
 
 Tables are cut into chunks of pages (`bronze.snapshot.chunks`). Workers, each with a connection, take chunks
 from one queue.
 
 A definite error of one table (a missing privilege, row-level security) fails that table alone. A lost
-connection, or a write that fails, fails all tables of the snapshot that are not committed yet; they are taken
-again under a new one. Those that are committed stay so: `Outcome` says them also then.
+connection, or a write that fails, fails all tables of the snapshot that are not committed yet; they are
+copied under a new one. Those that are committed stay so: `Outcome` says them also then.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ _SAY_SECONDS: Final = 3.0
 """After how long, and how often, it is said for whom the making of the slot waits."""
 _ANSWER_SECONDS: Final = 30.0
 _PLAN_SECONDS: Final = 300.0
-"""Behind these a line is taken for dead."""
+"""After so long a line is taken for dead."""
 
 
 def _nobody(_: TableError) -> None:
-    """Nobody asked to be told."""
+    """Nobody listens."""
 
 
 @dataclass(slots=True)

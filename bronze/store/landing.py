@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 
 def _nowhere(_: str) -> None:
-    """No one asked to be told."""
+    """No test listens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """Where rows land, on whatever way they come.
+    """Where rows land, from the stream or a snapshot.
 
     Attributes:
         sink: makes them durable.
         shapes: makes the shapes durable that they have.
         progress: counts them.
-        reached: is told named points on the way; fault tests kill the process there.
-        takes_again: tables are copied by themselves where the stream alone cannot tell their rows.
+        reached: called at named points on the way; fault tests kill the process there.
+        resnapshots: a table gets a new snapshot by itself where the stream alone cannot tell its rows.
     """
 
     sink: DeltaSink
     shapes: ShapeLog
     progress: Progress = field(default_factory=Progress)
     reached: Callable[[str], None] = _nowhere
-    takes_again: bool = True
+    resnapshots: bool = True

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from bronze.store.position import Position
 
 _PREFIX: Final = "stream"
-_JOIN_AFTER_COMMITS: Final = 32
+_COMPACT_AFTER_COMMITS: Final = 32
 _MANY_FILES: Final = 32
 _TIDY_EVERY: Final = 1000
 """Versions; at two a second, every eight minutes."""
@@ -187,7 +187,7 @@ class DeltaSink:
                 self._writer.discard()
                 raise
             self._commits_since_compaction += bool(parts)
-            if self._commits_since_compaction >= _JOIN_AFTER_COMMITS:
+            if self._commits_since_compaction >= _COMPACT_AFTER_COMMITS:
                 self._commits_since_compaction = 0
                 self._compact()
             if version // _TIDY_EVERY > self._tidied // _TIDY_EVERY:

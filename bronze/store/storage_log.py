@@ -1,12 +1,12 @@
 """`control.storage`: what the catalog said of each table's storage, when it was copied or seen to differ.
 
 The order of the writers makes it right. A copy records first what was seen *before* it took its locks, then
-commits its rows; a crash in between leaves a table that still needs its copy. A look that finds a reason to
-take a table again makes the retake mark durable and records nothing, so that the reason stays until the copy.
+commits its rows; a crash in between leaves a table that still needs its copy. A look that finds a reason for
+a new snapshot makes the retake mark durable and records nothing, so that the reason stays until the copy.
 A look that finds a harmless difference records it. So what is recorded is never newer than the rows.
 
 A record that fails may be in the table all the same; it is not known here then and is recorded again, which
-says the same twice. Each record is a file; the writer joins them when they are many
+says the same twice. Each record is a file; the writer compacts them when they are many
 (`bronze.lake.compaction`).
 """
 

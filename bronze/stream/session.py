@@ -20,8 +20,8 @@ table) is still published, for the publication knows it by its oid. Its changes 
 come under the other name; if it is back before anybody looks at the catalog, nothing there tells of it. The
 stream alone does: so each name under which the relation was copied gets a gap at the first such change, and
 so does a name under which another relation than the one that was copied is announced. That is durable before
-the place moves past the change; a copy behind it makes all good, if the name is ever carried again, and until
-then no cut names it. A table that is renamed for good has such a gap, too, which costs one commit.
+the position moves past the change. A snapshot after it heals the gap, if the name is ever carried again;
+until then no cut names it. A table that is renamed for good has such a gap, too, which costs one commit.
 
 The slot is confirmed by `_commit` alone, after the sink says that its commit is durable. Writes and commits
 are handed over before it is known how those before them ended; after one that failed none is run
@@ -108,12 +108,12 @@ class Stream:
 
     @property
     def durable(self) -> Position:
-        """The newest place that a commit holds."""
+        """The newest position that a commit holds."""
         return self._durable
 
     @property
     def newest(self) -> Position:
-        """The newest place that was decoded."""
+        """The newest position that was decoded."""
         return self._newest
 
     def step(self, *, target: Lsn | None = None, patience: float = _LONGEST_WAIT) -> bool:
@@ -171,7 +171,7 @@ class Stream:
             self._record_shapes(decoded.relations)
             self._landing.reached("relations-committed")
         for table, lsn in decoded.partial:
-            self._take_again(table, lsn)
+            self._resnapshot(table, lsn)
         for relation_id, lsn in decoded.left_out:
             self._miss(self._landing.shapes.names(relation_id), relation_id, lsn)
         changes, complete = self._only_new(decoded.changes, decoded.complete_rows)
@@ -208,16 +208,16 @@ class Stream:
             # Asked also of a shape that is known: the session that recorded it may have ended before this.
             before = shapes.before(relation)
             if breaks_with(before, relation):
-                self._take_again(relation.table, relation.from_lsn)
+                self._resnapshot(relation.table, relation.from_lsn)
             former = {each.table for each in before} - {relation.table}
             self._miss(former, relation.relation_id, relation.from_lsn)
             copied = self._landing.sink.tables.storage_of(relation.table)
             if copied is not None and copied.relation_id != relation.relation_id:
-                self._take_again(relation.table, relation.from_lsn)
+                self._resnapshot(relation.table, relation.from_lsn)
 
-    def _take_again(self, table: TableName, lsn: Lsn) -> None:
-        """From this transaction on a table is known by a new copy alone, if copies are wanted at all."""
-        if self._landing.takes_again:
+    def _resnapshot(self, table: TableName, lsn: Lsn) -> None:
+        """From this transaction on only a new snapshot knows a table, if snapshots are wanted at all."""
+        if self._landing.resnapshots:
             self._open_gap(table, lsn)
 
     def _miss(self, names: Iterable[TableName], relation_id: int, lsn: Lsn) -> None:

@@ -33,7 +33,7 @@ from bronze.reader.recovery import start_over
 from bronze.setup.slot import read_slot
 from bronze.store.contract import CHANGES
 from bronze.store.marks import snapshot_of
-from bronze.store.retake import want_again
+from bronze.store.retake import request_snapshots
 from pipelines.runtime.progress_text import Progress, snapshot_text
 from pipelines.runtime.reader_progress import read_progress
 from pipelines.runtime.supervisor import Supervisor
@@ -188,7 +188,7 @@ def _ask(pipeline: Pipeline, request: Request) -> bool:
     uri = delta.location(pipeline.lake_address(), "bronze", CHANGES)
     if delta.open_table(uri) is None:
         return False
-    want_again(uri, request.tables, request.lsn)
+    request_snapshots(uri, request.tables, request.lsn)
     return True
 
 

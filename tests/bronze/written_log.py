@@ -147,7 +147,7 @@ class Process:
         if self._landing is None:
             sink = DeltaSink(self._lake, "shop", IDENTITY)
             shapes = ShapeLog(sink.relations(), sink.add_relations)
-            self._landing = Landing(sink, shapes, takes_again=False)
+            self._landing = Landing(sink, shapes, resnapshots=False)
         landing = self._landing
         landing.sink.discard()
         position = landing.sink.position
