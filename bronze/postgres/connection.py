@@ -152,7 +152,7 @@ def translated(source: SourceSettings) -> Iterator[None]:
 
 @contextmanager
 def within(seconds: float, connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """End the connection if the block takes longer: whoever waits on it fails as on a lost connection.
+    """End the connection if the block takes longer: a thread that waits on it fails as on a lost connection.
 
     For short questions, which a living server answers in milliseconds. On a line that stands still, with both
     ends alive, the kernel has nothing to notice.
@@ -168,7 +168,7 @@ def within(seconds: float, connection: psycopg.Connection[Any]) -> Iterator[None
 
 @contextmanager
 def until_stopped(stop: threading.Event, *connections: psycopg.Connection[Any]) -> Iterator[None]:
-    """Whoever waits on these connections in this block fails when `stop` is set; what waits is cancelled.
+    """In this block, a thread that waits on these connections fails when `stop` is set.
 
     The server is asked to end the statement, so that nothing of it is left there; where it does not answer,
     the connection is ended. Either way the block fails with an error that would heal, soon after `stop`.
@@ -201,7 +201,7 @@ def until_stopped(stop: threading.Event, *connections: psycopg.Connection[Any]) 
 
 
 def abandon(connection: psycopg.Connection[Any]) -> None:
-    """End a connection under whoever waits on it, from another thread."""
+    """End a connection under a thread that waits on it, from another thread."""
     if connection.closed:
         return
     with socket.socket(fileno=os.dup(connection.fileno())) as ours, suppress(OSError):
@@ -236,7 +236,7 @@ def log_end(connection: psycopg.Connection[Any]) -> Lsn:
     The insert position: a record may lie before it that is not on disk yet, which `written_end` leaves out.
 
     Raises:
-        DefiniteError: ``server-in-recovery``: a standby has no end of its own.
+        DefiniteError: ``server-in-recovery``: a standby has no end itself.
     """
     end = primary_log_end(connection)
     if end is None:

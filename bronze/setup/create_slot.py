@@ -1,4 +1,4 @@
-"""Makes the replication slot, or takes the one that is there from whoever does not use it any more."""
+"""Makes the replication slot, or takes over the one that is there from a reader that no longer uses it."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ are kept apart by an advisory lock of the transaction; what any other session di
 "already exists" and is read again.
 
 One that is made here carries a comment that says so, by the same transaction; one that was there before, or
-that somebody makes anew, does not, and is never dropped by us.
+that somebody recreates, does not, and is never dropped by us.
 
 Adding a table takes a lock on it, for which VACUUM, CREATE INDEX CONCURRENTLY and others may let us wait for
 hours. One that cannot be had keeps no other table out: where the statement for all fails, those that nobody

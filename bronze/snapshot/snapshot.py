@@ -18,7 +18,7 @@ Why it is right:
 * **A table that is locked by others waits alone.** All locks together are waited for some seconds; what
   cannot be had is a failed table, which is reported at once and tried again later, and the others are copied.
   Making the slot may wait for the very transaction that has the lock, as for every other one: those it waits
-  for are named (`bronze.postgres.blockers`), and whoever has no time for that may give up.
+  for are named (`bronze.postgres.blockers`), and a caller that has no time for that may give up.
 * **Nothing half-visible.** Rows go to parquet files that no version names. One Delta commit per table names
   them all, with the `snapshot_end` row and the mark `snapshot_app(table)`. A crash before that leaves files
   without a name and a table without a mark, which the next start copies again.
@@ -149,7 +149,7 @@ class Snapshot:
 
         Raises:
             SmeltError: transient (lost connection, somebody who waits for us), or definite for all tables;
-            those not taken are to be taken again.
+            the tables without a snapshot still need one.
         """
         outcome = Outcome() if outcome is None else outcome
         with translated(self._source):
@@ -324,7 +324,7 @@ class Snapshot:
         lsn: Lsn,
         outcome: Outcome,
     ) -> list[TableCopy]:
-        """Shape and chunks of each table, asked by whoever has locked it: it waits for nobody."""
+        """Shape and chunks of each table, asked by the worker that has locked it: it waits for nothing."""
         copies = []
         for table in tables:
             relation_id = table.relation.relation_id

@@ -73,7 +73,7 @@ class Stream:
         position: what the sink holds.
         landing: where rows go.
         settings: pace of commits.
-        ask: is told the tables that got a gap, so that whoever waits for all waits for their copies.
+        ask: called with the tables that got a gap: a run that waits for all tables waits for their snapshots.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Stream:
         return batch is not None
 
     def flush(self) -> None:
-        """Commit everything complete, with its place. Nothing happens where there is nothing new."""
+        """Commit everything complete, with its position. Nothing happens where there is nothing new."""
         if self._newest == self._committing:
             return
         self._write(self._complete)
@@ -223,7 +223,7 @@ class Stream:
     def _miss(self, names: Iterable[TableName], relation_id: int, lsn: Lsn) -> None:
         """From this transaction on changes of a relation no longer come under these names of it.
 
-        Where another relation is what was copied under one of them, they are missing there no more.
+        Where another relation is what was copied under one of them, they are no longer missing there.
         """
         for table in names:
             copied = self._landing.sink.tables.storage_of(table)
