@@ -86,9 +86,9 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 class DeltaSink:
     """What a session writes to: the stream's rows and position, shapes, and the marks of tables.
 
-    Threads: the session's writer thread calls `write` and `commit`. The reader's thread calls `claim`,
-    `discard` and, before a session, `commit`. The copies' threads call `parts`, `remove`, `add_relations`,
-    `position` and everything of `tables`.
+    Threads: the session's writer thread calls `write` and `commit`. The reader's thread, which also runs the
+    session, calls `claim`, `discard`, `relations`, `add_relations` and, before a session, `commit`. The
+    copies' threads call `parts`, `remove`, `add_relations` and `position`. These and the reader use `tables`.
 
     * `_writing` is held around `_writer`, `_commits_since_compaction`, `_tidied` and `_claimed`.
     * `_relations_lock` is held around `_relations`, the handle of `bronze.relations`.

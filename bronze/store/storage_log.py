@@ -43,7 +43,7 @@ _SCHEMA: Final = pa.schema(
 class StorageLog:
     """What is known of each table. Safe to share between threads of one process.
 
-    Threads: the copies' threads and the watch record, the session's thread asks (`known`), the session's
+    Threads: the copies' threads and the reader's record, they and the session ask (`known`), the session's
     writer runs `tidy`. `_lock` is held around `_table` and around every change of `_known`. `known` takes no
     lock, so that the stream does not wait for a record: one look into a dict cannot be torn.
 
