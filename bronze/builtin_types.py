@@ -130,9 +130,9 @@ def numeric_modifier(typmod: int) -> tuple[int, int]:
 
 
 def numeric_digits(typmod: int) -> tuple[int, int] | None:
-    """How many digits a numeric may have, and how many of them stand behind the point; None: any number.
+    """How many digits a numeric may have, and how many of them stand after the point; None: any number.
 
-    A negative scale means zeros before the point, a scale above the precision zeros behind it; both are
+    A negative scale means zeros before the point, a scale above the precision zeros after it; both are
     digits.
     """
     if typmod < 0:

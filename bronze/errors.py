@@ -73,6 +73,16 @@ class DefiniteError(SmeltError):
     """Will not heal by itself; retrying is no use until a person has done what `remedy` says."""
 
 
+def resnapshot_remedy(table: TableName | str, purpose: str = "take the table again") -> str:
+    """The remedy that ends in a new snapshot of one table.
+
+    Args:
+        table: its name, or a placeholder that the caller fills in.
+        purpose: what the command is for; stands before it.
+    """
+    return f"{purpose}: smelt snapshot FILE {table}"
+
+
 class TableError(DefiniteError):
     """A definite error of one table: that table stops, the others go on."""
 
@@ -87,3 +97,8 @@ class TableError(DefiniteError):
     ) -> None:
         super().__init__(message, code=code, where=where or str(table), remedy=remedy)
         self.table = table
+
+    @classmethod
+    def of(cls, table: TableName, error: SmeltError) -> TableError:
+        """A definite error that concerns one table only; message, code and remedy stay."""
+        return cls(table, error.message, code=error.code, remedy=error.remedy)

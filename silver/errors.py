@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import SmeltError, TableError
+from bronze.errors import SmeltError, TableError, resnapshot_remedy
 from silver.sql import literal
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _MARKER: Final = re.compile(rf"\[USER_RAISED_EXCEPTION\] {_PREFIX}([a-z-]+):(.*?
 """As `raise_error` says it. A message that quotes the statement or its plan has the marker as well."""
 _DETAIL_LENGTH: Final = 300
 _CONDITION: Final = re.compile(r"\[([A-Z0-9.]+_[A-Z0-9_.]+)\] (.*?)(?: SQLSTATE:|\n\s*at |\Z)", re.DOTALL)
-_RETAKE: Final = "take the table again: smelt snapshot FILE {table}"
+_RETAKE: Final = resnapshot_remedy("{table}")
 
 _MEANINGS: Final = {
     "key-unrepresentable": (

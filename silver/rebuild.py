@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyarrow.fs import FileType
 
-from bronze.errors import TableError
+from bronze.errors import TableError, resnapshot_remedy
 from bronze.lake.delta import location, open_existing
 from bronze.lake.location import Lake
 from bronze.lake.parquet import file_system
@@ -141,7 +141,7 @@ def _incomplete(table: SilverTable) -> TableError:
         table.table,
         "bronze does not have all rows and changes of it",
         code="rebuild-incomplete",
-        remedy=f"take it again: smelt snapshot FILE {table.table}",
+        remedy=resnapshot_remedy(table.table, "take it again"),
     )
 
 
@@ -179,7 +179,7 @@ def _keep(
             table.table,
             f"silver.{table.name} {what} before the newest snapshot, which would be lost",
             code="rebuild-incomplete",
-            remedy=f"if its current rows are wrong: smelt snapshot FILE {table.table}",
+            remedy=resnapshot_remedy(table.table, "if its current rows are wrong"),
         )
     if not any_ended:
         return False

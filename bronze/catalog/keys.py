@@ -21,8 +21,8 @@ it ('K' or 'O', the flags of the columns) is the root's, for the changes are pub
 root with REPLICA IDENTITY FULL an 'O' may hold a key among NULLs that are none, and no change says which leaf
 it is of. Where a unique index of the root guards the key (`KeyChoice.guarded`), that does no harm: no key
 ever holds two rows, so the key tells the row, and nothing but the key is taken from an old tuple; leaves may
-differ, come and change. Where none does, a row can be told by its whole content alone, and every leaf has to
-log it.
+differ, come and change. Where none does, a row is identified by its whole content alone, and every leaf has
+to log it.
 """
 
 from __future__ import annotations
@@ -314,7 +314,7 @@ def _uncovered(
 
 
 def _partial(table: TableName, key: Sequence[str], leaves: Sequence[TableName]) -> TableError:
-    """Rows have to be told by their content, which some leaves do not log."""
+    """Rows have to be identified by their content, which some leaves do not log."""
     named = _list([str(leaf) for leaf in leaves[:_SHOWN]]) + (" …" if len(leaves) > _SHOWN else "")
     return TableError(
         table,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from bronze.drift.membership import SINCE_SCHEMAS, published_schemas
 from bronze.identifiers import TableName
 from bronze.postgres.unnamed import unnamed_tables
 
@@ -83,18 +84,6 @@ def read_publication(connection: psycopg.Connection[Any], name: str) -> Publicat
     if row is None:
         return None
     oid, owner, owned, all_tables, via_root, publishes_generated, *published = row
-    schemas: frozenset[str] = frozenset()
-    if version >= 150000:
-        listed = connection.execute(
-            """
-            SELECT n.nspname
-            FROM pg_publication_namespace p
-            JOIN pg_namespace n ON n.oid = p.pnnspid
-            WHERE p.pnpubid = %s
-            """,
-            [oid],
-        )
-        schemas = frozenset(each[0] for each in listed)
     return Publication(
         name=name,
         owner=owner,
@@ -104,7 +93,7 @@ def read_publication(connection: psycopg.Connection[Any], name: str) -> Publicat
         via_root=via_root,
         generated=publishes_generated,
         lists_generated=version >= SINCE_GENERATED,
-        schemas=schemas,
+        schemas=frozenset(published_schemas(connection, oid)),
         members=_members(connection, oid, version),
     )
 
@@ -112,7 +101,7 @@ def read_publication(connection: psycopg.Connection[Any], name: str) -> Publicat
 def _members(connection: psycopg.Connection[Any], oid: int, version: int) -> dict[TableName, Member]:
     details = (
         "p.prattrs::int2[], pg_get_expr(p.prqual, p.prrelid)"
-        if version >= 150000
+        if version >= SINCE_SCHEMAS
         else "NULL::int2[], NULL::text"
     )
     rows = connection.execute(

@@ -254,8 +254,8 @@ def sizes_of(
 ) -> dict[int, Size]:
     """Size of each table, which is the sum of its `parts` (itself, or its leaf partitions), by OID.
 
-    Measuring takes a lock that waits for whoever rewrites the table; after two seconds the estimates of the
-    last ANALYZE serve instead. The connection is inside a transaction.
+    Measuring takes a lock that waits for a session that rewrites the table; after two seconds the estimates
+    of the last ANALYZE serve instead. The connection is inside a transaction.
     """
     wanted = {"oids": [oid for oids in parts.values() for oid in oids]}
     rows: list[tuple[Any, ...]] | None = None

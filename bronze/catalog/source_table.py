@@ -105,7 +105,7 @@ class SourceTable:
 
 @dataclass(frozen=True, slots=True)
 class SkippedRelation:
-    """What a pattern matches, but is not a table of its own to carry."""
+    """What a pattern matches, but is not a table to carry by itself."""
 
     table: TableName
     reason: str

@@ -22,7 +22,7 @@ class Level(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Danger:
+class SlotRisk:
     """What threatens a slot.
 
     Attributes:
@@ -34,7 +34,7 @@ class Danger:
     said: str = ""
 
 
-def slot_danger(slot: SlotState, seconds_left: float | None, copies_left: float | None) -> Danger:
+def slot_risk(slot: SlotState, seconds_left: float | None, copies_left: float | None) -> SlotRisk:
     """What threatens a slot now.
 
     Args:
@@ -46,14 +46,14 @@ def slot_danger(slot: SlotState, seconds_left: float | None, copies_left: float 
     raise_limit = "raise max_slot_wal_keep_size (ALTER SYSTEM …; SELECT pg_reload_conf())"
     if slot.wal_status == "unreserved":
         said = f"the slot is lost at the server's next checkpoint unless the reader catches up: {raise_limit}"
-        return Danger(Level.NEXT_CHECKPOINT, said)
+        return SlotRisk(Level.NEXT_CHECKPOINT, said)
     needed = max(SHORT_SECONDS, copies_left or 0.0)
     if slot.wal_status == "lost" or seconds_left is None or seconds_left >= needed:
-        return Danger(Level.NONE)
+        return SlotRisk(Level.NONE)
     left = f"{seconds_left:.0f} s" if seconds_left < 120 else f"{seconds_left / 60:.0f} min"
     while_copying = (
         "" if copies_left is None else f", while the copies of tables take {copies_left:.0f} s more"
     )
-    return Danger(
+    return SlotRisk(
         Level.SHORT, f"at the present rate the slot is lost in {left}{while_copying}: {raise_limit}"
     )

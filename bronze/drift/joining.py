@@ -3,20 +3,20 @@
 PostgreSQL before 14.18, 15.13, 16.9 and 17.5 loses changes here: a transaction T is open and has written a
 table when ALTER PUBLICATION … ADD TABLE commits. The walsender decodes T with the catalog as T saw it, by
 which the table is not published, and keeps that answer. What later transactions change in the table is then
-passed over, in silence, until something else makes the walsender ask anew. (It was mended by making other
+passed over, in silence, until something else makes the walsender ask again. (It was mended by making other
 transactions' invalidations known to those that are being decoded.)
 
 A new session of the stream has forgotten the answer. But it must not meet T again, and nothing that the old
 one passed over may be counted on. So, in this order:
 
 1. The table is seen as a member. X is the next transaction number after that, so T's is smaller.
-2. No transaction before X runs any more. E is the end of the log then: T has its commit before E.
-3. A session begins at a place C, at or after E. It skips T, whose commit it does not send. Each transaction
-   that it decodes began to write after the table had become a member.
-4. The copy is taken, at an LSN S, which is greater than C. All that is changed after S is decoded by that
-   session, or by one that begins later still; what the older ones passed over is in the copy.
+2. No transaction before X is still running. E is the end of the log then: T has its commit before E.
+3. A session begins at a position C, at or after E. It skips T, whose commit it does not send. Each
+   transaction that it decodes began to write after the table had become a member.
+4. The snapshot is taken, at an LSN S, which is greater than C. All that is changed after S is decoded by that
+   session, or by one that begins later still; what the older ones passed over is in the snapshot.
 
-Step 2 may take as long as somebody leaves a transaction open; who that is, is said
+Step 2 may take as long as somebody leaves a transaction open; that session is named
 (`bronze.postgres.blockers`).
 
 Where a process dies or a session fails in between, everything is seen for the first time again, which only
@@ -52,12 +52,12 @@ class _Member:
     """A table as it was seen in the publication.
 
     Attributes:
-        number: how it is carried (`bronze.drift.membership`).
+        fingerprint: how it is carried (`bronze.drift.membership`).
         next_xid: X.
         over_at: E; None while a transaction before X runs.
     """
 
-    number: int
+    fingerprint: int
     next_xid: int
     over_at: Lsn | None = None
 
@@ -70,20 +70,20 @@ class Joining:
         self._members: dict[TableName, _Member] = {}
         self._session = ZERO
 
-    def seen(self, numbers: Mapping[TableName, int], oldest_xid: int, next_xid: int, end: Lsn) -> None:
+    def seen(self, fingerprints: Mapping[TableName, int], oldest_xid: int, next_xid: int, end: Lsn) -> None:
         """Note a look at the publication.
 
         Args:
-            numbers: how each table is carried.
-            oldest_xid: of the transactions that run; read after the numbers.
+            fingerprints: how each table is carried.
+            oldest_xid: of the transactions that run; read after the fingerprints.
             next_xid: read with it.
             end: of the log; read after both.
         """
         with self._lock:
-            for table, number in numbers.items():
+            for table, fingerprint in fingerprints.items():
                 member = self._members.get(table)
-                if member is None or member.number != number:
-                    member = self._members[table] = _Member(number, next_xid)
+                if member is None or member.fingerprint != fingerprint:
+                    member = self._members[table] = _Member(fingerprint, next_xid)
                 if member.over_at is None and oldest_xid >= member.next_xid:
                     member.over_at = end
 
@@ -93,7 +93,7 @@ class Joining:
             self._members.clear()
 
     def session(self, begins: Lsn) -> None:
-        """A session of the stream began at this place."""
+        """A session of the stream began at this position."""
         with self._lock:
             self._session = begins
 
@@ -110,11 +110,11 @@ class Joining:
         return sorted(table for table, member in members.items() if member.over_at is None)
 
     def wanted(self, tables: Iterable[TableName]) -> Lsn | None:
-        """At or after which place a new session has to begin, for those of these tables that can go on."""
+        """At or after which position a new session has to begin, for those of these tables that can go on."""
         with self._lock:
             members = [self._members[table] for table in tables if table in self._members]
-            places = [one.over_at for one in members if one.over_at is not None and not self._follows(one)]
-        return max(places, default=None)
+            positions = [one.over_at for one in members if one.over_at is not None and not self._follows(one)]
+        return max(positions, default=None)
 
     def _follows(self, member: _Member) -> bool:
         return member.over_at is not None and member.over_at <= self._session

@@ -1,18 +1,19 @@
-"""How the publication carries each table, as a number that differs once it may have failed to.
+"""How the publication carries each table, as a fingerprint that differs once it may have failed to.
 
 A table that is taken out of the publication and put back leaves no trace in the stream: what was changed in
 between is missing. The same for operations that are not published for a while, a row filter or a column list
-that comes and goes, a publication that is dropped and made again. The catalog keeps the trace: each of these
+that comes and goes, a publication that is dropped and recreated. The catalog keeps the trace: each of these
 acts makes a new row, with an oid of its own (``pg_publication_rel``, ``pg_publication_namespace``,
-``pg_publication``), or writes the publication's row anew, which shows in its ``xmin``. `numbers` folds what
-says so into one number per table. `bronze.store.gaps` keeps it with bronze and compares it at each look, so
-that removing and putting back is noticed whether it happened between two looks or while no reader ran.
+``pg_publication``), or writes the publication's row again, which shows in its ``xmin``. `fingerprints`
+folds what says so into one number per table. `bronze.store.gaps` keeps it with bronze and compares it at each
+look, so that removing and putting back is noticed whether it happened between two looks or while no reader
+ran.
 
-Different numbers do not prove that a change is missing (the owner of the publication may have changed); equal
-numbers prove that none is. Where they differ the table is taken again.
+Different fingerprints do not prove that a change is missing (the owner of the publication may have changed);
+equal ones prove that none is. Where they differ the table gets a new snapshot.
 
-A table that has a problem, for which the reader leaves its changes out, has the number 0. So its changes of
-that time are made good by a snapshot when the problem is gone.
+A table that has a problem, for which the reader leaves its changes out, has the fingerprint 0. So a
+snapshot brings its changes of that time when the problem is gone.
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ if TYPE_CHECKING:
 
 NOT_CARRIED: Final = 0
 
+SINCE_SCHEMAS: Final = 150000
+"""Version whose publications may carry schemas, column lists and row filters."""
 
-def numbers(
+
+def fingerprints(
     connection: psycopg.Connection[Any], publication: str, tables: Iterable[TableName]
 ) -> dict[TableName, int]:
-    """The number of each table now; `NOT_CARRIED` for one that the publication does not carry.
+    """The fingerprint of each table now; `NOT_CARRIED` for one that the publication does not carry.
 
     Args:
         connection: idle, in autocommit mode.
@@ -66,25 +70,34 @@ def numbers(
             [oid, list(unnamed_tables(connection))],
         )
     }
-    schemas: dict[str, str] = {}
-    if connection.info.server_version >= 150000:
-        schemas = dict(
-            connection.execute(
-                """
-                SELECT n.nspname, concat_ws(' ', p.oid, p.xmin)
-                FROM pg_publication_namespace p
-                JOIN pg_namespace n ON n.oid = p.pnnspid
-                WHERE p.pnpubid = %s
-                """,
-                [oid],
-            ).fetchall()
-        )
+    schemas = published_schemas(connection, oid)
     found = {}
     for table in tables:
         direct, schema = named.get((table.schema, table.name)), schemas.get(table.schema)
         carried = all_tables or direct is not None or schema is not None
         found[table] = _number(f"{whole}|{direct}|{schema}") if carried else NOT_CARRIED
     return found
+
+
+def published_schemas(connection: psycopg.Connection[Any], publication: int) -> dict[str, str]:
+    """Schemas that a publication carries as a whole; a text for each that a later ADD makes another.
+
+    Args:
+        connection: to the source.
+        publication: its oid.
+    """
+    if connection.info.server_version < SINCE_SCHEMAS:
+        return {}
+    rows = connection.execute(
+        """
+        SELECT n.nspname, concat_ws(' ', p.oid, p.xmin)
+        FROM pg_publication_namespace p
+        JOIN pg_namespace n ON n.oid = p.pnnspid
+        WHERE p.pnpubid = %s
+        """,
+        [publication],
+    )
+    return dict(rows.fetchall())
 
 
 def transactions(connection: psycopg.Connection[Any]) -> tuple[int, int]:

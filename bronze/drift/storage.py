@@ -8,7 +8,7 @@ truncated by themselves. Each leaves a trace (what happens while the publication
 * **Rewritten.** `pg_class.relfilenode` is new. It is new also after VACUUM FULL, CLUSTER and TRUNCATE,
   which change no value without an event. But a command that rewrites *values* writes the column's row in
   pg_attribute too (its xmin is new), even where the type stays (``TYPE int USING a + 1``); the others do
-  not. So a table is taken again where both are new. A statement that touches the column's row alone (SET
+  not. So a table gets a new snapshot where both are new. A statement that touches the column's row alone (SET
   NOT NULL, GRANT) and a VACUUM FULL between the same two looks are taken for a rewrite, which costs a copy
   and no value; so does a VACUUM FULL after ADD COLUMN with a default, which writes the column's row as
   well.
@@ -20,7 +20,7 @@ truncated by themselves. Each leaves a trace (what happens while the publication
   before but not published brings values as well.
 * **Columns in doubt.** The stream names columns without attnum (`bronze.pgoutput.relation_versions`). Where
   columns came and went between two looks and one is new, or one is new and another of its type is gone, rows
-  that were written in between may be taken for rows of another column's; so the table is taken again.
+  that were written in between may be taken for rows of another column's; so the table gets a new snapshot.
 * **Another table**: another OID.
 * **Partitions.** One that was made as a partition is filled through events; one that was attached need not
   be. ATTACH writes the pg_attribute row of every column of the partition, CREATE TABLE … PARTITION OF
@@ -70,7 +70,7 @@ class Part:
 
     Attributes:
         name: for messages.
-        file: pg_class.relfilenode; 0 where it has none (it has partitions of its own).
+        file: pg_class.relfilenode; 0 where it has none (it has partitions itself).
         attached: xmin of its row in pg_inherits; 0 for the table itself.
         born: it was made as a partition.
     """

@@ -1,4 +1,4 @@
-"""Small files joined to larger ones, by whoever writes the table.
+"""Small files joined to larger ones, by the process that writes the table.
 
 A commit every half second would leave 170,000 files a day: readers would pay for each, and the writer's own
 handle, which holds their names, would grow without end. So the writer looks now and then whether one size
@@ -102,7 +102,7 @@ def compact(
 
 
 def rewrite(table: DeltaTable, changed: Mapping[str, pa.Table], schema: pa.Schema, *, as_of: int) -> bool:
-    """Write files again with other rows, in one commit; whether that was done, or must be tried anew.
+    """Write files again with other rows, in one commit; whether that was done, or must be tried again.
 
     Args:
         table: its handle is brought to the newest version.
@@ -140,7 +140,7 @@ def _replace(
     as_of: int,
     owner: Transaction | None = None,
 ) -> bool:
-    """Commit files in the place of others, durably; whether that was done.
+    """Commit files in place of others, durably; whether that was done.
 
     It is not done where one that is to go has gone, or where another rewrite came about meanwhile, or another
     owner.

@@ -1,4 +1,4 @@
-"""One table of `control.*`: rows appended, altered and pruned by whoever comes first, read from memory."""
+"""One table of `control.*`: rows appended, altered and pruned by any process, read from memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ControlTable:
         """Write files again of which the rows change.
 
         Args:
-            change: a file's rows as they are to be. Called anew where another process came first.
+            change: a file's rows as they are to be. Called again where another process came first.
         """
         with self._lock:
             table = self._open_or_create()

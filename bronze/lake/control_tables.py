@@ -4,8 +4,8 @@ Schemas and meanings are in `bronze.lake.control`.
 
 Reading is cheap because it is polled: files of a Delta table never change, so each is read once per process
 and kept; a poll that finds nothing new lists the log and no more. Files that a compaction or an update
-replaced are forgotten. Appends leave one small file each; once there are too many, the writer joins them
-(`bronze.lake.compaction`), which changes no row and conflicts with no append.
+replaced are forgotten. Appends leave one small file each; once there are too many, the writer compacts
+them (`bronze.lake.compaction`), which changes no row and conflicts with no append.
 
 Closing an error and removing cuts and runs that are past their time (`bronze.lake.thinning`) change rows: the
 files that have them are written again, in one commit (runs file by file, for nobody needs them together). It
@@ -32,7 +32,8 @@ import pyarrow.compute as pc
 from bronze.lake import delta
 from bronze.lake.control import CUTS_SCHEMA, ERRORS_SCHEMA, RUNS_SCHEMA, Cut, OpenError, Run
 from bronze.lake.control_table import ControlTable
-from bronze.lake.thinning import RUNS_KEPT, dense_until, lsns_kept, newest_runs
+from bronze.lake.pruning import cuts_before, moment_of, runs_before, without
+from bronze.lake.thinning import dense_until, lsns_kept, newest_runs
 from bronze.lsn import ZERO, Lsn
 
 if TYPE_CHECKING:
@@ -105,11 +106,11 @@ class ControlTables:
         rows = self._cuts.rows()
         counts = pc.equal(rows["layer"], layer)
         if isinstance(at, datetime):
-            counts = pc.and_(counts, pc.less_equal(rows["commit_ts"], _moment(at)))
+            counts = pc.and_(counts, pc.less_equal(rows["commit_ts"], moment_of(at)))
         elif at is not None:
             counts = pc.and_(counts, pc.less_equal(rows["commit_lsn"], int(at)))
         if known_by is not None:
-            counts = pc.and_(counts, pc.less_equal(rows["recorded_at"], _moment(known_by)))
+            counts = pc.and_(counts, pc.less_equal(rows["recorded_at"], moment_of(known_by)))
         # Asked for in each cycle: only the rows of the one cut are copied, whatever else is there.
         newest = pc.max(pc.filter(rows["commit_lsn"], counts))
         counts = pc.and_(counts, pc.equal(rows["commit_lsn"], newest))
@@ -152,22 +153,16 @@ class ControlTables:
         """
         removed = 0
         built = self.latest_cut("gold") if gold else None
-        stands = {int(lsn) for lsn in positions} | ({int(built.commit_lsn)} if built else set())
-        standing = pa.array(sorted(stands), pa.int64())
+        standing = {int(lsn) for lsn in positions} | ({int(built.commit_lsn)} if built else set())
         layers: tuple[Layer, ...] = ("silver", "gold")
         for layer in layers:
             rows = self._of_layer(layer)
-            newest = pc.max(pc.filter(rows["recorded_at"], pc.less(rows["recorded_at"], _moment(before))))
+            newest = pc.max(pc.filter(rows["recorded_at"], pc.less(rows["recorded_at"], moment_of(before))))
 
-            def past(rows: pa.Table, layer: Layer = layer, newest: pa.Scalar = newest) -> pa.Array:
-                gone = pc.and_(pc.equal(rows["layer"], layer), pc.less(rows["recorded_at"], newest))
-                if gold and layer == "silver":
-                    gone = pc.and_(gone, pc.invert(pc.is_in(rows["commit_lsn"], value_set=standing)))
-                return pc.fill_null(gone, False)
-
+            past = cuts_before(newest, layer, standing if gold and layer == "silver" else ())
             gone = rows.filter(past(rows))
             if gone.num_rows:
-                self._cuts.update(lambda rows, past=past: rows.filter(pc.invert(past(rows))))  # type: ignore[misc]
+                self._cuts.update(without(past))
                 removed += len(gone["recorded_at"].unique())
         return removed
 
@@ -194,18 +189,10 @@ class ControlTables:
         kept = lsns_kept(rows, now, also=also)
         if not kept:
             return 0
-        stays = pa.array(kept, pa.int64())
-
-        def past(rows: pa.Table) -> pa.Array:
-            gone = pc.and_(pc.equal(rows["layer"], layer), pc.less(rows["recorded_at"], _moment(before)))
-            if until is not None:
-                gone = pc.and_(gone, pc.less(rows["commit_lsn"], until))
-            gone = pc.and_(gone, pc.invert(pc.is_in(rows["commit_lsn"], value_set=stays)))
-            return pc.fill_null(gone, False)
-
+        past = cuts_before(moment_of(before), layer, kept, until=until)
         count = int(pc.sum(past(rows)).as_py() or 0)
         if count:
-            self._cuts.update(lambda rows: rows.filter(pc.invert(past(rows))))
+            self._cuts.update(without(past))
         return count
 
     def expire_runs(self, now: datetime, before: datetime) -> int:
@@ -215,23 +202,14 @@ class ControlTables:
         no ordinary cycle, whose reason may be asked for.
         """
         rows = self._runs.read(["run_id", "layer", "name", "mode", "started_at"])
-        day, newest = now - RUNS_KEPT, pa.array(newest_runs(rows), pa.string())
-
-        def past(rows: pa.Table) -> pa.Array:
-            ordinary = pc.equal(rows["mode"], "incremental")
-            gone = pc.and_(
-                pc.less(rows["started_at"], _moment(day)),
-                pc.or_(ordinary, pc.less(rows["started_at"], _moment(before))),
-            )
-            return pc.fill_null(pc.and_(gone, pc.invert(pc.is_in(rows["run_id"], value_set=newest))), False)
-
+        past = runs_before(now, before, newest_runs(rows))
         count = int(pc.sum(past(rows)).as_py() or 0)
         if count:
-            self._runs.prune(lambda rows: rows.filter(pc.invert(past(rows))))
+            self._runs.prune(without(past))
         return count
 
     def tidy(self) -> None:
-        """Remove log entries and joined files of the control tables that are past their time."""
+        """Remove log entries and compacted files of the control tables that are past their time."""
         for table in (self._cuts, self._errors, self._runs):
             table.tidy()
 
@@ -324,10 +302,6 @@ class ControlTables:
             rows = rows.filter(pc.equal(rows["name"], name))
         chosen = pc.select_k_unstable(rows, limit, sort_keys=[("started_at", "descending")])
         return [_run(row) for row in rows.take(chosen).to_pylist()]
-
-
-def _moment(moment: datetime) -> pa.Scalar:
-    return pa.scalar(moment, CUTS_SCHEMA.field("recorded_at").type)
 
 
 def _run(row: dict[str, Any]) -> Run:

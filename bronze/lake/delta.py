@@ -1,4 +1,4 @@
-"""Delta tables through `deltalake`: made on first use by whoever comes first, appended to with retries.
+"""Delta tables through `deltalake`: made on first use by any process, appended to with retries.
 
 Appends never conflict with each other in Delta; what can collide is the log entry's number, or an update of
 another process that came between, and then the commit is tried again on the newer version. A table that two
@@ -102,7 +102,7 @@ def open_or_create(
 ) -> DeltaTable:
     """The table, to be written; made first if it is not there; safe against another process doing the same.
 
-    What its log says is on disk when this returns, whoever wrote it.
+    What its log says is on disk when this returns, whichever process wrote it.
     """
     set_torn_aside(uri)
     table = open_table(uri)

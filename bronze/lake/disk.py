@@ -69,7 +69,7 @@ def flush_commits(uri: str, after: int, version: int) -> None:
 
 
 def flush_log(uri: str, version: int) -> None:
-    """Make what a table's log says up to a version outlive a power cut, whoever wrote it."""
+    """Make what a table's log says up to a version outlive a power cut, whichever process wrote it."""
     folder = local_folder(uri)
     if folder is None:
         return

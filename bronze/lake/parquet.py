@@ -139,7 +139,7 @@ class PartWriter:
     def finish(self) -> list[AddAction]:
         """Close the open file; what was written since the last call, ready to be named by a commit.
 
-        Whoever has it removes it, where it is not named after all.
+        The caller removes it, where it is not named after all.
 
         Raises:
             UnusableWriterError: an earlier call failed.

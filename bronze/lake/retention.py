@@ -2,12 +2,12 @@
 
 Each commit leaves a log entry, 170,000 a day, and each compaction (`bronze.lake.compaction`) leaves the small
 files that it joined. Entries before the newest checkpoint say nothing that the checkpoint does not, and the
-joined files are named by older versions alone. After `KEPT` neither is needed: whoever reads bronze reads one
-version to its end, and no cut names an older one. So they are removed.
+joined files are named by older versions alone. After `KEPT` neither is needed: a process that reads bronze
+reads one version to its end, and no cut names an older one. So they are removed.
 
 Why it is safe:
 
-* Rows are never removed, whoever has taken them: a joined file's rows stand in the file that replaced it.
+* Rows are never removed, whoever has read them: a joined file's rows stand in the file that replaced it.
 * Only files that the log says were removed are deleted (Delta calls that a *lite* vacuum), so none of a
   transaction that is still open or of a snapshot under way, which no version names yet, however old they are.
 * Entries are removed only before a checkpoint, which holds the marks (`bronze.store.contract`) too. A crash
@@ -35,7 +35,7 @@ def tidy(table: DeltaTable, *, retention_hours: int | None = None) -> None:
     """Remove log entries and joined files that are past their time.
 
     Args:
-        table: its handle is at the newest version before and behind that afterwards.
+        table: its handle is at the newest version before the call; afterwards the log may have newer ones.
         retention_hours: for joined files, instead of the table's own.
 
     Raises:

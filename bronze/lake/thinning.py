@@ -15,8 +15,8 @@ What somebody may stand at stays, however dense:
 * silver's cuts at the LSN of each cut of gold that stays, so that both can be read together.
 
 Only rows of `control.cuts` go. Files are kept by the oldest version that is still named
-(`pipelines.runtime.maintenance`), so whoever reads a cut at this moment reads on. To end halfway is safe:
-gold's cuts go before silver's, by one commit each, and what was left is found the next time.
+(`pipelines.runtime.maintenance`), so a process that reads a cut at this moment reads on. To end halfway is
+safe: gold's cuts go before silver's, by one commit each, and what was left is found the next time.
 """
 
 from __future__ import annotations

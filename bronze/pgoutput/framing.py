@@ -57,7 +57,7 @@ class Frames:
     """A run of messages in one buffer.
 
     Attributes:
-        data: the bytes, uint8, with eight spare bytes behind.
+        data: the bytes, uint8, with eight spare bytes at the end.
         at: where each message begins; int64, one longer than the number of messages (the last is the end of
             all).
         types: pgoutput type byte of each message.

@@ -5,7 +5,7 @@ another one. So the number of Begins seen so far numbers the transactions, and a
 is broken is refused.
 
 A message written by ``pg_logical_emit_message(false, …)`` stands outside of transactions: it is decoded the
-moment the server reads its WAL record, between the commits before and behind it. It counts as a transaction
+moment the server reads its WAL record, between the commits before and after it. It counts as a transaction
 of its own, at the last byte of its record. Its LSN is the record's *end*, where the next commit record may
 begin; one byte before lies inside the record, where none can. So commit LSNs stay unique and ascend in
 stream order, and a frontier at that LSN means what it says.

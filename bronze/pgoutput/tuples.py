@@ -44,7 +44,7 @@ class Tuples:
         absent: which cells have no text (NULL or not sent); None where all have.
         unchanged: indexes of the cells that were not sent because an out-of-line value did not change,
             ascending.
-        after: position behind each tuple.
+        after: position after each tuple.
     """
 
     widths: Positions
@@ -108,7 +108,7 @@ class _Steps:
         return np.sort(np.concatenate(self._unchanged)) if self._unchanged else np.empty(0, np.int64)
 
     def side_by_side(self, positions: Positions, limits: Positions, width: int) -> Positions:
-        """Walk tuples of one common width; returns the positions behind them."""
+        """Walk tuples of one common width; returns the positions after them."""
         if len(positions) <= _FEW_ROWS:
             cell = np.arange(len(positions), dtype=np.int64) * width
             return self._one_by_one(positions, limits, cell, cell + width)
@@ -136,7 +136,7 @@ class _Steps:
     def _one_by_one(
         self, positions: Positions, limits: Positions, first: Positions, last: Positions
     ) -> Positions:
-        """Walk a few tuples, each from its cell `first` up to `last`; returns the positions behind them."""
+        """Walk a few tuples, each from its cell `first` up to `last`; returns the positions after them."""
         data = self._frames.buffer()
         after = []
         for row, (at, limit, start, end) in enumerate(
@@ -166,7 +166,7 @@ class _Steps:
         return np.array(after, np.int64)
 
     def _step(self, positions: Positions, limits: Positions, cells: slice | Positions) -> Positions:
-        """Read one cell of each row; returns the positions behind them."""
+        """Read one cell of each row; returns the positions after them."""
         # One read takes kind (one byte), length (four) and three bytes to spare.
         head = self._frames.uint64(positions)
         kind = (head >> np.uint64(56)).astype(np.uint8)

@@ -3,8 +3,8 @@
 Three things wait so: the making of the slot, the export of a copy's snapshot, and tables that have joined the
 publication of a server that may forget them (`bronze.drift.joining`). An idle session with an open
 transaction, or a prepared transaction, holds each of them up for as long as it likes, whatever database it is
-in. Nothing tells so by itself; so whoever waits names the oldest ones here. Only transactions that have a
-number count: nobody waits for those that only read.
+in. Nothing says so by itself; so a caller that waits names the oldest ones here. Only transactions that have
+a number count: nobody waits for those that only read.
 """
 
 from __future__ import annotations

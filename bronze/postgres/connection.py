@@ -152,7 +152,7 @@ def translated(source: SourceSettings) -> Iterator[None]:
 
 @contextmanager
 def within(seconds: float, connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """End the connection if the block takes longer: whoever waits on it fails as on a lost connection.
+    """End the connection if the block takes longer: a thread that waits on it fails as on a lost connection.
 
     For short questions, which a living server answers in milliseconds. On a line that stands still, with both
     ends alive, the kernel has nothing to notice.
@@ -168,7 +168,7 @@ def within(seconds: float, connection: psycopg.Connection[Any]) -> Iterator[None
 
 @contextmanager
 def until_stopped(stop: threading.Event, *connections: psycopg.Connection[Any]) -> Iterator[None]:
-    """Whoever waits on these connections in this block fails when `stop` is set; what waits is cancelled.
+    """In this block, a thread that waits on these connections fails when `stop` is set.
 
     The server is asked to end the statement, so that nothing of it is left there; where it does not answer,
     the connection is ended. Either way the block fails with an error that would heal, soon after `stop`.
@@ -201,7 +201,7 @@ def until_stopped(stop: threading.Event, *connections: psycopg.Connection[Any]) 
 
 
 def abandon(connection: psycopg.Connection[Any]) -> None:
-    """End a connection under whoever waits on it, from another thread."""
+    """End a connection under a thread that waits on it, from another thread."""
     if connection.closed:
         return
     with socket.socket(fileno=os.dup(connection.fileno())) as ours, suppress(OSError):
@@ -231,10 +231,12 @@ def pin(connection: PGconn) -> None:
 
 
 def log_end(connection: psycopg.Connection[Any]) -> Lsn:
-    """End of a primary's log: whatever is committed from now on lies behind it.
+    """End of a primary's log: whatever is committed from now on comes after it.
+
+    The insert position: a record may lie before it that is not on disk yet, which `written_end` leaves out.
 
     Raises:
-        DefiniteError: ``server-in-recovery``: a standby has no end of its own.
+        DefiniteError: ``server-in-recovery``: a standby has no end itself.
     """
     end = primary_log_end(connection)
     if end is None:
@@ -253,12 +255,31 @@ def in_recovery(where: str) -> DefiniteError:
     )
 
 
+def standby_without_slot(where: str) -> DefiniteError:
+    """The server is a standby, and what was asked concerns the slot, which its primary has."""
+    return DefiniteError(
+        "the server is a standby, which has no slot of ours",
+        code="server-in-recovery",
+        where=where,
+        remedy="give the primary's address",
+    )
+
+
 def primary_log_end(connection: psycopg.Connection[Any]) -> Lsn | None:
     """As `log_end`; None on a standby."""
     row = connection.execute(
         "SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_insert_lsn()::text END"
     ).fetchone()
     return None if row is None or row[0] is None else Lsn.parse(row[0])
+
+
+def written_end(connection: psycopg.Connection[Any]) -> Lsn:
+    """End of what the server has written of its log; on a standby of what it has received."""
+    row = connection.execute(
+        "SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() "
+        "ELSE pg_current_wal_lsn() END)::text"
+    ).fetchone()
+    return Lsn.parse(row[0]) if row else Lsn(0)
 
 
 def identify(connection: psycopg.Connection[Any]) -> ServerIdentity:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 from psycopg import pq
 
-from bronze.errors import SmeltError
+from bronze.errors import SmeltError, TransientError
 from bronze.identifiers import quote_identifier, quote_literal
 from bronze.postgres import error_rules as rules
 from bronze.postgres.conninfo import conninfo, describe, user_and_database, without_secrets
@@ -116,6 +116,22 @@ def translate(error: psycopg.Error, source: SourceSettings) -> SmeltError:
         code=rule.code,
         where=describe(source),
         remedy=rule.remedy.format_map(names),
+    )
+
+
+def tables_changed(happened: str, error: psycopg.Error, source: SourceSettings) -> TransientError:
+    """The error ``concurrent-change``: somebody dropped or renamed a table while we worked on it.
+
+    Args:
+        happened: what that did to us.
+        error: what the server said.
+        source: where.
+    """
+    return TransientError(
+        f"{happened}: {error.diag.message_primary}",
+        code="concurrent-change",
+        where=describe(source),
+        remedy="nothing to do; the tables are looked at again",
     )
 
 

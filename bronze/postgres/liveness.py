@@ -92,5 +92,5 @@ def _waits_for(source: SourceSettings, backend_pid: int) -> str | None:
                 "SELECT wait_event FROM pg_stat_activity WHERE pid = %s", [backend_pid]
             ).fetchone()
     except SmeltError:
-        return None  # whatever keeps us out is told by the attempt to start again
+        return None  # what keeps us out shows in the attempt to start again
     return None if row is None else str(row[0] or "")

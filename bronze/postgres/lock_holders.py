@@ -23,7 +23,7 @@ _WAITING_QUERY: Final = """
     WHERE NOT l.granted AND pg_blocking_pids(l.pid) && %s::int[]
     LIMIT 1
 """
-"""pg_locks is read anew each time, and shows every role's locks; pg_stat_activity does neither."""
+"""pg_locks is read again each time, and shows every role's locks; pg_stat_activity does neither."""
 
 
 _HOLDERS_QUERY: Final = """

@@ -16,5 +16,5 @@ TREE: Final = """
 """A row for each table of `oids`, which is its own root, and for each of its partitions, those that have
 partitions themselves among them. `attached` is the xmin of its row in pg_inherits, 0 of the root; `detaching`
 says that DETACH CONCURRENTLY took it, or what it is a part of, away from queries already. Children of table
-inheritance are tables of their own. A further CTE may follow behind a comma.
+inheritance are tables of their own. A further CTE may follow after a comma.
 """

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from bronze.backoff import Backoff
 from bronze.catalog.select import select_tables
 from bronze.drift.joining import Joining, may_forget
-from bronze.drift.membership import NOT_CARRIED, numbers, transactions
+from bronze.drift.membership import NOT_CARRIED, fingerprints, transactions
 from bronze.drift.storage import plain_defaults, why_again
 from bronze.errors import SmeltError, TableError, TransientError
 from bronze.lake.control import OpenError
@@ -292,7 +292,7 @@ class InitialCopies:
             tables, members = self._members(connection)
             healthy = [table for table in tables if table.problem is None and table.table in members]
             carried = [table.table for table in tables if _is_carried(table)]
-            ways = numbers(connection, self._source.publication, carried)
+            ways = fingerprints(connection, self._source.publication, carried)
             forgets = may_forget(connection.info.server_version)
             running = transactions(connection) if forgets else None
             end = log_end(connection)
@@ -316,9 +316,9 @@ class InitialCopies:
         self._oids = frozenset(oid for table in tables if table.storage for oid in table.storage.parts)
         sink = self._landing.sink
         names = [table.table for table in healthy]
-        self._want_changed(healthy, sink.needing_copy(names), end)
-        self._retakes = sink.retakes(names)
-        needing = sink.needing_copy(names)
+        self._want_changed(healthy, sink.tables.needing_copy(names), end)
+        self._retakes = sink.tables.retakes(names)
+        needing = sink.tables.needing_copy(names)
         due = [
             table
             for table in healthy
@@ -394,7 +394,7 @@ class InitialCopies:
         sink = self._landing.sink
         left_out = sorted(self._landing.shapes.tables() - selected)
         every = {table: seen.get(table, NOT_CARRIED) for table in selected}
-        for table in sink.note_membership(every, left_out, lsn):
+        for table in sink.tables.note_membership(every, left_out, lsn):
             _LOGGER.warning(
                 "%s is taken again: publication %s did not carry all of it, or its changes were "
                 "left out, for a while before %s",
@@ -417,10 +417,10 @@ class InitialCopies:
         """
         sink = self._landing.sink
         self._unknown = self._landing.shapes.unknown_columns()
-        taken = sink.snapshots([table.table for table in tables]) if self._unknown else {}
+        taken = sink.tables.snapshots([table.table for table in tables]) if self._unknown else {}
         changed, harmless = [], {}
         for table in tables:
-            known = sink.storage_of(table.table)
+            known = sink.tables.storage_of(table.table)
             if table.storage is None:
                 continue
             carried = () if known is None else self._carried(table, known, lsn, waits=table.table in needing)
@@ -435,8 +435,8 @@ class InitialCopies:
             elif table.table not in needing:
                 harmless[table.table] = table.storage
         if changed:
-            sink.open_gaps(changed, lsn)
-        sink.record_storage(harmless)
+            sink.tables.open_gaps(changed, lsn)
+        sink.tables.record_storage(harmless)
 
     def _carried(self, table: SourceTable, known: Storage, lsn: Lsn, *, waits: bool) -> set[int]:
         """New columns whose default is in bronze, by attnum; where the stream did not bring it, we do.
@@ -536,7 +536,7 @@ class InitialCopies:
                 continue
             marks_at = time.monotonic() + _MARKS_SECONDS
             carried = [table for table, healthy in self._known.items() if healthy]
-            if time.monotonic() >= deadline or self._landing.sink.retakes(carried) != self._retakes:
+            if time.monotonic() >= deadline or self._landing.sink.tables.retakes(carried) != self._retakes:
                 return
             if self._landing.shapes.unknown_columns() != self._settled or self._asked != self._answered:
                 return

@@ -321,7 +321,7 @@ class Reader:
             sink = DeltaSink(self._lake, self._pipeline, identity)
             shapes = ShapeLog(sink.relations(), sink.add_relations)
             landing = Landing(
-                sink, shapes, self.progress, self._reached, takes_again=self._snapshot.mode != "never"
+                sink, shapes, self.progress, self._reached, resnapshots=self._snapshot.mode != "never"
             )
             copies = InitialCopies(self._source, self._snapshot, landing, control, self._trouble)
             copies.first_look(self._stop)
@@ -405,14 +405,14 @@ class Reader:
         def left_out(tables: Mapping[TableName, Lsn]) -> None:
             for table, lsn in tables.items():
                 _LOGGER.warning("%s is taken again: a text of %s cannot be converted to UTF-8", table, lsn)
-                landing.sink.open_gaps([table], lsn, beyond=True)
+                landing.sink.tables.open_gaps([table], lsn, beyond=True)
             copies.ask(tables)
 
         def unreadable(table: TableName, lsn: Lsn, error: Exception) -> None:
             if copies.carries(table):  # else a look has seen to it
                 if copies.leave_out(table, lsn, error):
                     _LOGGER.error("changes of %s are left out from %s on", table, lsn, exc_info=error)
-                landing.sink.open_gaps([table], lsn, beyond=True)
+                landing.sink.tables.open_gaps([table], lsn, beyond=True)
 
         shapes = landing.shapes
         known = shapes.until(position.frontier)

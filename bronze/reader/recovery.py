@@ -43,7 +43,7 @@ from bronze.postgres.conninfo import describe
 from bronze.setup.create_slot import ensure_slot
 from bronze.setup.publication import ensure_publication
 from bronze.setup.slot import read_slot, slot_problem
-from bronze.store.commits import commit_marks
+from bronze.store.commits import commit_marks, lake_in_use
 from bronze.store.contract import CHANGES
 from bronze.store.gaps import gap_marks
 from bronze.store.marks import TIMELINE_APP, snapshot_of
@@ -145,12 +145,7 @@ def start_over(
             try:
                 commit_marks(changes, uri, marks)
             except CommitFailedError as error:
-                raise DefiniteError(
-                    "another process wrote to this table at the same time",
-                    code="lake-in-use",
-                    where=uri,
-                    remedy="stop the reader of this pipeline first",
-                ) from error
+                raise lake_in_use(uri, "stop the reader of this pipeline first") from error
         reached("started-over")
     return StartedOver(position.confirm, lsn, tables)
 

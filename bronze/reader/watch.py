@@ -16,8 +16,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.backoff import Backoff
-from bronze.checks.slot_risk import Danger, Level, slot_danger
-from bronze.drift.fingerprint import catalog_trace
+from bronze.checks.slot_risk import Level, SlotRisk, slot_risk
+from bronze.drift.fingerprint import catalog_fingerprint
 from bronze.errors import SmeltError
 from bronze.postgres.connection import connect, translated, within
 from bronze.progress import snapshot_view
@@ -112,7 +112,7 @@ class Watch:
                 return
 
     def _look(self, connection: psycopg.Connection[Any], now: float) -> None:
-        seen = catalog_trace(connection, self._source.publication, self._oids())
+        seen = catalog_fingerprint(connection, self._source.publication, self._oids())
         if seen != self._seen:
             self._seen = seen
             self._news.set()
@@ -137,19 +137,19 @@ class SlotWatch:
         self._before: tuple[float, int] | None = None
         self._level = Level.NONE
 
-    def look(self, slot: SlotState, now: float, copies_left: float | None) -> Danger | None:
+    def look(self, slot: SlotState, now: float, copies_left: float | None) -> SlotRisk | None:
         """The danger, where it is nearer than what was told.
 
         Args:
             slot: as read.
             now: by the monotonic clock, in seconds.
-            copies_left: as `slot_danger`.
+            copies_left: as `slot_risk`.
         """
         before, safe = self._before, slot.safe_wal_size
         self._before = None if safe is None else (now, safe)
         left = None
         if before is not None and safe is not None and before[1] > safe and now > before[0]:
             left = max(safe, 0) * (now - before[0]) / (before[1] - safe)
-        danger = slot_danger(slot, left, copies_left)
+        danger = slot_risk(slot, left, copies_left)
         told, self._level = self._level, danger.level
         return danger if danger.level > told else None

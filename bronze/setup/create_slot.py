@@ -1,4 +1,4 @@
-"""Makes the replication slot, or takes the one that is there from whoever does not use it any more."""
+"""Makes the replication slot, or takes over the one that is there from a reader that no longer uses it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _kept(slot: SlotState, source: SourceSettings) -> SlotState:
 
 
 class _Silence:
-    """How long the reader behind a walsender of ours has been silent, by our own clock.
+    """How long the reader that a walsender of ours serves has been silent, by our own clock.
 
     A living reader of ours answers every second. ``reply_time`` is what *its* clock said then: on another
     machine that may be hours away, so one look tells nothing. It changes with each answer; what counts is

@@ -10,7 +10,7 @@ are kept apart by an advisory lock of the transaction; what any other session di
 "already exists" and is read again.
 
 One that is made here carries a comment that says so, by the same transaction; one that was there before, or
-that somebody makes anew, does not, and is never dropped by us.
+that somebody recreates, does not, and is never dropped by us.
 
 Adding a table takes a lock on it, for which VACUUM, CREATE INDEX CONCURRENTLY and others may let us wait for
 hours. One that cannot be had keeps no other table out: where the statement for all fails, those that nobody
@@ -33,7 +33,7 @@ from bronze.catalog.publication import OPERATIONS, Publication, read_publication
 from bronze.errors import DefiniteError, TableError, TransientError
 from bronze.identifiers import TableName, quote_identifier, quote_literal
 from bronze.postgres.conninfo import describe
-from bronze.postgres.error_translation import translate
+from bronze.postgres.error_translation import tables_changed, translate
 from bronze.postgres.lock_holders import LET_GO, said_of_holder, said_of_holders
 
 if TYPE_CHECKING:
@@ -178,12 +178,8 @@ def _repeated(
             if attempt == _ATTEMPTS - 1:
                 raise translate(error, source) from error
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
-            raise TransientError(
-                f"a table vanished while the publication was changed: {error.diag.message_primary}",
-                code="concurrent-change",
-                where=describe(source),
-                remedy="nothing to do; the tables are looked at again",
-            ) from error
+            happened = "a table vanished while the publication was changed"
+            raise tables_changed(happened, error, source) from error
         except psycopg.Error as error:
             raise translate(error, source) from error
     raise AssertionError("unreachable")

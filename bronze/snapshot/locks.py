@@ -6,13 +6,13 @@ application that gets "out of shared memory". So:
 * Tables are copied in groups (`groups`) whose locks are a part of the lock table (`lock_budget`).
 * One worker locks a table, with its partitions (`Worker.lock`), and holds it to the end. Another that helps
   with it locks the one table or partition that it reads, for as long as it reads it (`Worker.open`). It does
-  so at once or not at all: whoever waits for the first worker's lock, an ALTER TABLE say, is in front of the
-  second's, and would wait for us while we wait for it. The server cannot see that circle. What a helper
-  cannot have is left to the worker that has it.
+  so at once or not at all: a session that waits for the first worker's lock, an ALTER TABLE say, is in front
+  of the second's, and would wait for us while we wait for it. The server cannot see that circle. What a
+  helper cannot have is left to the worker that has it.
 * Of a table with more partitions than that, only the root is locked before the snapshot: its shape stands. A
   partition is locked when it is read. Then it is compared with what the snapshot shows of it: a new file
   (TRUNCATE, a rewrite) looks empty to a snapshot from before, and one that was detached may have been
-  altered. Where they differ the copy of that table fails, and is taken again. So it is for a partition that
+  altered. Where they differ the copy of that table fails, and is repeated. So it is for a partition that
   was attached after the locks.
 
 What a worker locked to read is let go by going back to a savepoint: a released one would keep its locks,
@@ -159,7 +159,7 @@ class Worker:
         with within(seconds + _ANSWER_SECONDS, self.connection), self.connection.transaction():
             self.connection.execute(f"SET LOCAL lock_timeout = '{max(int(seconds * 1000), 1)}ms'".encode())
             self.connection.execute(f"LOCK TABLE {only}{table.table.quoted} IN ACCESS SHARE MODE".encode())
-            # It outlives the savepoint: a COPY waits so long for an index that somebody makes anew.
+            # It outlives the savepoint: a COPY waits so long for an index that somebody recreates.
             self.connection.execute(f"SET LOCAL lock_timeout = '{_LEAF_SECONDS}s'".encode())
 
     @contextmanager

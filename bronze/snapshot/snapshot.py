@@ -1,4 +1,4 @@
-"""The first copy of a table, consistent with the stream at one LSN; also the copy that is taken again later.
+"""A snapshot of tables, consistent with the stream at one LSN: the first one, or a new one later.
 
 Why it is right:
 
@@ -13,23 +13,23 @@ Why it is right:
 * **No partition is missed.** Those are read that the snapshot shows, not those of the look before it, which
   may be minutes old. One that is made later is filled through the stream.
 * **No deadlock with a session that waits for these locks.** The server sees no cycle that runs through us. So
-  whoever waits while the slot is made goes first (`_let_go`): everything is let go and tried again. Later
-  nobody waits for us on whom we wait: workers have their locks.
+  a session that waits while the slot is made goes first (`_let_go`): everything is let go and tried again.
+  Later nobody waits for us on whom we wait: workers have their locks.
 * **A table that is locked by others waits alone.** All locks together are waited for some seconds; what
-  cannot be had is a failed table, which is told at once and tried again later, and the others are copied.
+  cannot be had is a failed table, which is reported at once and tried again later, and the others are copied.
   Making the slot may wait for the very transaction that has the lock, as for every other one: those it waits
-  for are named (`bronze.postgres.blockers`), and whoever has no time for that may give up.
+  for are named (`bronze.postgres.blockers`), and a caller that has no time for that may give up.
 * **Nothing half-visible.** Rows go to parquet files that no version names. One Delta commit per table names
   them all, with the `snapshot_end` row and the mark `snapshot_app(table)`. A crash before that leaves files
-  without a name and a table without a mark, which the next start takes again.
+  without a name and a table without a mark, which the next start copies again.
 * **Same values as the stream**: see `bronze.snapshot.copy_out`.
 
 Tables are cut into chunks of pages (`bronze.snapshot.chunks`). Workers, each with a connection, take chunks
 from one queue.
 
 A definite error of one table (a missing privilege, row-level security) fails that table alone. A lost
-connection, or a write that fails, fails all tables of the snapshot that are not committed yet; they are taken
-again under a new one. Those that are committed stay so: `Outcome` says them also then.
+connection, or a write that fails, fails all tables of the snapshot that are not committed yet; they are
+copied under a new one. Those that are committed stay so: `Outcome` says them also then.
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 
 from bronze.catalog.select import describe_relation
-from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
+from bronze.errors import DefiniteError, TableError, TransientError
 from bronze.identifiers import quote_literal
 from bronze.lsn import ZERO, Lsn
 from bronze.postgres.blockers import Wait, running_transactions
 from bronze.postgres.connection import connect, translate, translated, until_stopped, within
 from bronze.postgres.conninfo import describe
+from bronze.postgres.error_translation import tables_changed
 from bronze.postgres.lock_holders import said_of_holder, waiting_for
 from bronze.postgres.replication import ReplicationConnection
 from bronze.snapshot.chunks import chunks_of
@@ -80,11 +81,11 @@ _SAY_SECONDS: Final = 3.0
 """After how long, and how often, it is said for whom the making of the slot waits."""
 _ANSWER_SECONDS: Final = 30.0
 _PLAN_SECONDS: Final = 300.0
-"""Behind these a line is taken for dead."""
+"""After so long a line is taken for dead."""
 
 
 def _nobody(_: TableError) -> None:
-    """Nobody asked to be told."""
+    """Nobody listens."""
 
 
 @dataclass(slots=True)
@@ -148,7 +149,7 @@ class Snapshot:
 
         Raises:
             SmeltError: transient (lost connection, somebody who waits for us), or definite for all tables;
-            those not taken are to be taken again.
+            the tables without a snapshot still need one.
         """
         outcome = Outcome() if outcome is None else outcome
         with translated(self._source):
@@ -161,12 +162,8 @@ class Snapshot:
                         self._take(group, stop, outcome, watcher, budget)
             except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
                 # A lock on a table keeps its name, but not that of its schema.
-                raise TransientError(
-                    f"a table or its schema got another name before its copy: {error.diag.message_primary}",
-                    code="concurrent-change",
-                    where=describe(self._source),
-                    remedy="nothing to do; the tables are looked at again",
-                ) from error
+                happened = "a table or its schema got another name before its copy"
+                raise tables_changed(happened, error, self._source) from error
         return outcome
 
     def _take(
@@ -283,7 +280,7 @@ class Snapshot:
                     failure = translate(error, self._source)
                     if not isinstance(failure, DefiniteError):
                         raise failure from error
-                    outcome.fail(as_table_error(table.table, failure))
+                    outcome.fail(TableError.of(table.table, failure))
             pending = again
         return [table for table in tables if table.table in locked]
 
@@ -327,7 +324,7 @@ class Snapshot:
         lsn: Lsn,
         outcome: Outcome,
     ) -> list[TableCopy]:
-        """Shape and chunks of each table, asked by whoever has locked it: it waits for nobody."""
+        """Shape and chunks of each table, asked by the worker that has locked it: it waits for nothing."""
         copies = []
         for table in tables:
             relation_id = table.relation.relation_id
@@ -349,11 +346,6 @@ class Snapshot:
         The server ends what was open, which is nothing but locks and reads.
         """
         return closing(connect(self._source, application_name=self._application_name))
-
-
-def as_table_error(table: TableName, error: SmeltError) -> TableError:
-    """A definite error that concerns one table only."""
-    return TableError(table, error.message, code=error.code, remedy=error.remedy)
 
 
 def _locked(table: TableName, watcher: psycopg.Connection[TupleRow]) -> TableError:

@@ -43,6 +43,6 @@ class TableCopy:
         return self.relation.table
 
     def take_parts(self) -> list[AddAction]:
-        """The files so far; whoever takes them names or removes them."""
+        """The files so far; the caller names or removes them."""
         parts, self.parts = self.parts, []
         return parts

@@ -48,7 +48,7 @@ def _rows_of(copy: TableCopy, rows: SnapshotRows, block: bytearray, seq: int) ->
     way cannot be read on, so the round ends; the next one leaves this table out for a while.
 
     Raises:
-        TransientError: the table has its error, the others of the round are taken again.
+        TransientError: the table has its error, the others of the round are copied again.
     """
     try:
         return rows.rows(cells_of(block), seq)
@@ -133,7 +133,7 @@ class SnapshotCopy:
             while not self._cancelled() and (found := chunks.first(worker)) is not None:
                 leaf, copy = found
                 if copy.error is None and not self._opened(worker, copy, leaf):
-                    worker.order.popleft()  # whoever has it reads it
+                    worker.order.popleft()  # the worker that has it reads it
                     continue
                 taken = chunks.take(leaf)
                 if taken is not None and copy.error is None:
@@ -180,7 +180,7 @@ class SnapshotCopy:
         failure = translate(error, self._source)
         if not isinstance(failure, DefiniteError):
             raise failure from error
-        copy.error = TableError(copy.table, failure.message, code=failure.code, remedy=failure.remedy)
+        copy.error = TableError.of(copy.table, failure)
 
     def _copy(self, connection: psycopg.Connection[Any], copy: TableCopy, chunk: Chunk) -> None:
         writer = self._landing.sink.parts(f"snapshot-{copy.relation.relation_id}")
@@ -226,14 +226,14 @@ class SnapshotCopy:
 
     def _commit(self, copy: TableCopy) -> None:
         self._landing.reached("snapshot-parts-written")
-        # An empty one (`commit_empty`) has no rows; what the stream's have is told by the stream alone.
+        # An empty one (`commit_empty`) has no rows; what the stream's have is known from the stream alone.
         shapes, relation = self._landing.shapes, copy.relation
         if copy.chunks or not shapes.knows(relation.relation_id, relation.from_lsn):
             shapes.record([relation], ahead=True)
         if copy.storage is not None:
-            self._landing.sink.record_storage({copy.table: copy.storage})
+            self._landing.sink.tables.record_storage({copy.table: copy.storage})
         self._landing.reached("snapshot-relation-committed")
-        self._landing.sink.commit_snapshot(copy.table, self._lsn, copy.take_parts())
+        self._landing.sink.tables.commit_snapshot(copy.table, self._lsn, copy.take_parts())
         copy.done = True
         self._landing.progress.copy_done(str(copy.table))
         self._landing.reached("snapshot-committed")

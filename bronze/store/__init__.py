@@ -2,5 +2,6 @@
 
 In reading order: `contract` (schemas, properties, marks), `position` (how far bronze is), `commits` (marks
 and rows in one commit), `gaps` and `retake` (tables that lack changes), `relations` (shapes), `storage_log`,
-`text_lists`, `sink` (the writer), `landing` (what a session writes through), `leftovers`.
+`text_lists`, `changes_table` (the handle that threads share), `table_marks` (what is said of each table),
+`sink` (the writer), `landing` (what a session writes through), `leftovers`.
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bronze.errors import DefiniteError
 from bronze.lake import delta, disk
 from bronze.store.contract import CHANGES_SCHEMA
 
@@ -37,3 +38,15 @@ def commit_marks(changes: DeltaTable, uri: str, marks: Sequence[Transaction]) ->
     commit_changes(changes, [], marks)
     disk.flush_commits(uri, before, delta.refresh(changes, after=before))
     delta.checkpoint_if_due(changes, before)
+
+
+def lake_in_use(uri: str, remedy: str) -> DefiniteError:
+    """The error ``lake-in-use``: Delta refused a commit, because another process wrote the same ids.
+
+    Args:
+        uri: location of `bronze.changes`.
+        remedy: which process to stop.
+    """
+    return DefiniteError(
+        "another process wrote to this table at the same time", code="lake-in-use", where=uri, remedy=remedy
+    )

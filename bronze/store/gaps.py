@@ -5,32 +5,32 @@ changes of this table with a commit LSN up to G may be missing, because they wer
 (`bronze.drift.membership`), because the table went by another name then (`bronze.stream.session`), because
 the slot was lost (`bronze.reader.recovery`), because PostgreSQL made them without an event
 (`bronze.drift.storage`), or because it cannot be told which columns they mean
-(`bronze.pgoutput.relation_versions`). A snapshot behind G heals it, so the mark is never taken away. Each gap
-mark is set together with a retake mark (`bronze.store.retake`), in one commit, so a gap that is known is also
-a gap that is being healed. Silver leaves a table out of its cuts from the moment that the mark is there until
-the snapshot behind it is: no cut that is written then names a version that lacks changes.
+(`bronze.pgoutput.relation_versions`). A snapshot after G (S > G) heals it, so the mark is never removed. Each
+gap mark is set together with a retake mark (`bronze.store.retake`), in one commit, so a gap that is known is
+also a gap that is being healed. Silver leaves a table out of its cuts from the moment that the mark is there
+until the snapshot after it is: no cut that is written then names a version that lacks changes.
 
 G is where the log ended after the look that found the gap, so the lost change lies at or before it; of
 columns that cannot be told it is the change's own LSN. While the
 mark is being written the stream goes on, and silver may already have passed G with a table that lacks the
-change. So nothing but a snapshot ends a gap: the first one behind G writes `healed_app(table)` with its LSN,
+change. So nothing but a snapshot ends a gap: the first one after G writes `healed_app(table)` with its LSN,
 in its own commit (`healing`). Later snapshots leave that mark alone, for a table whose gap was healed is not
 to be left out again while silver is still before the newest of them.
 
-A copy that is asked for without a gap (`smelt snapshot`) leaves its table out in the same way, from the
-retake mark R on until the first snapshot behind R, which writes `settled_app(table)`. Otherwise silver would
-fold on while the table is copied, be past the snapshot when that arrives, and never load it. What lies
+A snapshot that is asked for without a gap (`smelt snapshot`) leaves its table out in the same way, from the
+retake mark R on until the first snapshot after R, which writes `settled_app(table)`. Otherwise silver would
+fold on while the table is copied, be past that snapshot when that arrives, and never load it. What lies
 between is in bronze, so it is no gap: a history keeps it.
 
 Why silver is never past the snapshot that it waits for: a cycle that did not see the mark read a frontier
-that bronze had before the mark was durable. The copy begins after the reader has seen the mark, so its LSN is
-greater.
+that bronze had before the mark was durable. The snapshot begins after the reader has seen the mark, so its
+LSN is greater.
 
-`seen_app(table)` holds a number that stands for how the source carried the table when it was last looked at
+`seen_app(table)` holds a fingerprint of how the source carried the table when it was last looked at
 (`bronze.drift.membership`). It is written by the same commit as the gap that a difference means. So a crash
-leaves either the old number, and the next look finds the difference again, or number, gap and request; and so
-does a commit that fails, for a number that is not in the lake was not seen. A table may have a gap before its
-first snapshot: one that is under way may be from before it.
+leaves either the old one, and the next look finds the difference again, or fingerprint, gap and request; and
+so does a commit that fails, for a fingerprint that is not in the lake was not seen. A table may have a gap
+before its first snapshot: one that is under way may be from before it.
 
 The commit holds marks alone and none of the ids that stream and snapshots write; Delta lets it pass beside
 theirs.
@@ -57,13 +57,13 @@ if TYPE_CHECKING:
 
 
 def is_open(changes: DeltaTable, table: TableName) -> bool:
-    """Whether an open `bronze.changes` has a gap of this table and no snapshot behind it."""
+    """Whether an open `bronze.changes` has a gap of this table and no snapshot after it."""
     gap = changes.transaction_version(gap_app(table))
-    return gap is not None and _first_behind(changes, table, gap, healed_app) is None
+    return gap is not None and _first_after(changes, table, gap, healed_app) is None
 
 
 def is_left_out(changes: DeltaTable, table: TableName) -> bool:
-    """Whether the source's changes of a table are not read any more.
+    """Whether the source's changes of a table are no longer read.
 
     It was dropped, renamed, taken out of the patterns, or has a problem. Its rows are those of an earlier
     time; should it come back, `note` finds a gap.
@@ -74,16 +74,16 @@ def is_left_out(changes: DeltaTable, table: TableName) -> bool:
 def is_whole(changes: DeltaTable, table: TableName, end: Lsn) -> bool:
     """Whether silver may carry a table to the end of a window.
 
-    Bronze has every change of it that counts there, and every copy that was asked for.
+    Bronze has every change of it that counts there, and every snapshot that was asked for.
 
     Args:
         changes: an open `bronze.changes`.
         table: which.
-        end: the window's end; a snapshot behind it does not count yet.
+        end: the window's end; a snapshot after it does not count yet.
     """
-    for app, made_good in ((gap_app, healed_app), (retake_app, settled_app)):
+    for app, healer in ((gap_app, healed_app), (retake_app, settled_app)):
         mark = changes.transaction_version(app(table))
-        snapshot = None if mark is None else _first_behind(changes, table, mark, made_good)
+        snapshot = None if mark is None else _first_after(changes, table, mark, healer)
         if mark is not None and (snapshot is None or snapshot > end):
             return False
     return True
@@ -92,20 +92,20 @@ def is_whole(changes: DeltaTable, table: TableName, end: Lsn) -> bool:
 def healed_at(changes: DeltaTable, table: TableName) -> Lsn | None:
     """LSN of the snapshot that healed the newest gap of a table; None without a gap, or where it is open."""
     gap = changes.transaction_version(gap_app(table))
-    healed = None if gap is None else _first_behind(changes, table, gap, healed_app)
+    healed = None if gap is None else _first_after(changes, table, gap, healed_app)
     return None if healed is None else Lsn(healed)
 
 
-def _first_behind(
-    changes: DeltaTable, table: TableName, mark: int, made_good: Callable[[TableName], str]
+def _first_after(
+    changes: DeltaTable, table: TableName, mark: int, healer: Callable[[TableName], str]
 ) -> int | None:
-    """LSN of the first snapshot behind a mark; of the newest one in a lake from before that was kept."""
-    found = (changes.transaction_version(made_good(table)), snapshot_of(changes, table))
+    """LSN of the first snapshot after a mark; of the newest one in a lake from before that was kept."""
+    found = (changes.transaction_version(healer(table)), snapshot_of(changes, table))
     return next((lsn for lsn in found if lsn is not None and lsn > mark), None)
 
 
 def healing(changes: DeltaTable, table: TableName, lsn: Lsn) -> list[Transaction]:
-    """The marks that a snapshot's own commit sets where it is the first behind a gap or a request.
+    """The marks that a snapshot's own commit sets where it is the first after a gap or a request.
 
     Args:
         changes: `bronze.changes` at its newest version.
@@ -113,15 +113,15 @@ def healing(changes: DeltaTable, table: TableName, lsn: Lsn) -> list[Transaction
         lsn: of the snapshot.
     """
     marks = []
-    for app, made_good in ((gap_app, healed_app), (retake_app, settled_app)):
+    for app, healer in ((gap_app, healed_app), (retake_app, settled_app)):
         mark = changes.transaction_version(app(table))
-        if mark is not None and mark < lsn and _first_behind(changes, table, mark, made_good) is None:
-            marks.append(Transaction(made_good(table), int(lsn)))
+        if mark is not None and mark < lsn and _first_after(changes, table, mark, healer) is None:
+            marks.append(Transaction(healer(table), int(lsn)))
     return marks
 
 
 def gap_marks(tables: Iterable[TableName], lsn: Lsn) -> list[Transaction]:
-    """The marks that say: changes up to `lsn` may be missing, take these tables again."""
+    """The marks that say: changes up to `lsn` may be missing, these tables need a new snapshot."""
     return [Transaction(app(table), int(lsn)) for table in tables for app in (gap_app, retake_app)]
 
 
@@ -131,10 +131,11 @@ def open_gaps(uri: str, tables: Iterable[TableName], lsn: Lsn, *, beyond: bool =
 
     Args:
         uri: location of `bronze.changes`.
-        tables: one whose gap is open already is left as it is: its copy is still to come.
+        tables: one whose gap is open already is left as it is: its snapshot is still to come.
         lsn: the server's WAL position, read after the gap was seen.
         beyond: a gap that is open but ends before `lsn` is moved on to it, for `lsn` is a change's own and
-            the copy that is to come may be from before it. One that a copy behind `lsn` made good is left.
+            the snapshot that is to come may be from before it. One that a snapshot after `lsn` healed is
+            left.
 
     Raises:
         DeltaError, OSError: the lake cannot be written.
@@ -161,9 +162,9 @@ def note(uri: str, seen: Mapping[TableName, int], left_out: Iterable[TableName],
 
     Args:
         uri: location of `bronze.changes`.
-        seen: by table, the number of now.
+        seen: by table, the fingerprint of now.
         left_out: tables of this bronze that are not selected now; a gap only if they ever come back.
-        lsn: the server's WAL position, read after the numbers were.
+        lsn: the server's WAL position, read after the fingerprints were.
 
     Returns:
         The tables with a gap; durable when this returns.
@@ -173,11 +174,11 @@ def note(uri: str, seen: Mapping[TableName, int], left_out: Iterable[TableName],
     """
     changes = delta.open_existing(uri)
     marks, gaps = [], []
-    for table, number in seen.items():
+    for table, fingerprint in seen.items():
         before = changes.transaction_version(seen_app(table))
-        if before == number:
+        if before == fingerprint:
             continue
-        marks.append(Transaction(seen_app(table), number))
+        marks.append(Transaction(seen_app(table), fingerprint))
         if before is not None:
             gaps.append(table)
     known = ((table, changes.transaction_version(seen_app(table))) for table in left_out)

@@ -1,12 +1,12 @@
 """Files of `bronze.changes` that no version names, removed by the lake's new reader.
 
-A process that is killed while it writes leaves them: up to the whole of a table that was being copied. Nobody
-else removes them, because vacuum cannot tell them from files that are still to be named
+A process that is killed while it writes leaves them: up to the whole of a table that was being copied.
+Nothing else removes them, because vacuum cannot tell them from files that are still to be named
 (`bronze.lake.retention`).
 
 Why it is safe: it runs right after the reader's claim (`bronze.store.sink`), before it writes anything
 itself. From then on no commit of an earlier reader comes about, so no file that is not named now will ever
-be. Files that were joined to larger ones are named as removed; they stay until `bronze.lake.retention` takes
+be. Files that were compacted are named as removed; they stay until `bronze.lake.retention` takes
 them, for an older version may be being read. Only files whose names the reader gives are touched.
 """
 

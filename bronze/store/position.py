@@ -1,7 +1,7 @@
-"""Where the stream stands: the reader's place, kept as transaction marks of `bronze.changes` itself.
+"""Where the stream stands: the reader's position, kept as transaction marks of `bronze.changes` itself.
 
-The marks are part of the very commit that holds the rows, so rows and place cannot disagree, whatever is
-killed when. Silver and status poll this place; it costs one load of the table's log since its newest
+The marks are part of the very commit that holds the rows, so rows and position cannot disagree, whatever is
+killed when. Silver and status poll it; that costs one load of the table's log since its newest
 checkpoint.
 """
 
@@ -31,7 +31,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The place of the stream in bronze.
+    """The position of the stream in bronze.
 
     Attributes:
         frontier: every transaction with a commit LSN up to and including this one is in `bronze.changes`.
@@ -47,7 +47,7 @@ class Position:
     commit_ts: datetime | None
 
     def marks(self) -> list[Transaction]:
-        """The transaction marks that say this place."""
+        """The transaction marks that say this position."""
         marks = [Transaction(STREAM_APP, int(self.frontier)), Transaction(CONFIRM_APP, int(self.confirm))]
         if self.commit_ts is not None:
             marks.append(Transaction(TIME_APP, (self.commit_ts - _EPOCH) // _MICROSECOND))
@@ -55,7 +55,7 @@ class Position:
 
 
 def position_of(table: DeltaTable) -> Position | None:
-    """The place that an open `bronze.changes` says; None before the reader's first commit."""
+    """The position that an open `bronze.changes` says; None before the reader's first commit."""
     frontier, confirm = table.transaction_version(STREAM_APP), table.transaction_version(CONFIRM_APP)
     if frontier is None or confirm is None:
         return None
@@ -65,7 +65,7 @@ def position_of(table: DeltaTable) -> Position | None:
 
 
 def read_position(lake: Lake) -> Position | None:
-    """The place of the stream in this lake; None where no reader has committed yet."""
+    """The position of the stream in this lake; None where no reader has committed yet."""
     table = delta.open_table(delta.location(lake, "bronze", CHANGES))
     return None if table is None else position_of(table)
 

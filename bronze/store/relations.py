@@ -2,19 +2,19 @@
 
 The reader commits a shape before the commit of `bronze.changes` that holds rows of that shape. So whoever
 finds a row finds its shape; a crash between the two leaves a shape that no row uses yet, which is harmless:
-the stream announces it again after the restart, at the same place, and it is then not appended twice.
+the stream announces it again after the restart, at the same position, and it is then not appended twice.
 
-**Which row has which shape** is told by the place alone, never by names: two columns may have had one name,
-and a transaction may change a shape many times. A version's place is (`from_lsn`, `after_lsn`); both are read
-from the log itself. However often the log is read, no change of the table lies between the places that are
-found for one version. Should one place be recorded twice, because the catalog said more the second time, the
-later record counts: no row of it was durable before.
+**Which row has which shape** follows from the position alone, never by names: two columns may have had one
+name, and a transaction may change a shape many times. A version's position is (`from_lsn`, `after_lsn`); both
+are read from the log itself. However often the log is read, no change of the table lies between the positions
+that are found for one version. Should one position be recorded twice, because the catalog said more the
+second time, the later record counts: no row of it was durable before.
 
-**A version that says nothing new is left out**, where the one that holds at its place is the same. That holds
-as long as nobody puts another one between the two. The stream's versions come in order. A snapshot's comes
-ahead of the stream, which may still announce what held before it; so a snapshot's version is always recorded.
-The stream's versions after it are compared with it; and none was compared too early, for a table that is
-copied is locked until its version is recorded: no shape begins between the snapshot's LSN and then.
+**A version that says nothing new is left out**, where the one that holds at its position is the same. That
+holds as long as nobody puts another one between the two. The stream's versions come in order. A snapshot's
+comes ahead of the stream, which may still announce what held before it; so a snapshot's version is always
+recorded. The stream's versions after it are compared with it; and none was compared too early, for a table
+that is copied is locked until its version is recorded: no shape begins between the snapshot's LSN and then.
 
 **When the append fails** nothing is remembered, so the next session, to which the stream announces the shape
 again, appends it then. If it did come about after all, the version is there twice, which is as once.
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
 
 def read_relations(lake: Lake) -> list[Relation]:
-    """All versions of all shapes, ordered by relation and the place from which they hold."""
+    """All versions of all shapes, ordered by relation and the position from which they hold."""
     table = delta.open_table(delta.location(lake, "bronze", RELATIONS))
     return [] if table is None else relations_of(table)
 
 
 def relations_of(table: DeltaTable) -> list[Relation]:
-    """All versions that an open `bronze.relations` holds, ordered by relation and place.
+    """All versions that an open `bronze.relations` holds, ordered by relation and position.
 
     One for each of both.
     """
@@ -135,7 +135,7 @@ class ShapeLog:
         """The versions that rows right before another one may have been written with, oldest first.
 
         They are the one that holds when its transaction begins, unless the first of the transaction holds for
-        all of it, and those of the transaction itself. Its own place does not count: it may have been
+        all of it, and those of the transaction itself. Its own position does not count: it may have been
         recorded by a session that failed thereafter.
         """
         with self._lock:
@@ -196,7 +196,7 @@ class ShapeLog:
 
 
 def _put(versions: list[Relation], relation: Relation, *, always: bool) -> bool:
-    """Put a version in its place; False if the version that holds there is the same.
+    """Put a version at its position; False if the version that holds there is the same.
 
     With `always` False only if it begins there, too.
     """

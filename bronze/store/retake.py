@@ -1,21 +1,21 @@
-"""Tables that are to be taken again: the retake mark, which any process may set.
+"""Tables that need a new snapshot: the retake mark, which any process may set.
 
 A retake mark is an application transaction of `bronze.changes`, `retake_app(table)`, whose version is an
-LSN R. A table needs a copy when it has no complete snapshot, or when R is at or past its newest one. R is the
-server's WAL position when the copy was asked for, so any snapshot that began afterwards (S > R) settles the
-mark, and nobody has to take it away: marks only grow.
+LSN R. A table needs a snapshot when it has no complete one, or when R is at or past its newest one. R is the
+server's WAL position when the snapshot was asked for, so any snapshot that began afterwards (S > R) settles
+the mark, and nothing has to remove it: marks only grow.
 
 Why another process may set it beside a running reader: the commit holds marks alone, no rows and none of the
 application ids that the stream or a snapshot writes. So Delta lets it pass beside their commits, and the
-sink, which compares the stream's place whenever it looks, finds that unmoved. Two requests for one table at
-the same moment are a conflict of the same id; the later one looks again and writes only what is still
+sink, which compares the stream's position whenever it looks, finds that unmoved. Two requests for one table
+at the same moment are a conflict of the same id; the later one looks again and writes only what is still
 greater.
 
 A crash before the commit leaves nothing, after it a mark that the reader finds at its next look, also after a
-restart. A commit that fails leaves either; who asked is told, and may ask again: the same request twice is
-one.
+restart. A commit that fails leaves either; the caller gets the error and may ask again: the same request
+twice is one.
 
-From the mark on silver leaves the table out of its cuts, until the first snapshot behind it
+From the mark on silver leaves the table out of its cuts, until the first snapshot after it
 (`bronze.store.gaps`).
 """
 
@@ -45,14 +45,14 @@ def retake_of(changes: DeltaTable, table: TableName) -> Lsn | None:
 
 
 def needs_copy(changes: DeltaTable, table: TableName) -> bool:
-    """Whether an open `bronze.changes` lacks a copy of this table that is new enough."""
+    """Whether an open `bronze.changes` lacks a snapshot of this table that is new enough."""
     taken, wanted = snapshot_of(changes, table), retake_of(changes, table)
     return taken is None or (wanted is not None and wanted >= taken)
 
 
 @delta.retry_conflict
-def want_again(uri: str, tables: Sequence[TableName], lsn: Lsn) -> None:
-    """Ask that tables be taken again as of a point after `lsn`; durable when this returns.
+def request_snapshots(uri: str, tables: Sequence[TableName], lsn: Lsn) -> None:
+    """Ask for snapshots of tables at a point after `lsn`; durable when this returns.
 
     Args:
         uri: location of `bronze.changes`.

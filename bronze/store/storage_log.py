@@ -1,12 +1,12 @@
 """`control.storage`: what the catalog said of each table's storage, when it was copied or seen to differ.
 
 The order of the writers makes it right. A copy records first what was seen *before* it took its locks, then
-commits its rows; a crash in between leaves a table that still needs its copy. A look that finds a reason to
-take a table again makes the retake mark durable and records nothing, so that the reason stays until the copy.
+commits its rows; a crash in between leaves a table that still needs its copy. A look that finds a reason for
+a new snapshot makes the retake mark durable and records nothing, so that the reason stays until the copy.
 A look that finds a harmless difference records it. So what is recorded is never newer than the rows.
 
 A record that fails may be in the table all the same; it is not known here then and is recorded again, which
-says the same twice. Each record is a file; the writer joins them when they are many
+says the same twice. Each record is a file; the writer compacts them when they are many
 (`bronze.lake.compaction`).
 """
 
@@ -42,6 +42,10 @@ _SCHEMA: Final = pa.schema(
 
 class StorageLog:
     """What is known of each table. Safe to share between threads of one process.
+
+    Threads: the copies' threads and the reader's record, they and the session ask (`known`), the session's
+    writer runs `tidy`. `_lock` is held around `_table` and around every change of `_known`. `known` takes no
+    lock, so that the stream does not wait for a record: one look into a dict cannot be torn.
 
     Args:
         uri: location of the table, which is made when something is recorded first.

@@ -68,7 +68,7 @@ def check_start(
 
 
 def slot_gone(position: Position, *, name: str, where: str) -> DefiniteError:
-    """Bronze has a place in a stream whose slot does not exist any more."""
+    """Bronze has a position in a stream whose slot no longer exists."""
     return DefiniteError(
         f"replication slot {name} does not exist any more; bronze ends at {position.confirm}, every change "
         "after that is missing",

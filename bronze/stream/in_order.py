@@ -1,6 +1,6 @@
 """Effects one after another on a thread of their own, where the first failure is the last effect.
 
-A commit speaks for the writes before it: it names their files and moves the place behind their rows. So it
+A commit speaks for the writes before it: it names their files and moves the position past their rows. So it
 must not run after one of them failed, nor may anything that was handed over meanwhile. The thread refuses
 every task after a failure, each with that failure as the cause; a new session begins with a new thread.
 """

@@ -2,8 +2,8 @@
 
 Why it is a thread of its own: `wal_sender_timeout` cuts a client that stays silent, and decoding or a commit
 may last. Feedback leaves here on a timer, whatever the consumer does. When the queue is full, reading stops
-(the server then waits, nothing is buffered here) but feedback goes on; a keepalive that lies unread behind
-data needs no answer of its own, because any feedback counts.
+(the server then waits, nothing is buffered here) but feedback goes on; a keepalive that lies unread after
+data needs no answer itself, because any feedback counts.
 
 Only `confirm` moves the slot, and only the writer calls it, after its Delta commit is durable. What sits in
 the queue when the process dies was never confirmed and is sent again.

@@ -20,8 +20,8 @@ table) is still published, for the publication knows it by its oid. Its changes 
 come under the other name; if it is back before anybody looks at the catalog, nothing there tells of it. The
 stream alone does: so each name under which the relation was copied gets a gap at the first such change, and
 so does a name under which another relation than the one that was copied is announced. That is durable before
-the place moves past the change; a copy behind it makes all good, if the name is ever carried again, and until
-then no cut names it. A table that is renamed for good has such a gap, too, which costs one commit.
+the position moves past the change. A snapshot after it heals the gap, if the name is ever carried again;
+until then no cut names it. A table that is renamed for good has such a gap, too, which costs one commit.
 
 The slot is confirmed by `_commit` alone, after the sink says that its commit is durable. Writes and commits
 are handed over before it is known how those before them ended; after one that failed none is run
@@ -73,7 +73,7 @@ class Stream:
         position: what the sink holds.
         landing: where rows go.
         settings: pace of commits.
-        ask: is told the tables that got a gap, so that whoever waits for all waits for their copies.
+        ask: called with the tables that got a gap: a run that waits for all tables waits for their snapshots.
     """
 
     def __init__(
@@ -108,12 +108,12 @@ class Stream:
 
     @property
     def durable(self) -> Position:
-        """The newest place that a commit holds."""
+        """The newest position that a commit holds."""
         return self._durable
 
     @property
     def newest(self) -> Position:
-        """The newest place that was decoded."""
+        """The newest position that was decoded."""
         return self._newest
 
     def step(self, *, target: Lsn | None = None, patience: float = _LONGEST_WAIT) -> bool:
@@ -138,7 +138,7 @@ class Stream:
         return batch is not None
 
     def flush(self) -> None:
-        """Commit everything complete, with its place. Nothing happens where there is nothing new."""
+        """Commit everything complete, with its position. Nothing happens where there is nothing new."""
         if self._newest == self._committing:
             return
         self._write(self._complete)
@@ -171,7 +171,7 @@ class Stream:
             self._record_shapes(decoded.relations)
             self._landing.reached("relations-committed")
         for table, lsn in decoded.partial:
-            self._take_again(table, lsn)
+            self._resnapshot(table, lsn)
         for relation_id, lsn in decoded.left_out:
             self._miss(self._landing.shapes.names(relation_id), relation_id, lsn)
         changes, complete = self._only_new(decoded.changes, decoded.complete_rows)
@@ -208,30 +208,30 @@ class Stream:
             # Asked also of a shape that is known: the session that recorded it may have ended before this.
             before = shapes.before(relation)
             if breaks_with(before, relation):
-                self._take_again(relation.table, relation.from_lsn)
+                self._resnapshot(relation.table, relation.from_lsn)
             former = {each.table for each in before} - {relation.table}
             self._miss(former, relation.relation_id, relation.from_lsn)
-            copied = self._landing.sink.storage_of(relation.table)
+            copied = self._landing.sink.tables.storage_of(relation.table)
             if copied is not None and copied.relation_id != relation.relation_id:
-                self._take_again(relation.table, relation.from_lsn)
+                self._resnapshot(relation.table, relation.from_lsn)
 
-    def _take_again(self, table: TableName, lsn: Lsn) -> None:
-        """From this transaction on a table is known by a new copy alone, if copies are wanted at all."""
-        if self._landing.takes_again:
+    def _resnapshot(self, table: TableName, lsn: Lsn) -> None:
+        """From this transaction on only a new snapshot knows a table, if snapshots are wanted at all."""
+        if self._landing.resnapshots:
             self._open_gap(table, lsn)
 
     def _miss(self, names: Iterable[TableName], relation_id: int, lsn: Lsn) -> None:
         """From this transaction on changes of a relation no longer come under these names of it.
 
-        Where another relation is what was copied under one of them, they are missing there no more.
+        Where another relation is what was copied under one of them, they are no longer missing there.
         """
         for table in names:
-            copied = self._landing.sink.storage_of(table)
+            copied = self._landing.sink.tables.storage_of(table)
             if copied is None or copied.relation_id == relation_id:
                 self._open_gap(table, lsn)
 
     def _open_gap(self, table: TableName, lsn: Lsn) -> None:
-        self._landing.sink.open_gaps([table], lsn, beyond=True)
+        self._landing.sink.tables.open_gaps([table], lsn, beyond=True)
         self._ask([table])
 
     def _only_new(self, changes: pa.Table, complete: int) -> tuple[pa.Table, int]:

@@ -1,7 +1,7 @@
 """Whether the server's history is the one that bronze followed: timelines and where they part.
 
 Each promotion of a standby, and each recovery to a point in time, begins a new timeline at some LSN. Up to
-there the histories are one; behind it the same LSN means something else. A promoted standby that had
+there the histories are one; after it the same LSN means something else. A promoted standby that had
 everything bronze has (a failover slot of PostgreSQL 17 sees to that) is simply followed. One that lagged
 behind, or a server restored to an older state, lacks changes that bronze holds, and LSNs alone do not show
 it once its log has grown past bronze's end.

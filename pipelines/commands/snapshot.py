@@ -27,13 +27,13 @@ from bronze.errors import ConfigurationError, DefiniteError
 from bronze.identifiers import TableName
 from bronze.lake import delta
 from bronze.lake.control_tables import ControlTables
-from bronze.postgres.connection import connect, describe, primary_log_end, translated
+from bronze.postgres.connection import connect, describe, primary_log_end, standby_without_slot, translated
 from bronze.reader.copies import SOURCE_CODES
 from bronze.reader.recovery import start_over
 from bronze.setup.slot import read_slot
 from bronze.store.contract import CHANGES
 from bronze.store.marks import snapshot_of
-from bronze.store.retake import want_again
+from bronze.store.retake import request_snapshots
 from pipelines.runtime.progress_text import Progress, snapshot_text
 from pipelines.runtime.reader_progress import read_progress
 from pipelines.runtime.supervisor import Supervisor
@@ -160,12 +160,7 @@ def _request(pipeline: Pipeline, names: Sequence[str], *, every: bool) -> Reques
         skipped = skipped_relations(connection, source)
         end = primary_log_end(connection)
     if end is None:
-        raise DefiniteError(
-            "the server is a standby, which has no slot of ours",
-            code="server-in-recovery",
-            where=describe(source),
-            remedy="give the primary's address",
-        )
+        raise standby_without_slot(describe(source))
     chosen = list(tables) if every else named_tables(names, tables, skipped)
     return Request(
         tables=tuple(table.table for table in chosen if table.problem is None),
@@ -193,7 +188,7 @@ def _ask(pipeline: Pipeline, request: Request) -> bool:
     uri = delta.location(pipeline.lake_address(), "bronze", CHANGES)
     if delta.open_table(uri) is None:
         return False
-    want_again(uri, request.tables, request.lsn)
+    request_snapshots(uri, request.tables, request.lsn)
     return True
 
 

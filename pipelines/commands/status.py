@@ -7,7 +7,7 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from bronze.checks.slot_risk import slot_danger
+from bronze.checks.slot_risk import slot_risk
 from bronze.lsn import Lsn
 from pipelines.health.status import read_status
 from pipelines.runtime.progress_text import snapshot_text
@@ -100,7 +100,7 @@ def slot_warnings(status: Status) -> list[str]:
     if slot is None or slot.wal_status == "lost":
         return []
     copies_left = None if status.snapshot is None else status.snapshot.seconds_left
-    danger = slot_danger(slot, status.slot_seconds_left, copies_left)
+    danger = slot_risk(slot, status.slot_seconds_left, copies_left)
     return [danger.said] if danger.said else []
 
 

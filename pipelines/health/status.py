@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
 
@@ -27,7 +27,7 @@ from bronze.errors import SmeltError
 from bronze.lake import delta
 from bronze.lake.control_tables import ControlTables
 from bronze.lsn import Lsn
-from bronze.postgres.connection import connect, describe, translated
+from bronze.postgres.connection import connect, describe, translated, written_end
 from bronze.setup.slot import read_slot
 from bronze.store.contract import CHANGES
 from bronze.store.marks import snapshot_of
@@ -37,7 +37,6 @@ from pipelines.runtime.reader_progress import read_progress
 from pipelines.runtime.upkeep_errors import stops
 
 if TYPE_CHECKING:
-    import psycopg
     from deltalake import DeltaTable
 
     from bronze.identifiers import TableName
@@ -158,7 +157,7 @@ def _ask_server(pipeline: Pipeline) -> _Server:
         connect(source, application_name="deltasmelt status", connect_timeout=_CONNECT_SECONDS) as connection,
         translated(source),
     ):
-        head, begun = _head(connection), time.monotonic()
+        head, begun = written_end(connection), time.monotonic()
         slot = read_slot(connection, source.slot)
         row = connection.execute(
             "SELECT coalesce(write_lsn, sent_lsn)::text, extract(epoch FROM flush_lag) "
@@ -169,7 +168,7 @@ def _ask_server(pipeline: Pipeline) -> _Server:
         rate = 0.0
         if slot is not None and slot.safe_wal_size is not None:
             time.sleep(_RATE_SECONDS)
-            rate = (_head(connection) - head) / (time.monotonic() - begun)
+            rate = (written_end(connection) - head) / (time.monotonic() - begun)
     received, flush_lag = row or (None, None)
     return _Server(
         head=head,
@@ -179,14 +178,6 @@ def _ask_server(pipeline: Pipeline) -> _Server:
         wal_rate=rate,
         tables=tables,
     )
-
-
-def _head(connection: psycopg.Connection[Any]) -> Lsn:
-    row = connection.execute(
-        "SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() "
-        "ELSE pg_current_wal_lsn() END)::text"
-    ).fetchone()
-    return Lsn.parse(row[0]) if row else Lsn(0)
 
 
 def _ladder(

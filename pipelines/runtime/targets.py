@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from bronze.errors import DefiniteError
 from bronze.lake.control_tables import ControlTables
-from bronze.lsn import Lsn
-from bronze.postgres.connection import connect, describe, translated
+from bronze.postgres.connection import connect, describe, standby_without_slot, translated, written_end
 from bronze.store.position import read_position
 
 if TYPE_CHECKING:
     from bronze.lake.location import Layer
+    from bronze.lsn import Lsn
     from pipelines.settings import Pipeline
 
 
@@ -25,14 +25,8 @@ def head_of_source(pipeline: Pipeline) -> Lsn:
     with connect(source) as connection, translated(source):
         row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
         if row is not None and row[0]:
-            raise DefiniteError(
-                "the server is a standby, which has no slot of ours",
-                code="server-in-recovery",
-                where=describe(source),
-                remedy="give the primary's address",
-            )
-        found = connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
-    return Lsn.parse(found[0]) if found else Lsn(0)
+            raise standby_without_slot(describe(source))
+        return written_end(connection)
 
 
 def stage_goal(pipeline: Pipeline, layer: Layer) -> Lsn:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from bronze.errors import TableError
+from bronze.errors import TableError, resnapshot_remedy
 from bronze.lsn import Lsn
 from bronze.shapes import BY_KEY, same_shape
 from silver.fold.window import Shape, Window
@@ -190,8 +190,10 @@ def check_identity(version: Relation, activity: Activity) -> None:
             version.table,
             "rows were updated or deleted, but without a replica identity the stream does not say which",
             code="identity-missing",
-            remedy=f"ALTER TABLE {version.table.quoted} REPLICA IDENTITY DEFAULT or FULL; take the table "
-            f"again: smelt snapshot FILE {version.table}",
+            remedy=resnapshot_remedy(
+                version.table,
+                f"ALTER TABLE {version.table.quoted} REPLICA IDENTITY DEFAULT or FULL; take the table again",
+            ),
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bronze.errors import TableError
+from bronze.errors import TableError, resnapshot_remedy
 from bronze.store.gaps import is_left_out
 from bronze.store.marks import snapshot_of
 from silver.schema.catalog import check_names
@@ -78,7 +78,7 @@ def _former_name(table: SilverTable, relations: Sequence[Relation], last: Cut | 
         table.table,
         f"the table was called {known[0]} before; silver.{known[0].silver_name} stays as it was",
         code="table-renamed",
-        remedy=f"take it again under its new name: smelt snapshot FILE {table.table}",
+        remedy=resnapshot_remedy(table.table, "take it again under its new name"),
     )
 
 
@@ -110,5 +110,5 @@ def check_relation(
         "another table has this name now, or it was dropped and made again; silver has the rows of the "
         "old one",
         code="table-recreated",
-        remedy=f"take it again: smelt snapshot FILE {table.table}",
+        remedy=resnapshot_remedy(table.table, "take it again"),
     )

@@ -24,7 +24,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.errors import TableError
+from bronze.errors import TableError, resnapshot_remedy
 from silver.schema.catalog import COMMIT_LSN, DELETED, OWN_COLUMNS, UNREPRESENTABLE, VALID_TO_LSN, living
 from silver.schema.unrepresentable import lost_values
 from silver.schema.widening import NTZ_FEATURE, wants_feature, widens
@@ -253,7 +253,7 @@ def _check_case(table: SilverTable) -> None:
                 table.table,
                 f"columns {other} and {column.name} differ only in case, which Spark does not tell apart",
                 code="table-failed",
-                remedy=f"rename one of them, then take the table again: smelt snapshot FILE {table.table}",
+                remedy=resnapshot_remedy(table.table, "rename one of them, then take the table again"),
             )
 
 
@@ -276,8 +276,9 @@ def _made_room(table: SilverTable, others: list[str], *, emptied: bool) -> list[
                 f"silver.{table.name} has a column {name} that does not come from the source, which has one "
                 "of that name now",
                 code="table-failed",
-                remedy=f"rename or drop that column of silver.{table.name}; or take the table again: "
-                f"smelt snapshot FILE {table.table}",
+                remedy=resnapshot_remedy(
+                    table.table, f"rename or drop that column of silver.{table.name}; or take the table again"
+                ),
             )
         others[at] = free_name(f"{name}__former", [*others, *wanted])
         actions.append(f"RENAME COLUMN {quote(name)} TO {quote(others[at])}")
@@ -303,7 +304,7 @@ def _retyped(
             table.table,
             f"column {column.name} changed its type from {field.ddl} to {column.spark_type}",
             code="column-retyped",
-            remedy=f"take the table again: smelt snapshot FILE {table.table}",
+            remedy=resnapshot_remedy(table.table),
         )
     del names[attnum]
     if table.versioned:

@@ -68,7 +68,7 @@ _SMALL: Final = {
     "bronze.stream.replication._DRAIN_BYTES": 8_192,
     "bronze.lake.parquet.FILE_BYTES": 150_000,
     "bronze.lake.delta.CHECKPOINT_INTERVAL": 8,
-    "bronze.store.sink._JOIN_AFTER_COMMITS": 5,
+    "bronze.store.sink._COMPACT_AFTER_COMMITS": 5,
     "bronze.store.sink._MANY_FILES": 4,
     "bronze.store.sink._TIDY_EVERY": 12,
 }

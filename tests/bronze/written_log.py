@@ -147,7 +147,7 @@ class Process:
         if self._landing is None:
             sink = DeltaSink(self._lake, "shop", IDENTITY)
             shapes = ShapeLog(sink.relations(), sink.add_relations)
-            self._landing = Landing(sink, shapes, takes_again=False)
+            self._landing = Landing(sink, shapes, resnapshots=False)
         landing = self._landing
         landing.sink.discard()
         position = landing.sink.position
@@ -183,7 +183,7 @@ def selected(_table: TableName) -> bool:
 def copy(landing: Landing) -> None:
     """Take the other table, if it is not there, in the order in which `bronze.snapshot.workers` does it."""
     sink = landing.sink
-    if not sink.needing_copy([COPIED]):
+    if not sink.tables.needing_copy([COPIED]):
         return
     rows = SnapshotRows(COPIED_SHAPE, SNAPSHOT, MOMENT)
     first, second = sink.parts("snapshot-9"), sink.parts("snapshot-9")
@@ -192,9 +192,9 @@ def copy(landing: Landing) -> None:
     second.write(rows.end(2 << 32))
     parts = [*first.finish(), *second.finish()]
     landing.shapes.record([COPIED_SHAPE])
-    sink.record_storage({COPIED: Storage(9, {}, {})})
-    sink.note_membership({COPIED: 1}, [], SNAPSHOT)
-    sink.commit_snapshot(COPIED, SNAPSHOT, parts)
+    sink.tables.record_storage({COPIED: Storage(9, {}, {})})
+    sink.tables.note_membership({COPIED: 1}, [], SNAPSHOT)
+    sink.tables.commit_snapshot(COPIED, SNAPSHOT, parts)
 
 
 def expected(log: Sequence[Transaction]) -> list[tuple[Any, ...]]:

@@ -51,7 +51,7 @@ def test_a_torn_entry_at_the_end_of_the_log_is_a_commit_that_did_not_come_about(
     sink.commit(at(100))
     sink.write(rows(200, 2))
     marks = [*at(200).marks(), *(Transaction(gap_app(table), 1) for table in GAPS)]
-    commit_changes(sink._changes, sink._writer.finish(), marks)
+    commit_changes(sink._changes._table, sink._writer.finish(), marks)
     entry = newest(lake_path)
     whole = entry.read_bytes()
     assert len(whole) > 10_000

@@ -37,7 +37,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bronze.stream.session.WRITE_BYTES", 2_000)
     monkeypatch.setattr("bronze.lake.parquet.FILE_BYTES", 6_000)
     monkeypatch.setattr("bronze.lake.delta.CHECKPOINT_INTERVAL", 4)
-    monkeypatch.setattr("bronze.store.sink._JOIN_AFTER_COMMITS", 3)
+    monkeypatch.setattr("bronze.store.sink._COMPACT_AFTER_COMMITS", 3)
     monkeypatch.setattr("bronze.store.sink._MANY_FILES", 3)
     monkeypatch.setattr("bronze.store.sink._TIDY_EVERY", 8)
 

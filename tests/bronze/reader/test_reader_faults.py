@@ -75,7 +75,7 @@ def test_a_lake_that_fails_now_and_then_costs_no_change(
     monkeypatch.setattr("bronze.stream.session.FEED_BYTES", 16_384)
     monkeypatch.setattr("bronze.lake.parquet.FILE_BYTES", 100_000)
     monkeypatch.setattr("bronze.lake.delta.CHECKPOINT_INTERVAL", 10)
-    monkeypatch.setattr("bronze.store.sink._JOIN_AFTER_COMMITS", 5)
+    monkeypatch.setattr("bronze.store.sink._COMPACT_AFTER_COMMITS", 5)
     monkeypatch.setattr("bronze.store.sink._MANY_FILES", 5)
     source = source_of(database)
     execute(

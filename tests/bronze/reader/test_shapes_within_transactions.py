@@ -17,7 +17,7 @@ from bronze.lake.location import Lake
 from bronze.postgres.connection import connect
 from bronze.store.gaps import is_open
 from bronze.store.relations import read_relations
-from bronze.store.sink import DeltaSink
+from bronze.store.table_marks import TableMarks
 from tests.bronze.attnums import Fold
 from tests.bronze.replaying import bronze_rows, execute, read_all, source_of, source_rows
 from tests.bronze.running import Running, wait_for
@@ -78,17 +78,17 @@ def test_a_gap_that_could_not_be_marked_is_marked_by_the_next_session(
 ) -> None:
     execute(source, "CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 1)")
     asked: list[list[TableName]] = []
-    open_gaps = DeltaSink.open_gaps
+    open_gaps = TableMarks.open_gaps
 
-    def fails_once(sink: DeltaSink, tables: Sequence[TableName], lsn: Lsn, *, beyond: bool = False) -> None:
+    def fails_once(marks: TableMarks, tables: Sequence[TableName], lsn: Lsn, *, beyond: bool = False) -> None:
         if beyond:
             asked.append(list(tables))
         if beyond and len(asked) == 1:
             raise TransientError("no space left", code="lake-unwritable", where="the lake", remedy="wait")
-        open_gaps(sink, tables, lsn, beyond=beyond)
+        open_gaps(marks, tables, lsn, beyond=beyond)
 
     read_all(source, lake_path)
-    monkeypatch.setattr(DeltaSink, "open_gaps", fails_once)
+    monkeypatch.setattr(TableMarks, "open_gaps", fails_once)
     with Running(source, lake_path) as running:
         execute(source, "BEGIN; ALTER TABLE t ALTER v TYPE bigint USING v + 1; UPDATE t SET v = 5; COMMIT")
         wait_for(lambda: len(asked) > 1)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.checks.slot_risk import Level
-from bronze.drift.fingerprint import catalog_trace
+from bronze.drift.fingerprint import catalog_fingerprint
 from bronze.identifiers import TableName
 from bronze.lake.delta import open_existing
 from bronze.lsn import Lsn
@@ -54,7 +54,7 @@ def source(database: str) -> SourceSettings:
 def trace(source: SourceSettings) -> tuple[object, ...]:
     with connect(source) as connection:
         query = "SELECT oid FROM pg_class WHERE relname IN ('t', 'p', 'p1')"
-        return catalog_trace(connection, "smelt", [row[0] for row in connection.execute(query)])
+        return catalog_fingerprint(connection, "smelt", [row[0] for row in connection.execute(query)])
 
 
 @pytest.mark.postgres
@@ -188,7 +188,7 @@ def test_a_watch_that_fails_ends_the_reader_with_its_error(
     def fails(*_: object) -> tuple[object, ...]:
         raise ZeroDivisionError("a mistake of ours")
 
-    monkeypatch.setattr("bronze.reader.watch.catalog_trace", fails)
+    monkeypatch.setattr("bronze.reader.watch.catalog_fingerprint", fails)
     with Running(source, lake_path) as running:
         assert isinstance(running.wait_until_failed(), ZeroDivisionError)
 

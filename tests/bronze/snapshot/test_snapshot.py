@@ -23,7 +23,7 @@ from bronze.snapshot.snapshot import Outcome, Snapshot
 from bronze.store.landing import Landing
 from bronze.store.position import read_snapshot
 from bronze.store.relations import ShapeLog, read_relations
-from bronze.store.retake import want_again
+from bronze.store.retake import request_snapshots
 from bronze.store.sink import DeltaSink
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
@@ -405,7 +405,9 @@ def test_a_running_reader_takes_a_table_again_when_another_process_asks(
             "INSERT INTO t VALUES (3, 'c')",
         )  # fmt: skip
         with connect(source) as connection:
-            want_again(f"{lake_path}/bronze/changes", [TableName("public", "t")], current_lsn(connection))
+            request_snapshots(
+                f"{lake_path}/bronze/changes", [TableName("public", "t")], current_lsn(connection)
+            )
         second = wait_for_copy(lake_path, after=first)
         execute(source, "UPDATE t SET note = 'z' WHERE id = 3")
         assert second > first
@@ -420,7 +422,7 @@ def test_asked_for_while_no_reader_ran_it_is_taken_again_at_the_start(
     execute(source, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     read_all(source, lake_path, snapshot=SnapshotSettings(mode="never"))
     with connect(source) as connection:
-        want_again(f"{lake_path}/bronze/changes", [TableName("public", "t")], current_lsn(connection))
+        request_snapshots(f"{lake_path}/bronze/changes", [TableName("public", "t")], current_lsn(connection))
     read_all(source, lake_path, snapshot=SnapshotSettings(mode="never"))
     assert [row["op"] for row in bronze_rows(lake_path)] == ["snapshot_end", "snapshot", "snapshot_end"]
     assert_bronze_equals_source(source, lake_path, "public.t")

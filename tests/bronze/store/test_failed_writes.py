@@ -56,7 +56,7 @@ def stream_of(
         cast("Receiver", of(server, position.confirm)),
         StreamDecoder(no_catalog, selected, shapes.until(position.frontier)),
         position,
-        Landing(sink, shapes, takes_again=False),
+        Landing(sink, shapes, resnapshots=False),
         BronzeSettings(**{"flush_interval": 1e-6, "heartbeat": 1e-6, **pace}),
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable, Transaction
 
-from bronze.drift.membership import NOT_CARRIED, numbers
+from bronze.drift.membership import NOT_CARRIED, fingerprints
 from bronze.identifiers import TableName
 from bronze.lake import delta
 from bronze.lsn import Lsn
@@ -16,7 +16,7 @@ from bronze.store.commits import commit_marks
 from bronze.store.contract import CHANGES_SCHEMA
 from bronze.store.gaps import gap_marks, healed_at, healing, is_left_out, is_open, is_whole, note, open_gaps
 from bronze.store.marks import gap_app, snapshot_app
-from bronze.store.retake import needs_copy, want_again
+from bronze.store.retake import needs_copy, request_snapshots
 from bronze.stream.timeline import parting
 from tests.bronze.replaying import execute, source_of
 
@@ -116,7 +116,7 @@ def test_a_first_copy_from_before_a_change_of_the_publication_is_not_enough(chan
 def test_a_table_that_is_asked_for_is_not_whole_until_its_snapshot_lies_in_the_window(
     changes: DeltaTable,
 ) -> None:
-    want_again(changes.table_uri, [ITEMS], Lsn(200))
+    request_snapshots(changes.table_uri, [ITEMS], Lsn(200))
     changes.update_incremental()
     assert not is_whole(changes, ITEMS, Lsn(300)), "else silver is past the snapshot before it comes"
     take(changes, 200)
@@ -130,7 +130,7 @@ def test_a_table_that_is_asked_for_is_not_whole_until_its_snapshot_lies_in_the_w
 
 
 def test_a_request_that_was_settled_before_that_was_marked_is_settled(changes: DeltaTable) -> None:
-    want_again(changes.table_uri, [ITEMS], Lsn(200))
+    request_snapshots(changes.table_uri, [ITEMS], Lsn(200))
     changes.update_incremental()
     commit_marks(changes, changes.table_uri, [Transaction(snapshot_app(ITEMS), 250)])
     assert is_whole(changes, ITEMS, Lsn(250))
@@ -174,7 +174,7 @@ def source(database: str) -> SourceSettings:
 
 def seen(source: SourceSettings) -> dict[TableName, int]:
     with connect(source) as connection:
-        return numbers(connection, source.publication, [ITEMS, OTHERS])
+        return fingerprints(connection, source.publication, [ITEMS, OTHERS])
 
 
 @pytest.mark.postgres

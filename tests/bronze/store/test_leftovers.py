@@ -60,7 +60,7 @@ def test_a_new_reader_removes_what_no_version_names_and_leaves_what_one_did(lake
     writer.write(rows(500, 2).cast(ROWS_SCHEMA))
     part = writer.finish()
     again.claim()
-    again.commit_snapshot(TableName("public", "t"), Lsn(500), part)
+    again.tables.commit_snapshot(TableName("public", "t"), Lsn(500), part)
     assert len(contents(lake_path)) == 39 + 2
 
 
@@ -76,10 +76,10 @@ def test_a_reader_that_does_not_know_that_it_is_over_commits_no_file_that_was_re
     with pytest.raises(SmeltError):  # on a local path it misses the file first
         old.commit(at(10))
     for call in (
-        lambda: old._commit([], at(10).marks(), at(10)),
-        lambda: old.commit_snapshot(TableName("public", "t"), Lsn(7), part),
+        lambda: old._changes.commit([], at(10).marks(), at(10)),
+        lambda: old.tables.commit_snapshot(TableName("public", "t"), Lsn(7), part),
         lambda: old.position,
-        old._join_small_files,
+        old._compact,
     ):
         with pytest.raises(DefiniteError) as caught:
             call()
@@ -107,9 +107,9 @@ def test_a_compaction_of_a_reader_that_is_over_does_not_come_about(lake_path: st
     claimed: list[DeltaSink] = []
     old.write(rows(32, 1))
     part = old._writer.finish()
-    old._commit(part, at(32).marks(), at(32))
+    old._changes.commit(part, at(32).marks(), at(32))
     with guarded(claim_meanwhile), pytest.raises(DefiniteError):
-        old._join_small_files()
+        old._compact()
     assert claimed
     assert contents(lake_path) == [(lsn, 0) for lsn in range(1, 33)]
 
@@ -135,7 +135,7 @@ def test_the_small_tables_of_bronze_are_joined_and_lose_nothing(
     shapes = ShapeLog([], sink.add_relations)
     for number in range(1, 40):
         shapes.record([shape(number, *(f"c{at}" for at in range(number % 3 + 1)))])
-        sink.record_storage({TableName("public", f"t{number % 7}"): Storage(number, {}, {})})
+        sink.tables.record_storage({TableName("public", f"t{number % 7}"): Storage(number, {}, {})})
         control.open_error(OpenError("table", f"t{number}", "some-code", "broken"))
         if number % 2:
             control.close_errors("table", f"t{number}")

@@ -14,7 +14,7 @@ from bronze.identifiers import TableName
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.store.position import read_snapshot
-from bronze.store.retake import want_again
+from bronze.store.retake import request_snapshots
 from tests.bronze.store.test_sink import at, contents, open_sink, rows
 
 T, U = TableName("public", "t"), TableName("public", "u")
@@ -24,9 +24,9 @@ import sys
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
 from bronze.store.position import read_snapshot
-from bronze.store.retake import want_again
+from bronze.store.retake import request_snapshots
 for lsn in range(int(sys.argv[2]), int(sys.argv[3])):
-    want_again(sys.argv[1], [TableName("public", "t")], Lsn(lsn))
+    request_snapshots(sys.argv[1], [TableName("public", "t")], Lsn(lsn))
 """
 
 
@@ -36,29 +36,31 @@ def changes(lake_path: str) -> str:
 
 def test_a_table_needs_a_copy_until_a_snapshot_passes_its_mark(lake_path: str) -> None:
     sink = open_sink(lake_path)
-    assert sink.needing_copy([T])
-    sink.commit_snapshot(T, Lsn(100), [])
-    assert not sink.needing_copy([T])
-    want_again(changes(lake_path), [T], Lsn(100))  # the snapshot may not have what was committed at 100
-    assert sink.needing_copy([T])
-    sink.commit_snapshot(T, Lsn(101), [])
-    assert not sink.needing_copy([T])
-    assert sink.needing_copy([T, U]) == {U}
+    assert sink.tables.needing_copy([T])
+    sink.tables.commit_snapshot(T, Lsn(100), [])
+    assert not sink.tables.needing_copy([T])
+    request_snapshots(
+        changes(lake_path), [T], Lsn(100)
+    )  # the snapshot may not have what was committed at 100
+    assert sink.tables.needing_copy([T])
+    sink.tables.commit_snapshot(T, Lsn(101), [])
+    assert not sink.tables.needing_copy([T])
+    assert sink.tables.needing_copy([T, U]) == {U}
 
 
 def test_marks_only_grow(lake_path: str) -> None:
     sink = open_sink(lake_path)
-    want_again(changes(lake_path), [T, U], Lsn(50))
+    request_snapshots(changes(lake_path), [T, U], Lsn(50))
     version = DeltaTable(changes(lake_path)).version()
-    want_again(changes(lake_path), [T], Lsn(40))
+    request_snapshots(changes(lake_path), [T], Lsn(40))
     assert DeltaTable(changes(lake_path)).version() == version
-    want_again(changes(lake_path), [T, U], Lsn(60))
-    assert sink.retakes([T, U, TableName("public", "v")]) == {T: 60, U: 60}
+    request_snapshots(changes(lake_path), [T, U], Lsn(60))
+    assert sink.tables.retakes([T, U, TableName("public", "v")]) == {T: 60, U: 60}
 
 
 def test_another_process_may_ask_while_the_stream_commits(lake_path: str) -> None:
     sink = open_sink(lake_path)
-    sink.commit_snapshot(T, Lsn(1), [])
+    sink.tables.commit_snapshot(T, Lsn(1), [])
     others = [
         subprocess.Popen(
             [sys.executable, "-c", _OTHER_PROCESS, changes(lake_path), str(first), str(first + 10)]
@@ -72,8 +74,8 @@ def test_another_process_may_ask_while_the_stream_commits(lake_path: str) -> Non
         sink.commit(at(lsn))
     assert [other.returncode for other in others] == [0, 0]
     assert contents(lake_path) == [(each, 0) for each in range(1, lsn + 1)]
-    assert sink.retakes([T]) == {T: 209}
-    assert sink.needing_copy([T])
+    assert sink.tables.retakes([T]) == {T: 209}
+    assert sink.tables.needing_copy([T])
     position = sink.position
     assert position is not None
     assert position.frontier == lsn
@@ -84,29 +86,29 @@ def test_a_snapshot_commits_beside_a_request_for_its_own_table(lake_path: str) -
 
     def ask() -> None:
         for lsn in range(10, 30):
-            want_again(changes(lake_path), [T], Lsn(lsn))
+            request_snapshots(changes(lake_path), [T], Lsn(lsn))
 
     asking = threading.Thread(target=ask)
     asking.start()
     for lsn in range(10, 20):
-        sink.commit_snapshot(T, Lsn(lsn), [])
+        sink.tables.commit_snapshot(T, Lsn(lsn), [])
     asking.join()
-    assert sink.needing_copy([T])
-    assert (read_snapshot(Lake(lake_path), T), sink.retakes([T])) == (19, {T: 29})
+    assert sink.tables.needing_copy([T])
+    assert (read_snapshot(Lake(lake_path), T), sink.tables.retakes([T])) == (19, {T: 29})
 
 
 def test_a_mark_outlives_checkpoints(lake_path: str) -> None:
     sink = open_sink(lake_path)
-    sink.commit_snapshot(T, Lsn(5), [])
-    want_again(changes(lake_path), [T], Lsn(7))
+    sink.tables.commit_snapshot(T, Lsn(5), [])
+    request_snapshots(changes(lake_path), [T], Lsn(7))
     for lsn in range(1, 120):
         sink.commit(at(lsn))
     assert list(Path(changes(lake_path), "_delta_log").glob("*.checkpoint.parquet"))
-    assert open_sink(lake_path).needing_copy([T])
+    assert open_sink(lake_path).tables.needing_copy([T])
 
 
 @pytest.mark.parametrize("name", ['we"ird', "dotted.name"])
 def test_names_of_any_kind_have_marks_of_their_own(lake_path: str, name: str) -> None:
     sink = open_sink(lake_path)
-    want_again(changes(lake_path), [TableName("public", name)], Lsn(5))
-    assert sink.retakes([TableName("public", name), T]) == {TableName("public", name): 5}
+    request_snapshots(changes(lake_path), [TableName("public", name)], Lsn(5))
+    assert sink.tables.retakes([TableName("public", name), T]) == {TableName("public", name): 5}

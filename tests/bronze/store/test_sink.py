@@ -158,7 +158,7 @@ def test_a_second_writer_is_found_out_also_behind_a_commit_of_a_snapshot(lake_pa
     first.write(rows(10, 1))
     first.commit(at(10))
     with pytest.raises(DefiniteError) as caught:
-        second.commit_snapshot(TableName("public", "t"), Lsn(3), [])
+        second.tables.commit_snapshot(TableName("public", "t"), Lsn(3), [])
     assert caught.value.code == "lake-in-use"
 
 
@@ -217,7 +217,7 @@ def test_old_log_entries_and_joined_files_go_and_what_is_not_yet_named_stays(
     assert stream == {Path(uri).name for uri in DeltaTable(str(folder)).file_uris()} & stream
     assert contents(lake_path) == [(lsn, 0) for lsn in range(1, 160)]
     assert open_sink(lake_path).position == sink.position
-    sink.commit_snapshot(TableName("public", "t"), Lsn(500), [unnamed])
+    sink.tables.commit_snapshot(TableName("public", "t"), Lsn(500), [unnamed])
     assert len(contents(lake_path)) == 159 + 2
 
 
@@ -281,7 +281,9 @@ def test_snapshots_commit_from_other_threads_beside_the_stream(lake_path: str) -
         try:
             writer = sink.parts("snapshot")
             writer.write(rows(1000 + number, 2).cast(ROWS_SCHEMA))
-            sink.commit_snapshot(TableName("public", f"t{number}"), Lsn(1000 + number), writer.finish())
+            sink.tables.commit_snapshot(
+                TableName("public", f"t{number}"), Lsn(1000 + number), writer.finish()
+            )
         except BaseException as error:  # noqa: BLE001 - looked at below
             failures.append(error)
 

@@ -13,7 +13,7 @@ import pytest
 
 from bronze.identifiers import TableName
 from bronze.postgres.connection import connect
-from bronze.store.retake import want_again
+from bronze.store.retake import request_snapshots
 from tests.bronze.replaying import current_lsn
 from tests.bronze.shape_histories import stories
 from tests.fix_postgres import drop_database, make_database
@@ -71,7 +71,7 @@ class Run:
             with connect(self.world.source) as connection:
                 now = current_lsn(connection)
             changes = f"{self.world.lake.path}/bronze/changes"
-            want_again(changes, [TableName("public", TAKEN_AGAIN)], now)
+            request_snapshots(changes, [TableName("public", TAKEN_AGAIN)], now)
         self.world.read()
         self.world.fold()
         self.errors.append(self.world.errors())

@@ -13,7 +13,7 @@ from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.postgres.connection import connect
 from bronze.store.position import read_position, read_snapshot
-from bronze.store.retake import want_again
+from bronze.store.retake import request_snapshots
 from silver.cycle import Silver
 from silver.settings import SilverSettings
 from tests.bronze.replaying import current_lsn, execute, source_of
@@ -88,7 +88,7 @@ def test_a_healthy_table_that_is_taken_again_while_silver_folds_on_gets_the_snap
         spark.sql(f"DELETE FROM {folding.lake.sql('silver', 'items')} WHERE id IN (1, 2)")
         copying.clear()
         go_on.clear()
-        want_again(f"{lake_path}/bronze/changes", [ITEMS], end())
+        request_snapshots(f"{lake_path}/bronze/changes", [ITEMS], end())
         try:
             assert copying.wait(40)
             execute(source, "UPDATE items SET note = 'while copied' WHERE id = 3")

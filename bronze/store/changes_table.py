@@ -1,0 +1,209 @@
+"""The one handle of `bronze.changes` that a reader's threads share, and the commits that go through it.
+
+Two readers on one lake cannot interleave. Both write the same application ids, and Delta refuses a commit
+whose application id was written since the writer's version. A reader becomes the only one by a mark that
+every commit of its own carries (`bronze.store.sink.DeltaSink.claim`). An earlier reader, which does not know
+yet that it is over, fails at its next look or commit.
+
+A commit that fails may have come about all the same, and the answer was lost. The next look at the table
+shows it: the position of the commit that was tried is as good as the one before it. Its files are removed
+only after a later commit of ours, which has the number that the lost one could still have got; and only those
+that no version names.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+from deltalake import Transaction
+from deltalake.exceptions import CommitFailedError
+
+from bronze.errors import DefiniteError
+from bronze.lake import delta, disk
+from bronze.lake.failures import lake_failures
+from bronze.lake.parquet import delete_files
+from bronze.lake.torn_log import set_torn_aside
+from bronze.store.commits import commit_changes, lake_in_use
+from bronze.store.contract import CHANGES_SCHEMA, DATABASE_PROPERTY, PIPELINE_PROPERTY, SYSTEM_PROPERTY
+from bronze.store.marks import READER_APP
+from bronze.store.position import Position, position_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from deltalake import DeltaTable
+    from deltalake.transaction import AddAction
+
+_T = TypeVar("_T")
+
+
+class ChangesTable:
+    """`bronze.changes`, opened for writing; made where it is missing.
+
+    Threads: the session's writer commits, the copies' threads commit and look, the reader's thread looks and
+    claims. Each method holds `_lock` for as long as it uses the handle. The lock guards `_table` (which
+    version it shows), `_flushed`, `_position`, `_attempted`, `_owner` and `_doubtful`. `uri` and `_ours`
+    never change.
+
+    Args:
+        uri: location of the table.
+        properties: that it is made with; they name the pipeline and the source.
+
+    Attributes:
+        uri: location of the table.
+
+    Raises:
+        DefiniteError: ``lake-of-another-pipeline``, ``lake-of-another-server``, ``lake-of-another-database``.
+    """
+
+    def __init__(self, uri: str, properties: Mapping[str, str]) -> None:
+        self.uri = uri
+        self._lock = threading.Lock()
+        set_torn_aside(uri)
+        existing = delta.open_table(uri)
+        if existing is not None:
+            _refuse_foreign(existing, properties, uri)
+        self._table = delta.open_or_create(
+            uri, CHANGES_SCHEMA, description="Every change, in commit order", properties=properties
+        )
+        _refuse_foreign(self._table, properties, uri)
+        self._position = self._attempted = position_of(self._table)
+        self._flushed = self._table.version()
+        self._owner = self._table.transaction_version(READER_APP)
+        self._ours = secrets.randbits(62)
+        self._doubtful: list[str] = []
+
+    @property
+    def version(self) -> int:
+        """The newest version that this handle has seen and flushed."""
+        with self._lock:
+            return self._flushed
+
+    @property
+    def owner(self) -> Transaction:
+        """The mark of this reader, which every commit of its own carries."""
+        return Transaction(READER_APP, self._ours)
+
+    def position(self) -> Position | None:
+        """Where the stream stands, read again from the table; None before the first commit.
+
+        Raises:
+            DefiniteError: ``lake-in-use``.
+            TransientError: ``lake-unwritable``.
+        """
+        with self._lock, lake_failures(self.uri, "bronze"):
+            self._refresh()
+            return self._position
+
+    def look(self, read: Callable[[DeltaTable], _T]) -> _T:
+        """What `read` finds in the table at its newest version.
+
+        Raises:
+            DefiniteError, TransientError: as `position`.
+        """
+        with self._lock, lake_failures(self.uri, "bronze"):
+            self._refresh()
+            return read(self._table)
+
+    @contextmanager
+    def held(self) -> Iterator[DeltaTable]:
+        """The handle as it stands; no other thread uses it until the block ends."""
+        with self._lock:
+            yield self._table
+
+    def maintain(self, work: Callable[[DeltaTable], object]) -> int:
+        """Run maintenance that commits by itself; the version after it.
+
+        Raises:
+            DefiniteError, TransientError: as `position`.
+        """
+        with self._lock, lake_failures(self.uri, "bronze"):
+            work(self._table)
+            return self._refresh()
+
+    def commit(
+        self, parts: Sequence[AddAction], marks: Sequence[Transaction], position: Position | None = None
+    ) -> int:
+        """Make files visible and durable together with marks; the version that holds them.
+
+        Args:
+            parts: files that are complete on disk.
+            marks: what the commit says besides; the reader's own mark is added.
+            position: where the stream stands with this commit, if it is one of the stream.
+
+        Raises:
+            DefiniteError: ``lake-in-use``: one of the marks' ids was written by another process meanwhile.
+            TransientError: ``lake-unwritable``; whether the commit came about is then seen by `position`.
+        """
+        with self._lock, lake_failures(self.uri, "bronze"):
+            self._attempted = position or self._attempted
+            before = self._table.version()
+            in_doubt, self._doubtful = self._doubtful, [*self._doubtful, *(part.path for part in parts)]
+            try:
+                commit_changes(self._table, parts, [*marks, self.owner])
+            except CommitFailedError as error:
+                raise self._in_use() from error
+            version = self._refresh(after=before)
+            self._doubtful = in_doubt
+            self._remove_doubtful()
+            delta.checkpoint_if_due(self._table, before)
+        return version
+
+    def remove(self, paths: Sequence[str]) -> None:
+        """Remove files that no commit will name, as far as the lake lets us; a later start removes others."""
+        with suppress(OSError, pa.ArrowException):
+            delete_files(self.uri, paths)
+
+    def _remove_doubtful(self) -> None:
+        """After a commit of ours: remove files of commits before it that failed and did not come about."""
+        if self._doubtful:
+            with suppress(OSError, pa.ArrowException):  # the next start removes what is left
+                delete_files(self.uri, set(self._doubtful) - set(delta.paths_of(self._table)))
+            self._doubtful = []
+
+    def _refresh(self, *, after: int = -1) -> int:
+        """Bring the handle to the newest version, later than one that we committed to.
+
+        Delta checks application ids against what was written since the handle's version. What another reader
+        wrote must therefore not pass unseen when the handle moves. What was found is on disk then.
+        """
+        version = delta.refresh(self._table, after=after)
+        found, owner = position_of(self._table), self._table.transaction_version(READER_APP)
+        known = any(_same_position(found, ours) for ours in (self._position, self._attempted))
+        if not known or owner not in (self._owner, self._ours):
+            raise self._in_use()
+        # The slot is confirmed on the strength of these entries, so they must outlive a power cut.
+        disk.flush_commits(self.uri, self._flushed, version)
+        self._flushed = version
+        self._position = self._attempted = found
+        self._owner = owner
+        return version
+
+    def _in_use(self) -> DefiniteError:
+        return lake_in_use(self.uri, "stop the other reader of this pipeline; one lake has one reader")
+
+
+def _same_position(one: Position | None, other: Position | None) -> bool:
+    return (one and (one.frontier, one.confirm)) == (other and (other.frontier, other.confirm))
+
+
+def _refuse_foreign(table: DeltaTable, properties: Mapping[str, str], uri: str) -> None:
+    """Refuse a lake of another pipeline or source."""
+    found = table.metadata().configuration
+    for name, code, what in (
+        (PIPELINE_PROPERTY, "lake-of-another-pipeline", "pipeline"),
+        (SYSTEM_PROPERTY, "lake-of-another-server", "PostgreSQL cluster (system identifier)"),
+        (DATABASE_PROPERTY, "lake-of-another-database", "database"),
+    ):
+        if found.get(name) != properties[name]:
+            raise DefiniteError(
+                f"this lake holds changes of {what} {found.get(name)!r}, not of {properties[name]!r}",
+                code=code,
+                where=uri,
+                remedy="give another lake.path; or, if the source was replaced for good, move this lake away "
+                "and start anew",
+            )

@@ -1,0 +1,113 @@
+"""What bronze says of each table: its snapshot, what was asked for, its gap, how the source carries it.
+
+Every mark is read and set on `bronze.changes` (`bronze.store.marks` lists them). Marks that any process may
+set (`bronze.store.gaps`, `bronze.store.retake`) are committed through a handle of their own, so they wait for
+no commit of the stream. A snapshot's mark goes through the shared handle, together with its rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deltalake import Transaction
+
+from bronze.lake.failures import lake_failures
+from bronze.store import gaps, retake
+from bronze.store.marks import snapshot_app, snapshot_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from deltalake import DeltaTable
+    from deltalake.transaction import AddAction
+
+    from bronze.drift.storage import Storage
+    from bronze.identifiers import TableName
+    from bronze.lsn import Lsn
+    from bronze.store.changes_table import ChangesTable
+    from bronze.store.storage_log import StorageLog
+
+
+class TableMarks:
+    """The marks of each table. Any thread may call any method.
+
+    It has no state of its own: `ChangesTable` and `StorageLog` each hold their lock.
+
+    Args:
+        changes: the shared handle of `bronze.changes`.
+        storages: what the catalog said of tables' storage.
+    """
+
+    def __init__(self, changes: ChangesTable, storages: StorageLog) -> None:
+        self._changes = changes
+        self._storages = storages
+
+    def needing_copy(self, tables: Sequence[TableName]) -> set[TableName]:
+        """Those of these tables without a complete snapshot, or of which a newer one was asked for.
+
+        Any process may have asked.
+
+        Raises:
+            DefiniteError: ``lake-in-use``.
+            TransientError: ``lake-unwritable``.
+        """
+        return self._changes.look(
+            lambda changes: {table for table in tables if retake.needs_copy(changes, table)}
+        )
+
+    def retakes(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
+        """Retake marks of these tables, those that have one; raises as `needing_copy`."""
+        return self._each(tables, retake.retake_of)
+
+    def snapshots(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
+        """LSN of the newest complete snapshot of these tables, those that have one; raises likewise."""
+        return self._each(tables, snapshot_of)
+
+    def commit_snapshot(self, table: TableName, lsn: Lsn, parts: Sequence[AddAction]) -> None:
+        """Make a complete snapshot of one table visible and durable, with its mark.
+
+        Raises:
+            DefiniteError: ``lake-in-use``: another process took the same snapshot.
+            TransientError: ``lake-unwritable``.
+        """
+        healing = self._changes.look(lambda changes: gaps.healing(changes, table, lsn))
+        self._changes.commit(parts, [Transaction(snapshot_app(table), int(lsn)), *healing])
+
+    def open_gaps(self, tables: Sequence[TableName], lsn: Lsn, *, beyond: bool = False) -> None:
+        """Say that tables lack changes up to an LSN, and ask for them; durable when this returns.
+
+        Raises:
+            TransientError: ``lake-unwritable``.
+        """
+        with lake_failures(self._changes.uri, "bronze"):
+            gaps.open_gaps(self._changes.uri, tables, lsn, beyond=beyond)
+
+    def note_membership(
+        self, seen: Mapping[TableName, int], left_out: Sequence[TableName], lsn: Lsn
+    ) -> list[TableName]:
+        """Remember how tables are carried; those with a gap since then are asked for (`bronze.store.gaps`).
+
+        Raises:
+            TransientError: ``lake-unwritable``.
+        """
+        with lake_failures(self._changes.uri, "bronze"):
+            return gaps.note(self._changes.uri, seen, left_out, lsn)
+
+    def storage_of(self, table: TableName) -> Storage | None:
+        """What the catalog said of a table's storage when its rows were copied, or was last looked at."""
+        return self._storages.known(table)
+
+    def record_storage(self, seen: dict[TableName, Storage]) -> None:
+        """Make durable what the catalog says of tables' storage.
+
+        Raises:
+            TransientError: ``lake-unwritable``.
+        """
+        with lake_failures(self._changes.uri, "bronze"):
+            self._storages.record(seen)
+
+    def _each(
+        self, tables: Sequence[TableName], mark_of: Callable[[DeltaTable, TableName], Lsn | None]
+    ) -> dict[TableName, Lsn]:
+        marks = self._changes.look(lambda changes: {table: mark_of(changes, table) for table in tables})
+        return {table: mark for table, mark in marks.items() if mark is not None}
