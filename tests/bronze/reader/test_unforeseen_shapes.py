@@ -42,7 +42,7 @@ class Unforeseen:
 @pytest.fixture
 def unforeseen(monkeypatch: pytest.MonkeyPatch) -> Unforeseen:
     shape = Unforeseen("odd")
-    monkeypatch.setattr("bronze.pgoutput.decoder.relation_version", shape)
+    monkeypatch.setattr("bronze.pgoutput.shape_versions.relation_version", shape)
     return shape
 
 
