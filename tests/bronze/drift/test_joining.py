@@ -78,8 +78,8 @@ def test_the_stream_begins_anew_before_a_table_that_joined_is_copied(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a server that forgets: this one does not, so what is seen is the order."""
-    monkeypatch.setattr("bronze.reader.copies.may_forget", lambda _: True)
-    monkeypatch.setattr("bronze.reader.copies._LOOK_SECONDS", 0.3)
+    monkeypatch.setattr("bronze.reader.carried_tables.may_forget", lambda _: True)
+    monkeypatch.setattr("bronze.reader.pauses.LOOK_SECONDS", 0.3)
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)")
     points: list[str] = []
     with Running(source, lake_path, reached=points.append) as running:
