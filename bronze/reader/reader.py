@@ -198,7 +198,7 @@ class Reader:
         """Whether to start again after an error.
 
         A server that gave us a stream before and now refuses us (a password that is being changed, a role, a
-        certificate) is asked again for a while: passwords are read anew for each connection.
+        certificate) is asked again for a while: passwords are read again for each connection.
         """
         if error.code == UNCONVERTIBLE.code and not self._converting and self._landing is not None:
             self._unconverted, self._refused_at = True, ZERO

@@ -40,7 +40,7 @@ def test_the_minor_version_says_whether_a_server_forgets(version: int, forgets: 
     assert [finding.level for finding in forgetting_findings(version)] == ["warning"] * forgets
 
 
-def test_a_table_waits_for_the_transactions_of_its_time_and_then_for_a_session_behind_them() -> None:
+def test_a_table_waits_for_the_transactions_of_its_time_and_then_for_a_session_after_them() -> None:
     joining = Joining()
     joining.session(Lsn(100))
     joining.seen({A: 7}, oldest_xid=50, next_xid=60, end=Lsn(200))
