@@ -2,8 +2,8 @@
 
 A selected table without a problem needs a snapshot in two cases. Bronze holds no mark of a complete one; or
 it holds a later mark that asks for a newer one (`bronze.store.retake`). A *look* finds such tables: it asks
-the catalog, records problems, and extends the publication. Tables that appear under the patterns later are found
-by the next look. They join the publication first and are copied then, so that every change after the
+the catalog, records problems, and extends the publication. Tables that appear under the patterns later are
+found by the next look. They join the publication first and are copied then, so that every change after the
 snapshot's LSN is in the stream. Where an older server might pass over some of them, the stream begins again
 in between (`bronze.drift.joining`).
 
