@@ -231,6 +231,8 @@ class CarriedTables:
             catalog = self._ask_server(stop, asked)
             next_at = time.monotonic() + (time.monotonic() - started) / _LOOK_SHARE
             look = self._compare(catalog, asked, next_at)
+            # Not before: whose error is closed is carried again, or its next change would be left out unsaid.
+            self._errors.looked({table.table: table.problems for table in catalog.tables})
             self._say_what_waits(look, catalog.blockers)
             return look
 
@@ -295,14 +297,13 @@ class CarriedTables:
     def _compare(self, catalog: _Catalog, asked: _Asked, next_at: float) -> Look:
         """Hold what the server says against what bronze has, and make it the newest look.
 
-        That comes last: where the lake fails on the way, the next look finds all of it once more.
+        That follows the marks in bronze: where the lake fails on the way, the next look finds all once more.
         """
         tables, sink = catalog.tables, self._landing.sink
         healthy = [one for one in tables if one.problem is None and one.table in catalog.members]
         names = tuple(table.table for table in healthy)
         selected = [table.table for table in tables]
         ask_for_unpublished(self._landing, self._source.publication, selected, catalog.numbers, catalog.end)
-        self._errors.looked({table.table: table.problems for table in tables})
         unknown = self._landing.shapes.unknown_columns()
         ask_for_changed(self._landing, healthy, sink.needing_copy(names), unknown, catalog.end)
         retakes = sink.retakes(names)
