@@ -12,12 +12,12 @@ into batches:
 * **Shapes change in the middle of a batch.** Each row is read by the last Relation message before it, and
   must have as many columns. Where the shape begins inside of its transaction is told by the LSN of the last
   change before it (`Relation.after_lsn`), for the message itself has none.
-* **A partition is announced right behind its root**, before its first change and again when it changes; its
+* **A partition is announced right after its root**, before its first change and again when it changes; its
   changes then come under the root's name, and nothing says which partition they are of. That message alone
   tells in order that a partition does not log what its root says (`bronze.catalog.keys`).
 * **No change of a known table is left out in silence.** Where a table of which bronze has a shape comes under
   a name that is not kept, that is told with its LSN (`Decoded.left_out`): it may have its former name again
-  before anybody looks at the catalog. PostgreSQL announces a table anew before its first change behind each
+  before anybody looks at the catalog. PostgreSQL announces a table again before its first change after each
   rename, and in each session; TRUNCATE counts as a change. So it is told before any such change.
 * **What nobody foresaw in one table's shape is that table's.** An error that no rule knows, while a Relation
   message is made a version, is told with the table (`unreadable`) before anything of the batch is given out,
@@ -39,8 +39,9 @@ import numpy as np
 import pyarrow as pa
 
 from bronze.errors import SmeltError
-from bronze.lsn import ZERO, Lsn
+from bronze.lsn import Lsn
 from bronze.pgoutput import framing
+from bronze.pgoutput.earlier_changes import EarlierChanges
 from bronze.pgoutput.framing import HEADER, Block, malformed, slices
 from bronze.pgoutput.layouts import NO_RELATION, AnnouncedLayouts, Layout, only_used
 from bronze.pgoutput.messages import (
@@ -52,10 +53,9 @@ from bronze.pgoutput.messages import (
     parse_truncate,
     parse_type,
 )
-from bronze.pgoutput.relation_versions import relation_version
 from bronze.pgoutput.rows import CHANGES, SliceRows, assemble
+from bronze.pgoutput.shape_versions import ShapeVersions
 from bronze.pgoutput.transactions import Commit, OpenTransaction, Transactions
-from bronze.shapes import same_shape
 from bronze.store.contract import CHANGES_SCHEMA
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class StreamDecoder:
         known: shape versions recorded before.
         knows: whether there is any shape of a relation, so that it may have had a selected name.
         recorded: the version of a relation, by oid, that holds at an LSN, as anybody has recorded it by now:
-            a copy that was made meanwhile knows the table from before the catalog moved on.
+            a snapshot that was taken meanwhile knows the table from before the catalog moved on.
         unreadable: called with a table, the commit LSN of changes that are left out, and the unforeseen error
             because of which they are, before anything of their transaction is given out. Without it the error
             is raised.
@@ -152,12 +152,8 @@ class StreamDecoder:
         self._left_out: dict[int, tuple[TableName, Exception]] = {}
         self._selected = selected
         self._knows = knows
-        self._recorded = recorded
-        self._versions = {
-            version.relation_id: version for version in sorted(known, key=lambda one: one.place)
-        }
+        self._versions = ShapeVersions(describe, known, recorded)
         self._layouts = AnnouncedLayouts()
-        self._types: dict[int, AnnouncedType] = {}
         self._root: Relation | None = None
         self._root_at = -1
         self._open: OpenTransaction | None = None
@@ -208,7 +204,7 @@ class StreamDecoder:
         if self._open is not None:
             quick = bool(CHANGES[frames.types[-1]])
             self._last_change = (
-                int(frames.lsn[-1]) if quick else self._last_change_before(frames, transactions, len(frames))
+                int(frames.lsn[-1]) if quick else self._earlier(frames, transactions, len(frames)).last
             )
         self._last_lsn = max(self._last_lsn, int(transactions.commit_lsn[-1]))
         self._give_out(changes, transactions.number[rows.message], transactions, batch)
@@ -244,10 +240,11 @@ class StreamDecoder:
             commit_lsn = Lsn(transactions.commit_lsn[transactions.number[message]])
             match _parse(int(frames.types[message]), frames.body(message), commit_lsn):
                 case AnnouncedType() as type_:
-                    self._types[type_.oid] = type_
+                    self._versions.note_type(type_)
                 case AnnouncedRelation() as relation:
                     self._follow(frames, message, relation, commit_lsn, batch)
-                    layout = self._announce(relation, commit_lsn, frames, transactions, message, batch=batch)
+                    earlier = self._earlier(frames, transactions, message)
+                    layout = self._announce(relation, commit_lsn, earlier, batch)
                     announced.setdefault(relation.relation_id, []).append((message, layout))
                 case LogicalMessage() as logical if logical.prefix != HEARTBEAT_PREFIX:
                     written[message] = Layout.of(None, (logical.prefix, logical.content))
@@ -283,15 +280,11 @@ class StreamDecoder:
             batch.partial.append((self._root.table, commit_lsn))
         self._root, self._root_at = None, message
 
+    def _earlier(self, frames: Frames, transactions: Transactions, message: int) -> EarlierChanges:
+        return EarlierChanges(frames, transactions, message, self._last_change)
+
     def _announce(
-        self,
-        announced: AnnouncedRelation,
-        commit_lsn: Lsn,
-        frames: Frames,
-        transactions: Transactions,
-        message: int,
-        *,
-        batch: _Batch,
+        self, announced: AnnouncedRelation, commit_lsn: Lsn, earlier: EarlierChanges, batch: _Batch
     ) -> Layout:
         """The layout of the rows after a Relation message; the shape version that it begins is given out."""
         names = [column.name for column in announced.columns]
@@ -302,9 +295,7 @@ class StreamDecoder:
             return Layout.of(announced.table, names, selected=False)
         self._left_out.pop(one, None)
         try:
-            version = self._version(
-                replace(announced, table=table), commit_lsn, frames, transactions, message
-            )
+            version = self._versions.begin(replace(announced, table=table), commit_lsn, earlier)
         except SmeltError:
             raise
         except Exception as error:
@@ -313,36 +304,10 @@ class StreamDecoder:
             self._left_out[one] = table, error
             self._unreadable(table, commit_lsn, error)
             return Layout.of(table, names, selected=False)
-        self._versions[one] = version
         batch.relations.append(version)
         if version.partitioned and version.replica_identity == "f":
             self._root = version
         return Layout.of(version.table, names)
-
-    def _version(
-        self,
-        announced: AnnouncedRelation,
-        commit_lsn: Lsn,
-        frames: Frames,
-        transactions: Transactions,
-        message: int,
-    ) -> Relation:
-        """The shape version that a Relation message of a kept table begins."""
-        one = announced.relation_id
-        known, catalog = self._versions.get(one), self._describe(one, commit_lsn)
-        # Asked after the catalog: a table cannot be altered before its copy is recorded. A version of this
-        # very transaction is left by a session that failed, and may be a later one of it.
-        recorded = self._recorded(one, Lsn(commit_lsn - 1))
-        if recorded is not None and (known is None or known.place < recorded.place):
-            known = recorded
-        version = relation_version(announced, commit_lsn, catalog=catalog, known=known, types=self._types)
-        if known is not None and same_shape(version, known):
-            # The transaction's rows before the message had this shape as well.
-            begins: int = known.after_lsn if known.from_lsn == commit_lsn else ZERO
-        else:
-            begins = self._last_change_before(frames, transactions, message, of=one)
-        follows_old = bool(begins) and self._old_tuples_before(frames, transactions, message, of=one)
-        return replace(version, after_lsn=Lsn(begins), follows_old=follows_old)
 
     def _tell_left_out(self, relation_id: Positions, transactions: Transactions, message: Positions) -> None:
         """Of tables whose shape could not be read: the newest commit of the rows that are left out."""
@@ -359,49 +324,11 @@ class StreamDecoder:
         catalog = self._describe(relation_id, commit_lsn) if self._knows(relation_id) else None
         return catalog.table if catalog is not None and self._selected(catalog.table) else None
 
-    def _old_tuples_before(
-        self, frames: Frames, transactions: Transactions, message: int, *, of: int
-    ) -> bool:
-        """Whether changes of a relation before a message in its transaction hold old tuples, or may."""
-        found, before = self._changes_before(frames, transactions, message)
-        if before:
-            return True  # of the slices before this one it is not known
-        changes = frames.at[found]
-        own = changes[frames.uint32(changes + HEADER + 1) == of]
-        return bool((frames.data[own + HEADER + 5] != ord("N")).any())
-
-    def _last_change_before(
-        self, frames: Frames, transactions: Transactions, message: int, *, of: int | None = None
-    ) -> int:
-        """LSN of the last change before a message in its transaction.
-
-        Args:
-            frames: the messages of the slice.
-            transactions: of the slice.
-            message: index of a message; their number stands for what follows the slice.
-            of: a relation; 0 where surely none of the changes is one of its. Of the slices before this one
-                it is not known, so their changes may be.
-        """
-        changes, before = self._changes_before(frames, transactions, message)
-        last = int(frames.lsn[changes[-1]]) if len(changes) else before
-        if of is None or before or (frames.uint32(frames.at[changes] + HEADER + 1) == of).any():
-            return last
-        return 0
-
-    def _changes_before(
-        self, frames: Frames, transactions: Transactions, message: int
-    ) -> tuple[Positions, int]:
-        """Its transaction's changes before a message in the slice; LSN of the last in slices before, or 0."""
-        number = transactions.number
-        first = int(np.searchsorted(number, number[min(message, len(frames) - 1)]))
-        changes = first + np.flatnonzero(CHANGES[frames.types[first:message]])
-        return changes, self._last_change if number[first] == 0 else 0
-
 
 def _is_partial(root: Relation, announced: AnnouncedRelation) -> bool:
-    """Whether the table announced behind a root, its partition, does not log old rows in full.
+    """Whether the table announced after a root, its partition, does not log old rows in full.
 
-    Tables that are truncated together are announced one behind the other, too; hardly with the same columns.
+    Tables that are truncated together are announced one after the other, too; hardly with the same columns.
     """
     same = {column.name for column in announced.columns} == {column.name for column in root.columns}
     return same and announced.replica_identity != "f"

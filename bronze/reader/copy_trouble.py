@@ -1,13 +1,15 @@
 """What keeps tables from being copied while the stream goes on, as an error of the pipeline until it heals.
 
-The copies' thread tells each failure at once and closes it with the round that comes to its end, so that
-`control.errors` knows of a copy that was given up and made again as it knows of a stream that was. A stream
-that begins closes the pipeline's errors, these among them; the next failure of a copy opens its own again.
+The copies' thread tells each failure at once and closes it with the round that comes to its end. So
+`control.errors` knows of a snapshot that was given up and taken again as it knows of a stream that was. A
+stream that begins closes the pipeline's errors, these among them; the next failure of a copy opens its own
+again.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -35,6 +37,9 @@ def record(control: ControlTables, pipeline: str, error: SmeltError) -> None:
 class CopyTrouble:
     """The failures of copies since a round of them that came to its end.
 
+    Threads: the copies' thread calls `failed` and `ended`, and alone touches `_open`. The stream's thread
+    calls `stream_began` and `refused`; `_lock` holds `_refused` against both.
+
     Args:
         control: where they are told.
         pipeline: whose they are.
@@ -44,14 +49,16 @@ class CopyTrouble:
         self._control = control
         self._pipeline = pipeline
         self._open: set[str] = set()
+        self._lock = threading.Lock()
         self._refused: tuple[SmeltError, float] | None = None
 
     def failed(self, error: SmeltError) -> None:
         """A round ended early; it is tried again."""
-        if isinstance(error, TransientError):
-            self._refused = None
-        else:
-            self._refused = (error, time.monotonic() if self._refused is None else self._refused[1])
+        with self._lock:
+            if isinstance(error, TransientError):
+                self._refused = None
+            else:
+                self._refused = (error, time.monotonic() if self._refused is None else self._refused[1])
         for code in self._open - {error.code}:
             self._close(code)
         record(self._control, self._pipeline, error)
@@ -63,17 +70,20 @@ class CopyTrouble:
         Raises:
             OSError, DeltaError: the lake cannot be written; the next round closes what is open.
         """
-        self._refused = None
+        with self._lock:
+            self._refused = None
         for code in sorted(self._open):
             self._close(code)
 
     def stream_began(self) -> None:
         """The stream was let in, which may let in copies too."""
-        self._refused = None
+        with self._lock:
+            self._refused = None
 
     def refused(self) -> tuple[SmeltError, float] | None:
         """The refusal that needs a person, if there is one, and since how many seconds."""
-        found = self._refused
+        with self._lock:
+            found = self._refused
         return None if found is None else (found[0], time.monotonic() - found[1])
 
     def _close(self, code: str) -> None:

@@ -3,19 +3,12 @@
 Order of a start, and why each step is safe to die after:
 
 1. A server that cannot serve is refused before anything is made (`bronze.checks.server`). Its identity is
-    compared with the lake's; a lake of another pipeline, cluster or database is refused.
-2. The publication is made before the slot: a slot that began earlier would decode changes with a catalog that
-    has no such
-   publication.
-3. The slot is made only where bronze has no place yet; its first point P becomes bronze's first place (P - 1,
-    P). Dying in between
-   leaves a slot at P and no place, and the next start takes the slot's point again: nothing was confirmed in
-   between.
-4. The stream is started at bronze's own mark, never at the slot's. Then the slot is read again, while nobody
-    else can move it, and
-   compared (`bronze.stream.continuity`).
-5. Tables without a snapshot are copied on a thread of their own (`bronze.reader.copies`) while the stream
-    goes on.
+   compared with the lake's; a lake of another pipeline, cluster or database is refused.
+2. The publication is made before the slot, by the first look (`bronze.reader.carried_tables`). A slot that
+   began earlier would decode changes with a catalog that has no such publication.
+3. Slot, place and stream follow, in an order of their own (`bronze.reader.session_start`).
+4. Tables without a snapshot are copied on a thread of their own (`bronze.reader.copies`) while the stream
+   goes on.
 
 Faults that heal end the session, not the reader: it starts again at bronze's mark, after a growing pause, and
 `control.errors` shows what it waits for. Nothing of a failed session is kept but what was committed. Definite
@@ -45,55 +38,45 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from bronze.backoff import Backoff
-from bronze.catalog.select import describe_relation
 from bronze.checks.server import require_fit
 from bronze.errors import SmeltError, TransientError
 from bronze.lake.control_tables import ControlTables
-from bronze.lake.delta import location
 from bronze.lake.failures import lake_failures
 from bronze.lsn import ZERO, Lsn
-from bronze.pgoutput.decoder import HEARTBEAT_PREFIX, StreamDecoder
 from bronze.postgres.connection import (
     abandon,
     connect,
-    describe,
     identify,
-    log_end,
     translated,
     until_stopped,
 )
-from bronze.postgres.conversion import server_encoding, to_utf8
+from bronze.postgres.conversion import server_encoding
 from bronze.postgres.error_rules import REFUSALS, UNCONVERTIBLE
 from bronze.postgres.liveness import walsender_is_idle
 from bronze.progress import Growth, Progress
 from bronze.reader.copies import InitialCopies
 from bronze.reader.copy_trouble import CopyTrouble, record
+from bronze.reader.nudge import Nudge
 from bronze.reader.recovery import start_over
-from bronze.setup.create_slot import ensure_slot
-from bronze.setup.slot import read_slot
-from bronze.store.contract import CHANGES
+from bronze.reader.session_decoder import session_decoder
+from bronze.reader.session_start import SessionStart, feedback_seconds
 from bronze.store.landing import Landing
-from bronze.store.position import Position
 from bronze.store.relations import ShapeLog
 from bronze.store.sink import DeltaSink
-from bronze.stream.continuity import check_start, slot_gone
 from bronze.stream.encodings import ConvertingDecoder
 from bronze.stream.memory import settle
-from bronze.stream.receiver import FEEDBACK_SECONDS, SILENCE_SECONDS, Receiver
-from bronze.stream.replication import ReplicationStream
+from bronze.stream.receiver import SILENCE_SECONDS, Receiver
 from bronze.stream.session import Stream
-from bronze.stream.timeline import follow_timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
     from typing import Any
 
     import psycopg
 
     from bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
-    from bronze.identifiers import TableName
     from bronze.lake.location import Lake
-    from bronze.shapes import Relation
+    from bronze.store.position import Position
 
 _QUEUE_BYTES: Final = 8 * 1024 * 1024
 _REPORT_SECONDS: Final = 0.5
@@ -107,9 +90,6 @@ _FAILING_SECONDS: Final = 600.0
 """How long a run with a target may fail again and again without getting on."""
 
 _SILENCE_SECONDS: Final = SILENCE_SECONDS
-_LAST_WORDS_SECONDS: Final = 5.0
-_SLOT_PATIENCE_SECONDS: Final = 15.0
-"""How long a walsender of a reader that was killed may hold the slot."""
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
@@ -126,7 +106,7 @@ class Reader:
         source: server, slot, publication, tables.
         lake: a lake with a path.
         bronze: pace of commits.
-        snapshot: first copies.
+        snapshot: how tables are copied.
         progress: called now and then with the counters as plain values (`Progress.read`).
         reached: called at named points of the way; fault tests kill the process there.
     """
@@ -150,7 +130,8 @@ class Reader:
         self._report_to = progress
         self._reached = reached or (lambda _: None)
         self._reported = 0.0
-        self._application_name = f"deltasmelt {pipeline} {socket.gethostname()}:{os.getpid()}"[:63]
+        application_name = f"deltasmelt {pipeline} {socket.gethostname()}:{os.getpid()}"[:63]
+        self._begin = SessionStart(pipeline, source, lake, application_name, self._say, self._reached)
         self._landing: Landing | None = None
         self._copies: InitialCopies | None = None
         self._undecodable: SmeltError | None = None
@@ -170,7 +151,7 @@ class Reader:
 
         Args:
             until: return once every transaction with a commit LSN up to this one is in bronze and the tables'
-                first copies are complete (or failed, see `control.errors`). None: go on for ever.
+                snapshots are complete (or failed, see `control.errors`). None: go on for ever.
             stop: set it to end in order: what is complete is committed and confirmed.
 
         Raises:
@@ -217,7 +198,7 @@ class Reader:
         """Whether to start again after an error.
 
         A server that gave us a stream before and now refuses us (a password that is being changed, a role, a
-        certificate) is asked again for a while: passwords are read anew for each connection.
+        certificate) is asked again for a while: passwords are read again for each connection.
         """
         if error.code == UNCONVERTIBLE.code and not self._converting and self._landing is not None:
             self._unconverted, self._refused_at = True, ZERO
@@ -249,7 +230,7 @@ class Reader:
         return time.monotonic() - self._failing_since > _FAILING_SECONDS
 
     def _start_over(self, error: SmeltError) -> None:
-        """The publication was dropped: the log since then cannot be decoded, so every table is taken again.
+        """The publication was dropped: the log since then cannot be decoded, so every table is resnapshotted.
 
         PostgreSQL decodes each change with the catalog of its time; making the publication again does not
         help changes from before. A slot that is made after it has none of them.
@@ -271,27 +252,31 @@ class Reader:
         if self._undecodable is not None:
             self._start_over(self._undecodable)
         self.progress.set(phase="starting", said="")
-        with connect(self._source, application_name=self._application_name) as connection:
+        with connect(self._source, application_name=self._begin.application_name) as connection:
             with translated(self._source), until_stopped(stop, connection):
                 landing, copies = self._open(connection, control)
-                position = self._place(connection, landing)
+                position = self._begin.place(connection, landing)
                 self._converting = self._converts(position)
                 encoding = server_encoding(connection) if self._converting else None
-                feedback_seconds = _feedback_seconds(connection)
-                replication = self._start_stream(connection, landing, position, encoding)
+                answer_seconds = feedback_seconds(connection)
+                replication = self._begin.stream(connection, landing, position, encoding)
             # From here on nothing may fail until the receiver, who closes it, has begun.
             receiver = Receiver(
                 replication,
                 capacity=_QUEUE_BYTES,
                 durable=position.confirm,
-                feedback_seconds=feedback_seconds,
+                feedback_seconds=answer_seconds,
                 silence_seconds=_SILENCE_SECONDS,
                 line_is_dead=lambda: self._line_is_dead(connection, replication.backend_pid),
             )
-            copies.new_stream(position.confirm)
-            decoder = self._decoder(connection, landing, copies, position, encoding)
+            self._trouble.stream_began()
+            tables = copies.tables
+            tables.new_stream(position.confirm)
+            decoder = session_decoder(
+                connection, self._source, landing, tables, position=position, encoding=encoding
+            )
             receiver.start()
-            stream = Stream(receiver, decoder, position, landing, self._bronze, ask=copies.ask)
+            stream = Stream(receiver, decoder, position, landing, self._bronze, ask=tables.ask)
             try:
                 self.progress.connected(position.confirm)
                 control.close_errors("pipeline", self._pipeline)
@@ -331,111 +316,6 @@ class Reader:
             DeltaSink(self._lake, self._pipeline, identity)
         return self._landing, self._copies
 
-    def _place(self, connection: psycopg.Connection[Any], landing: Landing) -> Position:
-        """Bronze's place in the stream; for an empty bronze the slot's first point, made durable at once."""
-        landing.sink.discard()  # of a session that failed before it had a stream
-        position = landing.sink.position
-        if position is not None and read_slot(connection, self._source.slot) is None:
-            raise slot_gone(position, name=self._source.slot, where=describe(self._source))
-        slot = ensure_slot(
-            connection,
-            self._source,
-            patience=_SLOT_PATIENCE_SECONDS,
-            ours=f"deltasmelt {self._pipeline} ",
-            progress=self._say,
-        )
-        self._reached("slot-ready")
-        if position is None:
-            first = Position(Lsn(slot.confirmed_flush - 1), slot.confirmed_flush, 0, None)
-            position = landing.sink.commit(first)
-            self._reached("first-place-committed")
-        identity = identify(connection)
-        follow_timeline(
-            self._source,
-            location(self._lake, "bronze", CHANGES),
-            identity.timeline,
-            position,
-            application_name=self._application_name,
-        )
-        return position
-
-    def _start_stream(
-        self, connection: psycopg.Connection[Any], landing: Landing, position: Position, encoding: str | None
-    ) -> ReplicationStream:
-        """Start the stream at bronze's mark, make sure that it really begins there, and take the lake."""
-        replication = ReplicationStream(self._source, application_name=self._application_name)
-        try:
-            self._reached("stream-starting")
-            replication.start(position.confirm, encoding=encoding)
-            slot = read_slot(connection, self._source.slot)
-            if slot is not None and slot.active_pid is None:
-                replication.wait_for_end(_LAST_WORDS_SECONDS)
-            check_start(
-                position,
-                slot,
-                replication.backend_pid,
-                log_end(connection),
-                name=self._source.slot,
-                where=describe(self._source),
-            )
-            # The slot is ours and nobody else's now, so the lake is.
-            landing.sink.claim()
-        except BaseException:
-            replication.close()
-            raise
-        return replication
-
-    def _decoder(
-        self,
-        connection: psycopg.Connection[Any],
-        landing: Landing,
-        copies: InitialCopies,
-        position: Position,
-        encoding: str | None,
-    ) -> StreamDecoder:
-        """The session's decoder; with an encoding, of texts that the server did not convert."""
-
-        def describe(relation_id: int, _: Lsn) -> Relation | None:
-            return self._describe(connection, relation_id)
-
-        def convert(texts: Sequence[bytes]) -> list[bytes | None]:
-            with translated(self._source):
-                return to_utf8(connection, encoding or "UTF8", texts)
-
-        def left_out(tables: Mapping[TableName, Lsn]) -> None:
-            for table, lsn in tables.items():
-                _LOGGER.warning("%s is taken again: a text of %s cannot be converted to UTF-8", table, lsn)
-                landing.sink.tables.open_gaps([table], lsn, beyond=True)
-            copies.ask(tables)
-
-        def unreadable(table: TableName, lsn: Lsn, error: Exception) -> None:
-            if copies.carries(table):  # else a look has seen to it
-                if copies.leave_out(table, lsn, error):
-                    _LOGGER.error("changes of %s are left out from %s on", table, lsn, exc_info=error)
-                landing.sink.tables.open_gaps([table], lsn, beyond=True)
-
-        shapes = landing.shapes
-        known = shapes.until(position.frontier)
-        if encoding is None:
-            return StreamDecoder(
-                describe,
-                copies.carries,
-                known,
-                knows=shapes.knows,
-                recorded=shapes.at,
-                unreadable=unreadable,
-            )
-        return ConvertingDecoder(
-            describe,
-            copies.carries,
-            known,
-            knows=shapes.knows,
-            recorded=shapes.at,
-            unreadable=unreadable,
-            convert=convert,
-            left_out=left_out,
-        )
-
     def _line_is_dead(self, connection: psycopg.Connection[Any], backend_pid: int) -> bool:
         """Told to the receiver's thread; a query of the decoder that shares the fate of the line is ended."""
         idle = walsender_is_idle(self._source, backend_pid)
@@ -453,18 +333,19 @@ class Reader:
         stop: threading.Event,
     ) -> bool:
         """Step until stopped or done; whether the target was reached. Not done: a new session is wanted."""
-        nudge = _Nudge(self._source, receiver)
+        nudge, tables = Nudge(self._source, receiver), copies.tables
         while not stop.is_set():
             copies.raise_failure()
-            if copies.wants_new_stream:
+            if tables.wants_new_stream:
                 return False
+            complete = copies.complete  # before `lsn`: a snapshot that completes them has set that
             target = None if until is None else max(until, copies.lsn)
-            done = target is not None and copies.complete and stream.durable.frontier >= target
+            done = target is not None and complete and stream.durable.frontier >= target
             if until is not None:
                 self._give_up_copies(copies)
             if done:
                 return True
-            wanted = copies.wants_stream_from
+            wanted = tables.wants_stream_from
             if wanted is not None:
                 if stream.durable.frontier >= wanted:
                     return False
@@ -482,10 +363,6 @@ class Reader:
                 self._gave_up = True
                 raise found[0]
 
-    def _describe(self, connection: psycopg.Connection[Any], relation_id: int) -> Relation | None:
-        with translated(self._source):
-            return describe_relation(connection, relation_id, self._source.keys, self._source.publication)
-
     def _say(self, said: str) -> None:
         """Tell what is waited for; nothing is, once this is to stop."""
         if self._stop.is_set():
@@ -498,33 +375,3 @@ class Reader:
         if self._report_to is not None and (now or time.monotonic() - self._reported >= _REPORT_SECONDS):
             self._reported = time.monotonic()
             self._report_to(self.progress.read())
-
-
-class _Nudge:
-    """Makes an idle stream reach a wanted position: by asking, then by a message of our own in the log.
-
-    The server says how far it has read only now and then, and on an idle server its log may end exactly where
-    it is wanted to pass.
-    """
-
-    def __init__(self, source: SourceSettings, receiver: Receiver) -> None:
-        self._source = source
-        self._receiver = receiver
-        self._pushes = 0
-
-    def push(self) -> None:
-        """Ask for a keepalive; at the third time write a message, once."""
-        self._pushes += 1
-        if self._pushes == 3:  # asked twice in vain
-            with connect(self._source) as connection, translated(self._source):
-                connection.execute("SELECT pg_logical_emit_message(true, %s, 'until')", [HEARTBEAT_PREFIX])
-        self._receiver.ask()
-
-
-def _feedback_seconds(connection: psycopg.Connection[Any]) -> float:
-    """How often to answer: well within the server's patience."""
-    row = connection.execute(
-        "SELECT setting::int FROM pg_settings WHERE name = 'wal_sender_timeout'"
-    ).fetchone()
-    patience = row[0] / 1000 if row and row[0] else 0.0
-    return min(FEEDBACK_SECONDS, patience / 4) if patience else FEEDBACK_SECONDS

@@ -1,24 +1,24 @@
-"""Starting anew on the same lake, after the changes in between are lost for good: one request, one commit.
+"""Starting again on the same lake, after the changes in between are lost for good: one request, one commit.
 
 A slot that was dropped, recreated, advanced or invalidated, or a server whose history parted from bronze's,
-leaves a hole that no stream fills. A snapshot of every table behind the hole does: it replaces whatever
-silver holds, rows that were deleted in between included. So:
+leaves a hole that no stream fills. A snapshot of every table after the hole does: it replaces whatever silver
+holds, rows that were deleted in between included. So:
 
 1. The publication is made first, where it is missing: a slot decodes with the catalog of its own time.
 2. The slot is dropped where it is of no use, and made again. Its consistent point is C.
 3. **One commit** on `bronze.changes` moves bronze's place to (C - 1, C) and marks every table of bronze that
    the source still has with a gap and a request at C - 1 (`bronze.store.gaps`, `bronze.store.retake`). The
-   rows that are there stay. A table that is gone can be taken by nobody; it stays in silver as it was last
-   seen, like any table that is dropped. Should one of that name come back, it is another relation and taken
-   anew.
+   rows that are there stay. Of a table that is gone nobody can take a snapshot; it stays in silver as it was
+   last seen, like any table that is dropped. Should one of that name come back, it is another relation, with
+   a snapshot of its own.
 
 Killed before the commit: bronze's place is the old one, the slot is missing or begins later, and the next
 start stops with the error of before (``slot-lost``, ``slot-gap``); asked again, a slot that was made
-meanwhile is taken as it is. Killed after it: the request is complete; any reader streams from C and takes the
-tables, each at a snapshot behind C. Until then silver shows the newest cut from before; a table joins the
-next cuts when its snapshot is in bronze.
+meanwhile is used as it is. Killed after it: the request is complete; any reader streams from C and takes a
+snapshot of each table, after C. Until then silver shows the newest cut from before; a table joins the next
+cuts when its snapshot is in bronze.
 
-Why C must lie behind all that bronze holds: silver orders by LSN, and a snapshot replaces only what lies
+Why C must be greater than all that bronze holds: silver orders by LSN, and a snapshot replaces only what lies
 before it. A server whose log has not grown that far yet is refused.
 """
 
@@ -72,8 +72,8 @@ class StartedOver:
 
     Attributes:
         before: where bronze ended.
-        lsn: changes up to here are lost to the stream; snapshots behind it replace them.
-        tables: to be taken again.
+        lsn: changes up to here are lost to the stream; snapshots after it replace them.
+        tables: to be resnapshotted.
     """
 
     before: Lsn

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.identifiers import TableName
-    from gold.compile.query import Relation
-    from gold.tree.nodes import Tree
     from gold.build.weights import Roots
     from gold.build.widths import TableSizes
+    from gold.compile.query import Relation
+    from gold.tree.nodes import Tree
 
 _UNTOLD: Final = 64 * 2**30
 """Bytes of a heap of which nothing is known."""

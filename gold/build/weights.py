@@ -10,19 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gold.language import types
+from gold.build.widths import fields_width, width
 from gold.compile.clauses import numbered, select, subquery, with_steps
 from gold.compile.compiler import Compiler
+from gold.language import types
 from gold.tree.nodes import Lifted, Nested, Value
-from gold.build.widths import fields_width, width
 from silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from gold.build.widths import TableSizes
     from gold.compile.query import Relation
     from gold.tree.nodes import Node, Recursion, Scope, Tree, TreeField
-    from gold.build.widths import TableSizes
 
 BYTES: Final = "bytes"
 _SAMPLED: Final = 20_000

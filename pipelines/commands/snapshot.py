@@ -28,8 +28,8 @@ from bronze.identifiers import TableName
 from bronze.lake import delta
 from bronze.lake.control_tables import ControlTables
 from bronze.postgres.connection import connect, describe, primary_log_end, standby_without_slot, translated
-from bronze.reader.copies import SOURCE_CODES
 from bronze.reader.recovery import start_over
+from bronze.reader.table_errors import SOURCE_CODES
 from bronze.setup.slot import read_slot
 from bronze.store.contract import CHANGES
 from bronze.store.marks import snapshot_of

@@ -93,7 +93,7 @@ def stopped_names(
         layers: that ran.
         documents: that are defined; what is left of others stops nothing.
     """
-    from bronze.reader.copies import SOURCE_CODES  # noqa: PLC0415 - keeps the start of other commands quick
+    from bronze.reader.table_errors import SOURCE_CODES  # noqa: PLC0415 - keeps the start of other commands quick
     from silver.errors import CODES  # noqa: PLC0415
 
     stopped = set()

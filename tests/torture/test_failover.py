@@ -127,7 +127,7 @@ def test_a_reader_goes_on_at_the_promoted_standby_with_nothing_lost_or_doubled(
 def test_a_standby_that_answers_at_the_primarys_address_is_waited_for_until_it_is_promoted(
     own_server: EmbeddedServer, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.reader.copies._LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("bronze.reader.pauses.LOOK_SECONDS", 0.1)
     source = source_of(own_server.dsn(), slot="moved")
     execute(source, *SCHEMA)
     with Running(source, lake_path) as running:

@@ -300,7 +300,7 @@ def test_a_walsender_of_a_reader_that_vanished_is_seen_to_be_silent_and_ended(
 def test_a_reader_without_the_right_to_look_waits_until_the_server_ends_the_silent_walsender(
     own_server: EmbeddedServer, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.reader.reader._SLOT_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr("bronze.reader.session_start._SLOT_PATIENCE_SECONDS", 0.5)
     admin = source_of(own_server.dsn(), slot="smelt_stale")
     execute(
         admin,

@@ -64,7 +64,7 @@ def source(database: str) -> SourceSettings:
 
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bronze.reader.copies._LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("bronze.reader.pauses.LOOK_SECONDS", 0.2)
 
 
 def snapshots(lake_path: str, table: str) -> int:

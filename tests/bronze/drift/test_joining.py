@@ -40,7 +40,7 @@ def test_the_minor_version_says_whether_a_server_forgets(version: int, forgets: 
     assert [finding.level for finding in forgetting_findings(version)] == ["warning"] * forgets
 
 
-def test_a_table_waits_for_the_transactions_of_its_time_and_then_for_a_session_behind_them() -> None:
+def test_a_table_waits_for_the_transactions_of_its_time_and_then_for_a_session_after_them() -> None:
     joining = Joining()
     joining.session(Lsn(100))
     joining.seen({A: 7}, oldest_xid=50, next_xid=60, end=Lsn(200))
@@ -78,8 +78,8 @@ def test_the_stream_begins_anew_before_a_table_that_joined_is_copied(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a server that forgets: this one does not, so what is seen is the order."""
-    monkeypatch.setattr("bronze.reader.copies.may_forget", lambda _: True)
-    monkeypatch.setattr("bronze.reader.copies._LOOK_SECONDS", 0.3)
+    monkeypatch.setattr("bronze.reader.carried_tables.may_forget", lambda _: True)
+    monkeypatch.setattr("bronze.reader.pauses.LOOK_SECONDS", 0.3)
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)")
     points: list[str] = []
     with Running(source, lake_path, reached=points.append) as running:

@@ -197,7 +197,7 @@ def transaction(*messages: bytes, lsn: int = 1000) -> list[bytes]:
     return [wire.begin(lsn), *messages, wire.commit(lsn)]
 
 
-def test_the_last_row_waits_for_the_commit_even_when_only_excluded_tables_change_behind_it() -> None:
+def test_the_last_row_waits_for_the_commit_even_when_only_excluded_tables_change_after_it() -> None:
     fast = decoder()
     one = fast.feed(
         [wire.begin(1000), wire.plain_relation(1, "a", ["id"]), wire.insert(1, ["1"]), wire.insert(1, ["2"])]
@@ -218,7 +218,7 @@ def test_a_heartbeat_takes_no_number_and_leaves_no_row_but_its_commit_counts() -
     assert decoded.last_commit.commit_lsn == 5000
 
 
-def test_a_message_outside_of_transactions_never_shares_the_lsn_of_the_commit_behind_it() -> None:
+def test_a_message_outside_of_transactions_never_shares_the_lsn_of_the_commit_after_it() -> None:
     # Its LSN is the end of its record, where the commit record of the next transaction may begin.
     messages = [wire.message("outside", b"x", transactional=False, lsn=2000), *transaction(
         wire.plain_relation(1, "a", ["id"]), wire.insert(1, ["1"]), lsn=2000)]  # fmt: skip

@@ -53,7 +53,7 @@ def test_what_is_changed_in_a_table_under_another_name_is_made_good_when_it_is_b
 ) -> None:
     # Nobody looks at the catalog between two steps, unless the stream asks for it.
     monkeypatch.setattr("bronze.reader.watch._SECONDS", 3600.0)
-    monkeypatch.setattr("bronze.reader.copies._LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr("bronze.reader.pauses.LOOK_SECONDS", 3600.0)
     read_all(source, lake_path)
     assert gaps(lake_path) == {}
     execute(

@@ -226,7 +226,7 @@ def test_stopping_commits_and_confirms_what_was_received(source: SourceSettings,
 def test_a_table_that_appears_under_the_pattern_is_copied_while_the_stream_goes_on(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.reader.copies._LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("bronze.reader.pauses.LOOK_SECONDS", 0.1)
     execute(source, ITEMS)
     with Running(source, lake_path) as running:
         execute(source, "CREATE TABLE late (id int PRIMARY KEY)", "INSERT INTO late VALUES (1), (2)")
@@ -301,7 +301,7 @@ def test_a_second_reader_of_the_slot_is_refused_and_the_first_goes_on(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bronze.reader.reader._SLOT_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr("bronze.reader.session_start._SLOT_PATIENCE_SECONDS", 0.5)
     execute(source, ITEMS)
     with Running(source, lake_path) as running:
         with pytest.raises(DefiniteError, match=r"in use by backend .*deltasmelt shop") as caught:

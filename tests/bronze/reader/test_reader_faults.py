@@ -70,7 +70,7 @@ def test_a_lake_that_fails_now_and_then_costs_no_change(
     database: str, lake_path: str, monkeypatch: pytest.MonkeyPatch, seed: int, rounds: int
 ) -> None:
     monkeypatch.setattr("bronze.backoff._LONGEST_SECONDS", 0.2)
-    monkeypatch.setattr("bronze.reader.copies._LOOK_SECONDS", 0.5)
+    monkeypatch.setattr("bronze.reader.pauses.LOOK_SECONDS", 0.5)
     monkeypatch.setattr("bronze.stream.session.WRITE_BYTES", 20_000)
     monkeypatch.setattr("bronze.stream.session.FEED_BYTES", 16_384)
     monkeypatch.setattr("bronze.lake.parquet.FILE_BYTES", 100_000)

@@ -106,9 +106,9 @@ def forgetful_server() -> Iterator[str]:
 def test_a_forgetful_server_loses_no_change_of_a_table_that_joined(
     forgetful_server: str, lake_path: str, monkeypatch: pytest.MonkeyPatch, *, guarded: bool
 ) -> None:
-    monkeypatch.setattr("bronze.reader.copies._LOOK_SECONDS", 0.3)
+    monkeypatch.setattr("bronze.reader.pauses.LOOK_SECONDS", 0.3)
     if not guarded:  # so that it is seen that this server does it
-        monkeypatch.setattr("bronze.reader.copies.may_forget", lambda _: False)
+        monkeypatch.setattr("bronze.reader.carried_tables.may_forget", lambda _: False)
     dsn = make_database(forgetful_server)
     source = source_of(dsn)
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)")

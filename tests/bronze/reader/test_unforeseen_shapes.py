@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import bronze.pgoutput.relation_versions
-import bronze.reader.copies
+import bronze.reader.pauses
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
@@ -42,7 +42,7 @@ class Unforeseen:
 @pytest.fixture
 def unforeseen(monkeypatch: pytest.MonkeyPatch) -> Unforeseen:
     shape = Unforeseen("odd")
-    monkeypatch.setattr("bronze.pgoutput.decoder.relation_version", shape)
+    monkeypatch.setattr("bronze.pgoutput.shape_versions.relation_version", shape)
     return shape
 
 
@@ -59,7 +59,7 @@ def make_tables(source: SourceSettings) -> None:
 def test_the_others_go_on_and_the_table_is_copied_when_it_can_be_read(
     source: SourceSettings, lake_path: str, unforeseen: Unforeseen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bronze.reader.copies, "_LOOK_SECONDS", 3.0)
+    monkeypatch.setattr(bronze.reader.pauses, "LOOK_SECONDS", 3.0)
     make_tables(source)
     control = ControlTables(Lake(lake_path))
     with Running(source, lake_path) as running:

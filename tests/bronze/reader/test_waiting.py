@@ -146,7 +146,7 @@ def test_a_job_that_must_end_names_the_transactions_that_copies_wait_for_and_giv
     *,
     forgets: bool,
 ) -> None:
-    monkeypatch.setattr("bronze.reader.copies.may_forget", lambda _: forgets)
+    monkeypatch.setattr("bronze.reader.carried_tables.may_forget", lambda _: forgets)
     source = source_of(request.getfixturevalue(fixture))
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE elsewhere (id int)")
     only = source.model_copy(update={"tables": ["public.a", "public.b"]})

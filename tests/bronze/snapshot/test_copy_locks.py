@@ -189,7 +189,7 @@ def test_a_table_that_cannot_join_the_publication_yet_is_recorded_and_the_others
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (
-        "reader.copies._LOOK_SECONDS",
+        "reader.pauses.LOOK_SECONDS",
         "setup.publication._ALL_SECONDS",
         "setup.publication._EACH_SECONDS",
     ):

@@ -443,7 +443,7 @@ def wait_for_copy(lake_path: str, *, after: Lsn) -> Lsn:
 def test_a_copy_that_failed_is_tried_again_without_a_restart_once_the_source_allows_it(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.reader.copies._LOOK_SECONDS", 0.3)
+    monkeypatch.setattr("bronze.reader.pauses.LOOK_SECONDS", 0.3)
     role = f"r_{source.slot}"
     execute(
         source,

@@ -288,7 +288,7 @@ def test_each_change_of_the_shared_log_is_there_once(shared: Shared) -> None:
 def test_a_quiet_table_is_taken_again_while_the_reader_runs(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.reader.copies._LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("bronze.reader.pauses.LOOK_SECONDS", 0.2)
     execute(source, *PLAIN)
     with Running(source, lake_path):
         wait_for(lambda: copies(lake_path) == 1)

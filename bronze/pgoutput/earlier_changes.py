@@ -1,0 +1,73 @@
+"""What a transaction has changed before one of its messages, as far as the slice at hand tells.
+
+A batch is decoded in slices, and a transaction may begin in an earlier one. Of the changes in earlier slices
+only the LSN of the last is known: which tables they are of, and whether they hold old tuples, is not.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bronze.pgoutput.framing import HEADER
+from bronze.pgoutput.rows import CHANGES
+
+if TYPE_CHECKING:
+    from bronze.pgoutput.framing import Frames, Positions
+    from bronze.pgoutput.transactions import Transactions
+
+
+class EarlierChanges:
+    """The changes of one transaction before one of its messages; looked for when they are first asked for.
+
+    Args:
+        frames: the messages of the slice.
+        transactions: of the slice.
+        message: its index in `frames`; their number stands for what follows the slice.
+        last_change: LSN of the last change of the transaction that was open when the slice began; 0 where it
+            had none, or none was open.
+    """
+
+    def __init__(self, frames: Frames, transactions: Transactions, message: int, last_change: int) -> None:
+        self._frames = frames
+        self._number = transactions.number
+        self._message = message
+        self._last_change = last_change
+
+    @cached_property
+    def _first(self) -> int:
+        """Index of the transaction's first message in the slice."""
+        return int(np.searchsorted(self._number, self._number[min(self._message, len(self._frames) - 1)]))
+
+    @cached_property
+    def _changes(self) -> Positions:
+        """Indexes of the changes in this slice, ascending."""
+        return self._first + np.flatnonzero(CHANGES[self._frames.types[self._first : self._message]])
+
+    @property
+    def _before_slice(self) -> int:
+        """LSN of the transaction's last change in earlier slices; 0 where it has none there."""
+        return self._last_change if self._number[self._first] == 0 else 0
+
+    @property
+    def last(self) -> int:
+        """LSN of the last of them; 0 where there is none."""
+        changes = self._changes
+        return int(self._frames.lsn[changes[-1]]) if len(changes) else self._before_slice
+
+    def last_if_any_of(self, relation_id: int) -> int:
+        """LSN of the last of them; 0 where surely none is of this relation."""
+        if self._before_slice:
+            return self.last
+        relations = self._frames.uint32(self._frames.at[self._changes] + HEADER + 1)
+        return self.last if (relations == relation_id).any() else 0
+
+    def may_hold_old_tuples(self, relation_id: int) -> bool:
+        """Whether those of this relation hold old tuples, or may."""
+        if self._before_slice:
+            return True
+        changes = self._frames.at[self._changes]
+        own = changes[self._frames.uint32(changes + HEADER + 1) == relation_id]
+        return bool((self._frames.data[own + HEADER + 5] != ord("N")).any())

@@ -1,0 +1,344 @@
+"""Which tables are selected, which of them the stream carries, and which need a snapshot.
+
+A selected table without a problem needs a snapshot in two cases. Bronze holds no mark of a complete one; or
+it holds a later mark that asks for a newer one (`bronze.store.retake`). A *look* finds such tables: it asks
+the catalog, records problems, and extends the publication. Tables that appear under the patterns later are
+found by the next look. They join the publication first and are copied then, so that every change after the
+snapshot's LSN is in the stream. Where an older server might pass over some of them, the stream begins again
+in between (`bronze.drift.joining`).
+
+A table with a problem is left out of the stream, too. When its problem is gone it is carried again, but the
+session's decoder still leaves it out: a new session begins first, and its snapshot follows.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from bronze.catalog.select import select_tables
+from bronze.drift.joining import Joining, may_forget
+from bronze.drift.membership import fingerprints, transactions
+from bronze.postgres.blockers import running_transactions
+from bronze.postgres.connection import connect, describe, log_end, translated, until_stopped, within
+from bronze.reader.changed_tables import ask_for_changed, ask_for_unpublished
+from bronze.reader.unreadable import UnreadableTables
+from bronze.setup.publication import ensure_publication
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import psycopg
+
+    from bronze.catalog.source_table import SourceTable
+    from bronze.config.sections import SourceSettings
+    from bronze.errors import TableError
+    from bronze.identifiers import TableName
+    from bronze.lsn import Lsn
+    from bronze.postgres.blockers import Wait
+    from bronze.reader.table_errors import TableErrors
+    from bronze.store.landing import Landing
+
+_LOOK_SHARE: Final = 0.05
+"""Of the time that looks may take where the catalog changes all the time."""
+
+_ANSWER_SECONDS: Final = 300.0
+"""How long a look may take, locks that it waits for included; after it the line is taken for dead."""
+
+_COPY_ONLY: Final = frozenset(
+    {"partition-privilege", "row-level-security", "schema-privilege", "table-locked", "table-privilege"}
+)
+"""Problems that keep a table from being copied, but not its changes from being streamed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look found. Nothing of it is changed later; the next look replaces it.
+
+    Attributes:
+        carried: of each selected table, whether the stream's changes are kept.
+        members: tables without a problem that the publication carries.
+        due: those that are to be copied now.
+        waiting: those that need a snapshot, but wait for transactions of others or for a session that begins
+            after these (`bronze.drift.joining`).
+        rejoining: those that are carried again, and wait for a session that reads them.
+        retakes: retake marks of `members`.
+        unknown: versions with columns in doubt (`bronze.store.relations.ShapeLog.unknown_columns`).
+        asked: how often the stream had asked for tables when the look began.
+        oids: of the selected tables and their partitions.
+        next_at: not before is another look made for news, by the monotonic clock.
+    """
+
+    carried: Mapping[TableName, bool] = field(default_factory=dict)
+    members: tuple[TableName, ...] = ()
+    due: tuple[SourceTable, ...] = ()
+    waiting: frozenset[TableName] = frozenset()
+    rejoining: frozenset[TableName] = frozenset()
+    retakes: Mapping[TableName, Lsn] = field(default_factory=dict)
+    unknown: Mapping[int, Lsn] = field(default_factory=dict)
+    asked: int = 0
+    oids: frozenset[int] = frozenset()
+    next_at: float = 0.0
+
+
+class _Asked(NamedTuple):
+    """How often the stream asked for tables, and for which so far."""
+
+    times: int
+    tables: frozenset[TableName]
+
+
+class _Catalog(NamedTuple):
+    """What the server says in one look.
+
+    Attributes:
+        tables: selected ones.
+        members: names of those without a problem that are members of the publication.
+        fingerprints: how each carried table is carried (`bronze.drift.membership`).
+        end: of the log; read after all the others.
+        blockers: transactions that tables wait for; empty where none does.
+    """
+
+    tables: list[SourceTable]
+    members: set[TableName]
+    fingerprints: dict[TableName, int]
+    end: Lsn
+    blockers: str
+
+
+class CarriedTables:
+    """The selected tables of one pipeline.
+
+    Threads:
+        * The stream's thread calls `carries`, `ask`, `leave_out`, `asked`, `wants_new_stream`,
+          `wants_stream_from` and `new_stream`. None of them waits for a server or the lake.
+        * The copies' thread and the watch's call `look`; `_looking` lets in one at a time. The first look is
+          the stream's, before the other two begin. Only looks touch `_locked`.
+        * Anybody reads `newest`. A look replaces it as a whole, together with what it adds to `_rejoin`;
+          `_lock` holds both against `new_stream`.
+        * `_asked` is replaced as a whole, by the stream's thread alone.
+        * `_joining`, `_unreadable`, the errors and the wait hold themselves.
+
+    Args:
+        source: which server and tables.
+        landing: where rows go.
+        errors: of tables.
+        wait: is told while tables wait for transactions.
+    """
+
+    def __init__(self, source: SourceSettings, landing: Landing, errors: TableErrors, wait: Wait) -> None:
+        self._source = source
+        self._landing = landing
+        self._errors = errors
+        self._wait = wait
+        self._joining = Joining()
+        self._unreadable = UnreadableTables()
+        self._looking = threading.Lock()
+        self._locked: dict[TableName, TableError] = {}
+        self._lock = threading.Lock()
+        self._newest = Look()
+        self._rejoin: frozenset[TableName] = frozenset()
+        self._asked = _Asked(0, frozenset())
+
+    @property
+    def newest(self) -> Look:
+        """What the newest look found."""
+        return self._newest
+
+    @property
+    def asked(self) -> int:
+        """How often the stream asked for tables."""
+        return self._asked.times
+
+    def ask(self, tables: Iterable[TableName]) -> None:
+        """The stream opened gaps: a look is to be made at once, and nothing is complete before it.
+
+        A table that fails anyway keeps its pauses: the same text would end each of its copies.
+        """
+        self._asked = _Asked(self._asked.times + 1, self._asked.tables | frozenset(tables))
+
+    def leave_out(self, table: TableName, lsn: Lsn, error: Exception) -> bool:
+        """The stream cannot read a table's shape, for a reason that no rule knows.
+
+        The next look records that, and the table is carried no more; after a pause, a longer one each time,
+        it is carried again, by a new session, and copied then.
+
+        Args:
+            table: whose changes the session leaves out; the caller opens its gap after this.
+            lsn: commit LSN of the first of them.
+            error: what nobody foresaw.
+
+        Returns:
+            Whether that is news.
+        """
+        if not self._unreadable.add(table, lsn, error):
+            return False
+        self.ask([table])
+        return True
+
+    def carries(self, table: TableName) -> bool:
+        """Whether the stream's changes of a table are kept.
+
+        A table that matches the patterns but is not known yet (new, renamed) is kept: it is copied when the
+        next look finds it, and until then its rows do no harm. One with a problem is left out, and so is one
+        out of the patterns; where bronze knew it by another name, that gets a gap (`bronze.stream.session`).
+        """
+        known = self._newest.carried.get(table)
+        if known is not None:
+            return known
+        wanted = any(table.matches(pattern) for pattern in self._source.tables)
+        return wanted and not any(table.matches(pattern) for pattern in self._source.exclude)
+
+    @property
+    def wants_new_stream(self) -> bool:
+        """Whether tables are carried again that this session's decoder leaves out."""
+        return bool(self._rejoin)
+
+    @property
+    def wants_stream_from(self) -> Lsn | None:
+        """At or after which place a new session has to begin before more tables are copied, if at all."""
+        return self._joining.wanted(self._newest.waiting)
+
+    def new_stream(self, begins: Lsn) -> None:
+        """A session begins, whose decoder asks `carries` again; tables that wait for it may be copied.
+
+        Args:
+            begins: at which place of the log.
+        """
+        with self._lock:
+            self._rejoin = frozenset()
+            self._joining.session(begins)
+
+    @property
+    def waits_for_transactions(self) -> bool:
+        """Whether tables wait for transactions from before they joined the publication."""
+        return bool(self._joining.held_up(self._newest.waiting))
+
+    def look(self, stop: threading.Event) -> Look:
+        """Select tables, record their problems, extend the publication; what needs a snapshot.
+
+        Args:
+            stop: gives it up.
+
+        Raises:
+            SmeltError: the server cannot be asked; the publication may not be changed; it is given up.
+            OSError, DeltaError: the lake cannot be read or written.
+        """
+        with self._looking:
+            asked, started = self._asked, time.monotonic()
+            catalog = self._ask_server(stop, asked)
+            next_at = time.monotonic() + (time.monotonic() - started) / _LOOK_SHARE
+            look = self._compare(catalog, asked, next_at)
+            # Not before: whose error is closed is carried again, or its next change would be left out unsaid.
+            self._errors.looked({table.table: table.problems for table in catalog.tables})
+            self._say_what_waits(look, catalog.blockers)
+            return look
+
+    def _ask_server(self, stop: threading.Event, asked: _Asked) -> _Catalog:
+        with (
+            connect(self._source) as connection,
+            translated(self._source),
+            within(_ANSWER_SECONDS, connection),
+            until_stopped(stop, connection),
+        ):
+            tables, members = self._members(connection, asked)
+            carried = [table.table for table in tables if _is_carried(table)]
+            ways = fingerprints(connection, self._source.publication, carried)
+            forgets = may_forget(connection.info.server_version)
+            running = transactions(connection) if forgets else None
+            end = log_end(connection)
+            if running is None:
+                self._joining.forget()
+            else:
+                self._joining.seen(ways, *running, end)
+            blockers = running_transactions(connection) if self._joining.held_up(carried) else ""
+        return _Catalog(tables, members, ways, end, blockers)
+
+    def _members(
+        self, connection: psycopg.Connection[Any], asked: _Asked
+    ) -> tuple[list[SourceTable], set[TableName]]:
+        """The selected tables, and which of them are members of the publication, as far as that is ours.
+
+        One that cannot join it yet has a problem, and is tried again after a pause.
+        """
+        before = self._newest
+        tables = select_tables(connection, self._source, storage=True)
+        waiting = {
+            name: error
+            for name, error in self._locked.items()
+            if not self._may_be_tried(name, before.retakes, asked)
+        }
+        members = {table.table for table in tables if table.problem is None} - waiting.keys()
+        locked: list[TableError] = []
+        changed = ensure_publication(connection, self._source, sorted(members), locked)
+        for error in locked:
+            self._errors.cannot_join(error, before.retakes.get(error.table))
+        self._locked = waiting | {error.table: error for error in locked}
+        if changed:
+            # Seen once more, now as members; one that is new since is left to the next look.
+            seen = {table.table for table in tables}
+            tables = [
+                table
+                for table in select_tables(connection, self._source, storage=True)
+                if table.table in seen
+            ]
+        self._unreadable.release(before.carried)
+        left_out = {**self._locked, **self._unreadable.errors()}
+        tables = [
+            replace(table, problems=(*table.problems, left_out[table.table]))
+            if table.table in left_out
+            else table
+            for table in tables
+        ]
+        return tables, members - left_out.keys()
+
+    def _compare(self, catalog: _Catalog, asked: _Asked, next_at: float) -> Look:
+        """Hold what the server says against what bronze has, and make it the newest look.
+
+        That follows the marks in bronze: where the lake fails on the way, the next look finds all once more.
+        """
+        tables, sink = catalog.tables, self._landing.sink
+        healthy = [one for one in tables if one.problem is None and one.table in catalog.members]
+        names = tuple(table.table for table in healthy)
+        selected = [table.table for table in tables]
+        ask_for_unpublished(
+            self._landing, self._source.publication, selected, catalog.fingerprints, catalog.end
+        )
+        unknown = self._landing.shapes.unknown_columns()
+        ask_for_changed(self._landing, healthy, sink.tables.needing_copy(names), unknown, catalog.end)
+        retakes = sink.tables.retakes(names)
+        needing = sink.tables.needing_copy(names)
+        tried = [
+            table
+            for table in healthy
+            if table.table in needing and self._may_be_tried(table.table, retakes, asked)
+        ]
+        carried = {table.table: _is_carried(table) for table in tables}
+        oids = frozenset(oid for table in tables if table.storage for oid in table.storage.parts)
+        with self._lock:
+            before = self._newest.carried
+            self._rejoin |= {name for name, kept in carried.items() if kept and before.get(name) is False}
+            now = [table for table in tried if table.table not in self._rejoin]
+            waiting = frozenset(one.table for one in now if not self._joining.may_copy(one.table))
+            due = tuple(table for table in now if table.table not in waiting)
+            self._newest = Look(
+                carried, names, due, waiting, self._rejoin, retakes, unknown, asked.times, oids, next_at
+            )
+            return self._newest
+
+    def _say_what_waits(self, look: Look, blockers: str) -> None:
+        if held_up := self._joining.held_up(look.waiting):
+            self._landing.progress.set(
+                copies_wait=self._wait.goes_on(held_up, blockers, describe(self._source))
+            )
+        elif look.waiting:
+            self._landing.progress.set(copies_wait="copies wait for a new session of the stream")
+
+    def _may_be_tried(self, table: TableName, retakes: Mapping[TableName, Lsn], asked: _Asked) -> bool:
+        return self._errors.may_be_tried(table, retakes.get(table), by_stream=table in asked.tables)
+
+
+def _is_carried(table: SourceTable) -> bool:
+    return all(problem.code in _COPY_ONLY for problem in table.problems)

@@ -1,0 +1,130 @@
+"""What a look at the catalog means for tables that bronze has: which of them lack rows.
+
+Rows are missing where the publication did not carry a table for a while (`bronze.drift.membership`), and
+where they changed without an event (`bronze.drift.storage`). Each such table gets a gap and a request, which
+its next snapshot heals; silver leaves it out until then.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from bronze.drift.membership import NOT_CARRIED
+from bronze.drift.storage import plain_defaults, why_again
+from bronze.lsn import LAST, ZERO, Lsn
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from bronze.catalog.source_table import SourceTable
+    from bronze.drift.storage import Storage
+    from bronze.identifiers import TableName
+    from bronze.store.landing import Landing
+
+_LOGGER = logging.getLogger("deltasmelt.reader")
+
+
+def ask_for_unpublished(
+    landing: Landing,
+    publication: str,
+    selected: Collection[TableName],
+    seen: Mapping[TableName, int],
+    lsn: Lsn,
+) -> None:
+    """Ask for tables whose changes were not all published, or left out, for a while.
+
+    Args:
+        landing: where bronze keeps how tables are carried.
+        publication: its name.
+        selected: all selected tables, also those that are left out.
+        seen: how each carried table is carried now (`bronze.drift.membership.fingerprints`).
+        lsn: end of the log after that was read.
+    """
+    left_out = sorted(landing.shapes.tables() - set(selected))
+    every = {table: seen.get(table, NOT_CARRIED) for table in selected}
+    for table in landing.sink.tables.note_membership(every, left_out, lsn):
+        _LOGGER.warning(
+            "%s is taken again: publication %s did not carry all of it, or its changes were "
+            "left out, for a while before %s",
+            table,
+            publication,
+            lsn,
+        )
+        landing.progress.set(said=f"{table} is taken again: it was not published all the time")
+
+
+def ask_for_changed(
+    landing: Landing,
+    tables: Sequence[SourceTable],
+    needing: Collection[TableName],
+    unknown: Mapping[int, Lsn],
+    lsn: Lsn,
+) -> None:
+    """Ask for the tables whose rows may have changed without an event.
+
+    What was seen of such a table is not recorded: its snapshot does that, before its rows. So also a table
+    that waits for its snapshot is compared; silver leaves it out as soon as it is known to differ.
+
+    Args:
+        landing: where bronze keeps what was seen of tables.
+        tables: as the catalog says now.
+        needing: those that need a snapshot anyway.
+        unknown: versions with columns in doubt (`bronze.store.relations.ShapeLog.unknown_columns`).
+        lsn: the server's WAL position after that look.
+    """
+    sink = landing.sink
+    snapshots = sink.tables.snapshots([table.table for table in tables]) if unknown else {}
+    changed, harmless = [], {}
+    for table in tables:
+        known = sink.tables.storage_of(table.table)
+        if table.storage is None:
+            continue
+        waits = table.table in needing
+        carried = () if known is None else _carried_defaults(landing, table, known, lsn, waits=waits)
+        why = None if known is None else why_again(known, table.storage, carried)
+        if unknown.get(table.relation.relation_id, ZERO) > snapshots.get(table.table, LAST):
+            why = "a column was renamed or dropped before its changes were read"
+        if why is not None and landing.resnapshots:
+            changed.append(table.table)
+            if not waits:
+                _LOGGER.warning("%s is taken again: %s, of which the log says nothing", table.table, why)
+                landing.progress.set(said=f"{table.table} is taken again: {why}")
+        elif not waits:
+            harmless[table.table] = table.storage
+    if changed:
+        sink.tables.open_gaps(changed, lsn)
+    sink.tables.record_storage(harmless)
+
+
+def _carried_defaults(
+    landing: Landing, table: SourceTable, known: Storage, lsn: Lsn, *, waits: bool
+) -> set[int]:
+    """New columns whose default is in bronze, by attnum; where the stream did not bring it, we do.
+
+    A table that nobody writes to is announced by no message. Its shape is recorded here then, from the look
+    on: every transaction that commits after the look wrote its rows in this shape, for ALTER TABLE waits for
+    those who wrote before it. That they may be in bronze already does no harm: no version of the stream
+    comes after this one and lacks the column.
+
+    Args:
+        landing: where shapes are.
+        table: as the catalog says now.
+        known: what was seen of it before.
+        lsn: end of the log after the look. The shape holds from the byte before it, which is after the
+            commit of whoever made the shape.
+        waits: the table waits for a snapshot anyway.
+    """
+    now, shapes = table.storage, landing.shapes
+    plain = frozenset() if now is None or waits else plain_defaults(known, now)
+    if not plain or now is None:
+        return set()
+    texts = {column.attnum: column.missing for column in table.relation.columns}
+    announced = shapes.missing(table.relation.relation_id)
+    if plain - announced.keys() and why_again(known, now, plain) is None:
+        shapes.record([replace(table.relation, from_lsn=Lsn(lsn - 1))], ahead=True)
+        announced = shapes.missing(table.relation.relation_id)
+    return {
+        attnum for attnum in plain if texts[attnum] is not None and announced.get(attnum) == texts[attnum]
+    }

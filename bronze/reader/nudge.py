@@ -1,0 +1,42 @@
+"""Makes an idle stream reach a wanted position: by asking, then by a message of our own in the log.
+
+The server says how far it has read only now and then, and on an idle server its log may end exactly where it
+is wanted to pass.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bronze.pgoutput.decoder import HEARTBEAT_PREFIX
+from bronze.postgres.connection import connect, translated
+
+if TYPE_CHECKING:
+    from bronze.config.sections import SourceSettings
+    from bronze.stream.receiver import Receiver
+
+
+class Nudge:
+    """What was done so far to make one session's stream go on.
+
+    Args:
+        source: the server.
+        receiver: of the stream.
+    """
+
+    def __init__(self, source: SourceSettings, receiver: Receiver) -> None:
+        self._source = source
+        self._receiver = receiver
+        self._pushes = 0
+
+    def push(self) -> None:
+        """Ask for a keepalive; at the third time write a message, once.
+
+        Raises:
+            SmeltError: the server cannot be asked.
+        """
+        self._pushes += 1
+        if self._pushes == 3:  # asked twice in vain
+            with connect(self._source) as connection, translated(self._source):
+                connection.execute("SELECT pg_logical_emit_message(true, %s, 'until')", [HEARTBEAT_PREFIX])
+        self._receiver.ask()

@@ -1,0 +1,91 @@
+"""The decoder of one session, and what is done about the tables that it leaves out."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from bronze.catalog.select import describe_relation
+from bronze.pgoutput.decoder import StreamDecoder
+from bronze.postgres.connection import translated
+from bronze.postgres.conversion import to_utf8
+from bronze.stream.encodings import ConvertingDecoder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    import psycopg
+
+    from bronze.config.sections import SourceSettings
+    from bronze.identifiers import TableName
+    from bronze.lsn import Lsn
+    from bronze.reader.carried_tables import CarriedTables
+    from bronze.shapes import Relation
+    from bronze.store.landing import Landing
+    from bronze.store.position import Position
+
+_LOGGER = logging.getLogger("deltasmelt.reader")
+
+
+def session_decoder(
+    connection: psycopg.Connection[Any],
+    source: SourceSettings,
+    landing: Landing,
+    tables: CarriedTables,
+    *,
+    position: Position,
+    encoding: str | None,
+) -> StreamDecoder:
+    """The decoder of the session that begins; with an encoding, of texts that the server did not convert.
+
+    Args:
+        connection: idle; the decoder asks it for shapes, and to convert texts.
+        source: publication and keys.
+        landing: has the shapes known before, and the gaps of tables that are left out.
+        tables: which of them are kept.
+        position: where the session begins.
+        encoding: the server's; None where it converts texts to UTF-8 itself.
+    """
+
+    def describe(relation_id: int, _: Lsn) -> Relation | None:
+        with translated(source):
+            return describe_relation(connection, relation_id, source.keys, source.publication)
+
+    def convert(texts: Sequence[bytes]) -> list[bytes | None]:
+        with translated(source):
+            return to_utf8(connection, encoding or "UTF8", texts)
+
+    def left_out(without: Mapping[TableName, Lsn]) -> None:
+        for table, lsn in without.items():
+            _LOGGER.warning("%s is taken again: a text of %s cannot be converted to UTF-8", table, lsn)
+            landing.sink.tables.open_gaps([table], lsn, beyond=True)
+        tables.ask(without)
+
+    def unreadable(table: TableName, lsn: Lsn, error: Exception) -> None:
+        if tables.carries(table):  # else a look has seen to it
+            if tables.leave_out(table, lsn, error):
+                _LOGGER.error("changes of %s are left out from %s on", table, lsn, exc_info=error)
+            landing.sink.tables.open_gaps([table], lsn, beyond=True)
+
+    shapes = landing.shapes
+    known = shapes.until(position.frontier)
+    if encoding is None:
+        return StreamDecoder(
+            describe,
+            tables.carries,
+            known,
+            knows=shapes.knows,
+            recorded=shapes.at,
+            unreadable=unreadable,
+        )
+    return ConvertingDecoder(
+        describe,
+        tables.carries,
+        known,
+        knows=shapes.knows,
+        recorded=shapes.at,
+        unreadable=unreadable,
+        convert=convert,
+        left_out=left_out,
+    )

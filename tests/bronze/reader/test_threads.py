@@ -1,0 +1,235 @@
+"""The reader's threads: stream, copies and watch, each at the worst moment for the others."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bronze.config.sections import SnapshotSettings
+from bronze.errors import TableError
+from bronze.identifiers import TableName
+from bronze.lake.control import OpenError
+from bronze.lake.delta import open_existing
+from bronze.lsn import ZERO, Lsn
+from bronze.postgres.connection import connect
+from bronze.progress import Progress
+from bronze.reader.carried_tables import Look
+from bronze.reader.copies import InitialCopies
+from bronze.reader.table_errors import TableErrors
+from bronze.reader.unreadable import UnreadableTables
+from bronze.store.gaps import is_open
+from tests.bronze.replaying import (
+    assert_bronze_equals_source,
+    current_lsn,
+    execute,
+    make_reader,
+    read_all,
+    source_of,
+)
+from tests.bronze.running import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bronze.config.sections import SourceSettings
+
+A, B = TableName("public", "a"), TableName("public", "b")
+
+
+def failed(table: TableName, code: str = "copy-failed") -> TableError:
+    return TableError(table, "it cannot be copied", code=code)
+
+
+class Control:
+    """`control.errors` in memory.
+
+    `meanwhile` is called once, after the open errors are read and before the reader of them goes on.
+    """
+
+    def __init__(self, *errors: OpenError, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self.errors = list(errors)
+        self.meanwhile = meanwhile
+
+    def open_errors(self) -> list[OpenError]:
+        found = list(self.errors)
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
+        return found
+
+    def open_error(self, error: OpenError) -> None:
+        if (error.name, error.code) not in [(known.name, known.code) for known in self.errors]:
+            self.errors.append(error)
+
+    def close_errors(self, scope: str, name: str, code: str) -> None:
+        self.errors = [one for one in self.errors if (one.scope, one.name, one.code) != (scope, name, code)]
+
+
+def test_a_look_does_not_close_the_error_of_a_copy_that_fails_while_it_records() -> None:
+    before = OpenError("table", str(B), "copy-failed", "of the process before")
+    control: Any = Control(before)
+    errors = TableErrors(control)
+    copies = threading.Thread(target=lambda: errors.copy_failed(failed(B), None))
+
+    def fail() -> None:
+        copies.start()
+        copies.join(0.3)
+
+    control.meanwhile = fail
+    errors.looked({A: (), B: ()})
+    copies.join()
+    assert [(error.name, error.code) for error in control.errors] == [(str(B), "copy-failed")]
+
+
+def test_a_table_asked_for_while_its_copy_fails_is_tried_at_once() -> None:
+    control: Any = Control()
+    errors = TableErrors(control)
+    errors.copy_failed(failed(B), Lsn(10))
+    assert not errors.may_be_tried(B, Lsn(10), by_stream=False)
+    assert errors.may_be_tried(B, Lsn(20), by_stream=False)
+    assert not errors.may_be_tried(B, Lsn(20), by_stream=True), "its gap would be opened by each copy"
+
+
+def test_tables_are_left_out_while_a_look_reads_which_are() -> None:
+    unreadable = UnreadableTables()
+    ended = threading.Event()
+
+    def leave_out() -> None:
+        for number in range(3000):
+            assert unreadable.add(TableName("public", f"t{number}"), Lsn(1), KeyError("odd"))
+        ended.set()
+
+    stream = threading.Thread(target=leave_out)
+    stream.start()
+    while not ended.is_set():
+        unreadable.errors()
+        unreadable.release({})
+    stream.join()
+    assert len(unreadable.errors()) == 3000
+
+
+@pytest.fixture
+def copies(database: str) -> InitialCopies:
+    """Of a pipeline whose threads the test plays itself."""
+    landing: Any = SimpleNamespace(
+        progress=Progress(), shapes=SimpleNamespace(unknown_columns=dict), sink=None, reached=lambda _: None
+    )
+    nothing: Any = None
+    return InitialCopies(source_of(database), SnapshotSettings(), landing, nothing, nothing)
+
+
+def look(copies: InitialCopies, **found: Any) -> Look:
+    """The look of either thread."""
+    copies.tables._newest = Look(**found)
+    return copies.tables.newest
+
+
+def test_a_round_without_anything_left_is_complete_until_the_stream_asks(copies: InitialCopies) -> None:
+    assert not copies.complete
+    copies._end_round(look(copies))
+    assert copies.complete
+    copies.tables.ask([A])
+    assert not copies.complete
+    copies._end_round(look(copies, asked=1))
+    assert copies.complete
+
+
+def test_a_table_that_waits_for_a_session_is_not_complete_because_that_has_begun(
+    copies: InitialCopies,
+) -> None:
+    found = look(copies, rejoining=frozenset({A}))
+    copies.tables.new_stream(Lsn(5))  # while this round copies other tables
+    copies._end_round(found)
+    assert not copies.complete
+
+
+def test_what_the_watch_found_while_a_round_copied_is_not_complete(copies: InitialCopies) -> None:
+    found = look(copies)
+    look(copies)  # the watch's
+    copies._end_round(found)
+    assert not copies.complete
+
+
+def test_a_later_round_that_leaves_a_table_waiting_is_not_complete(copies: InitialCopies) -> None:
+    copies._end_round(look(copies))
+    copies._end_round(look(copies, waiting=frozenset({A})))
+    assert not copies.complete
+
+
+class EndingCopies:
+    """Copies whose last snapshot comes to its end right after the stream's thread read its LSN."""
+
+    def __init__(self) -> None:
+        self.complete = False
+        self.held_up = None
+        self.tables = SimpleNamespace(wants_new_stream=False, wants_stream_from=None)
+        self._lsn = ZERO
+
+    def raise_failure(self) -> None:
+        pass
+
+    @property
+    def lsn(self) -> Lsn:
+        read, self._lsn, self.complete = self._lsn, Lsn(500), True
+        return read
+
+
+class IdleStream:
+    """A stream that reaches each target in one step."""
+
+    def __init__(self, at: Lsn) -> None:
+        self.durable = self.newest = SimpleNamespace(frontier=at)
+
+    def step(self, *, target: Lsn, **_: float) -> bool:
+        self.durable.frontier = max(self.durable.frontier, target)
+        return True
+
+
+def test_a_target_lies_after_every_snapshot_that_completes_the_copies(database: str, lake_path: str) -> None:
+    reader = make_reader(source_of(database), lake_path)
+    stream: Any = IdleStream(Lsn(200))
+    copies: Any = EndingCopies()
+    receiver: Any = None
+    assert reader._follow(stream, receiver, copies, until=Lsn(100), stop=threading.Event())
+    assert stream.durable.frontier >= Lsn(500)
+
+
+@pytest.mark.postgres
+def test_a_target_is_not_reached_before_what_the_watch_found_is_copied(database: str, lake_path: str) -> None:
+    source = source_of(database, tables=["public.t"])
+    execute(
+        source,
+        "CREATE TABLE t (id int PRIMARY KEY, a int)",
+        "INSERT INTO t VALUES (1, 1)",
+        "CREATE TABLE other (id int PRIMARY KEY)",
+        "INSERT INTO other VALUES (1)",
+    )
+    read_all(source, lake_path)
+    more: SourceSettings = source.model_copy(update={"tables": ["public.t", "public.other"]})
+    copying, go_on = threading.Event(), threading.Event()
+
+    def hold(point: str) -> None:
+        if point == "snapshot-exported":
+            copying.set()
+            go_on.wait(60)
+
+    def gap() -> bool:
+        return is_open(open_existing(f"{lake_path}/bronze/changes"), TableName("public", "t"))
+
+    with connect(source) as connection:
+        until = current_lsn(connection)
+    reader = make_reader(more, lake_path, reached=hold)
+    thread = threading.Thread(target=reader.run, kwargs={"until": until}, daemon=True)
+    thread.start()
+    try:
+        wait_for(copying.is_set)
+        execute(source, "ALTER TABLE t ALTER a TYPE bigint USING a * 1000")
+        wait_for(gap, 30)
+    finally:
+        go_on.set()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert not gap()
+    assert_bronze_equals_source(more, lake_path, "public.t", "public.other")
