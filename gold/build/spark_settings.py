@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gold.compile.clauses import as_json
 from gold.build.memory import WHOLE_BATCH
+from gold.compile.clauses import as_json
 from silver.sql import quote
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut
     from bronze.identifiers import TableName
+    from bronze.lake.control import Cut
     from bronze.lake.location import Lake
     from gold.tree.nodes import Tree
 
 
-class PinnedTables:
+class CutViews:
     """Views of silver's tables at a version. They stay between cycles: resolving a version lists the log."""
 
     def __init__(self, spark: SparkSession, lake: Lake) -> None:
