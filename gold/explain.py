@@ -61,7 +61,7 @@ class Place:
 
 
 def explain(tree: Tree) -> list[Place]:
-    """Every place of a document: the root, then in the order of the file, tables on the way before theirs."""
+    """Every place of a document: the root, then in the order of the file, tables between before theirs."""
     above = {id(node.scope): node for node in tree.nodes()}
     places = [_place(tree.root, "root", [tree.root.where], ())]
     for node in tree.nodes():

@@ -32,7 +32,7 @@ from gold.build.kept import Kept
 from gold.build.sizing import Sizing
 from gold.build.views import CutViews
 from gold.compile.column_types import schema_of
-from gold.incremental.change_feed import FeedUnreadableError, recreated
+from gold.incremental.change_feed import ChangeFeedUnreadableError, recreated
 from gold.incremental.starts import holds_the_same
 from silver.run.pinned import unpinned
 from silver.run.sessions import own_session
@@ -132,7 +132,7 @@ class DocumentBuild:
             incremental = IncrementalBuild(self._work, build, start.cut, self.is_same)
             try:
                 self.largest = incremental.run(self.largest)
-            except FeedUnreadableError as error:
+            except ChangeFeedUnreadableError as error:
                 reason = str(error)
         if reason is not None:
             run.mode, run.reason = "full", reason

@@ -32,7 +32,7 @@ from gold.build.weights import Roots
 from gold.compile.compiler import compile_tree
 from gold.compile.query import counting, flag_column
 from gold.incremental.affected import PLACES, SIDE, Affected, affected_roots
-from gold.incremental.change_feed import FeedUnreadableError, images_query, recreated
+from gold.incremental.change_feed import ChangeFeedUnreadableError, images_query, recreated
 from silver.run.sessions import settings
 from silver.schema.live_rows import keeps_deleted
 from silver.sql import quote
@@ -107,7 +107,7 @@ class IncrementalBuild:
             as much of the largest one now.
 
         Raises:
-            FeedUnreadableError: the changes between the cuts cannot be read.
+            ChangeFeedUnreadableError: the changes between the cuts cannot be read.
             DefiniteError: a document has no room in memory.
             PySparkException: Spark refused the query, or a value could not be computed.
         """
@@ -177,11 +177,11 @@ class IncrementalBuild:
         """Register the old and new images of changed rows, at most one of each per key; returns their number.
 
         Raises:
-            FeedUnreadableError: the feed cannot be read.
+            ChangeFeedUnreadableError: the feed cannot be read.
         """
         first, last = between
         if last < first:
-            raise FeedUnreadableError(recreated(silver_name))
+            raise ChangeFeedUnreadableError(recreated(silver_name))
         tree = self._build.tree
         key = tree.tables()[name].key
         columns = sorted(tree.reads(name) | set(key))
@@ -203,7 +203,7 @@ class IncrementalBuild:
         except SPARK_ERRORS as error:
             if self._is_same(silver_name, first - 1, last):
                 return 0  # of a version that only changed a property, say, Delta may not give the feed
-            raise FeedUnreadableError(
+            raise ChangeFeedUnreadableError(
                 f"changes of silver.{silver_name} between versions {first} and {last} cannot be read: "
                 f"{condition(error)}"
             ) from error

@@ -22,7 +22,7 @@ _WENT: Final = "_change_type IN ('update_preimage', 'delete')"
 _CAME: Final = "_change_type IN ('update_postimage', 'insert')"
 
 
-class FeedUnreadableError(Exception):
+class ChangeFeedUnreadableError(Exception):
     """The changes between two cuts cannot be read; the message says why. Leads to a full build."""
 
 
