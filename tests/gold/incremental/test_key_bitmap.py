@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_a_in_bitmap_lets_all_of_its_keys_through_and_few_others(spark: SparkSession) -> None:
+def test_a_bitmap_lets_all_of_its_keys_through_and_few_others(spark: SparkSession) -> None:
     wanted = "SELECT id * 7 AS a, string(id) AS b FROM range(1000)"
     (row,) = spark.sql(bitmap(["a", "b"], f"({wanted})", 1000)).collect()
     spark.sql(f"{wanted} UNION ALL SELECT id, 'other' FROM range(20000)").createOrReplaceTempView(
@@ -29,7 +29,7 @@ def test_a_in_bitmap_lets_all_of_its_keys_through_and_few_others(spark: SparkSes
     assert found[True] < 1000
 
 
-def test_an_empty_in_bitmap_lets_nothing_through(spark: SparkSession) -> None:
+def test_an_empty_bitmap_lets_nothing_through(spark: SparkSession) -> None:
     (row,) = spark.sql(bitmap(["id"], "range(0)", 0)).collect()
     passing = in_bitmap(["t.id"], row["bitmap"], 0)
     assert spark.sql(f"SELECT * FROM range(100) AS t WHERE {passing}").collect() == []
