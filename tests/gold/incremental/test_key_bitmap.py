@@ -18,11 +18,11 @@ def test_a_bitmap_lets_all_of_its_keys_through_and_few_others(spark: SparkSessio
     wanted = "SELECT id * 7 AS a, string(id) AS b FROM range(1000)"
     (row,) = spark.sql(bitmap(["a", "b"], f"({wanted})", 1000)).collect()
     spark.sql(f"{wanted} UNION ALL SELECT id, 'other' FROM range(20000)").createOrReplaceTempView(
-        "in_bitmapd"
+        "tested"
     )
     passing = in_bitmap(["t.a", "t.b"], row["bitmap"], 1000)
     rows = spark.sql(
-        f"SELECT b = 'other', count(*) FROM in_bitmapd AS t WHERE {passing} GROUP BY 1"
+        f"SELECT b = 'other', count(*) FROM tested AS t WHERE {passing} GROUP BY 1"
     ).collect()
     found = {row[0]: row[1] for row in rows}
     assert found[False] == 1000
