@@ -294,7 +294,7 @@ class Gold:
         from gold.build.document import Start  # noqa: PLC0415
         from gold.build.sizing import LARGEST  # noqa: PLC0415
 
-        state = build.state()
+        state = build.table.state()
         position = None if state is None else state.position
         if build.largest is None:
             for before in self._control.runs("gold", build.document.name, limit=5):
@@ -308,7 +308,7 @@ class Gold:
             state is not None
             and last is not None
             and named is not None
-            and build.is_as_of(named, state.version)
+            and build.table.is_as_of(named, state.version)
         ):
             # A cycle that changed no document moved the position by its cut alone.
             position = max(position or last.commit_lsn, last.commit_lsn)

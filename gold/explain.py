@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gold.tree.nodes import Aggregate, Collect, Many, One, Pick
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -59,7 +61,7 @@ class Place:
 
 
 def explain(tree: Tree) -> list[Place]:
-    """Every place of a document: the root, then in the order of the file, tables on the way before theirs."""
+    """Every place of a document: the root, then in the order of the file, tables between before theirs."""
     above = {id(node.scope): node for node in tree.nodes()}
     places = [_place(tree.root, "root", [tree.root.where], ())]
     for node in tree.nodes():
@@ -68,10 +70,11 @@ def explain(tree: Tree) -> list[Place]:
             _place(link.scope, "through", [link.scope.where], way)
             for link, way in zip(node.links, ways, strict=False)
         ]
-        wheres = [measure.where for measure in node.measures] or [node.scope.where]
+        measures = node.measures if isinstance(node, Aggregate) else []
+        wheres = [measure.where for measure in measures] or [node.scope.where]
         own = _place(node.scope, _verb(node), [] if None in wheres else wheres, ways[-1])
-        also = tuple(measure.label for measure in node.measures[1:])
-        order = () if node.unique else tuple(_ordered(wanted) for wanted in node.order)
+        also = tuple(measure.label for measure in measures[1:])
+        order = tuple(_ordered(wanted) for wanted in _order(node))
         places.append(replace(own, also=also, order=order))
     return places
 
@@ -85,11 +88,22 @@ def _place(scope: Scope, verb: str, wheres: Sequence[Expression | None], way: Se
 
 
 def _verb(node: Node) -> str:
-    if node.measures:
-        return ", ".join(dict.fromkeys(measure.function for measure in node.measures))
-    if node.kind == "first":
-        return "last" if node.backwards else "first"
-    return node.kind
+    match node:
+        case Aggregate():
+            return ", ".join(dict.fromkeys(measure.function for measure in node.measures))
+        case Pick():
+            return "last" if node.last else "first"
+        case _:
+            return type(node).__name__.lower()
+
+
+def _order(node: Node) -> Sequence[OrderedColumn]:
+    """The order of a node's rows; empty where it does not matter."""
+    match node:
+        case One(unique=False) | Many() | Collect() | Pick():
+            return node.order
+        case _:
+            return ()
 
 
 def _ordered(wanted: OrderedColumn) -> str:

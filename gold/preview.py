@@ -14,7 +14,7 @@ from bronze.errors import DefiniteError
 from gold.build.kept import Kept
 from gold.build.sizing import Sizing
 from gold.build.spark_settings import INTERPRETED, ONE_TASK, SORTED
-from gold.build.views import PinnedTables
+from gold.build.views import CutViews
 from gold.build.weights import Roots
 from gold.compile.clauses import as_json
 from gold.compile.column_types import schema_of
@@ -43,7 +43,7 @@ class Preview:
 
     def __init__(self, spark: SparkSession, lake: Lake, machine: Machine) -> None:
         self._spark = own_session(spark)
-        self._pins = PinnedTables(self._spark, lake)
+        self._views = CutViews(self._spark, lake)
         self._kept = Kept(self._spark)
         self._silver = SilverLog(self._spark, lake)
         self._sizing = Sizing(self._spark, machine)
@@ -71,13 +71,13 @@ class Preview:
         return row
 
     def _row(self, tree: Tree, cut: Cut, typed: Sequence[str]) -> str | None:
-        relation = self._pins.at(tree, cut)
+        relation = self._views.at(tree, cut)
         sizes = {name: self._silver.size(table.name) for name, table in tree.tables().items()}
         self._spark.sql(
             f"SELECT {', '.join(f'{value} AS k{i}' for i, value in enumerate(typed))}"
         ).createOrReplaceTempView(_ROOT)
         large = {name for name, (rows, _) in sizes.items() if rows > _LARGE}
-        compiled = compile_tree(tree, relation, roots=_ROOT, few=True, given=typed, by_value=large)
+        compiled = compile_tree(tree, relation, roots=_ROOT, single_task=True, given=typed, by_value=large)
         with settings(self._spark, INTERPRETED):
             for step in compiled.shared:
                 self._kept.keep(step.sql, step.name)

@@ -1,5 +1,6 @@
 """One document's table, built in full or brought up to date.
 
-In reading order: `document` (the build), `views` (silver at a cut), `merging` (into its table), `memory`, `sizing`,
-`weights` and `widths` (how much fits), `kept`, `spark_settings`, `failures`.
+In reading order: `document` (which of the two), `build` (what both work with), `full`, `incremental`,
+`merging` (into its table), `gold_table`, `views` (silver at a cut), `kept`; how much fits: `memory`,
+`sizing`, `weights`, `widths`; then `spark_settings`, `failures`.
 """

@@ -92,14 +92,14 @@ class Plan:
     Attributes:
         together: all at once, in one task; else one by one, sorted by what they are collected by.
         partitions: tasks that share the work of a large build, where Spark is to make more than it would.
-        sent: the finished documents are small enough to be sent to every task.
+        broadcast: the finished documents are small enough to be sent to every task.
         batch: rows of the document's table that are read at once.
         needed: bytes of documents that are in memory at once.
     """
 
     together: bool
     partitions: int | None
-    sent: bool
+    broadcast: bool
     batch: int
     needed: int
 
@@ -112,16 +112,16 @@ def plan(sizes: Sizes, machine: Machine, *, tasks: int) -> Plan:
         machine: where.
         tasks: that Spark would make.
     """
-    little = machine.room // 8
-    together = sizes.total <= little
+    small = machine.room // 8
+    together = sizes.total <= small
     partitions = -(-sizes.total // min(_TASK, machine.room))
     at_once = min(machine.cores, max(tasks, partitions), max(sizes.documents, 1))
     each = sizes.total // max(sizes.documents, 1)
     return Plan(
         together=together,
         partitions=partitions if partitions > tasks else None,
-        sent=sizes.total <= little,
-        batch=max(1, min(WHOLE_BATCH, little // max(each, 1))),
+        broadcast=sizes.total <= small,
+        batch=max(1, min(WHOLE_BATCH, small // max(each, 1))),
         needed=min(sizes.total, sizes.largest * at_once),
     )
 

@@ -3,8 +3,8 @@
 What all tables of a document hold bounds each of its documents. Where even that is little, nothing more is
 asked. Else the largest document follows from the largest that the last builds made and the rows that changed
 since; or, where none is known, from how many rows one parent has at most in each table. Where that is more
-than the heap has room for, the documents are weighed (`gold.build.weights`): what that finds too large is refused,
-before it ends the JVM and with it every other document.
+than the heap has room for, the documents are weighed (`gold.build.weights`): what that finds too large is
+refused, before it ends the JVM and with it every other document.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 
 from bronze.errors import DefiniteError
 from gold.build.memory import Machine, Plan, Sizes, bytes_of, cores_of, plan
-from gold.build.spark_settings import LEAN
+from gold.build.spark_settings import LEAN, ONE_TASK
 from gold.build.weights import BYTES, fans_query, weights_query
 from gold.build.widths import average, below, many, most
 from silver.run.sessions import settings
@@ -151,7 +151,7 @@ class Sizing:
         nodes = many(tree)
         if not nodes:
             return {}
-        with settings(self._spark, LEAN):
+        with settings(self._spark, {**LEAN, **ONE_TASK}):  # of so few rows one task makes the groups
             rows = self._spark.sql(fans_query(nodes, relation, tables)).collect()
         return {int(row["node"]): int(row["most"]) for row in rows}
 

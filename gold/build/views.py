@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gold.tree.nodes import Tree
 
 
-class PinnedTables:
+class CutViews:
     """Views of silver's tables at a version. They stay between cycles: resolving a version lists the log."""
 
     def __init__(self, spark: SparkSession, lake: Lake) -> None:

@@ -1,8 +1,8 @@
 """How large each document of a cut is, without assembling any: a query that adds up what it holds. Pure.
 
-The rows of each place are found and joined as the document's own query does it (`gold.compile.compiler`), but an
-element is a number, its bytes as JSON: text as long as it is, other values as wide as they mostly are. What
-one parent has is their sum, so that nothing grows with a document.
+The rows of each place are found and joined as the document's own query does it (`gold.compile.compiler`), but
+an element is a number, its bytes as JSON: text as long as it is, other values as wide as they mostly are.
+What one parent has is their sum, so that nothing grows with a document.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gold.build.widths import fields_width, width
 from gold.compile.clauses import numbered, select, subquery, with_steps
 from gold.compile.compiler import Compiler
 from gold.language import types
-from gold.tree.nodes import Lifted, Nested, Value
+from gold.tree.nodes import Aggregate, Flattened, Nested, Value
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from gold.build.widths import TableSizes
     from gold.compile.query import Relation
-    from gold.tree.nodes import Node, Recursion, Scope, Tree, TreeField
+    from gold.tree.nodes import Collect, Many, Node, One, Recursion, Scope, Tree, TreeField
 
 BYTES: Final = "bytes"
 _SAMPLED: Final = 20_000
@@ -35,7 +35,8 @@ class Roots:
 
     Attributes:
         view: a relation with their keys, ``k0, k1 …``.
-        kept: names of the document's own row sets (`gold.compile.query.Compiled.shared`) that are there as views.
+        kept: names of the document's own row sets (`gold.compile.query.Compiled.shared`) that are there as
+            views.
     """
 
     view: str
@@ -94,7 +95,7 @@ class _Weights(Compiler):
         rows = (step for step in self._rows.values() if step.name not in self._kept)
         return with_steps((*rows, *self._nodes), final)
 
-    def _recursive(self, node: Node, recursion: Recursion, parent_source: str) -> None:
+    def _recursive(self, node: One | Many, recursion: Recursion, parent_source: str) -> None:
         """Each level counts as the first one does."""
         self._recurring(node, recursion, parent_source)
         self._depth[node.name] = recursion.depth
@@ -108,11 +109,11 @@ class _Weights(Compiler):
         """A weight says nothing of what a document's build counts."""
         return {}
 
-    def _many(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
+    def _many(self, node: Many | Collect, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
         names = ", ".join(f"k{i}" for i in range(len(keys)))
         output = [*numbered(keys), f"{self._item(node)} AS item"]
         found = select(output, rows, self._joins(node.children, "t"), where)
-        bound = node.limit or node.cap
+        bound = node.most_elements
         total = "sum(item)"
         if bound is not None:
             total = f"CAST(sum(item) / count(*) * least(count(*), {bound}L) AS BIGINT)"
@@ -139,7 +140,7 @@ def _columns(fields: Sequence[TreeField]) -> Iterator[str]:
             yield from _columns(field.fields)
         elif isinstance(field, Value):
             yield from field.expression.columns
-        elif isinstance(field, Lifted):
+        elif isinstance(field, Flattened):
             continue
 
 
@@ -149,4 +150,4 @@ def _sum(own: Sequence[str], children: Sequence[Node]) -> str:
 
 def _weighed(nodes: Sequence[Node]) -> list[Node]:
     """Nodes without aggregates, which are small."""
-    return [node for node in nodes if node.kind != "aggregate"]
+    return [node for node in nodes if not isinstance(node, Aggregate)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gold.language import types
-from gold.tree.nodes import Child, Lifted, Nested, Value
+from gold.tree.nodes import Aggregate, Child, Collect, Flattened, Many, Nested, One, Pick, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +27,6 @@ _FIXED: Final = {
     "DATE": 12, "TIMESTAMP": 29, "TIMESTAMP_NTZ": 28,
 }  # fmt: skip
 _SHORT: Final = 20
-_SINGLE: Final = frozenset({"one", "first"})
 _COMPRESSED: Final = 4
 """What text has as JSON for each byte in a file."""
 _EMPTY: Final = 700
@@ -51,7 +50,7 @@ def most(tree: Tree, sizes: TableSizes, fans: Mapping[int, int] | None = None) -
     """
 
     def each(node: Node) -> float:
-        if node.kind in _SINGLE:
+        if isinstance(node, One | Pick):
             return 1
         scopes = [scope.table.table for scope in node.scopes]
         found = max(sizes[name][0] for name in scopes)
@@ -79,12 +78,12 @@ def below(tree: Tree, sizes: TableSizes) -> dict[TableName, int]:
 
 def many(tree: Tree) -> list[Node]:
     """Places of which a parent may have several rows in a document."""
-    return [node for node in tree.nodes() if node.kind in {"many", "collect"} and not node.unique]
+    return [node for node in tree.nodes() if isinstance(node, Many | Collect)]
 
 
 def _each(node: Node, sizes: TableSizes) -> float:
     """Rows of a node that a parent has on the average."""
-    if node.kind in _SINGLE:
+    if isinstance(node, One | Pick):
         return 1
     table = node.links[0].scope if node.links else node.scope
     return sizes[table.table.table][0] / max(sizes[node.parent.table.table][0], 1)
@@ -93,13 +92,13 @@ def _each(node: Node, sizes: TableSizes) -> float:
 def _of_tree(tree: Tree, sizes: TableSizes, each: Callable[[Node], float], *, most: bool) -> float:
     def of(nodes: Sequence[Node], parents: float) -> Iterator[float]:
         for node in nodes:
-            if node.kind == "aggregate":
+            if isinstance(node, Aggregate):
                 yield parents * sum(len(measure.label) + _SHORT for measure in node.measures)
                 continue
             rows = parents * each(node)
-            if most and node.kind not in _SINGLE:
+            if most and not isinstance(node, One | Pick):
                 rows = min(rows, max(sizes[scope.table.table][0] for scope in node.scopes))
-            bound = node.limit or node.cap
+            bound = node.most_elements
             rows = rows if bound is None else min(rows, parents * bound)
             rows *= node.recursion.depth if node.recursion is not None else 1
             wide = fields_width(node.fields, node.scope, sizes)
@@ -113,7 +112,7 @@ def fields_width(fields: Sequence[TreeField], scope: Scope, sizes: TableSizes) -
     """Bytes of an object's fields that are no rows of others; of these only the names."""
     found = 2.0
     for field in fields:
-        if not isinstance(field, Lifted):
+        if not isinstance(field, Flattened):
             found += len(field.name) + 4
         if isinstance(field, Nested):
             found += fields_width(field.fields, scope, sizes)

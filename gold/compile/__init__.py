@@ -1,4 +1,5 @@
 """A document's tree to one query. Pure.
 
-In reading order: `compiler`, `elements` (arrays and maps), `clauses`, `recursion`, `column_types`.
+In reading order: `compiler`, `elements` (arrays and maps), `aggregates`, `recursion`, `flags`, `counting`,
+`clauses`, `column_types`.
 """

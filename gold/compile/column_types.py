@@ -19,7 +19,7 @@ from gold.expressions.meetings import objection
 from gold.expressions.scanner import parts_sql
 from gold.language.types import map_key
 from gold.tree.check import REMEDY
-from gold.tree.nodes import Nested, Value
+from gold.tree.nodes import Aggregate, Nested, Value
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def expressions_of(tree: Tree) -> Iterator[tuple[TableName, Expression]]:
         yield from _of_fields(node.scope, node.fields)
         for link in node.links:
             yield from _of_fields(link.scope, link.fields)
-        for measure in node.measures:
+        for measure in node.measures if isinstance(node, Aggregate) else ():
             if measure.where is not None:
                 yield node.scope.table.table, measure.where
 

@@ -14,24 +14,20 @@ counts into 0.
 roots outwards, so that an incremental run aggregates what belongs to its roots and nothing else. These row
 sets are steps of their own, because each is read several times: by its node and by the nodes below.
 
-*The same twice.* Sums of floating-point values depend on the order of their terms; they are taken over
-sorted values, so that a rebuild gives the same last bit. Sums of integers and decimals are exact in any
-order.
+*The same twice.* A rebuild gives the same last bit: `gold.compile.aggregates`.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
+from gold.compile.aggregates import measured
 from gold.compile.clauses import Step, either, equal, numbered, select, struct, subquery
-from gold.compile.elements import collected, collected_by_key, is_by_key, named, ordering, place_of, way
-from gold.compile.query import FLAGS, KEY, Compiled, Relation, counting, flag_column
-from gold.compile.recursion import Levels
-from gold.expressions.expressions import column
-from gold.language import types
-from gold.tree.nodes import Child, Lifted, Nested, Value, ascii_word
+from gold.compile.elements import collected, collected_by_key, is_by_key, join_path, named, ordering, place_of
+from gold.compile.flags import flagged, raised
+from gold.compile.query import KEY, Compiled, Relation, flag_column
+from gold.compile.recursion import RecursionSteps
+from gold.tree.nodes import Aggregate, Child, Collect, Flattened, Many, Nested, One, Pick, Value, ascii_word
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -46,8 +42,8 @@ def compile_tree(
     relation: Relation,
     *,
     roots: str | None = None,
-    few: bool = False,
-    sent: bool = False,
+    single_task: bool = False,
+    broadcast: bool = False,
     given: Sequence[str] = (),
     by_value: Collection[TableName] = (),
 ) -> Compiled:
@@ -57,49 +53,34 @@ def compile_tree(
         tree: the resolved document.
         relation: gives the SQL relation of each silver table.
         roots: a relation with the key of the roots to build, columns ``k0, k1 …``; None builds all.
-        few: the rows of these roots fit one task easily; then they are brought into one partition each, and
-            what follows needs no shuffle.
-        sent: the keys of these roots and of their rows fit into memory easily; then each task gets all of
-            them, and no table is shuffled to find its rows. `few` means it, too.
+        single_task: the rows of these roots fit one task easily; then they are brought into one partition
+            each, and what follows needs no shuffle.
+        broadcast: the keys of these roots and of their rows fit into memory easily; then each task gets all
+            of them, and no table is shuffled to find its rows. `single_task` means it, too.
         given: of a single root, the values of its key as SQL.
         by_value: tables whose rows are found by these values where they can be, and not by joining `roots`.
     """
-    compiler = Compiler(tree, relation, roots, few=few, sent=sent)
+    compiler = Compiler(tree, relation, roots, single_task=single_task, broadcast=broadcast)
     compiler.given, compiler.by_value = given, by_value
     return compiler.document()
-
-
-def count_flagged(tree: Tree, relation: Relation) -> tuple[tuple[str, ...], str]:
-    """Those of `FLAGS` that can happen, and the query that counts their roots, empty where none can.
-
-    It is made of nothing else, so that it costs a part of the document and not all of it again.
-    """
-    bare = _without_the_rest(tree.children)
-    fields = tuple(Value(name, column(name)) for name in tree.key)
-    compiled = Compiler(replace(tree, fields=fields, children=bare), relation, None).document()
-    flags = compiled.flags
-    return flags, counting(flags, subquery(compiled.sql)) if flags else ""
-
-
-def _without_the_rest(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    return tuple(
-        replace(node, fields=(), links=tuple(replace(link, fields=()) for link in node.links),
-                children=list(_without_the_rest(node.children)))
-        for node in nodes
-        if _raised((node,))
-    )  # fmt: skip
 
 
 class Compiler:
     """Makes the steps of a document."""
 
     def __init__(
-        self, tree: Tree, relation: Relation, roots: str | None, *, few: bool = False, sent: bool = False
+        self,
+        tree: Tree,
+        relation: Relation,
+        roots: str | None,
+        *,
+        single_task: bool = False,
+        broadcast: bool = False,
     ) -> None:
         self._tree = tree
         self._relation = relation
         self._roots = roots
-        hints = ["BROADCAST(r)"] * (few or sent) + ["REPARTITION(1)"] * few
+        hints = ["BROADCAST(r)"] * (single_task or broadcast) + ["REPARTITION(1)"] * single_task
         self._hint = f"/*+ {', '.join(hints)} */ " if hints else ""
         self.given: Sequence[str] = ()
         self.by_value: Collection[TableName] = ()
@@ -119,8 +100,8 @@ class Compiler:
             output.append((KEY, struct((name, quote("t", name)) for name in tree.key)))
             key = tuple(quote(KEY, name) for name in tree.key)
         columns = tuple(name for name, _ in output)
-        flags = _raised(tree.children)
-        output += [(flag_column(flag), _flagged(tree.children, flag)) for flag in flags]
+        flags = raised(tree.children)
+        output += [(flag_column(flag), flagged(tree.children, flag)) for flag in flags]
         selected = [f"{expression} AS {quote(name)}" for name, expression in output]
         where = [] if root.where is None else [root.where.sql("t")]
         final = select(selected, f"{source} AS t", self._joins(tree.children, "t"), where)
@@ -141,12 +122,12 @@ class Compiler:
 
     def _node(self, node: Node, parent_source: str) -> None:
         """Add the steps of a node: its children first, then itself."""
-        if node.recursion is not None:
+        if isinstance(node, One | Many) and node.recursion is not None:
             self._recursive(node, node.recursion, parent_source)
             return
         source, before = parent_source, ""
         rows = ""
-        for scope, on, alias in way(node):
+        for scope, on, alias in join_path(node):
             place = self._relation(scope.table.table)
             if self._roots is not None:
                 place = self._belonging(scope, source, on)
@@ -156,25 +137,35 @@ class Compiler:
             )
             source, before = place, alias
         far = source
-        _, on, first = way(node)[0]
+        _, on, first = join_path(node)[0]
         keys = [quote(first, this) for this, _ in on]
         for child in node.children:
             self._node(child, far)
         where = _not_null(node)
-        where += [scope.where.sql(alias) for scope, _, alias in way(node) if scope.where is not None]
-        build = {
-            "one": self._one, "many": self._many, "collect": self._many, "first": self._first,
-            "aggregate": self._aggregate,
-        }  # fmt: skip
+        where += [scope.where.sql(alias) for scope, _, alias in join_path(node) if scope.where is not None]
         comment = f"{node.scope.label}: {node.scope.table.table}"
-        self._nodes.append(Step(node.name, comment, build[node.kind](node, rows, keys, where)))
+        self._nodes.append(Step(node.name, comment, self._grouped(node, rows, keys, where)))
 
-    def _recursive(self, node: Node, recursion: Recursion, parent_source: str) -> None:
+    def _grouped(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
+        """The rows of a node as one row for each parent: ``k0, k1 …``, then ``item`` or ``m0, m1 …``."""
+        match node:
+            case One():
+                return self._one(node, rows, keys, where)
+            case Many() | Collect():
+                return self._many(node, rows, keys, where)
+            case Pick():
+                return self._pick(node, rows, keys, where)
+            case Aggregate():
+                return self._aggregate(node, rows, keys, where)
+            case _:
+                raise TypeError(type(node).__name__)
+
+    def _recursive(self, node: One | Many, recursion: Recursion, parent_source: str) -> None:
         """Add the steps of a node whose rows lead to more rows of their table (`gold.compile.recursion`)."""
         source = self._recurring(node, recursion, parent_source)
         for child in node.children:
             self._node(child, source)
-        self._nodes += Levels(
+        self._nodes += RecursionSteps(
             node,
             recursion,
             rows=source,
@@ -182,7 +173,6 @@ class Compiler:
             fields=[(field.name, self._field(field, "t")) for field in node.fields],
             joins=self._joins(node.children, "t"),
             below=self._below(node),
-            collected=partial(collected, node),
         ).steps()
 
     def _recurring(self, node: Node, recursion: Recursion, parent_source: str) -> str:
@@ -230,16 +220,16 @@ class Compiler:
 
     def _below(self, node: Node) -> dict[str, str]:
         """The flags that the children of a place raise, each with its condition."""
-        return {flag: _flagged(node.children, flag) for flag in _raised(node.children)}
+        return {flag: flagged(node.children, flag) for flag in raised(node.children)}
 
-    def _one(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
+    def _one(self, node: One, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
         item = self._item(node)
         below = self._below(node)
         if node.unique:
             output = [
                 *numbered(keys),
                 f"{item} AS item",
-                *(f"{said} AS {flag}" for flag, said in below.items()),
+                *(f"{condition} AS {flag}" for flag, condition in below.items()),
             ]
             return select(output, rows, self._joins(node.children, "t"), where)
         names = [f"k{i}" for i in range(len(keys))]
@@ -248,18 +238,18 @@ class Compiler:
             *numbered(keys),
             *named(order),
             f"{item} AS item",
-            *(f"{said} AS {flag}" for flag, said in below.items()),
+            *(f"{condition} AS {flag}" for flag, condition in below.items()),
         ]
         inner = select(output, rows, self._joins(node.children, "t"), where)
-        raised = {flag: flag for flag in below}
+        flags = {flag: flag for flag in below}
         several = f"count(*) OVER (PARTITION BY {', '.join(names)}) > 1"
-        raised["several"] = either(several, raised.get("several", ""))
+        flags["several"] = either(several, flags.get("several", ""))
         listed = [*names, "item", f"{place_of(names, order)} AS n"]
-        listed += [f"{said} AS {flag}" for flag, said in raised.items()]
+        listed += [f"{condition} AS {flag}" for flag, condition in flags.items()]
         ranked = select(listed, subquery(inner))
-        return select([", ".join([*names, "item", *raised])], subquery(ranked), [], ["n = 1"])
+        return select([", ".join([*names, "item", *flags])], subquery(ranked), [], ["n = 1"])
 
-    def _first(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
+    def _pick(self, node: Pick, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
         order = ordering(node)
         output = [*numbered(keys), *named(order), f"{self._item(node)} AS item"]
         inner = select(output, rows, [], where)
@@ -267,18 +257,18 @@ class Compiler:
         ranked = select([*names, "item", f"{place_of(names, order)} AS n"], subquery(inner))
         return select([", ".join([*names, "item"])], subquery(ranked), [], ["n = 1"])
 
-    def _many(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
-        below = _raised(node.children)
-        if node.kind == "collect":
-            assert isinstance(node.fields[0], Value)  # noqa: S101 - so made by gold.tree.resolve
-            where = [*where, f"{node.fields[0].expression.sql('t')} IS NOT NULL"]
+    def _many(self, node: Many | Collect, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
+        below = raised(node.children)
+        if isinstance(node, Collect):
+            where = [*where, f"{self._field(node.fields[0], 't')} IS NOT NULL"]
         order, by_key = ordering(node), is_by_key(node)
         output = [*numbered(keys), *named(order), f"{self._item(node)} AS item"]
-        if node.map_by is not None:
-            name = quote("t", node.map_by)
+        map_by = node.map_by if isinstance(node, Many) else None
+        if map_by is not None:
+            name = quote("t", map_by)
             where = [*where, f"{name} IS NOT NULL"]
             output.append(f"{name} AS name")
-        output += [f"{_flagged(node.children, flag)} AS {flag}" for flag in below]
+        output += [f"{flagged(node.children, flag)} AS {flag}" for flag in below]
         names = [f"k{i}" for i in range(len(keys))]
         grouping = ", ".join(names)
         # Brought together before they are collected, rows are sorted once; Spark would collect where it reads
@@ -289,7 +279,7 @@ class Compiler:
         if not by_key:
             listed = [*names, "item", f"{place_of(names, order)} AS n"]
             only = [] if node.limit is None else [f"n <= {node.limit}"]
-            if node.map_by is not None:
+            if map_by is not None:
                 listed += ["name", f"{place_of([*names, 'name'], order)} AS same"]
                 only = ["same = 1"]
             found = select([*listed, *below], subquery(found))
@@ -297,30 +287,21 @@ class Compiler:
         gathered = [grouping, f"{items} AS item", *(f"bool_or({flag}) AS {flag}" for flag in below)]
         return select(gathered, subquery(found), [], only) + f"\nGROUP BY {grouping}"
 
-    def _aggregate(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
+    def _aggregate(self, node: Aggregate, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
         wheres = {measure.where for measure in node.measures}
         common = wheres.pop() if len(wheres) == 1 else None
         if common is not None:
             where = [*where, common.sql("t")]
-        output = list(numbered(keys))
-        for index, measure in enumerate(node.measures):
-            ddl = "" if measure.column is None else node.scope.table.column(measure.column).spark_type
-            only = (
-                ""
-                if common is not None or measure.where is None
-                else f" FILTER (WHERE {measure.where.sql('t')})"
-            )
-            value = "*" if measure.column is None else quote("t", measure.column)
-            output.append(f"{_measure(measure.function, value, only, ddl)} AS m{index}")
+        output = [*numbered(keys), *measured(node, common=common is not None)]
         return select(output, rows, [], where) + f"\nGROUP BY {', '.join(keys)}"
 
     def _item(self, node: Node) -> str:
-        if node.plain and node.fields:
-            return self._field(node.fields[0], "t")
         if not node.fields:
             return "true"  # only counted
+        if isinstance(node, Collect | Pick) or (isinstance(node, Many) and node.plain):
+            return self._field(node.fields[0], "t")
         pairs = [(field.name, self._field(field, "t")) for field in node.fields]
-        for link, (_, _, alias) in zip(node.links, way(node), strict=False):
+        for link, (_, _, alias) in zip(node.links, join_path(node), strict=False):
             pairs += [(field.name, self._field(field, alias)) for field in link.fields]
         return struct(pairs)
 
@@ -329,9 +310,9 @@ class Compiler:
             return field.expression.sql(alias)
         if isinstance(field, Nested):
             return struct((inner.name, self._field(inner, alias)) for inner in field.fields)
-        if isinstance(field, Lifted):
+        if isinstance(field, Flattened):
             return _or_nothing(field, quote(field.node.name, "item", field.field.name))
-        found = f"m{field.measure}" if field.node.kind == "aggregate" else "item"
+        found = f"m{field.measure}" if isinstance(field.node, Aggregate) else "item"
         return _or_nothing(field, f"{field.node.name}.{found}")
 
     def _joins(self, children: Sequence[Node], alias: str) -> list[str]:
@@ -344,59 +325,25 @@ class Compiler:
 
 def _or_nothing(field: TreeField, found: str) -> str:
     """A field's value, or what it is where no row was found."""
-    if isinstance(field, Lifted):
+    if isinstance(field, Flattened):
         return _or_nothing(field.field, found)
     if not isinstance(field, Child):
         return found
     node = field.node
-    if node.kind == "aggregate":
+    if isinstance(node, Aggregate):
         counts = node.measures[field.measure].function in {"count", "count_distinct"}
         return f"coalesce({found}, 0L)" if counts else found
-    if node.kind in {"one", "first"}:
+    if not isinstance(node, Many | Collect):
         return found
     nothing = "array()"
-    if node.map_by is not None:
+    if isinstance(node, Many) and node.map_by is not None:
         nothing = "map()"
     elif node.cap is not None:
         nothing = struct([("items", "array()"), ("count", "0L"), ("truncated", "false")])
     return f"coalesce({found}, {nothing})"
 
 
-def _measure(function: str, value: str, only: str, ddl: str) -> str:
-    if function == "count_distinct":
-        return f"count(DISTINCT {value}){only}"
-    if function in {"sum", "avg"} and types.is_floating(ddl):
-        terms = f"array_sort(collect_list(CAST({value} AS DOUBLE)){only})"
-        total = f"aggregate({terms}, 0D, (total, term) -> total + term)"
-        if function == "avg":
-            total += f" / count({value}){only}"
-        return f"CASE WHEN count({value}){only} > 0 THEN {total} END"
-    if function == "avg" and types.is_integer(ddl):
-        # Spark adds integers up as doubles here, which rounds; PostgreSQL does not.
-        return f"CAST(sum(CAST({value} AS DECIMAL(20, 0))){only} AS DOUBLE) / count({value}){only}"
-    return f"{function}({value}){only}"
-
-
-def _raised(nodes: Sequence[Node]) -> tuple[str, ...]:
-    """Those of `FLAGS` that can happen at or below nodes."""
-    found: set[str] = set()
-    for node in nodes:
-        found.update(_raised(node.children))
-        if node.may_match_several:
-            found.add("several")
-        if node.recursion is not None:
-            found.add("cut")
-    return tuple(flag for flag in FLAGS if flag in found)
-
-
-def _flagged(children: Sequence[Node], flag: str) -> str:
-    """Whether it happened at or below the joined children; empty where it cannot."""
-    return " OR ".join(
-        f"coalesce({child.name}.{flag}, false)" for child in children if flag in _raised((child,))
-    )
-
-
 def _not_null(node: Node) -> list[str]:
     """A NULL join key joins nothing: such rows would only be grouped in vain."""
-    scope, on, alias = way(node)[0]
+    scope, on, alias = join_path(node)[0]
     return [f"{quote(alias, this)} IS NOT NULL" for this, _ in on if this not in scope.table.key]

@@ -28,15 +28,17 @@ from gold.compile.clauses import (
     struct,
     subquery,
 )
+from gold.compile.elements import collected
+from gold.tree.nodes import Many, One
 from silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gold.tree.nodes import Node, Pairs, Recursion
+    from gold.tree.nodes import Pairs, Recursion
 
 
-class Levels:
+class RecursionSteps:
     """The steps of one node with a recursion.
 
     Args:
@@ -45,13 +47,11 @@ class Levels:
         fields: names and expressions of the row's own fields, over ``t``.
         joins: of the children, to ``t``.
         below: flags that children raise, each with the expression that says it.
-        collected: gives the elements of a group (columns ``n``, ``item``, ``name``), of rows that conditions
-            hold for.
     """
 
     def __init__(
         self,
-        node: Node,
+        node: One | Many,
         recursion: Recursion,
         *,
         rows: str,
@@ -59,7 +59,6 @@ class Levels:
         fields: Sequence[tuple[str, str]],
         joins: Sequence[str],
         below: Mapping[str, str],
-        collected: Callable[[Sequence[str]], str],
     ) -> None:
         self._node = node
         self._recursion = recursion
@@ -68,13 +67,13 @@ class Levels:
         self._fields = fields
         self._joins = joins
         self._below = below
-        self._collected = collected
+        self._map_by = node.map_by if isinstance(node, Many) else None
         named = [
             *node.scope.table.key,
             *(column for pairs in (node.on, recursion.on) for column, _ in pairs),
             *(column for _, column in recursion.on),
             *(wanted.column for wanted in node.order),
-            *([] if node.map_by is None else [node.map_by]),
+            *([] if self._map_by is None else [self._map_by]),
         ]
         self._column = {name: f"c{i}" for i, name in enumerate(dict.fromkeys(named))}
         self._own = {"cut": "bool_or(again)"}
@@ -169,15 +168,15 @@ class Levels:
             *(f"{below} AS {flag}" for flag, below in self._below_level(level, last=last).items()),
         ]
         only = ["there"]
-        if node.limit is not None:
+        if isinstance(node, Many) and node.limit is not None:
             only.append(f"n <= {node.limit}")
-        if node.map_by is not None:
-            name = f"x.r{level}.{self._column[node.map_by]}"
+        if self._map_by is not None:
+            name = f"x.r{level}.{self._column[self._map_by]}"
             columns += [f"{name} AS name", f"{row_number([*within, name], order)} AS same"]
             only += ["name IS NOT NULL", "same = 1"]
-        if node.kind == "one":
+        if isinstance(node, One):
             only.append("n = 1")
-        item = f"any_value(item){filtered(only)}" if node.kind == "one" else self._collected(only)
+        item = f"any_value(item){filtered(only)}" if isinstance(node, One) else collected(node, only)
         kept = [f"any_value({name}) AS {name}" for name in carried if name not in groups]
         output = [*groups, *kept, f"{item} AS item", *self._flagged(level, only, last=last)]
         return select(output, subquery(select(columns, f"{source} AS x"))) + f"\nGROUP BY {', '.join(groups)}"

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gold.compile.clauses import Step, as_json
+from gold.tree.nodes import Aggregate
 from silver.sql import comment, indented, quote
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def affected_roots(
     images: Callable[[TableName], str],
     current: Relation,
     *,
-    few: bool = False,
+    broadcast: bool = False,
 ) -> Affected | None:
     """All roots whose documents the changed rows may have changed.
 
@@ -70,13 +71,14 @@ def affected_roots(
         changed: tables that have changed rows.
         images: gives the view of a table's images: its key, the columns that the tree reads, and `SIDE`.
         current: gives the SQL relation of a silver table at the new cut.
-        few: the images fit one task easily; Spark cannot know and would shuffle whole tables to meet them.
+        broadcast: the images fit one task easily; Spark cannot know, and would shuffle whole tables to meet
+            them.
 
     Returns:
         None where no changed table stands in the document.
     """
     tables = set(changed)
-    walk = _Walk(tree, current, few=few)
+    walk = _Walk(tree, current, broadcast=broadcast)
     branches: list[str] = []
     places: list[tuple[str, TableName]] = []
     if tree.root.table.table in tables:
@@ -115,8 +117,8 @@ def affected_roots(
 class _Walk:
     """From values of join columns to keys of roots. Values are columns ``v0, v1 …`` of a subquery."""
 
-    def __init__(self, tree: Tree, current: Relation, *, few: bool) -> None:
-        self._hint = "/*+ BROADCAST(c) */ " if few else ""
+    def __init__(self, tree: Tree, current: Relation, *, broadcast: bool) -> None:
+        self._hint = "/*+ BROADCAST(c) */ " if broadcast else ""
         self._tree = tree
         self._current = current
         self._above = {id(child.scope): child for child in tree.nodes()}
@@ -196,7 +198,9 @@ def finding(node: Node, place: int) -> list[str]:
 
 
 def _filters(node: Node) -> list[Expression | None]:
-    return [measure.where for measure in node.measures] if node.measures else [node.scope.where]
+    if isinstance(node, Aggregate):
+        return [measure.where for measure in node.measures]
+    return [node.scope.where]
 
 
 def _changed_values(

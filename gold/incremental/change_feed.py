@@ -22,11 +22,11 @@ _WENT: Final = "_change_type IN ('update_preimage', 'delete')"
 _CAME: Final = "_change_type IN ('update_postimage', 'insert')"
 
 
-class FeedUnreadableError(Exception):
+class ChangeFeedUnreadableError(Exception):
     """The changes between two cuts cannot be read; the message says why. Leads to a full build."""
 
 
-def made_again(silver_name: str) -> str:
+def recreated(silver_name: str) -> str:
     """Why the versions of a table that went back cannot be compared."""
     return f"silver.{silver_name} was made again since the last build"
 

@@ -41,7 +41,7 @@ def bitmap(columns: Sequence[str], relation: str, keys: int) -> str:
     )
 
 
-def sieve(columns: Sequence[str], marked: str, keys: int) -> str:
+def in_bitmap(columns: Sequence[str], marked: str, keys: int) -> str:
     """The condition that a row may have one of the keys of a bitmap.
 
     Args:

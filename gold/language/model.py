@@ -185,7 +185,7 @@ def _through_tag(value: Any) -> str:
     return "<list>" if isinstance(value, list) else "<step>"
 
 
-Way: TypeAlias = Annotated[
+JoinPath: TypeAlias = Annotated[
     Annotated[Through, Tag("<step>")]
     | Annotated[Annotated[list[Through], Field(min_length=1)], Tag("<list>")],
     Discriminator(_through_tag),
@@ -194,7 +194,7 @@ Way: TypeAlias = Annotated[
 
 class _Joined(Section):
     on: Conditions | None = None
-    through: Way | None = None
+    through: JoinPath | None = None
     where: Snippet | None = None
     order_by: Orderings | None = None
     limit: Elements | None = None
@@ -204,18 +204,18 @@ class _Joined(Section):
     def _on_or_through(self) -> _Joined:
         if (self.on is None) == (self.through is None):
             raise ValueError("give either 'on' or 'through'")
-        for step in self.way[:-1]:
+        for step in self.join_path[:-1]:
             if step.to is not None:
                 raise ValueError("'to' leads to the far table: it stands in the last step of 'through'")
-        if self.way and self.way[-1].to is None:
+        if self.join_path and self.join_path[-1].to is None:
             raise ValueError("'to' is missing in 'through': the columns that lead to the far table")
         if self.limit is not None and self.cap is not None:
             raise ValueError("give either 'limit' or 'cap'")
         return self
 
     @property
-    def way(self) -> list[Through]:
-        """Tables on the way to the far one, from the parent's side."""
+    def join_path(self) -> list[Through]:
+        """Tables between the parent and the far one, from the parent's side."""
         return self.through if isinstance(self.through, list) else [self.through] if self.through else []
 
 
@@ -254,7 +254,7 @@ class ManyField(_Joined):
             raise ValueError("'recurse' joins the table to itself: it goes with 'on', not with 'through'")
         if self.recurse is not None and self.values is not None:
             raise ValueError("'recurse' nests rows in the objects above them: give 'fields', not 'values'")
-        if self.values is not None and any(step.fields is not None for step in self.way):
+        if self.values is not None and any(step.fields is not None for step in self.join_path):
             raise ValueError("'through.fields' has no place among plain 'values'; use 'fields'")
         if self.key_by is not None and (self.limit is not None or self.cap is not None):
             raise ValueError("a map takes all rows: 'limit' and 'cap' mean nothing to 'key_by'")
@@ -316,7 +316,7 @@ class AggregateField(_Joined):
             raise ValueError(f"'order_by' means nothing to {function}")
         if function != "collect" and (self.limit is not None or self.cap is not None):
             raise ValueError(f"'limit' and 'cap' mean nothing to {function}")
-        if any(step.fields is not None for step in self.way):
+        if any(step.fields is not None for step in self.join_path):
             raise ValueError("'through.fields' means nothing to an aggregate")
         return self
 
@@ -391,7 +391,7 @@ def entry_name(entry: str | dict[str, Any]) -> str:
 
 
 def through_paths(spec: ManyField | AggregateField) -> list[tuple[tuple[str | int, ...], Through]]:
-    """Tables on the way, each with where it stands below the field in the file."""
+    """Tables between, each with where it stands below the field in the file."""
     if isinstance(spec.through, list):
         return [(("through", index), step) for index, step in enumerate(spec.through)]
-    return [(("through",), step) for step in spec.way]
+    return [(("through",), step) for step in spec.join_path]

@@ -62,20 +62,20 @@ class Child:
 
 
 @dataclass(frozen=True, slots=True)
-class Lifted:
-    """A field of a `one`'s row that stands in the object around it."""
+class Flattened:
+    """A field of a `one`'s row that stands in the object around it (`flatten` in the file)."""
 
     name: str
     node: Node
     field: TreeField
 
 
-TreeField: TypeAlias = Value | Nested | Child | Lifted
+TreeField: TypeAlias = Value | Nested | Child | Flattened
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A table on the way from the parent to a node's rows.
+    """A table between the parent and a node's rows.
 
     Attributes:
         on: (its column, column of the link before, or of the parent).
@@ -112,43 +112,29 @@ class Measure:
     where: Expression | None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Node:
-    """Rows of another table that belong to a row of `parent`.
+    """Rows of another table that belong to a row of `parent`; one of the five classes below.
 
     Attributes:
-        kind: ``one``, ``many``, ``collect``, ``first`` or ``aggregate``.
         id: number in the document, from 1, in the order of the file.
+        parent: whose rows they belong to.
+        scope: their own table.
         on: (this table's column, column of the last link, or of the parent).
-        links: tables on the way, from the parent's side.
-        fields: of ``one`` and ``many``.
-        plain: elements are the one field's value, not an object.
-        order: complete: what `order_by` says, then what breaks ties.
-        backwards: rows are taken from the end of the order.
-        limit: elements at most.
-        cap: elements at most, with the number of all.
-        map_by: the column whose value each element is found by; elements are then a map.
-        unique: at most one row can match, by the table's key.
+        links: tables between, from the parent's side.
+        fields: what is taken of each row.
+        children: nodes below each row.
         recursion: what follows below each row, level by level.
     """
 
-    kind: str
     id: int
     parent: Scope
     scope: Scope
     on: Pairs
-    links: tuple[Link, ...] = ()
+    links: tuple[Link, ...]
     fields: tuple[TreeField, ...] = ()
-    plain: bool = False
-    order: tuple[OrderedColumn, ...] = ()
-    backwards: bool = False
-    limit: int | None = None
-    cap: int | None = None
-    map_by: str | None = None
-    unique: bool = False
+    children: tuple[Node, ...] = ()
     recursion: Recursion | None = None
-    measures: list[Measure] = field(default_factory=list)
-    children: list[Node] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -167,7 +153,7 @@ class Node:
     @property
     def may_match_several(self) -> bool:
         """Whether it wants one row and is not found by a key."""
-        return self.kind == "one" and not self.unique
+        return isinstance(self, One) and not self.unique
 
     @property
     def from_own_table(self) -> bool:
@@ -186,6 +172,82 @@ class Node:
     def scopes(self) -> list[Scope]:
         """The links' and its own."""
         return [*(link.scope for link in self.links), self.scope]
+
+    @property
+    def most_elements(self) -> int | None:
+        """Elements that a parent has at most, where the document says so."""
+        return (self.limit or self.cap) if isinstance(self, Many | Collect) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class One(Node):
+    """One row, as an object.
+
+    Attributes:
+        order: complete: what `order_by` says, then the key. The first row is taken.
+        unique: at most one row can match, by the table's key.
+    """
+
+    order: tuple[OrderedColumn, ...]
+    unique: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Many(Node):
+    """All rows, as the elements of an array or a map.
+
+    Attributes:
+        order: complete: what `order_by` says, then the key.
+        plain: elements are the one field's value, not an object.
+        limit: elements at most.
+        cap: elements at most, with the number of all.
+        map_by: the column whose value each element is found by; elements are then a map.
+    """
+
+    order: tuple[OrderedColumn, ...]
+    plain: bool
+    limit: int | None
+    cap: int | None
+    map_by: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collect(Node):
+    """The values of one column that are not NULL, as an array; `fields` holds the column alone.
+
+    Attributes:
+        order: complete, as of `Many`.
+        limit: elements at most.
+        cap: elements at most, with the number of all.
+    """
+
+    order: tuple[OrderedColumn, ...]
+    limit: int | None
+    cap: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pick(Node):
+    """The value of one column in the first row, or in the last; `fields` holds the column alone.
+
+    Attributes:
+        order: complete, as of `Many`.
+        last: the row is taken from the end of the order.
+    """
+
+    order: tuple[OrderedColumn, ...]
+    last: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregate(Node):
+    """Counts, sums and the like over one set of rows.
+
+    Attributes:
+        measures: each is a field of the document; those over the same rows share the node.
+    """
+
+    measures: list[Measure]
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,15 +33,21 @@ from gold.language.model import (
     entry_name,
     through_paths,
 )
+from gold.language.model import Recursion as Recurse
 from gold.language.notation import OrderedColumn, parse_ordering
 from gold.tree.nodes import (
+    Aggregate,
     Child,
-    Lifted,
+    Collect,
+    Flattened,
     Link,
+    Many,
     Measure,
     Nested,
     Node,
+    One,
     Pairs,
+    Pick,
     Recursion,
     Scope,
     Tree,
@@ -58,6 +64,9 @@ if TYPE_CHECKING:
     from silver.schema.catalog import SilverTable
 
 Catalog: TypeAlias = "Mapping[TableName, SilverTable]"
+
+_Rows: TypeAlias = "tuple[int, Scope, Scope, Pairs, tuple[Link, ...]]"
+"""What every node has: number, parent, its own scope, how its rows are found, the tables between."""
 
 
 def resolve(document: Document, catalog: Catalog) -> tuple[Tree | None, list[Problem]]:
@@ -150,7 +159,7 @@ class _Resolver:
             spec = entry[name]
             found = self._field(name, spec, (*place, name), scope, children, within=within)
             if isinstance(spec, OneField) and spec.flatten and isinstance(found, Child):
-                fields += [Lifted(spec.prefix + one.name, found.node, one) for one in found.node.fields]
+                fields += [Flattened(spec.prefix + one.name, found.node, one) for one in found.node.fields]
             elif found is not None:
                 fields.append(found)
         return tuple(fields)
@@ -168,7 +177,11 @@ class _Resolver:
             return Nested(name, self._fields(spec.object, (*path, "object"), scope, children, within=label))
         if isinstance(spec, AggregateField):
             return self._aggregate(name, spec, path, scope, children, label=label)
-        node = self._one_or_many(spec, path, scope, label)
+        node = (
+            self._one(spec, path, scope, label)
+            if isinstance(spec, OneField)
+            else self._many(spec, path, scope, label)
+        )
         if node is None:
             return None
         children.append(node)
@@ -188,36 +201,52 @@ class _Resolver:
             name, Expression(("coalesce(", *found.parts, f", CAST({literal(spec.default)} AS {ddl}))"))
         )
 
-    def _one_or_many(
-        self, spec: OneField | ManyField, path: YamlPath, parent: Scope, label: str
-    ) -> Node | None:
-        kind = "one" if isinstance(spec, OneField) else "many"
-        text = spec.one if isinstance(spec, OneField) else spec.many
-        node = self._node(kind, TableName.parse(text), spec, path, parent, label=label)
-        if node is None:
+    def _one(self, spec: OneField, path: YamlPath, parent: Scope, label: str) -> One | None:
+        rows = self._rows(TableName.parse(spec.one), spec, (*path, "one"), parent, label=label)
+        if rows is None:
             return None
-        scope = node.scope
+        _, _, scope, on, _ = rows
+        children: list[Node] = []
         scope.where = self._expression(spec.where, scope, (*path, "where"))
-        if isinstance(spec, ManyField) and spec.values is not None:
-            node.plain = True
-            if self._column(scope, spec.values, (*path, "values")) is not None:
-                node.fields = (Value(spec.values, column(spec.values)),)
-        elif spec.fields is not None:
-            node.fields = self._fields(spec.fields, (*path, "fields"), scope, node.children)
-        if isinstance(spec, ManyField):
-            node.limit, node.cap, node.map_by = spec.limit, spec.cap, spec.key_by
-            ddl = None if spec.key_by is None else self._column(scope, spec.key_by, (*path, "key_by"))
-            if ddl is not None and not types.map_key(ddl):
-                self._problem(
-                    (*path, "key_by"), f"{spec.key_by!r} is {ddl}, which cannot be the key of a map"
-                )
-        node.unique = kind == "one" and set(scope.table.key) <= {this for this, _ in node.on}
-        self._order(node, spec.order_by, path)
-        if spec.recurse is not None:
-            on = self._pairs(spec.recurse.on, (*path, "recurse", "on"), scope, scope)
-            node.recursion = Recursion(label.rpartition(".")[2], on, spec.recurse.max_depth)
-            node.unique = node.unique and set(scope.table.key) <= {this for this, _ in on}
-        return node
+        fields = self._fields(spec.fields, (*path, "fields"), scope, children)
+        order = self._order(scope, spec.order_by, path)
+        recursion = self._recursion(spec.recurse, path, scope, label)
+        once = [on] if recursion is None else [on, recursion.on]
+        unique = all(set(scope.table.key) <= {this for this, _ in pairs} for pairs in once)
+        return One(*rows, fields, tuple(children), recursion, order=order, unique=unique)
+
+    def _many(self, spec: ManyField, path: YamlPath, parent: Scope, label: str) -> Many | None:
+        rows = self._rows(TableName.parse(spec.many), spec, (*path, "many"), parent, label=label)
+        if rows is None:
+            return None
+        scope = rows[2]
+        children: list[Node] = []
+        scope.where = self._expression(spec.where, scope, (*path, "where"))
+        fields: tuple[TreeField, ...] = ()
+        if spec.values is None:
+            fields = self._fields(spec.fields or (), (*path, "fields"), scope, children)
+        elif self._column(scope, spec.values, (*path, "values")) is not None:
+            fields = (Value(spec.values, column(spec.values)),)
+        ddl = None if spec.key_by is None else self._column(scope, spec.key_by, (*path, "key_by"))
+        if ddl is not None and not types.map_key(ddl):
+            self._problem((*path, "key_by"), f"{spec.key_by!r} is {ddl}, which cannot be the key of a map")
+        return Many(
+            *rows,
+            fields,
+            tuple(children),
+            recursion=self._recursion(spec.recurse, path, scope, label),
+            order=self._order(scope, spec.order_by, path),
+            plain=spec.values is not None,
+            limit=spec.limit,
+            cap=spec.cap,
+            map_by=spec.key_by,
+        )
+
+    def _recursion(self, spec: Recurse | None, path: YamlPath, scope: Scope, label: str) -> Recursion | None:
+        if spec is None:
+            return None
+        on = self._pairs(spec.on, (*path, "recurse", "on"), scope, scope)
+        return Recursion(label.rpartition(".")[2], on, spec.max_depth)
 
     def _aggregate(
         self,
@@ -231,58 +260,72 @@ class _Resolver:
     ) -> Child | None:
         table, of = spec.target
         function = spec.function
-        kind = {"collect": "collect", "first": "first", "last": "first"}.get(function, "aggregate")
-        node = self._node(kind, table, spec, path, parent, label=label)
-        if node is None:
+        rows = self._rows(table, spec, (*path, function), parent, label=label)
+        if rows is None:
             return None
-        scope = node.scope
+        scope = rows[2]
         where = self._expression(spec.where, scope, (*path, "where"))
         if of is not None:
             ddl = self._column(scope, of, (*path, function))
             wanted = None if ddl is None else types.unfit(function, ddl)
             if wanted is not None:
                 self._problem((*path, function), f"{function} of {table}.{of}, which is {ddl}: {wanted}")
-        if kind != "aggregate":
-            scope.where, node.plain = where, True
-            node.limit, node.cap, node.backwards = spec.limit, spec.cap, function == "last"
-            node.fields = (Value(name, column(of or "")),)
-            self._order(node, spec.order_by, path)
-        else:
-            same = next((other for other in children if _same_rows(other, node)), None)
-            if same is not None:
-                self._nodes -= 1
-                for kept, other in zip(same.scopes, node.scopes, strict=True):
-                    kept.reads |= other.reads
-                node = same
-            node.measures.append(Measure(label, function, of, where))
-            if same is not None:
-                return Child(name, node, len(node.measures) - 1)
+        if function not in {"collect", "first", "last"}:
+            return self._measure(name, Measure(label, function, of, where), rows, children)
+        scope.where = where
+        value = (Value(name, column(of or "")),)
+        order = self._order(scope, spec.order_by, path)
+        node: Node = (
+            Collect(*rows, value, order=order, limit=spec.limit, cap=spec.cap)
+            if function == "collect"
+            else Pick(*rows, value, order=order, last=function == "last")
+        )
         children.append(node)
-        return Child(name, node, 0)
+        return Child(name, node)
 
-    def _node(
-        self, kind: str, name: TableName, spec: Any, path: YamlPath, parent: Scope, *, label: str
-    ) -> Node | None:
-        """A node without its fields. `path` is the field's; its own key there names the table."""
-        table = self._table(name, (*path, kind if isinstance(spec, OneField | ManyField) else spec.function))
+    def _measure(self, name: str, measure: Measure, rows: _Rows, children: list[Node]) -> Child:
+        """A field of an aggregate, which may be there already for another one over the same rows."""
+        node = Aggregate(*rows, measures=[measure])
+        for other in children:
+            if isinstance(other, Aggregate) and _same_rows(other, node):
+                self._nodes -= 1
+                for kept, also in zip(other.scopes, node.scopes, strict=True):
+                    kept.reads |= also.reads
+                other.measures.append(measure)
+                return Child(name, other, len(other.measures) - 1)
+        children.append(node)
+        return Child(name, node)
+
+    def _rows(
+        self,
+        name: TableName,
+        spec: OneField | ManyField | AggregateField,
+        path: YamlPath,
+        parent: Scope,
+        *,
+        label: str,
+    ) -> _Rows | None:
+        """What every node has. `path` leads to the table's name in the file."""
+        table = self._table(name, path)
         self._nodes += 1
         node_id = self._nodes
         if table is None:
             return None
+        field = path[:-1]
         scope, before = Scope(label, table), parent
         links = []
         steps = through_paths(spec) if isinstance(spec, ManyField | AggregateField) else []
         for place, step in steps:
-            link = self._link(step, (*path, *place), scope, before)
+            link = self._link(step, (*field, *place), scope, before)
             if link is None:
                 return None
             links.append(link)
             before = link.scope
         if not steps:
-            return Node(kind, node_id, parent, scope, self._pairs(spec.on, (*path, "on"), scope, parent))
+            return node_id, parent, scope, self._pairs(spec.on or {}, (*field, "on"), scope, parent), ()
         place, last = steps[-1]
-        to = self._pairs(last.to or {}, (*path, *place, "to"), before, scope)
-        return Node(kind, node_id, parent, scope, tuple((far, this) for this, far in to), tuple(links))
+        to = self._pairs(last.to or {}, (*field, *place, "to"), before, scope)
+        return node_id, parent, scope, tuple((far, this) for this, far in to), tuple(links)
 
     def _link(self, through: Through, path: YamlPath, far: Scope, before: Scope) -> Link | None:
         table = self._table(TableName.parse(through.table), (*path, "table"))
@@ -310,23 +353,24 @@ class _Resolver:
                 )
         return tuple(conditions.items())
 
-    def _order(self, node: Node, texts: Sequence[str] | None, path: YamlPath) -> None:
+    def _order(self, scope: Scope, texts: Sequence[str] | None, path: YamlPath) -> tuple[OrderedColumn, ...]:
+        """The order of rows: as the file says it, then by the key."""
         order: list[OrderedColumn] = []
         for index, text in enumerate(texts or ()):
             wanted = parse_ordering(text)
             place = (*path, "order_by", index)
-            ddl = self._column(node.scope, wanted.column, place)
+            ddl = self._column(scope, wanted.column, place)
             if ddl is not None and not types.orderable(ddl):
                 self._problem(place, f"{wanted.column!r} is {ddl}, which has no order")
             order.append(wanted)
-        taken = {wanted.column for wanted in order}
-        order += [OrderedColumn(name) for name in node.scope.table.key if name not in taken]
-        node.order = tuple(order)
+        named = {wanted.column for wanted in order}
+        order += [OrderedColumn(name) for name in scope.table.key if name not in named]
+        return tuple(order)
 
 
-def _same_rows(one: Node, other: Node) -> bool:
+def _same_rows(one: Aggregate, other: Aggregate) -> bool:
     """Whether two aggregates speak of the same rows, their own `where` apart."""
-    if one.kind != "aggregate" or one.scope.table.table != other.scope.table.table or one.on != other.on:
+    if one.scope.table.table != other.scope.table.table or one.on != other.on:
         return False
     left = [(link.scope.table.table, link.on, link.scope.where) for link in one.links]
     return left == [(link.scope.table.table, link.on, link.scope.where) for link in other.links]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gold.build.spark_settings import HASH, LSN, SORTED, content_hash
-from gold.build.views import PinnedTables
+from gold.build.views import CutViews
 from gold.compile.clauses import as_json, numbered
 from gold.compile.compiler import compile_tree
 from gold.verify.differences import Difference, first_difference
@@ -124,7 +124,7 @@ class _Comparison:
         self._spark = spark
         self._built = built
         self._tree = built.tree
-        self._relation = PinnedTables(spark, lake).at(built.tree, built.cut)
+        self._relation = CutViews(spark, lake).at(built.tree, built.cut)
         self._sample = sample
         self._stored = f"{lake.sql('gold', built.tree.name)} VERSION AS OF {built.version}"
         self._keys = [f"k{i}" for i in range(len(built.tree.key))]

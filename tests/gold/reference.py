@@ -98,7 +98,7 @@ class Reference:
                 found.append(far[spec.values])
                 continue
             element = self._object(spec.fields or [], far)
-            for step, link in zip(spec.way, way, strict=True):
+            for step, link in zip(spec.join_path, way, strict=True):
                 element |= self._object(step.fields or [], link)
             found.append(element)
         return self._gathered(spec, [far for far, _ in pairs], found)
@@ -151,7 +151,7 @@ class Reference:
     ) -> list[tuple[Row, list[Row]]]:
         """(far row, rows on the way to it) in the wanted order."""
         pairs: list[tuple[Row, list[Row]]] = [(row, [])]
-        on, steps = on or getattr(spec, "on", None), getattr(spec, "way", [])
+        on, steps = on or getattr(spec, "on", None), getattr(spec, "join_path", [])
         for step in steps:
             pairs = [
                 (link, [*way, link])

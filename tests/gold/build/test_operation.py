@@ -24,8 +24,7 @@ from pyspark.sql.functions import lit
 from bronze.errors import SmeltError
 from bronze.lake import delta
 from bronze.lsn import Lsn
-from gold.build import document as building
-from gold.build import merging
+from gold.build import gold_table, incremental
 from gold.build.spark_settings import GOLD_APP
 from gold.verify.differences import Difference
 from gold.verify.verify import Verification, verify
@@ -184,22 +183,22 @@ def test_a_document_that_was_not_built_as_its_file_says_is_not_compared(world: W
         assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("sent", [1_000_000, -1], ids=["keys are sent", "tables are shuffled"])
+@pytest.mark.parametrize("broadcast", [1_000_000, -1], ids=["keys are sent", "tables are shuffled"])
 def test_plans_for_large_tables_give_the_same_documents(
-    world: World, monkeypatch: pytest.MonkeyPatch, sent: int
+    world: World, monkeypatch: pytest.MonkeyPatch, broadcast: int
 ) -> None:
-    """Nothing counts as little here."""
-    for module, name in ((merging, "_SMALL_ROWS"), (document, "_FEW"), (document, "_WALKED")):
+    """Nothing counts as small here."""
+    for module, name in ((gold_table, "_SMALL_ROWS"), (incremental, "_ONE_TASK"), (incremental, "_WALKED")):
         monkeypatch.setattr(module, name, -1)
-    monkeypatch.setattr(building, "_SENT", sent)
-    source = random.Random(abs(sent))
+    monkeypatch.setattr(incremental, "_BROADCAST", broadcast)
+    source = random.Random(abs(broadcast))
 
     def change(shop: Shop) -> None:
         for _ in range(15):
             mutate(shop, source)
         shop.put("orders", id=1, customer_id=1, status="paid", total=money("7.00"))
         shop.put("order_items", order_id=1, line=1)
-        shop.put("customers", id=1, email=f"sent {sent}", country_id=1)
+        shop.put("customers", id=1, email=f"sent {broadcast}", country_id=1)
         shop.put("countries", id=1, code="AT")
 
     runs = world.step(change)

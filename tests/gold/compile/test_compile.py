@@ -15,7 +15,8 @@ import pytest
 from bronze.identifiers import TableName
 from gold.build.views import view_of
 from gold.compile.clauses import with_steps
-from gold.compile.compiler import compile_tree, count_flagged
+from gold.compile.compiler import compile_tree
+from gold.compile.counting import count_flagged
 from gold.incremental.affected import affected_roots
 from gold.tree.resolve import resolve
 from tests.gold.shop import SHAPES, catalog
@@ -50,14 +51,14 @@ def test_a_document_as_one_query(name: str) -> None:
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_document_for_some_roots(name: str) -> None:
     same_as_file(
-        f"{name}.restricted.sql", compile_tree(tree(TEXTS[name]), str, roots="affected", few=True).sql
+        f"{name}.restricted.sql", compile_tree(tree(TEXTS[name]), str, roots="affected", single_task=True).sql
     )
 
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_roots_affected_by_changes_of_every_table(name: str) -> None:
     root = tree(TEXTS[name])
-    found = affected_roots(root, root.tables(), lambda table: f"images_of_{table.name}", str, few=True)
+    found = affected_roots(root, root.tables(), lambda table: f"images_of_{table.name}", str, broadcast=True)
     assert found is not None
     same_as_file(f"{name}.affected.sql", with_steps(found.steps, found.query))
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gold.incremental.key_bitmap import bitmap, sieve
+from gold.incremental.key_bitmap import bitmap, in_bitmap
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_a_sieve_lets_all_of_its_keys_through_and_few_others(spark: SparkSession) -> None:
+def test_a_bitmap_lets_all_of_its_keys_through_and_few_others(spark: SparkSession) -> None:
     wanted = "SELECT id * 7 AS a, string(id) AS b FROM range(1000)"
     (row,) = spark.sql(bitmap(["a", "b"], f"({wanted})", 1000)).collect()
-    spark.sql(f"{wanted} UNION ALL SELECT id, 'other' FROM range(20000)").createOrReplaceTempView("sieved")
-    passing = sieve(["t.a", "t.b"], row["bitmap"], 1000)
-    rows = spark.sql(f"SELECT b = 'other', count(*) FROM sieved AS t WHERE {passing} GROUP BY 1").collect()
+    spark.sql(f"{wanted} UNION ALL SELECT id, 'other' FROM range(20000)").createOrReplaceTempView("tested")
+    passing = in_bitmap(["t.a", "t.b"], row["bitmap"], 1000)
+    rows = spark.sql(f"SELECT b = 'other', count(*) FROM tested AS t WHERE {passing} GROUP BY 1").collect()
     found = {row[0]: row[1] for row in rows}
     assert found[False] == 1000
     assert found[True] < 1000
 
 
-def test_an_empty_sieve_lets_nothing_through(spark: SparkSession) -> None:
+def test_an_empty_bitmap_lets_nothing_through(spark: SparkSession) -> None:
     (row,) = spark.sql(bitmap(["id"], "range(0)", 0)).collect()
-    passing = sieve(["t.id"], row["bitmap"], 0)
+    passing = in_bitmap(["t.id"], row["bitmap"], 0)
     assert spark.sql(f"SELECT * FROM range(100) AS t WHERE {passing}").collect() == []

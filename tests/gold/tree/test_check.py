@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gold.tree.check import check_document
+from gold.tree.nodes import Aggregate
 from gold.tree.resolve import resolve
 from tests.gold.shop import SHAPES, catalog
 from tests.gold.shop_documents import COUNTRY, CUSTOMER, PARCEL_LINE, document
@@ -123,7 +124,7 @@ def test_aggregates_over_the_same_rows_are_one_pass() -> None:
     tree, _ = resolve(document(CUSTOMER), catalog())
     assert tree is not None
     aggregates = [
-        node for node in tree.nodes() if node.kind == "aggregate" and node.scope.table.name == "orders"
+        node for node in tree.nodes() if isinstance(node, Aggregate) and node.scope.table.name == "orders"
     ]
     assert [len(node.measures) for node in aggregates] == [5]
 

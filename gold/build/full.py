@@ -1,0 +1,162 @@
+"""Building a whole document table.
+
+A first build and one by a changed definition are one ``CREATE OR REPLACE TABLE … AS SELECT``, which swaps
+data, schema and property in one commit. Where the definition is as before, one MERGE also deletes what is
+gone, so that unchanged documents are not written again. A build that was asked for (`smelt rebuild`) trusts
+nothing that the table says of itself: what a document holds is compared, not the hash beside it, and a table
+in which a document stands twice, which no MERGE can put right, is replaced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gold.build.gold_table import DEFINITION_PROPERTY, is_small
+from gold.build.merging import Merge, merge
+from gold.build.sizing import LARGEST
+from gold.build.spark_settings import (
+    GOLD_APP,
+    HASH,
+    LSN,
+    SMALL_PLAN,
+    SORTED,
+    content_hash,
+    partitions,
+    read_by,
+)
+from gold.compile.compiler import compile_tree
+from gold.compile.counting import count_flagged
+from silver.run.sessions import mark, settings
+from silver.schema.widening import NTZ_FEATURE
+from silver.sql import literal, quote
+
+if TYPE_CHECKING:
+    from gold.build.build import Build, Workplace
+    from gold.build.gold_table import TableState
+    from gold.compile.query import Compiled
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a document's table is built by.
+
+    Attributes:
+        digest: of all that decides what the table holds.
+        has_local_times: a column of it, or one inside, is a timestamp without a time zone.
+    """
+
+    digest: str
+    has_local_times: bool
+
+
+def build_full(
+    work: Workplace, build: Build, state: TableState | None, definition: Definition, *, distrust: bool
+) -> int:
+    """Build all documents; returns the bytes of the largest, about.
+
+    Args:
+        work: of the document.
+        build: what to build.
+        state: of the table; None where there is none.
+        definition: to build by.
+        distrust: somebody may have written to the table.
+
+    Raises:
+        DefiniteError: a document has no room in memory.
+        PySparkException: Spark refused the query, or a value could not be computed.
+    """
+    small = is_small(build.sizes.values())
+    tasks = 1 if small else work.tasks()
+    plan, largest = work.sizing.of_all(build.tree, build.relation, build.sizes, tasks=tasks)
+    build.run.details[LARGEST] = largest
+    wanted = {
+        **(SMALL_PLAN if small else {}),
+        **({} if small and plan.together else SORTED),
+        **partitions(plan),
+        **read_by(plan),
+    }
+    with work.room.of(plan.needed), settings(work.spark, wanted):
+        _write(work, build, state, definition, distrust=distrust)
+    return largest
+
+
+def _write(
+    work: Workplace, build: Build, state: TableState | None, definition: Definition, *, distrust: bool
+) -> None:
+    compiled = compile_tree(build.tree, build.relation)
+    work.count_flagged(*count_flagged(build.tree, build.relation), build.run)
+    content = f"{content_hash(compiled.columns)} AS {HASH}"
+    listed = ", ".join(map(quote, compiled.columns))
+    made = f"SELECT {listed}, {content} FROM (\n{compiled.sql}\n)"
+    same = state is not None and state.definition == definition.digest
+    if state is not None and same and not (distrust and _holds_one_twice(work, compiled)):
+        with settings(work.spark, {"spark.databricks.delta.merge.materializeSource": "auto"}):
+            what = Merge(compiled, made, build.cut, state.position, distrust=distrust)
+            merge(work.spark, work.table, what, build.run)
+        return
+    kept, join = _kept_lsn(work.table.address, compiled, state, f"{int(build.cut.commit_lsn)}L", same=same)
+    columns = ", ".join(f"d.{quote(name)}" for name in compiled.columns)
+    position = None if state is None else state.position
+    with settings(work.spark, mark(GOLD_APP, build.cut.commit_lsn, position)):
+        work.spark.sql(
+            f"CREATE OR REPLACE TABLE {work.table.address} USING DELTA "
+            f"TBLPROPERTIES ({_properties(definition)}) AS\n"
+            f"SELECT {columns}, {kept} AS {LSN}, d.{HASH} AS {HASH}\nFROM (\n{made}\n) AS d{join}"
+        )
+    build.run.inserts = work.table.rows_written()
+    build.run.changes = build.run.inserts
+
+
+def _holds_one_twice(work: Workplace, compiled: Compiled) -> bool:
+    keys = ", ".join(compiled.key)
+    twice = f"SELECT 1 FROM {work.table.address} GROUP BY {keys} HAVING count(*) > 1"
+    return work.spark.sql(twice).first() is not None
+
+
+def _kept_lsn(
+    address: str, compiled: Compiled, state: TableState | None, lsn: str, *, same: bool
+) -> tuple[str, str]:
+    """The LSN of each document of a table that is replaced, and the join with the old table that gives it.
+
+    What did not change keeps its LSN: by the new definition; or, of a table that somebody wrote to, what all
+    its rows say. Where they say it since several LSNs, readers may have seen it only now.
+
+    Args:
+        address: of the table.
+        compiled: the document.
+        state: of the table.
+        lsn: of the cut that is built, as SQL.
+        same: the table was built by the same definition.
+    """
+    key = None if state is None else _key_columns(compiled, state)
+    if state is None or key is None:
+        return lsn, ""
+    held = content_hash(compiled.columns) if same else HASH
+    on = " AND ".join(f"o.k{i} = CAST(d.{name} AS STRING)" for i, name in enumerate(key))
+    keys = ", ".join(f"CAST({name} AS STRING) AS k{i}" for i, name in enumerate(key))
+    numbers = ", ".join(f"k{i}" for i in range(len(key)))
+    before = f"SELECT {keys}, {held} AS h, {LSN} AS l FROM {address} VERSION AS OF {state.version}"
+    once = (
+        f"SELECT {numbers}, any_value(h) AS {HASH}, max(l) AS {LSN} FROM ({before})\n"
+        f"GROUP BY {numbers} HAVING count(*) = count(h) AND count(DISTINCT h) = 1"
+    )
+    join = f"\nLEFT JOIN ({once}) AS o ON {on} AND o.{HASH} = d.{HASH}"
+    return f"least(o.{LSN}, {lsn})", join  # of a document that is new: the second
+
+
+def _key_columns(compiled: Compiled, state: TableState) -> tuple[str, ...] | None:
+    """The key in the old table, where the old table has it under the same names."""
+    return compiled.key if {*compiled.key, quote(HASH), quote(LSN)} <= state.columns else None
+
+
+def _properties(definition: Definition) -> str:
+    properties = {
+        DEFINITION_PROPERTY: definition.digest,
+        "delta.enableChangeDataFeed": "true",
+        "delta.enableDeletionVectors": "true",
+        "delta.enableExpiredLogCleanup": "false",
+    }
+    if definition.has_local_times:
+        properties[NTZ_FEATURE] = "supported"
+    return ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())

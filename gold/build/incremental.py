@@ -1,0 +1,295 @@
+"""Building the documents that changed rows reach, and no others.
+
+The change feeds of silver's tables between two cuts give the old and the new images of changed rows. These
+give the affected roots (`gold.incremental.affected`), whose documents are assembled from the cut's rows and
+merged in one commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gold.build.failures import SPARK_ERRORS, condition
+from gold.build.gold_table import is_small, size_of
+from gold.build.memory import Sizes
+from gold.build.memory import plan as make_plan
+from gold.build.merging import ROOT, Merge, merge
+from gold.build.sizing import LARGEST
+from gold.build.spark_settings import (
+    BYTES,
+    HASH,
+    INTERPRETED,
+    LEAN,
+    ONE_TASK,
+    SORTED,
+    content_hash,
+    hash_and_bytes,
+    partitions,
+    read_by,
+)
+from gold.build.weights import Roots
+from gold.compile.compiler import compile_tree
+from gold.compile.query import counting, flag_column
+from gold.incremental.affected import PLACES, SIDE, Affected, affected_roots
+from gold.incremental.change_feed import ChangeFeedUnreadableError, images_query, recreated
+from silver.run.sessions import settings
+from silver.schema.live_rows import keeps_deleted
+from silver.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from bronze.identifiers import TableName
+    from bronze.lake.control import Cut
+    from gold.build.build import Build, Workplace
+    from gold.build.memory import Plan
+    from gold.compile.query import Compiled
+
+_ONE_TASK: Final = 100_000
+"""Rows up to which one task assembles documents: planning and scheduling cost more than the work."""
+
+_BROADCAST: Final = 1_000_000
+"""Rows of affected roots whose keys each task can have in memory."""
+
+_MATCHED: Final = 20_000
+"""Documents that each task of a MERGE can have in memory."""
+
+_WALKED: Final = 20_000
+"""Changed rows up to which what is found on the way up from them is sent to every task."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Assembly:
+    """How affected documents are assembled.
+
+    Attributes:
+        compiled: the document, restricted to the roots in the view ``affected``.
+        reading: settings for silver's tables.
+        plan: what fits into memory.
+        single_task: one task assembles them.
+        no_inserts: no document is new.
+    """
+
+    compiled: Compiled
+    reading: Mapping[str, str]
+    plan: Plan
+    single_task: bool
+    no_inserts: bool
+
+
+class IncrementalBuild:
+    """One build from an older cut.
+
+    Args:
+        work: of the document.
+        build: what to build.
+        old: the cut that the table holds.
+        is_same: whether a silver table holds the same rows at two versions.
+    """
+
+    def __init__(
+        self, work: Workplace, build: Build, old: Cut, is_same: Callable[[str, int, int], bool]
+    ) -> None:
+        self._work = work
+        self._spark = work.spark
+        self._build = build
+        self._old = old
+        self._is_same = is_same
+
+    def run(self, largest: int | None) -> int | None:
+        """Bring the table to the cut.
+
+        Args:
+            largest: bytes of the largest document as the last build knew it, if it did.
+
+        Returns:
+            as much of the largest one now.
+
+        Raises:
+            ChangeFeedUnreadableError: the changes between the cuts cannot be read.
+            DefiniteError: a document has no room in memory.
+            PySparkException: Spark refused the query, or a value could not be computed.
+        """
+        build, run = self._build, self._build.run
+        run.mode = "incremental"
+        rows = self._changed_rows()
+        run.details["changed_rows"] = {str(name): count for name, (_, count) in rows.items()}
+        views = {name: view for name, (view, _) in rows.items()}
+        reading = INTERPRETED if is_small(build.sizes.values()) else LEAN
+        affected = affected_roots(
+            build.tree,
+            views,
+            views.__getitem__,
+            build.relation,
+            broadcast=sum(count for _, count in rows.values()) <= _WALKED,
+        )
+        if affected is not None:
+            self._find_roots(affected, reading)
+        if affected is None or run.changes == 0:
+            run.mode = "none"
+            return largest
+        expected = self._expected_rows()
+        single_task = expected <= _ONE_TASK
+        compiled = compile_tree(
+            build.tree,
+            build.relation,
+            roots="affected",
+            single_task=single_task,
+            broadcast=expected <= _BROADCAST,
+        )
+        with settings(self._spark, reading):
+            for step in compiled.shared:
+                self._work.kept.keep(step.sql, step.name)
+        plan, largest = self._work.sizing.of_some(
+            build.tree,
+            build.relation,
+            build.sizes,
+            roots=Roots("affected", frozenset(step.name for step in compiled.shared)),
+            number=run.changes,
+            changed={name: count for name, (_, count) in rows.items()},
+            known=largest,
+            tasks=1 if single_task else self._work.tasks(),
+        )
+        if largest is not None:
+            run.details[LARGEST] = largest
+        no_inserts = run.changes <= _MATCHED and not self._has_new_roots(
+            views.get(build.tree.root.table.table)
+        )
+        with self._work.room.of(plan.needed):
+            self._assemble(_Assembly(compiled, reading, plan, single_task, no_inserts))
+        return largest
+
+    def _changed_rows(self) -> dict[TableName, tuple[str, int]]:
+        """For each table with changed rows: the view of their images, and how many these are."""
+        old, new = self._old.tables, self._build.cut.tables
+        tables = {name: table.name for name, table in self._build.tree.tables().items()}
+        changed = {name: silver for name, silver in tables.items() if new[silver] != old[silver]}
+        found: dict[TableName, tuple[str, int]] = {}
+        for index, (name, silver_name) in enumerate(sorted(changed.items())):
+            view = f"images_{index}"
+            count = self._images(name, silver_name, (old[silver_name] + 1, new[silver_name]), view)
+            if count:
+                found[name] = view, count
+        return found
+
+    def _images(self, name: TableName, silver_name: str, between: tuple[int, int], view: str) -> int:
+        """Register the old and new images of changed rows, at most one of each per key; returns their number.
+
+        Raises:
+            ChangeFeedUnreadableError: the feed cannot be read.
+        """
+        first, last = between
+        if last < first:
+            raise ChangeFeedUnreadableError(recreated(silver_name))
+        tree = self._build.tree
+        key = tree.tables()[name].key
+        columns = sorted(tree.reads(name) | set(key))
+        try:
+            feed = (
+                self._spark.read.format("delta")
+                .option("readChangeFeed", "true")
+                .option("startingVersion", str(first))
+                .option("endingVersion", str(last))
+                .load(self._work.lake.uri("silver", silver_name))
+            )
+            feed.createOrReplaceTempView(f"{view}_feed")
+            with settings(self._spark, INTERPRETED):
+                steps = last - first + 1
+                soft = keeps_deleted(feed)
+                query = images_query(f"{view}_feed", key, columns, steps=steps, soft=soft)
+                self._work.kept.keep(query, view)
+                return self._spark.table(view).count()
+        except SPARK_ERRORS as error:
+            if self._is_same(silver_name, first - 1, last):
+                return 0  # of a version that only changed a property, say, Delta may not give the feed
+            raise ChangeFeedUnreadableError(
+                f"changes of silver.{silver_name} between versions {first} and {last} cannot be read: "
+                f"{condition(error)}"
+            ) from error
+
+    def _find_roots(self, affected: Affected, reading: Mapping[str, str]) -> None:
+        """Keep the roots as the view ``affected``; note how many there are, and what each place reached."""
+        run = self._build.run
+        of_place = (f"count_if(array_contains({PLACES}, {n})) AS n{n}" for n in range(len(affected.places)))
+        with settings(self._spark, reading):
+            for step in affected.steps:
+                self._work.kept.keep(step.sql, step.name)
+            self._work.kept.keep(affected.query, "affected")
+            counts = f"SELECT count(*) AS roots, {', '.join(of_place)} FROM affected"
+            row = self._spark.sql(counts).collect()[0]
+        run.changes = int(row["roots"])
+        run.details["affected_roots"] = [
+            {"path": path, "table": str(table), "roots": int(row[f"n{n}"])}
+            for n, (path, table) in enumerate(affected.places)
+        ]
+
+    def _expected_rows(self) -> int:
+        """As many rows as these roots have on the average; where they have more, it takes longer."""
+        build = self._build
+        rows = sum(rows for rows, _ in build.sizes.values())
+        return build.run.changes * rows // max(build.sizes[build.tree.root.table.table][0], 1)
+
+    def _has_new_roots(self, view: str | None) -> bool:
+        """Whether a root came, or passes the `where` now: nothing else makes a new document.
+
+        Args:
+            view: of the images of the root's table; None where it has none.
+        """
+        if view is None:
+            return False
+        tree = self._build.tree
+        passes = "" if tree.root.where is None else f"WHERE {tree.root.where.sql('t')}\n"
+        key = ", ".join(quote("t", name) for name in tree.key)
+        came = self._spark.sql(
+            f"SELECT 1 FROM {view} AS t\n{passes}GROUP BY {key}\nHAVING max(t.{SIDE}) = 'new'"
+        )
+        return came.first() is not None
+
+    def _assemble(self, how: _Assembly) -> None:
+        """Assemble the affected documents, and merge them."""
+        compiled, plan, run = how.compiled, how.plan, self._build.run
+        wanted = {
+            **how.reading,
+            **(ONE_TASK if how.single_task else partitions(plan)),
+            **({} if how.single_task and plan.together else SORTED),
+        }
+        measured = not plan.together
+        with settings(self._spark, wanted):
+            self._work.kept.keep(_made(compiled, measured=measured), "made")
+        if measured:
+            plan = self._measured(tasks=1 if how.single_task else self._work.tasks())
+        self._work.count_flagged(compiled.flags, counting(compiled.flags, "made"), run)
+        table = self._work.table
+        state = table.state()
+        position = None if state is None else state.position
+        reading = INTERPRETED if is_small([size_of(table.files())]) else LEAN
+        no_inserts = plan.broadcast and how.no_inserts
+        what = Merge(
+            compiled, "SELECT * FROM made", self._build.cut, position, restricted=True, no_inserts=no_inserts
+        )
+        with settings(self._spark, {**reading, **(ONE_TASK if how.single_task else {}), **read_by(plan)}):
+            merge(self._spark, table, what, run)
+
+    def _measured(self, *, tasks: int) -> Plan:
+        """How the documents in ``made`` are written, by what they really are."""
+        run = self._build.run
+        row = self._spark.sql(
+            f"SELECT coalesce(sum({BYTES}), 0) AS total, coalesce(max({BYTES}), 0) AS largest FROM made"
+        ).collect()[0]
+        run.details["bytes"], run.details["largest_bytes"] = int(row["total"]), int(row["largest"])
+        sizes = Sizes(run.changes, int(row["total"]), int(row["largest"]))
+        return make_plan(sizes, self._work.sizing.machine, tasks=tasks)
+
+
+def _made(compiled: Compiled, *, measured: bool) -> str:
+    """The affected roots with their documents, NULL where these are gone; `measured`: with their bytes."""
+    flags = [flag_column(flag) for flag in compiled.flags]
+    on = " AND ".join(f"a.k{i} = d.{key}" for i, key in enumerate(compiled.key))
+    keys = ", ".join(f"a.k{i} AS {ROOT}{i}" for i in range(len(compiled.key)))
+    columns = ", ".join(f"d.{quote(name)}" for name in [*compiled.columns, *flags, HASH])
+    documents = f"SELECT *, {content_hash(compiled.columns)} AS {HASH} FROM (\n{compiled.assembly}\n)"
+    if measured:
+        documents = hash_and_bytes(compiled.columns, compiled.assembly)
+        columns += f", d.{BYTES}"
+    return f"SELECT {keys}, {columns}\nFROM affected AS a\nLEFT JOIN (\n{documents}\n) AS d ON {on}"

@@ -1,0 +1,40 @@
+"""How often what may happen in a document (`gold.compile.query.FLAGS`) happened: a query of its own. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gold.compile.clauses import subquery
+from gold.compile.compiler import Compiler
+from gold.compile.flags import raised
+from gold.compile.query import counting
+from gold.expressions.expressions import column
+from gold.tree.nodes import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gold.compile.query import Relation
+    from gold.tree.nodes import Node, Tree
+
+
+def count_flagged(tree: Tree, relation: Relation) -> tuple[tuple[str, ...], str]:
+    """Those of `FLAGS` that can happen, and the query that counts their roots, empty where none can.
+
+    It is made of nothing else, so that it costs a part of the document and not all of it again.
+    """
+    bare = _without_the_rest(tree.children)
+    fields = tuple(Value(name, column(name)) for name in tree.key)
+    compiled = Compiler(replace(tree, fields=fields, children=bare), relation, None).document()
+    flags = compiled.flags
+    return flags, counting(flags, subquery(compiled.sql)) if flags else ""
+
+
+def _without_the_rest(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    return tuple(
+        replace(node, fields=(), links=tuple(replace(link, fields=()) for link in node.links),
+                children=_without_the_rest(node.children))
+        for node in nodes
+        if raised((node,))
+    )  # fmt: skip
