@@ -8,12 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bronze.lake import delta
-from gold.compile.clauses import as_json
 from gold.build.spark_settings import GOLD_APP, HASH, LSN
 from gold.incremental.key_bitmap import MOST_KEYS, bitmap, sieve
 from silver.fold.merge import prunable
 from silver.run.sessions import mark, settings
-from silver.sql import literal, quote
+from silver.sql import as_json, literal, quote
 from silver.run.table_log import share_of
 
 if TYPE_CHECKING:
