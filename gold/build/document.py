@@ -30,27 +30,41 @@ from deltalake.schema import StructType
 from bronze.lake import delta
 from bronze.lake.control import Cut, Run
 from bronze.lsn import Lsn
-from gold.incremental.affected import PLACES, SIDE, Affected, affected_roots
-from gold.compile.query import FLAGS, KEY, Compiled, counting, flag_column
-from gold.compile.compiler import compile_tree, count_flagged
 from gold.build.failures import SPARK_ERRORS, condition
-from gold.incremental.change_feed import FeedUnreadableError, images_query, made_again
 from gold.build.kept import Kept
 from gold.build.memory import Plan, Room, Sizes
 from gold.build.memory import plan as make_plan
 from gold.build.merging import ROOT, Merging, is_little, size_of
-from gold.build.views import PinnedTables
-from gold.build.spark_settings import BYTES, GOLD_APP, HASH, INTERPRETED, LEAN, LSN, ONE_TASK, SMALL_PLAN, SORTED, content_hash, hash_and_bytes, partitions, read_by
 from gold.build.sizing import LARGEST, Sizing
-from gold.incremental.starts import holds_the_same
-from gold.compile.column_types import schema_of
+from gold.build.spark_settings import (
+    BYTES,
+    GOLD_APP,
+    HASH,
+    INTERPRETED,
+    LEAN,
+    LSN,
+    ONE_TASK,
+    SMALL_PLAN,
+    SORTED,
+    content_hash,
+    hash_and_bytes,
+    partitions,
+    read_by,
+)
+from gold.build.views import PinnedTables
 from gold.build.weights import Roots
-from silver.schema.live_rows import keeps_deleted
+from gold.compile.column_types import schema_of
+from gold.compile.compiler import compile_tree, count_flagged
+from gold.compile.query import FLAGS, KEY, Compiled, counting, flag_column
+from gold.incremental.affected import PLACES, SIDE, Affected, affected_roots
+from gold.incremental.change_feed import FeedUnreadableError, images_query, made_again
+from gold.incremental.starts import holds_the_same
 from silver.run.pinned import unpinned
 from silver.run.sessions import mark, own_session, settings
-from silver.sql import literal, quote
 from silver.run.table_log import SilverLog
+from silver.schema.live_rows import keeps_deleted
 from silver.schema.widening import NTZ, NTZ_FEATURE
+from silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,8 +73,8 @@ if TYPE_CHECKING:
 
     from bronze.identifiers import TableName
     from bronze.lake.location import Lake
-    from gold.language.document import Document
     from gold.build.memory import Machine
+    from gold.language.document import Document
     from gold.tree.nodes import Tree
 
 DEFINITION_PROPERTY: Final = "deltasmelt.definition"

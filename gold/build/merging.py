@@ -12,8 +12,8 @@ from gold.build.spark_settings import GOLD_APP, HASH, LSN
 from gold.incremental.key_bitmap import MOST_KEYS, bitmap, sieve
 from silver.fold.merge import prunable
 from silver.run.sessions import mark, settings
-from silver.sql import as_json, literal, quote
 from silver.run.table_log import share_of
+from silver.sql import as_json, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -3,8 +3,8 @@
 What all tables of a document hold bounds each of its documents. Where even that is little, nothing more is
 asked. Else the largest document follows from the largest that the last builds made and the rows that changed
 since; or, where none is known, from how many rows one parent has at most in each table. Where that is more
-than the heap has room for, the documents are weighed (`gold.build.weights`): what that finds too large is refused,
-before it ends the JVM and with it every other document.
+than the heap has room for, the documents are weighed (`gold.build.weights`): what that finds too large is
+refused, before it ends the JVM and with it every other document.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.identifiers import TableName
-    from gold.compile.query import Relation
-    from gold.tree.nodes import Tree
     from gold.build.weights import Roots
     from gold.build.widths import TableSizes
+    from gold.compile.query import Relation
+    from gold.tree.nodes import Tree
 
 _UNTOLD: Final = 64 * 2**30
 """Bytes of a heap of which nothing is known."""

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut
     from bronze.identifiers import TableName
+    from bronze.lake.control import Cut
     from bronze.lake.location import Lake
     from gold.tree.nodes import Tree
 

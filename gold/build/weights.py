@@ -1,8 +1,8 @@
 """How large each document of a cut is, without assembling any: a query that adds up what it holds. Pure.
 
-The rows of each place are found and joined as the document's own query does it (`gold.compile.compiler`), but an
-element is a number, its bytes as JSON: text as long as it is, other values as wide as they mostly are. What
-one parent has is their sum, so that nothing grows with a document.
+The rows of each place are found and joined as the document's own query does it (`gold.compile.compiler`), but
+an element is a number, its bytes as JSON: text as long as it is, other values as wide as they mostly are.
+What one parent has is their sum, so that nothing grows with a document.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gold.language import types
+from gold.build.widths import fields_width, width
 from gold.compile.clauses import numbered, select, subquery, with_steps
 from gold.compile.compiler import Compiler
+from gold.language import types
 from gold.tree.nodes import Lifted, Nested, Value
-from gold.build.widths import fields_width, width
 from silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from gold.build.widths import TableSizes
     from gold.compile.query import Relation
     from gold.tree.nodes import Node, Recursion, Scope, Tree, TreeField
-    from gold.build.widths import TableSizes
 
 BYTES: Final = "bytes"
 _SAMPLED: Final = 20_000
@@ -35,7 +35,8 @@ class Roots:
 
     Attributes:
         view: a relation with their keys, ``k0, k1 …``.
-        kept: names of the document's own row sets (`gold.compile.query.Compiled.shared`) that are there as views.
+        kept: names of the document's own row sets (`gold.compile.query.Compiled.shared`) that are there as
+            views.
     """
 
     view: str

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 import time
 from typing import TYPE_CHECKING, Final
 
+from bronze.backoff import Backoff
 from bronze.errors import SmeltError, TransientError
 from bronze.lake.control_tables import ControlTables
 from bronze.lsn import ZERO
@@ -111,7 +111,7 @@ class Stages:
         Raises:
             SmeltError: what no retry heals, or has not healed in time.
         """
-        pause, failing_since = _FIRST_PAUSE, math.inf
+        backoff, failing_since = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE), math.inf
         while not stop.is_set():
             try:
                 goal = target()
@@ -123,14 +123,15 @@ class Stages:
                     raise
                 if time.monotonic() - failing_since >= patience:
                     raise waits from error
-                _LOGGER.warning("will try again in %.0f s: %s", pause, waits)
-                stop.wait(pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                pause = backoff.seconds()
+                _LOGGER.warning("will try again in %.1f s: %s", pause, waits)
+                stop.wait(pause)
                 continue
             if self._maintenance is not None and not stop.is_set():
                 for done in self._maintenance.when_it_pays():
                     _LOGGER.info("%s", upkeep_text(done))
-            pause, failing_since = _FIRST_PAUSE, math.inf
+            backoff.reset()
+            failing_since = math.inf
             if goal is not None and self.reached(goal):
                 return
             if not moved:

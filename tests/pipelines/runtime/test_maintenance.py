@@ -26,7 +26,8 @@ from pipelines.health.status import read_status
 from pipelines.runtime import maintenance
 from pipelines.runtime.locks import writing
 from pipelines.runtime.log_entries import cut_log
-from pipelines.runtime.maintenance import Files, Maintenance
+from pipelines.runtime.maintenance import Maintenance
+from pipelines.runtime.table_files import Files
 from pipelines.settings import Pipeline, load_pipeline
 from pipelines.spark.lake_sql import cut_at
 from pipelines.terminal.failures import Failure

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from bronze.errors import ConfigurationError, DefiniteError
 from pipelines.commands.context import spark_for
 from pipelines.settings import load_pipeline
-from pipelines.spark.session import jvm_options, properties_text
+from pipelines.spark.launch import jvm_options, properties_text
 from pipelines.terminal.jvm_errors import SparkFailure, in_words
 from pipelines.terminal.output import Output
 from silver.run.pinned import legacy
