@@ -8,7 +8,7 @@ import pytest
 
 from tests.fix_postgres import database, database18, lake_path, own_server, server18, server_dsn
 from tests.fix_spark import spark
-from tests.marks import hold, mark_by_fixtures
+from tests.marks import hold, mark_by_needs
 from tests.scheduling import LONGEST_FIRST, FromBothEnds, in_order
 
 __all__ = ["database", "database18", "lake_path", "own_server", "server18", "server_dsn", "spark"]
@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files in order for several processes, give the longest time, and mark what each test needs."""
     items[:] = in_order(items)
     for item in items:
-        mark_by_fixtures(item)
+        mark_by_needs(item)
         long = item.path.as_posix().endswith(LONGEST_FIRST) or item.get_closest_marker("torture") is not None
         if long and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONG_FIXTURE_SECONDS))

@@ -1,20 +1,23 @@
 """What a test needs, as marks: given by its fixtures at collection, and held while it runs.
 
 `make check` runs what is marked neither ``spark`` nor ``postgres`` nor ``process``. That selection is exact
-because of two rules. A test that uses a fixture of a server or of Spark, also by way of others, gets the mark
-without being told. And a test without any of the marks that starts a process is refused by name, so none can
-bring a server, a JVM or a child of its own into the quick run.
+because of two rules. A test that uses a fixture of a server or of Spark, also by way of others, or whose file
+speaks of processes, gets the mark without being told. And a test without any of the marks that starts a
+process is refused by name, so none can bring a server, a JVM or a child of its own into the quick run.
 """
 
 from __future__ import annotations
 
+import re
 import sys
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from pathlib import Path
 
 BY_FIXTURE: Final = {
     "spark": ("spark",),
@@ -22,12 +25,25 @@ BY_FIXTURE: Final = {
 }
 """Marks, and the fixtures that bring them."""
 
+_PROCESSES: Final = re.compile(
+    r"\b(subprocess|Popen|multiprocessing|EmbeddedServer|tests\.pipelines\.processes|tests\.bronze\.tls_server)\b"
+)
+"""Words of a file whose tests start processes."""
+
 _STARTS: Final = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec"})
 _running: list[pytest.Item] = []
 
 
-def mark_by_fixtures(item: pytest.Item) -> None:
-    """Add the marks that a test's fixtures bring."""
+@cache
+def starts_processes(file: Path) -> bool:
+    """Whether the text of a test file speaks of processes."""
+    return _PROCESSES.search(file.read_text(encoding="utf-8")) is not None
+
+
+def mark_by_needs(item: pytest.Item) -> None:
+    """Add the marks that a test's fixtures, or its file, bring."""
+    if starts_processes(item.path):
+        item.add_marker("process")
     fixtures = set(getattr(item, "fixturenames", ()))
     for mark, names in BY_FIXTURE.items():
         if fixtures.intersection(names) and item.get_closest_marker(mark) is None:
