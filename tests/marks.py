@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 BY_FIXTURE: Final = {
     "spark": ("spark",),
-    "postgres": ("database", "database18", "own_server", "server18", "server_dsn"),
+    "postgres": ("database", "database18", "dsn", "own_server", "server18", "server_dsn"),
 }
-"""Marks, and the fixtures that bring them."""
+"""Marks, and the fixtures that bring them; `dsn` is in each file that has it a database of some version."""
 
 _PROCESSES: Final = re.compile(
     r"\b(subprocess|Popen|multiprocessing|EmbeddedServer|tests\.pipelines\.processes|tests\.bronze\.tls_server)\b"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from bronze.errors import DefiniteError
 from pipelines.commands.context import require_lake, spark_for
+from pipelines.spark.lake_sql import LakeSql, cut_of, parse_as_of
 from pipelines.terminal.jvm_errors import spark_message
 from silver.sql import JSON_OPTIONS
 
@@ -26,8 +27,6 @@ def run_sql(
     Raises:
         SmeltError: there is no such cut, or Spark refuses the statement.
     """
-    from pipelines.spark.lake_sql import LakeSql, cut_of, parse_as_of  # noqa: PLC0415
-
     at = None if as_of is None else parse_as_of(as_of)
     require_lake(pipeline)
     cut = cut_of(pipeline, at, statement=statement)

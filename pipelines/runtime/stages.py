@@ -25,8 +25,12 @@ from bronze.lake.control_tables import ControlTables
 from bronze.lsn import ZERO
 from bronze.store.position import read_position
 from bronze.store.relations import read_relations
+from gold.cycle import Gold, close_undefined
 from pipelines.runtime.locks import writing
 from pipelines.terminal.output import bytes_text
+from silver.run.outages import outage
+from silver.run.troubles import answers, unreachable
+from silver.schema.catalog import silver_catalog
 
 if TYPE_CHECKING:
     import threading
@@ -69,8 +73,7 @@ class Stages:
         observe: Callable[[Cut, list[Run]], None] | None = None,
         maintain: bool = False,
     ) -> None:
-        from gold.cycle import Gold, close_undefined  # noqa: PLC0415 - they load Spark
-        from silver.cycle import Silver  # noqa: PLC0415
+        from silver.cycle import Silver  # noqa: PLC0415 - loads Spark
 
         self._spark = spark
         self._lake = pipeline.lake_address()
@@ -94,8 +97,6 @@ class Stages:
 
     def catalog(self) -> dict[TableName, SilverTable]:
         """Silver's tables as bronze's newest relations describe them."""
-        from silver.schema.catalog import silver_catalog  # noqa: PLC0415
-
         return silver_catalog(read_relations(self._lake), self._settings)
 
     def carry(
@@ -139,9 +140,6 @@ class Stages:
 
     def _waits_for(self, error: Exception) -> TransientError | None:
         """What heals by itself, as its error; None where nothing does, or Spark does not answer any more."""
-        from silver.run.outages import outage  # noqa: PLC0415 - they load Spark
-        from silver.run.troubles import answers, unreachable  # noqa: PLC0415
-
         if isinstance(error, TransientError):
             return error
         said = None if isinstance(error, SmeltError) else outage(error)

@@ -32,7 +32,6 @@ from pipelines.spark.java import check_java
 from pipelines.spark.launch import JVM_OPTIONS, jvm_options, launch, log_settings, option, refused
 from pipelines.terminal.interrupts import Terminated
 from pipelines.terminal.jvm_errors import spark_message
-from silver.run.sessions import put_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -143,6 +142,7 @@ def lent(session: SparkSession, given: Mapping[str, str]) -> Iterator[None]:
     from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
 
     from silver.run.pinned import PINNED, legacy, pin  # noqa: PLC0415
+    from silver.run.sessions import put_back  # noqa: PLC0415
 
     changed = [name for name in {**PINNED, **legacy(session), **given} if session.conf.isModifiable(name)]
     before = {name: session.conf.get(name, None) for name in changed}
