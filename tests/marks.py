@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 BY_FIXTURE: Final = {
     "spark": ("spark",),
-    "postgres": ("database", "database18", "dsn", "own_server", "server18", "server_dsn"),
+    "postgres": ("database", "database18", "own_server", "server18", "server_dsn"),
 }
-"""Marks, and the fixtures that bring them; `dsn` is in each file that has it a database of some version."""
+"""Marks, and the fixtures that bring them."""
 
 _PROCESSES: Final = re.compile(
-    r"\b(subprocess|Popen|multiprocessing|EmbeddedServer|tests\.pipelines\.processes|tests\.bronze\.tls_server)\b"
+    r"\b(subprocess|Popen|multiprocessing|EmbeddedServer"
+    r"|tests\.pipelines\.(processes|test_cli)|tests\.bronze\.tls_server)\b"
 )
 """Words of a file whose tests start processes."""
 
@@ -35,9 +36,13 @@ _running: list[pytest.Item] = []
 
 
 @cache
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
+
+
 def starts_processes(file: Path) -> bool:
     """Whether the text of a test file speaks of processes."""
-    return _PROCESSES.search(file.read_text(encoding="utf-8")) is not None
+    return _PROCESSES.search(_text(file)) is not None
 
 
 def mark_by_needs(item: pytest.Item) -> None:
@@ -45,6 +50,10 @@ def mark_by_needs(item: pytest.Item) -> None:
     if starts_processes(item.path):
         item.add_marker("process")
     fixtures = set(getattr(item, "fixturenames", ()))
+    if "request" in fixtures and "getfixturevalue" in _text(
+        item.path
+    ):  # a database of one version or another
+        fixtures.add("database")
     for mark, names in BY_FIXTURE.items():
         if fixtures.intersection(names) and item.get_closest_marker(mark) is None:
             item.add_marker(mark)
