@@ -1,4 +1,5 @@
-# Two commands on a fresh machine: `make demo` and `make test`. Both make their own environment in .venv from the lock.
+# On a fresh machine: `make demo` and `make test`; while at work `make check`. All make their own environment
+# in .venv from the lock.
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 VENV := .venv
@@ -8,13 +9,16 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 UV = $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 ARGS ?=
 
-.PHONY: help demo test lint format torture bench-reader bench-latency bench-snapshot bench-silver bench-gold lock java clean
+.PHONY: help demo check test lint format torture bench-reader bench-latency bench-snapshot bench-silver bench-gold lock java clean
 
 help:  ## What can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 demo: java $(VENV)/.ready  ## A live shop through bronze, silver and gold, with a quality report
 	@$(BIN)/smelt demo $(ARGS)
+
+check: lint  ## Lint, then every test that needs neither PostgreSQL nor a JVM nor another process
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not spark and not postgres and not process and not torture" $(ARGS)
 
 test: java lint  ## Lint, then every test but the long fault scenarios, two processes with Spark, one without
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not torture" $(ARGS)

@@ -2,28 +2,73 @@
 
 from __future__ import annotations
 
+import functools
 import random
-from typing import TYPE_CHECKING, Final
+import time
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Callable
 
 _FIRST_SECONDS: Final = 0.2
 _LONGEST_SECONDS: Final = 30.0
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
 
 class Backoff:
-    """Pauses of 0.2 s, doubled up to 30 s, each between half and whole."""
+    """Pauses, each twice as long as the one before, and each between half and whole.
 
-    def __init__(self) -> None:
-        self._next = _FIRST_SECONDS
+    Args:
+        first: seconds of the first; by default 0.2.
+        longest: seconds of the longest; by default 30.
+    """
+
+    def __init__(self, first: float | None = None, longest: float | None = None) -> None:
+        self._first = _FIRST_SECONDS if first is None else first
+        self._longest = _LONGEST_SECONDS if longest is None else longest
+        self._next = self._first
+
+    def seconds(self) -> float:
+        """An attempt failed: how long to wait before the next."""
+        seconds = self._next * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        self._next = min(2 * self._next, self._longest)
+        return seconds
 
     def pause(self, stop: threading.Event) -> bool:
-        """Wait; whether `stop` was set meanwhile."""
-        seconds = self._next * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
-        self._next = min(2 * self._next, _LONGEST_SECONDS)
-        return stop.wait(seconds)
+        """An attempt failed: wait; whether `stop` was set meanwhile."""
+        return stop.wait(self.seconds())
 
     def reset(self) -> None:
         """An attempt succeeded."""
-        self._next = _FIRST_SECONDS
+        self._next = self._first
+
+
+def tried_again(
+    error: type[Exception], *, attempts: int, first: float, longest: float
+) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    """A decorator: call again after an error of this kind; the error of the last attempt is raised.
+
+    Args:
+        error: the kind; any other is raised at once.
+        attempts: calls at most.
+        first: seconds of the first pause.
+        longest: seconds of the longest.
+    """
+
+    def decorated(call: Callable[_P, _T]) -> Callable[_P, _T]:
+        @functools.wraps(call)
+        def persistent(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+            backoff = Backoff(first, longest)
+            for _ in range(attempts - 1):
+                try:
+                    return call(*args, **kwargs)
+                except error:
+                    time.sleep(backoff.seconds())
+            return call(*args, **kwargs)
+
+        return persistent
+
+    return decorated

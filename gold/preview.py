@@ -16,12 +16,11 @@ from gold.build.sizing import Sizing
 from gold.build.spark_settings import INTERPRETED, ONE_TASK, SORTED
 from gold.build.views import CutViews
 from gold.build.weights import Roots
-from gold.compile.clauses import as_json
 from gold.compile.column_types import schema_of
 from gold.compile.compiler import compile_tree
 from silver.run.sessions import own_session, settings
 from silver.run.table_log import SilverLog
-from silver.sql import literal, quote
+from silver.sql import as_json, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -88,7 +88,7 @@ def demo(
     rate: Annotated[float, typer.Option(min=0.1, help="Transactions per second of the shop.")] = 150.0,
 ) -> None:
     """A live shop on an embedded PostgreSQL through every layer, with a quality report; no set-up."""
-    from pipelines.demo.demo import run_demo  # noqa: PLC0415
+    from pipelines.demo.demo import run_demo
 
     _start("demo")
     run_demo(Output(), folder=folder, seconds=seconds, rate=rate, dsn=dsn)
@@ -109,7 +109,7 @@ def init(
     ] = None,
 ) -> None:
     """Write a pipeline file, and drafts of documents from the source's foreign keys."""
-    from pipelines.init.command import run_init  # noqa: PLC0415
+    from pipelines.init.command import run_init
 
     if dsn is None and not any(name in os.environ for name in _LIBPQ):
         raise typer.BadParameter("say which database: --dsn postgresql://user@host:5432/database")
@@ -125,7 +125,7 @@ def check(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Say everything that would stop or degrade the pipeline, each with what fixes it."""
-    from pipelines.commands.check import show_check  # noqa: PLC0415
+    from pipelines.commands.check import show_check
 
     show_check(_load(file), Output(output), offline=offline)
 
@@ -162,10 +162,10 @@ def status(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Show how far each layer is behind, the slot's health, tables, documents, errors."""
-    from pipelines.runtime.reader_process import without_pandas  # noqa: PLC0415
+    from pipelines.runtime.reader_process import without_pandas
 
     without_pandas()
-    from pipelines.commands.status import show_status  # noqa: PLC0415
+    from pipelines.commands.status import show_status
 
     show_status(_load(file), Output(output), watch=watch)
 
@@ -182,7 +182,7 @@ def sql(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Run Spark SQL over the lake, all tables at one consistent cut."""
-    from pipelines.commands.sql import run_sql  # noqa: PLC0415
+    from pipelines.commands.sql import run_sql
 
     run_sql(_load(file), statement, Output(output), as_of=as_of, limit=limit)
 
@@ -198,7 +198,7 @@ def explain(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Show how changes reach a document: its places, the columns read there, the ways to the roots."""
-    from pipelines.commands.explain import show_document_schema, show_explanation, show_file_schema  # noqa: PLC0415
+    from pipelines.commands.explain import show_document_schema, show_explanation, show_file_schema
 
     pipeline = _load(file)
     if document is None:
@@ -218,7 +218,7 @@ def preview(
     key: Annotated[list[str], typer.Option("--key", help="Its key; several times for a composite one.")],
 ) -> None:
     """Print one document as JSON, built now from silver's newest cut."""
-    from pipelines.commands.preview import run_preview  # noqa: PLC0415
+    from pipelines.commands.preview import run_preview
 
     run_preview(_load(file), document, key, Output())
 
@@ -234,7 +234,7 @@ def verify(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Compare gold with a full rebuild at its recorded cut; print the first differences."""
-    from pipelines.commands.verify import run_verify  # noqa: PLC0415
+    from pipelines.commands.verify import run_verify
 
     run_verify(_load(file), Output(output), document=document, sample=sample)
 
@@ -247,7 +247,7 @@ def quality(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Check silver and gold against what the source's catalog and your suites expect."""
-    from pipelines.commands.quality import run_quality_checks  # noqa: PLC0415
+    from pipelines.commands.quality import run_quality_checks
 
     run_quality_checks(_load(file), Output(output), report=report)
 
@@ -263,10 +263,10 @@ def snapshot(
     wait: Annotated[bool, typer.Option(help="End when they are taken, not when they are asked for.")] = True,
 ) -> None:
     """Take tables again, whole, as of now; beside a running reader or without one."""
-    from pipelines.runtime.reader_process import without_pandas  # noqa: PLC0415
+    from pipelines.runtime.reader_process import without_pandas
 
     without_pandas()
-    from pipelines.commands.snapshot import run_snapshot  # noqa: PLC0415
+    from pipelines.commands.snapshot import run_snapshot
 
     run_snapshot(_load(file), tables or [], Output(), every=every, wait=wait, command="smelt snapshot")
 
@@ -278,7 +278,7 @@ def rebuild(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One table or document.")] = None,
 ) -> None:
     """Derive silver again from bronze, or gold from silver; the server is not asked."""
-    from pipelines.commands.rebuild import run_rebuild  # noqa: PLC0415
+    from pipelines.commands.rebuild import run_rebuild
 
     run_rebuild(_load(file), layer.value, name, Output())
 
@@ -286,7 +286,7 @@ def rebuild(
 @app.command()
 def maintain(file: File, *, output: OutputFormat = Format.TEXT) -> None:
     """Join, cluster and vacuum the files of silver and gold, within lake.retention."""
-    from pipelines.commands.maintain import run_maintain  # noqa: PLC0415
+    from pipelines.commands.maintain import run_maintain
 
     run_maintain(_load(file), Output(output))
 
@@ -294,7 +294,7 @@ def maintain(file: File, *, output: OutputFormat = Format.TEXT) -> None:
 @app.command()
 def drop(file: File) -> None:
     """Remove the slot and the publication at the source; never the lake."""
-    from pipelines.commands.drop import run_drop  # noqa: PLC0415
+    from pipelines.commands.drop import run_drop
 
     run_drop(_load(file), Output())
 
@@ -335,7 +335,7 @@ def _version() -> str:
 
 
 def _run(file: Path, layers: Sequence[Layer], command: str, *, until_caught_up: bool) -> None:
-    from pipelines.commands.run import run_layers  # noqa: PLC0415
+    from pipelines.commands.run import run_layers
 
     pipeline = _load(file)
     run_layers(
@@ -348,7 +348,7 @@ def _run(file: Path, layers: Sequence[Layer], command: str, *, until_caught_up: 
 
 
 def _load(file: Path) -> Pipeline:
-    from pipelines.settings import load_pipeline  # noqa: PLC0415
+    from pipelines.settings import load_pipeline
 
     pipeline = load_pipeline(file)
     _start(pipeline.pipeline)
@@ -357,7 +357,7 @@ def _load(file: Path) -> Pipeline:
 
 def _start(pipeline: str) -> None:
     global _log  # noqa: PLW0603 - where the one command of this process logs to
-    from pipelines.terminal.logs import start_logging  # noqa: PLC0415
+    from pipelines.terminal.logs import start_logging
 
     _log = start_logging(pipeline)
 

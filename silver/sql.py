@@ -20,6 +20,15 @@ _PIECE: Final = re.compile(
 """Line ends, and what may hold a line end or a backtick."""
 
 
+JSON_OPTIONS: Final = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "ignoreNullFields": "false",
+}
+"""How Spark writes values as JSON everywhere: it would leave out what is NULL, and cut times off after the
+millisecond, which hides changes below it."""
+
+
 def quote(*parts: str) -> str:
     """An identifier, or a path of identifiers, in backticks: ``quote("t", "a`b")`` is ```t`.`a``b```."""
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
@@ -39,6 +48,15 @@ def literal(value: str | float | None) -> str:
         escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
         return f"'{escaped}'"
     return repr(value) if isinstance(value, float) else str(int(value))
+
+
+def as_json(columns: Iterable[str], *, pretty: bool = False) -> str:
+    """Columns as the text of one JSON object."""
+    options = {"pretty": "true", **JSON_OPTIONS} if pretty else JSON_OPTIONS
+    pairs = ", ".join(
+        f"'{name}', " + (f'"{value}"' if "'" in value else f"'{value}'") for name, value in options.items()
+    )
+    return f"to_json(struct({', '.join(columns)}), map({pairs}))"
 
 
 def key_text(columns: Iterable[str]) -> str:

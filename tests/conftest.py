@@ -1,12 +1,14 @@
 """Fixtures of all tests: real servers, one real Spark session in each process."""
 
 import signal
+from collections.abc import Generator
 from typing import Any, Final
 
 import pytest
 
 from tests.fix_postgres import database, database18, lake_path, own_server, server18, server_dsn
 from tests.fix_spark import spark
+from tests.marks import hold, mark_by_needs
 from tests.progress import FileByFile
 from tests.scheduling import LONGEST_FIRST, FromBothEnds, in_order
 
@@ -34,13 +36,21 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(FileByFile(terminal), "file-by-file")
 
 
+@pytest.hookimpl(tryfirst=True)  # before the selection by `-m`
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files in order for several processes, and give the longest time."""
+    """Put the files in order for several processes, give the longest time, and mark what each test needs."""
     items[:] = in_order(items)
     for item in items:
+        mark_by_needs(item)
         long = item.path.as_posix().endswith(LONGEST_FIRST) or item.get_closest_marker("torture") is not None
         if long and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONG_FIXTURE_SECONDS))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test that is marked to need nothing starts no process."""
+    return (yield from hold(item))
 
 
 @pytest.hookimpl(optionalhook=True)

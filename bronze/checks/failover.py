@@ -45,37 +45,48 @@ def failover_findings(
     if not source.failover:
         if named:
             yield Finding(
-                "info", "failover-not-asked", subject,
-                "the server holds changes back for its standbys (synchronized_standby_slots), but they are "
+                level="info",
+                code="failover-not-asked",
+                subject=subject,
+                message="the server holds changes back for its standbys (synchronized_standby_slots), but "
+                "they are "
                 "not asked to keep this slot: after a failover every table would be taken again",
-                "source.failover: true",
-            )  # fmt: skip
+                remedy="source.failover: true",
+            )
         return
     if slot is not None and slot.plugin and not slot.failover:
         if source.manage:
             yield Finding(
-                "info", "failover-to-do", subject,
-                f"is not kept by standbys; the next start runs: {mark_command(source.slot)};",
-            )  # fmt: skip
+                level="info",
+                code="failover-to-do",
+                subject=subject,
+                message=f"is not kept by standbys; the next start runs: {mark_command(source.slot)};",
+            )
         else:
             yield Finding.of(unmarked(source), subject)
     if not named:
         known = f"; physical slots: {', '.join(sorted(slots))}" if slots else ""
         yield Finding(
-            "warning", "failover-standbys-unnamed", "synchronized_standby_slots",
-            "it names no standby, so the server may send us changes that no standby has; after a failover "
+            level="warning",
+            code="failover-standbys-unnamed",
+            subject="synchronized_standby_slots",
+            message="it names no standby, so the server may send us changes that no standby has; after a "
+            "failover "
             "bronze would be ahead of the new primary" + known,
-            f"{service.setting('synchronized_standby_slots', '<slot of the standby>')} {_AT_STANDBY}",
-        )  # fmt: skip
+            remedy=f"{service.setting('synchronized_standby_slots', '<slot of the standby>')} {_AT_STANDBY}",
+        )
     for name in named:
         if slots.get(name):
             continue
         state = "exists, but no standby uses it" if name in slots else "does not exist"
         yield Finding(
-            "warning", "failover-standby-away", "synchronized_standby_slots",
-            f"the physical slot {name} that it names {state}; the stream waits until that standby has all",
-            f"start that standby, or take its slot out of synchronized_standby_slots; {_AT_STANDBY}",
-        )  # fmt: skip
+            level="warning",
+            code="failover-standby-away",
+            subject="synchronized_standby_slots",
+            message=f"the physical slot {name} that it names {state}; the stream waits until that standby "
+            "has all",
+            remedy=f"start that standby, or take its slot out of synchronized_standby_slots; {_AT_STANDBY}",
+        )
 
 
 def _standbys(connection: psycopg.Connection[Any]) -> tuple[list[str], dict[str, bool]]:

@@ -55,12 +55,20 @@ def _slot(server: Server, slot: SlotState | None, source: SourceSettings) -> Ite
     subject = f"slot {source.slot}"
     if slot is None:
         if source.manage:
-            yield Finding("info", "slot-missing", subject, "does not exist yet; the first start makes it")
+            yield Finding(
+                level="info",
+                code="slot-missing",
+                subject=subject,
+                message="does not exist yet; the first start makes it",
+            )
         else:
             yield Finding(
-                "error", "slot-missing", subject, "does not exist, and source.manage is false",
-                f"{making(source)};",
-            )  # fmt: skip
+                level="error",
+                code="slot-missing",
+                subject=subject,
+                message="does not exist, and source.manage is false",
+                remedy=f"{making(source)};",
+            )
         return
     problem = slot_problem(slot, source, server.database)
     if problem is not None:
@@ -68,15 +76,19 @@ def _slot(server: Server, slot: SlotState | None, source: SourceSettings) -> Ite
         return
     if slot.active_pid is not None:
         yield Finding(
-            "info", "slot-in-use", subject,
-            f"backend {slot.active_pid} reads it; a second start would be refused",
-        )  # fmt: skip
+            level="info",
+            code="slot-in-use",
+            subject=subject,
+            message=f"backend {slot.active_pid} reads it; a second start would be refused",
+        )
     quarter = (server.wal_keep << 20) // 4
     low = slot.safe_wal_size is not None and slot.safe_wal_size < min(_LOW_WAL_BYTES, quarter)
     if slot.wal_status == "unreserved" or low:
         left = f"{max(0, slot.safe_wal_size or 0) / 1e6:,.0f} MB"
         yield Finding(
-            "warning", "slot-at-risk", subject,
-            f"wal_status is {slot.wal_status}; {left} may be written until the server gives it up",
-            f"start the pipeline; {server.service.setting('max_slot_wal_keep_size', '<more>')}",
-        )  # fmt: skip
+            level="warning",
+            code="slot-at-risk",
+            subject=subject,
+            message=f"wal_status is {slot.wal_status}; {left} may be written until the server gives it up",
+            remedy=f"start the pipeline; {server.service.setting('max_slot_wal_keep_size', '<more>')}",
+        )

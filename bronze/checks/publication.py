@@ -70,25 +70,33 @@ def publication_findings(
         if blocked and carried and (generated or table.relation.replica_identity != "f"):
             how = "and not the generated columns of its" if generated else "without"
             yield Finding(
-                "error", "publication-blocks-updates", str(table.table),
-                f"{subject} carries this table {how} replica identity: its UPDATEs and DELETEs fail now",
-                _out_of(publication, table),
-            )  # fmt: skip
+                level="error",
+                code="publication-blocks-updates",
+                subject=str(table.table),
+                message=f"{subject} carries this table {how} replica identity: its UPDATEs and DELETEs "
+                "fail now",
+                remedy=_out_of(publication, table),
+            )
     for table in tables:
         if table.unpublished and all(each.code != "publication-column-list" for each in table.problems):
             yield Finding(
-                "info", "publication-columns", str(table.table),
-                f"the column list of {subject} leaves out {', '.join(table.unpublished)}; silver has no such "
+                level="info",
+                code="publication-columns",
+                subject=str(table.table),
+                message=f"the column list of {subject} leaves out {', '.join(table.unpublished)}; silver "
+                "has no such "
                 "columns",
-            )  # fmt: skip
+            )
     selected = {table.table for table in tables}
     others = sorted(str(table) for table in publication.members if table not in selected)
     if others:
         yield Finding(
-            "info", "publication-carries-more", subject,
-            f"it also carries {len(others)} tables that the patterns do not select: {', '.join(others[:5])}"
-            + (" …" if len(others) > 5 else ""),
-        )  # fmt: skip
+            level="info",
+            code="publication-carries-more",
+            subject=subject,
+            message=f"it also carries {len(others)} tables that the patterns do not select: "
+            f"{', '.join(others[:5])}" + (" …" if len(others) > 5 else ""),
+        )
 
 
 def _to_do(
@@ -107,7 +115,11 @@ def _to_do(
     if not source.manage:
         code = "publication-missing" if missing else "publication-incomplete"
         yield Finding(
-            "error", code, subject, f"{state}, and source.manage is false", f"as owner of the tables: {sql}"
+            level="error",
+            code=code,
+            subject=subject,
+            message=f"{state}, and source.manage is false",
+            remedy=f"as owner of the tables: {sql}",
         )
         return
     foreign = [
@@ -127,12 +139,19 @@ def _to_do(
         )
     if lacking:
         yield Finding(
-            "error", "publication-privilege", subject,
-            f"{state}, and role {role} lacks what making that good needs: {'; '.join(lacking)}",
-            f"as owner of the tables and the publication: {sql}",
-        )  # fmt: skip
+            level="error",
+            code="publication-privilege",
+            subject=subject,
+            message=f"{state}, and role {role} lacks what making that good needs: {'; '.join(lacking)}",
+            remedy=f"as owner of the tables and the publication: {sql}",
+        )
     else:
-        yield Finding("info", "publication-to-do", subject, f"{state}; the next start runs: {sql}")
+        yield Finding(
+            level="info",
+            code="publication-to-do",
+            subject=subject,
+            message=f"{state}; the next start runs: {sql}",
+        )
 
 
 def _out_of(publication: Publication, table: SourceTable) -> str:

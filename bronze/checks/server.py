@@ -126,16 +126,20 @@ def role_findings(server: Server, source: SourceSettings) -> Iterator[Finding]:
             return  # whatever the catalog says
     if not claims:
         yield Finding(
-            "error", "replication-privilege", f"role {server.role}",
-            "the role may not replicate: no stream, no slot",
-            f"as an administrator: {server.service.replication(server.role)}",
-        )  # fmt: skip
+            level="error",
+            code="replication-privilege",
+            subject=f"role {server.role}",
+            message="the role may not replicate: no stream, no slot",
+            remedy=f"as an administrator: {server.service.replication(server.role)}",
+        )
     if refused is not None and (claims or refused.code != "replication-privilege"):
         yield Finding(
-            "error", refused.code, "replication connection",
-            f"an ordinary connection is admitted, one for replication is not: {refused.message}",
-            f"{refused.remedy}; a pooler in between must be passed by",
-        )  # fmt: skip
+            level="error",
+            code=refused.code,
+            subject="replication connection",
+            message=f"an ordinary connection is admitted, one for replication is not: {refused.message}",
+            remedy=f"{refused.remedy}; a pooler in between must be passed by",
+        )
 
 
 def require_fit(connection: psycopg.Connection[Any], source: SourceSettings, *, say: bool) -> None:
@@ -164,13 +168,20 @@ def _identity(server: Server, version: int) -> Iterator[Finding]:
     name = f" ({server.service.name})" if server.service.name else ""
     if version // 10000 > NEWEST_VERSION // 10000:
         yield Finding(
-            "warning", "server-newer", "server",
-            f"PostgreSQL {server.version}{name} is newer than any that deltasmelt was tried with "
+            level="warning",
+            code="server-newer",
+            subject="server",
+            message=f"PostgreSQL {server.version}{name} is newer than any that deltasmelt was tried with "
             f"({NEWEST_VERSION // 10000})",
-            "look for a newer deltasmelt",
-        )  # fmt: skip
+            remedy="look for a newer deltasmelt",
+        )
     else:
-        yield Finding("info", "server-version", "server", f"PostgreSQL {server.version}{name}")
+        yield Finding(
+            level="info",
+            code="server-version",
+            subject="server",
+            message=f"PostgreSQL {server.version}{name}",
+        )
 
 
 def _settings(server: Server) -> Iterator[Finding]:
@@ -179,27 +190,38 @@ def _settings(server: Server) -> Iterator[Finding]:
         yield Finding.of(in_recovery("server"))
     if server.wal_level != "logical":
         yield Finding(
-            "error", "wal-level", "wal_level",
-            f"wal_level is {server.wal_level}; changes can only be decoded with logical",
-            service.logical,
-        )  # fmt: skip
+            level="error",
+            code="wal-level",
+            subject="wal_level",
+            message=f"wal_level is {server.wal_level}; changes can only be decoded with logical",
+            remedy=service.logical,
+        )
     if server.wal_keep == -1:
         yield Finding(
-            "warning", "wal-keep-unlimited", "max_slot_wal_keep_size",
-            "while the pipeline stands still, the server keeps its log until its disk is full",
-            service.setting("max_slot_wal_keep_size", "50GB" if not service.parameters else "51200 (MB)"),
-        )  # fmt: skip
+            level="warning",
+            code="wal-keep-unlimited",
+            subject="max_slot_wal_keep_size",
+            message="while the pipeline stands still, the server keeps its log until its disk is full",
+            remedy=service.setting(
+                "max_slot_wal_keep_size", "50GB" if not service.parameters else "51200 (MB)"
+            ),
+        )
     else:
         yield Finding(
-            "info", "wal-keep-limited", "max_slot_wal_keep_size",
-            f"the server gives the slot up once it lies {server.wal_keep} MB behind",
-        )  # fmt: skip
+            level="info",
+            code="wal-keep-limited",
+            subject="max_slot_wal_keep_size",
+            message=f"the server gives the slot up once it lies {server.wal_keep} MB behind",
+        )
     if 0 < server.sender_timeout < _SHORT_TIMEOUT_MILLISECONDS:
         yield Finding(
-            "warning", "wal-sender-timeout-short", "wal_sender_timeout",
-            f"wal_sender_timeout is {server.sender_timeout} ms; a short pause of the network cuts the stream",
-            service.setting("wal_sender_timeout", "60s" if not service.parameters else "60000 (ms)"),
-        )  # fmt: skip
+            level="warning",
+            code="wal-sender-timeout-short",
+            subject="wal_sender_timeout",
+            message=f"wal_sender_timeout is {server.sender_timeout} ms; a short pause of the network cuts "
+            "the stream",
+            remedy=service.setting("wal_sender_timeout", "60s" if not service.parameters else "60000 (ms)"),
+        )
 
 
 def _encoding(server: Server) -> Iterator[Finding]:
@@ -212,11 +234,14 @@ def _encoding(server: Server) -> Iterator[Finding]:
         else "a text with a character that UTF-8 has no counterpart for stops its table"
     )
     yield Finding(
-        "warning", "encoding-not-utf8", "server_encoding",
-        f"the encoding of database {server.database} is {server.encoding}; {what}",
-        "docs/errors/character-not-convertible.md shows how to find such texts; for good: pg_dump, and "
+        level="warning",
+        code="encoding-not-utf8",
+        subject="server_encoding",
+        message=f"the encoding of database {server.database} is {server.encoding}; {what}",
+        remedy="docs/errors/character-not-convertible.md shows how to find such texts; for good: pg_dump, "
+        "and "
         "restore into a database with ENCODING 'UTF8'",
-    )  # fmt: skip
+    )
 
 
 def _room(server: Server, slot: SlotState | None) -> Iterator[Finding]:
@@ -228,23 +253,27 @@ def _room(server: Server, slot: SlotState | None) -> Iterator[Finding]:
         stops = free < own
         more = service.setting("max_replication_slots", str(server.slots + 10), restart=True)
         yield Finding(
-            "error" if stops else "warning", "slots-exhausted", "max_replication_slots",
-            f"{server.slots_used} of {server.slots} replication slots are taken; "
+            level="error" if stops else "warning",
+            code="slots-exhausted",
+            subject="max_replication_slots",
+            message=f"{server.slots_used} of {server.slots} replication slots are taken; "
             + ("none is left for the pipeline" if stops else "none would be left for a snapshot"),
-            "SELECT slot_name, active, wal_status FROM pg_replication_slots; drop those nobody uses "
+            remedy="SELECT slot_name, active, wal_status FROM pg_replication_slots; drop those nobody uses "
             f"(SELECT pg_drop_replication_slot('…');), or {more}",
-        )  # fmt: skip
+        )
     free = server.senders - server.senders_used
     own = 0 if slot is not None and slot.active_pid is not None else 1
     if free <= own:
         stops = free < own
         yield Finding(
-            "error" if stops else "warning", "senders-exhausted", "max_wal_senders",
-            f"{server.senders_used} of {server.senders} walsenders are taken; "
+            level="error" if stops else "warning",
+            code="senders-exhausted",
+            subject="max_wal_senders",
+            message=f"{server.senders_used} of {server.senders} walsenders are taken; "
             + ("none is left for the stream" if stops else "none would be left for a snapshot"),
-            "SELECT pid, application_name, client_addr FROM pg_stat_replication; shows who has them; "
+            remedy="SELECT pid, application_name, client_addr FROM pg_stat_replication; shows who has them; "
             + service.setting("max_wal_senders", str(server.senders + 10), restart=True),
-        )  # fmt: skip
+        )
 
 
 def forgetting_findings(version: int) -> Iterator[Finding]:
@@ -252,9 +281,12 @@ def forgetting_findings(version: int) -> Iterator[Finding]:
     major, minor = divmod(version, 10000)
     if may_forget(version):
         yield Finding(
-            "warning", "server-minor-old", "server",
-            f"PostgreSQL {major}.{minor} loses changes of a table that is added to a publication while a "
+            level="warning",
+            code="server-minor-old",
+            subject="server",
+            message=f"PostgreSQL {major}.{minor} loses changes of a table that is added to a publication "
+            "while a "
             "transaction that has written it is open; the reader gets round it by a new session of the "
             "stream before each such copy, other readers of the server do not",
-            f"update the server to {major}.{MENDED[major]} or later",
-        )  # fmt: skip
+            remedy=f"update the server to {major}.{MENDED[major]} or later",
+        )

@@ -74,13 +74,17 @@ def _lacking(problem: TableError, tables: Sequence[SourceTable]) -> Finding:
     subject, names = f"schema {schema}", _some(tables)
     if problem.code == "schema-privilege":
         message = f"{problem.message}; it has {len(tables)} of the selected tables"
-        return Finding("error", problem.code, subject, message, problem.remedy)
+        return Finding(
+            level="error", code=problem.code, subject=subject, message=message, remedy=problem.remedy
+        )
     every = ", ".join(table.table.quoted for table in tables)
     return Finding(
-        "error", problem.code, subject,
-        f"SELECT on {len(tables)} of its tables is missing, so they cannot be copied: {names}",
-        str(problem.remedy).replace(tables[0].table.quoted, every),
-    )  # fmt: skip
+        level="error",
+        code=problem.code,
+        subject=subject,
+        message=f"SELECT on {len(tables)} of its tables is missing, so they cannot be copied: {names}",
+        remedy=str(problem.remedy).replace(tables[0].table.quoted, every),
+    )
 
 
 def _skipped(skipped: Sequence[SkippedRelation]) -> Iterator[Finding]:
@@ -91,12 +95,19 @@ def _skipped(skipped: Sequence[SkippedRelation]) -> Iterator[Finding]:
     for reason, same in alike.items():
         if len(same) < _ONE_BY_ONE:
             for each in same:
-                yield Finding("info", "relation-skipped", str(each.table), f"is not carried: {reason}")
+                yield Finding(
+                    level="info",
+                    code="relation-skipped",
+                    subject=str(each.table),
+                    message=f"is not carried: {reason}",
+                )
         else:
             yield Finding(
-                "info", "relation-skipped", "source.tables",
-                f"{len(same)} relations are not carried, {_some(same)}: {reason}",
-            )  # fmt: skip
+                level="info",
+                code="relation-skipped",
+                subject="source.tables",
+                message=f"{len(same)} relations are not carried, {_some(same)}: {reason}",
+            )
 
 
 def _some(tables: Sequence[SourceTable] | Sequence[SkippedRelation]) -> str:
@@ -116,26 +127,32 @@ def _patterns(
         if any(each.table.matches(pattern) for each in skipped):
             continue
         yield Finding(
-            "error" if not tables else "warning",
-            "pattern-matches-nothing",
-            "source.tables",
-            f"the pattern {pattern} matches no table",
-            _correction("correct it", pattern, _all_tables(connection)),
+            level="error" if not tables else "warning",
+            code="pattern-matches-nothing",
+            subject="source.tables",
+            message=f"the pattern {pattern} matches no table",
+            remedy=_correction("correct it", pattern, _all_tables(connection)),
         )
     for text in source.keys:
         try:
             selected = str(TableName.parse(text)) in known
         except ValueError as error:
             yield Finding(
-                "error", "key-table-invalid", "source.keys", str(error), "write schema.table: [column, …]"
+                level="error",
+                code="key-table-invalid",
+                subject="source.keys",
+                message=str(error),
+                remedy="write schema.table: [column, …]",
             )
             continue
         if not selected:
             yield Finding(
-                "warning", "key-table-unknown", "source.keys",
-                f"a key is given for {text}, which the patterns do not select",
-                _correction("remove it, or correct it", text, known),
-            )  # fmt: skip
+                level="warning",
+                code="key-table-unknown",
+                subject="source.keys",
+                message=f"a key is given for {text}, which the patterns do not select",
+                remedy=_correction("remove it, or correct it", text, known),
+            )
 
 
 def _key(table: SourceTable, source: SourceSettings) -> Iterator[Finding]:
@@ -150,26 +167,35 @@ def _key(table: SourceTable, source: SourceSettings) -> Iterator[Finding]:
         nullable = [name for name in key if not table.relation.column(name).not_null]
         if nullable:
             yield Finding(
-                "warning", "key-nullable", str(table.table),
-                f"key column {', '.join(nullable)} may be NULL; rows with NULL there cannot be told apart",
-                f"ALTER TABLE {table.table.quoted} ALTER COLUMN … SET NOT NULL;",
-            )  # fmt: skip
+                level="warning",
+                code="key-nullable",
+                subject=str(table.table),
+                message=f"key column {', '.join(nullable)} may be NULL; rows with NULL there cannot be "
+                "told apart",
+                remedy=f"ALTER TABLE {table.table.quoted} ALTER COLUMN … SET NOT NULL;",
+            )
         unique = [index for index in table.indexes if index.plain and set(index.columns) <= set(key)]
         if not unique:
             yield Finding(
-                "warning", "key-not-unique", str(table.table),
-                f"no unique index guards the given key {', '.join(key)}; of rows with one key one is kept",
-                f"CREATE UNIQUE INDEX CONCURRENTLY ON {table.table.quoted} (…);",
-            )  # fmt: skip
+                level="warning",
+                code="key-not-unique",
+                subject=str(table.table),
+                message=f"no unique index guards the given key {', '.join(key)}; of rows with one key one "
+                "is kept",
+                remedy=f"CREATE UNIQUE INDEX CONCURRENTLY ON {table.table.quoted} (…);",
+            )
         return
     primary = next((index.columns for index in table.indexes if index.primary), key)
     if primary != key:
         yield Finding(
-            "info", "key-is-identity-index", str(table.table),
-            f"old rows do not carry the primary key {', '.join(primary)}, so the replica identity index "
+            level="info",
+            code="key-is-identity-index",
+            subject=str(table.table),
+            message=f"old rows do not carry the primary key {', '.join(primary)}, so the replica identity "
+            "index "
             f"{', '.join(key)} is the key",
-            f"ALTER TABLE {table.table.quoted} REPLICA IDENTITY DEFAULT; makes it the primary key",
-        )  # fmt: skip
+            remedy=f"ALTER TABLE {table.table.quoted} REPLICA IDENTITY DEFAULT; makes it the primary key",
+        )
 
 
 def _types(table: SourceTable) -> Iterator[Finding]:
@@ -178,16 +204,21 @@ def _types(table: SourceTable) -> Iterator[Finding]:
     ]
     if as_text:
         yield Finding(
-            "info", "type-as-text", str(table.table),
-            f"these become PostgreSQL's text, having no type of their own in Spark: {', '.join(as_text)}",
-        )  # fmt: skip
+            level="info",
+            code="type-as-text",
+            subject=str(table.table),
+            message="these become PostgreSQL's text, having no type of their own in Spark: "
+            f"{', '.join(as_text)}",
+        )
     wide = [column.name for column in table.relation.columns if _wide_numeric(column.type)]
     if wide:
         yield Finding(
-            "info", "numeric-as-text", str(table.table),
-            f"numeric of more than {_MAXIMUM_PRECISION} digits becomes text: {', '.join(wide)}",
-            f"name a type under silver.types, e.g. {table.table}.{wide[0]}: decimal(38,9)",
-        )  # fmt: skip
+            level="info",
+            code="numeric-as-text",
+            subject=str(table.table),
+            message=f"numeric of more than {_MAXIMUM_PRECISION} digits becomes text: {', '.join(wide)}",
+            remedy=f"name a type under silver.types, e.g. {table.table}.{wide[0]}: decimal(38,9)",
+        )
 
 
 def _unmapped(tree: PgType) -> bool:

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from bronze.backoff import tried_again
 from bronze.doors import Door, through
 from bronze.errors import ConfigurationError
 from bronze.lake import disk
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from bronze.lake.location import Lake, Layer
 
-_ATTEMPTS: Final = 10
-
 CHECKPOINT_INTERVAL: Final = 50
 """Versions of a table between two checkpoints."""
 
@@ -46,12 +44,7 @@ NOTHING_BESIDES: Final = PostCommitHookProperties(create_checkpoint=False, clean
 """For every commit: checkpoints are made apart (`settle`), old entries removed apart
 (`bronze.lake.retention`)."""
 
-retry_conflict = retry(
-    retry=retry_if_exception_type(CommitFailedError),
-    wait=wait_random_exponential(multiplier=0.02, max=1.0),
-    stop=stop_after_attempt(_ATTEMPTS),
-    reraise=True,
-)
+retry_conflict = tried_again(CommitFailedError, attempts=10, first=0.02, longest=1.0)
 """Run again when another writer took the version that we wanted."""
 
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from gold.build.gold_table import is_small, size_of
 from gold.build.spark_settings import GOLD_APP, HASH, LSN
-from gold.compile.clauses import as_json
 from gold.incremental.key_bitmap import MOST_KEYS, bitmap, in_bitmap
 from silver.fold.merge import prunable
 from silver.run.sessions import mark, settings
 from silver.run.table_log import share_of
-from silver.sql import literal, quote
+from silver.sql import as_json, literal, quote
 
 if TYPE_CHECKING:
     import pyarrow as pa

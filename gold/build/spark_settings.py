@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gold.build.memory import WHOLE_BATCH
-from gold.compile.clauses import as_json
-from silver.sql import quote
+from silver.sql import as_json, quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from silver.sql import comment, indented, literal, quote
 
@@ -11,13 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gold.language.notation import OrderedColumn
-
-
-_JSON_OPTIONS: Final = (
-    "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", "
-    "'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\", 'ignoreNullFields', 'false')"
-)
-"""Spark writes timestamps to the millisecond unless told otherwise, which would hide changes below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +67,6 @@ def struct(pairs: Iterable[tuple[str, str]]) -> str:
     if len(flat) <= 80 and "\n" not in flat:
         return f"named_struct({flat})"
     return "named_struct(\n" + indented(",\n".join(parts), "  ") + "\n)"
-
-
-def as_json(columns: Iterable[str], *, pretty: bool = False) -> str:
-    """Columns as the text of one JSON object."""
-    options = _JSON_OPTIONS.replace("map(", "map('pretty', 'true', ") if pretty else _JSON_OPTIONS
-    return f"to_json(struct({', '.join(columns)}), {options})"
 
 
 def equal(pairs: Sequence[tuple[str, str]], this: str, other: str) -> str:

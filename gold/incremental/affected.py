@@ -21,9 +21,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gold.compile.clauses import Step, as_json
+from gold.compile.clauses import Step
 from gold.tree.nodes import Aggregate
-from silver.sql import comment, indented, quote
+from silver.sql import as_json, comment, indented, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final
 
 from gold.build.spark_settings import HASH, LSN, SORTED, content_hash
 from gold.build.views import CutViews
-from gold.compile.clauses import as_json, numbered
+from gold.compile.clauses import numbered
 from gold.compile.compiler import compile_tree
 from gold.verify.differences import Difference, first_difference
 from silver.run.sessions import own_session, settings
-from silver.sql import quote
+from silver.sql import as_json, quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

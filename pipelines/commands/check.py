@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from bronze.postgres.connection import describe
 from pipelines.health.check import run_check
 from pipelines.terminal.failures import Failure
+from pipelines.terminal.output import counted
 
 if TYPE_CHECKING:
     from pipelines.settings import Pipeline
@@ -37,11 +38,7 @@ def show_check(pipeline: Pipeline, output: Output, *, offline: bool = False) -> 
                 for line in finding.remedy.splitlines():
                     output.line(f"  {line}")
         what = f"{pipeline.path.name}" if offline else f"{pipeline.path.name} and {describe(pipeline.source)}"
-        verdict = ", ".join(_count(counts[level], level) for level in ("error", "warning") if counts[level])
+        verdict = ", ".join(counted(counts[level], level) for level in ("error", "warning") if counts[level])
         output.line(f"{what}: {verdict or 'nothing stands in the way'}")
     if counts["error"]:
-        raise Failure(f"{_count(counts['error'], 'error')} would stop the pipeline, or a table of it")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+        raise Failure(f"{counted(counts['error'], 'error')} would stop the pipeline, or a table of it")

@@ -1,4 +1,4 @@
-"""Commands that ask the lake by Spark and end: `smelt sql`, `smelt preview`, `smelt quality`."""
+"""`smelt quality`: what the data promises, checked at one cut and printed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bronze.errors import ConfigurationError
 from pipelines.commands.context import require_lake, spark_for
+from pipelines.quality.run import run_quality
 from pipelines.terminal.failures import Failure
 from pipelines.terminal.logs import log_folder
 from pipelines.writable import why_unwritable
@@ -24,8 +25,6 @@ def run_quality_checks(pipeline: Pipeline, output: Output, *, report: Path | Non
     Raises:
         Failure: an expectation does not hold, or could not be checked.
     """
-    from pipelines.quality.run import run_quality  # noqa: PLC0415 - loads Great Expectations
-
     require_lake(pipeline)
     if report is not None:
         _require_file(report)

@@ -28,7 +28,9 @@ from bronze.store.relations import read_relations
 from pipelines.commands.context import documents_named, open_gold, require_lake, spark_for
 from pipelines.runtime.locks import lake_lock, writing
 from pipelines.terminal.failures import TABLES_STOPPED, Failure, describe
+from silver.errors import CODES, failure, table_error
 from silver.run.refusals import refused, there
+from silver.run.troubles import answers
 from silver.schema.catalog import histories, silver_catalog
 
 if TYPE_CHECKING:
@@ -78,7 +80,6 @@ def rebuild_silver(
 ) -> list[str]:
     """Derive tables; returns those that could not be, each having been said."""
     from silver.cycle import Silver  # noqa: PLC0415 - loads Spark
-    from silver.errors import CODES  # noqa: PLC0415
 
     lake, settings = pipeline.lake_address(), pipeline.silver
     control = ControlTables(lake)
@@ -134,9 +135,7 @@ def _derive(
     Raises:
         TableError: it cannot be derived.
     """
-    from silver.errors import failure, table_error  # noqa: PLC0415
-    from silver.rebuild import rebuild  # noqa: PLC0415
-    from silver.run.troubles import answers  # noqa: PLC0415
+    from silver.rebuild import rebuild  # noqa: PLC0415 - loads Spark
 
     lake = pipeline.lake_address()
     started, clock = datetime.now(UTC), time.monotonic()

@@ -10,14 +10,15 @@ Documents and settings are read before anything starts, so that a mistake in a f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from bronze.errors import DefiniteError
 from bronze.store.relations import read_relations
 from pipelines.commands.context import load_documents_of
 from pipelines.health.standing import standing_still
 from pipelines.runtime.progress_text import Progress
-from pipelines.runtime.targets import head_of_source
+from pipelines.runtime.supervisor import Supervisor
+from pipelines.runtime.targets import head_of_source, stage_goal
 from pipelines.terminal.failures import tables_stopped
 from pipelines.terminal.interrupts import terminable
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from bronze.lake.location import Layer
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
-
-ALL_LAYERS: Final[tuple[Layer, ...]] = ("bronze", "silver", "gold")
 
 
 def run_layers(
@@ -40,9 +39,6 @@ def run_layers(
         SmeltError: what stopped it.
         Failure: caught up, but tables or documents stand still.
     """
-    from pipelines.runtime.supervisor import Supervisor  # noqa: PLC0415 - keeps the start of other commands quick
-    from pipelines.runtime.targets import stage_goal  # noqa: PLC0415
-
     documents = load_documents_of(pipeline) if "gold" in layers else []
     until = None
     if until_caught_up:
@@ -78,8 +74,6 @@ def run_layers(
 
 def _say_if_it_waits(pipeline: Pipeline, layer: Layer, output: Output) -> None:
     """A stage that is started before the one in front of it has brought anything waits for that."""
-    from pipelines.runtime.targets import stage_goal  # noqa: PLC0415 - as above
-
     try:
         stage_goal(pipeline, layer)
     except DefiniteError as error:

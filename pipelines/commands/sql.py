@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from bronze.errors import DefiniteError
 from pipelines.commands.context import require_lake, spark_for
+from pipelines.spark.lake_sql import LakeSql, cut_of, parse_as_of
 from pipelines.terminal.jvm_errors import spark_message
+from silver.sql import JSON_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,23 +27,14 @@ def run_sql(
     Raises:
         SmeltError: there is no such cut, or Spark refuses the statement.
     """
-    from pipelines.commands.sql import print_rows  # noqa: PLC0415
-    from pipelines.spark.lake_sql import LakeSql, cut_of, parse_as_of  # noqa: PLC0415
-
     at = None if as_of is None else parse_as_of(as_of)
     require_lake(pipeline)
-    cut = cut_of(pipeline, at)
+    cut = cut_of(pipeline, at, statement=statement)
     with spark_for(pipeline, output) as spark:
-        lake_sql = LakeSql(spark, pipeline, cut)
-        frame = lake_sql.query(statement)
-        print_rows(frame, output, limit=limit)
-        if lake_sql.cut.commit_lsn is not None and not output.json:
-            moment = f" ({lake_sql.cut.commit_ts:%Y-%m-%d %H:%M:%S} UTC)" if lake_sql.cut.commit_ts else ""
-            output.say(f"as of {lake_sql.cut.commit_lsn}{moment}")
-
-
-_JSON: Final = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-                "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}  # fmt: skip
+        print_rows(LakeSql(spark, pipeline, cut).query(statement), output, limit=limit)
+        if not output.json:
+            moment = f" ({cut.commit_ts:%Y-%m-%d %H:%M:%S} UTC)" if cut.commit_ts else ""
+            output.say(f"as of {cut.commit_lsn}{moment}")
 
 
 def print_rows(frame: DataFrame, output: Output, *, limit: int) -> None:
@@ -84,7 +77,7 @@ def _text_frame(frame: DataFrame, types: list[str]) -> DataFrame:
     plain = frame.toDF(*positions)
     return plain.select(
         *(
-            f.to_json(position, _JSON).alias(position)
+            f.to_json(position, JSON_OPTIONS).alias(position)
             if type_name.startswith(("struct", "array", "map"))
             else f.base64(position).alias(position)
             if type_name == "binary"
@@ -97,6 +90,6 @@ def _text_frame(frame: DataFrame, types: list[str]) -> DataFrame:
 def _json_rows(frame: DataFrame) -> Iterator[str]:
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    rows: Any = frame.select(f.to_json(f.struct(f.col("*")), _JSON))
+    rows: Any = frame.select(f.to_json(f.struct(f.col("*")), JSON_OPTIONS))
     for row in rows.toLocalIterator():
         yield row[0]

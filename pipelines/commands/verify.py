@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from bronze.lake.control_tables import ControlTables
 from bronze.lsn import Lsn
-from gold.verify.verify import KINDS, verify
 from pipelines.commands.context import documents_named, open_gold, require_lake, spark_for
 from pipelines.terminal.failures import Failure
 
@@ -41,6 +40,8 @@ def verify_documents(
     spark: SparkSession, pipeline: Pipeline, names: list[str], *, sample: float | None, output: Output
 ) -> list[Verification]:
     """Compare documents one after the other, each being said."""
+    from gold.verify.verify import verify  # noqa: PLC0415 - loads Spark
+
     lake = pipeline.lake_address()
     gold = open_gold(spark, pipeline, ControlTables(lake))
     results = []
@@ -59,6 +60,8 @@ def _plain(result: Verification) -> dict[str, object]:
 
 
 def _say(result: Verification, output: Output, sample: float | None) -> None:
+    from gold.verify.verify import KINDS  # noqa: PLC0415 - loads Spark
+
     of = "" if sample is None else f" (a sample of {sample:g})"
     compared = f"{result.compared:,} documents compared{of}, version {result.version}"
     at = f"as of {Lsn(result.commit_lsn)}"

@@ -17,7 +17,7 @@ from pipelines.commands.quality import show_quality
 from pipelines.quality.run import run_quality
 from pipelines.spark.lake_sql import LakeSql
 from pipelines.terminal.output import seconds_text
-from silver.sql import quote
+from silver.sql import as_json, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,8 +125,7 @@ def _document(lake: LakeSql) -> str:
     """A customer with some orders, addresses and tags, but not too many to read."""
     columns = [name for name in lake.query(f"SELECT * FROM gold.{_DOCUMENT}").columns if name[0] != "_"]
     rows = lake.query(
-        f"SELECT to_json(struct({', '.join(quote(name) for name in columns)}), "
-        "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", 'ignoreNullFields', 'false')) "
+        f"SELECT {as_json(map(quote, columns))} "
         f"FROM gold.{_DOCUMENT} "
         "ORDER BY abs(size(orders) - 2) + abs(size(tags) - 2) + abs(size(addresses) - 2), id DESC LIMIT 1"
     ).collect()

@@ -71,10 +71,13 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
     for key, pattern in pipeline.idle_patterns():
         findings.append(
             Finding(
-                "warning", "pattern-unused", key, f"{pattern} selects no file",
-                "correct it (relative to the pipeline file), or remove it",
+                level="warning",
+                code="pattern-unused",
+                subject=key,
+                message=f"{pattern} selects no file",
+                remedy="correct it (relative to the pipeline file), or remove it",
             )
-        )  # fmt: skip
+        )
     if offline:
         _collect(findings, lambda: conninfo(pipeline.source))
     findings += _unwritable(pipeline)
@@ -95,13 +98,16 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
     elif documents:
         findings.append(
             Finding(
-                "info", "documents-unchecked", "gold.documents",
-                "the documents' tables and columns were not checked: no source, no shapes in the lake",
+                level="info",
+                code="documents-unchecked",
+                subject="gold.documents",
+                message="the documents' tables and columns were not checked: no source, no shapes in the "
+                "lake",
             )
-        )  # fmt: skip
+        )
     for fault in check_suites(suites, pipeline.folder, tables):
         where, _, message = fault.partition(": ")
-        findings.append(Finding("error", "suite-invalid", where, message))
+        findings.append(Finding(level="error", code="suite-invalid", subject=where, message=message))
     return sorted(findings, key=lambda finding: _LEVELS[finding.level])
 
 
@@ -121,10 +127,12 @@ class _Lake:
         found = self.properties.get(name)
         if found is not None and found != expected:
             yield Finding(
-                "error", code, self.uri,
-                f"this lake holds changes of {_WHAT[name]} {found}, not of {expected}",
-                "give another lake.path; or, if the source was replaced for good, move this lake away",
-            )  # fmt: skip
+                level="error",
+                code=code,
+                subject=self.uri,
+                message=f"this lake holds changes of {_WHAT[name]} {found}, not of {expected}",
+                remedy="give another lake.path; or, if the source was replaced for good, move this lake away",
+            )
 
 
 def _collect(findings: list[Finding], step: Callable[[], _T]) -> _T | None:
@@ -160,7 +168,13 @@ def _unwritable(pipeline: Pipeline) -> Iterator[Finding]:
     if folder is None:
         return
     if (why := why_unwritable(folder)) is not None:
-        yield Finding("error", "lake-folder", str(folder), why, "correct lake.path, or the folder's rights")
+        yield Finding(
+            level="error",
+            code="lake-folder",
+            subject=str(folder),
+            message=why,
+            remedy="correct lake.path, or the folder's rights",
+        )
 
 
 def _owner(lake: _Lake, identity: ServerIdentity) -> list[Finding]:
@@ -231,15 +245,21 @@ def _names(pipeline: Pipeline, catalog: dict[TableName, SilverTable]) -> Iterato
     columns = {f"{table}.{column.name}" for table, shape in catalog.items() for column in shape.columns}
     for name in sorted(pipeline.silver.types.keys() - columns):
         yield Finding(
-            "warning", "type-override-unused", "silver.types",
-            f"{name} is no column of a selected table", _correction(name, columns),
-        )  # fmt: skip
+            level="warning",
+            code="type-override-unused",
+            subject="silver.types",
+            message=f"{name} is no column of a selected table",
+            remedy=_correction(name, columns),
+        )
     for name in pipeline.silver.history:
         if name not in tables:
             yield Finding(
-                "warning", "history-unused", "silver.history",
-                f"{name} is no selected table", _correction(name, tables),
-            )  # fmt: skip
+                level="warning",
+                code="history-unused",
+                subject="silver.history",
+                message=f"{name} is no selected table",
+                remedy=_correction(name, tables),
+            )
     for shape in catalog.values():
         try:
             check_names(shape, catalog.values(), pipeline.silver)

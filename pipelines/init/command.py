@@ -22,6 +22,7 @@ from pipelines.init.catalog import read_catalog
 from pipelines.init.dsn import without_password
 from pipelines.init.file import by_reason, left_out_text, pipeline_text, slot_name
 from pipelines.init.new_files import refuse_existing, write_new
+from pipelines.terminal.output import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -98,7 +99,7 @@ def _patterns(folder: Path, documents: Mapping[Path, Draft]) -> list[str]:
 
 
 def _say_written(output: Output, out: Path, catalog: SourceCatalog, where: str, slot: str) -> None:
-    tables = f"{_count(len(catalog.tables), 'table')} of {', '.join(catalog.schemas)}"
+    tables = f"{counted(len(catalog.tables), 'table')} of {', '.join(catalog.schemas)}"
     output.line(f"wrote {out}: {tables} at {where}; slot and publication {slot}")
     for reason, alike in by_reason(catalog.excluded).items():
         names = ", ".join(str(each.table) for each in alike[:_LISTED]) + (" …" if alike[_LISTED:] else "")
@@ -110,8 +111,8 @@ def _say_documents(output: Output, proposal: Proposal, documents: Mapping[Path, 
     for path, draft in documents.items():
         joined = [each.name for each in draft.joins]
         output.line(
-            f"wrote {path}: one document per row of {draft.root}, {_count(len(draft.fields), 'field')}, "
-            f"joins {_count(draft.depth, 'level')} deep: {', '.join(joined)}"
+            f"wrote {path}: one document per row of {draft.root}, {counted(len(draft.fields), 'field')}, "
+            f"joins {counted(draft.depth, 'level')} deep: {', '.join(joined)}"
         )
     if not documents:
         output.line(
@@ -134,7 +135,3 @@ def _say_next(output: Output, out: Path, proposal: Proposal, secrets: Mapping[st
     what = "the documents, and " if proposal.drafts else ""
     output.line(f"  smelt check {file}    # {what}what the server still needs")
     output.line(f"  smelt run {file}")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

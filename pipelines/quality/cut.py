@@ -1,7 +1,7 @@
 """The cut that a quality run looks at: one LSN, and the Delta version of every table at it.
 
-Gold follows silver, so the newest LSN at which both layers have a cut is taken; every table is then read at
-its version of that LSN and nothing else, whatever is written meanwhile. A foreign key checked across two
+Which LSN that is, `bronze.lake.consistent_cut` decides; every table is then read at its version of it and
+nothing else, whatever is written meanwhile. A foreign key checked across two
 moments would find orphans that never were.
 """
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bronze.errors import ConfigurationError
+from bronze.lake.consistent_cut import choose_cut
 from pipelines.quality.expectations import LeftOut, Table
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from bronze.lake.control import Cut
     from bronze.lake.control_tables import ControlTables
     from bronze.lake.location import Lake
     from bronze.lsn import Lsn
@@ -38,7 +38,7 @@ class QualityCut:
         return spark.sql(f"SELECT * FROM {lake.sql(table.layer, table.name)} VERSION AS OF {table.version}")
 
 
-def choose_cut(control: ControlTables, *, with_gold: bool, where: str) -> QualityCut:
+def quality_cut(control: ControlTables, *, with_gold: bool, where: str) -> QualityCut:
     """The newest cut that silver and, where there are documents, gold have in common.
 
     Args:
@@ -49,31 +49,17 @@ def choose_cut(control: ControlTables, *, with_gold: bool, where: str) -> Qualit
     Raises:
         ConfigurationError: silver has no cut yet.
     """
-    silver = control.latest_cut("silver")
-    if silver is None:
+    cut = choose_cut(control, with_gold=with_gold)
+    if cut is None:
         raise ConfigurationError(
             "there is nothing to check yet: silver has no cut",
             code="no-cut",
             where=where,
             remedy="run the pipeline first: smelt run FILE --until-caught-up",
         )
-    if not with_gold:
-        return _cut(silver, None)
-    gold = control.latest_cut("gold")
-    if gold is not None:
-        at_gold = control.latest_cut("silver", at=gold.commit_lsn)
-        if at_gold is not None and at_gold.commit_lsn == gold.commit_lsn:
-            return _cut(at_gold, gold)
-        golds = {cut.commit_lsn: cut for cut in control.cuts("gold")}
-        for cut in reversed(control.cuts("silver")):
-            if cut.commit_lsn in golds:
-                return _cut(cut, golds[cut.commit_lsn])
-    why = "no cut yet" if gold is None else "no cut at an LSN of silver"
-    return _cut(silver, None, LeftOut("gold", why))
-
-
-def _cut(silver: Cut, gold: Cut | None, *left_out: LeftOut) -> QualityCut:
-    tables = [Table("silver", name, version) for name, version in sorted(silver.tables.items())]
-    if gold is not None:
-        tables += [Table("gold", name, version) for name, version in sorted(gold.tables.items())]
-    return QualityCut(silver.commit_lsn, silver.commit_ts, tuple(tables), left_out)
+    left_out: tuple[LeftOut, ...] = ()
+    if with_gold and cut.gold is None:
+        has_cuts = control.latest_cut("gold") is not None
+        left_out = (LeftOut("gold", "no cut at an LSN of silver" if has_cuts else "no cut yet"),)
+    tables = tuple(Table(layer, name, version) for (layer, name), version in cut.versions.items())
+    return QualityCut(cut.commit_lsn, cut.commit_ts, tables, left_out)

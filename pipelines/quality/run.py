@@ -30,7 +30,7 @@ from pipelines.quality.constraints import (
     record_constraints,
     recorded_constraints,
 )
-from pipelines.quality.cut import QualityCut, choose_cut
+from pipelines.quality.cut import QualityCut, quality_cut
 from pipelines.quality.derived import catalog_frame, from_catalog, from_documents
 from pipelines.quality.engine import Engine, cause
 from pipelines.quality.expectations import (
@@ -86,7 +86,7 @@ def run_quality(
     say = progress or (lambda _: None)
     lake = pipeline.lake_address()
     control = ControlTables(lake)
-    cut = choose_cut(control, with_gold=bool(pipeline.gold.documents), where=str(pipeline.path))
+    cut = quality_cut(control, with_gold=bool(pipeline.gold.documents), where=str(pipeline.path))
     say(f"reading the tables at {cut.commit_lsn}")
     frames = {table.qualified: cut.frame(spark, lake, table) for table in cut.tables}
     columns = {name: frame.columns for name, frame in frames.items()}

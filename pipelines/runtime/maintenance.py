@@ -16,10 +16,8 @@ end anywhere:
 4. OPTIMIZE and REORG write new versions with the same rows. Cuts go on naming the older versions, whose
    files stay; the next cut names the newest.
 
-What step 2 keeps stands in the table's properties, because every VACUUM goes by them, also one that did not
-look at the cuts. The need of a gold that stands still grows by the hour, so a day more is stated than is
-needed (`_AHEAD`), and stated again when half of it is used up. A VACUUM within a day of an upkeep, whoever
-runs it, finds enough. An upkeep that fails before that leaves the older statement, and removes nothing.
+What step 2 keeps stands in the table's properties (`pipelines.runtime.stated_retention`). An upkeep that
+fails before that leaves the older statement, and removes nothing.
 
 One writer per table: each table's work holds the layer's lock (`pipelines.runtime.locks.writing`) that a
 cycle also holds, so neither finds the table changed under it. VACUUM is told more than a day, so also where
@@ -38,26 +36,21 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from bronze.lake import delta
-from bronze.lsn import Lsn
-from gold.build.spark_settings import GOLD_APP
 from pipelines.runtime import upkeep_errors
 from pipelines.runtime.locks import writing
 from pipelines.runtime.log_entries import committed_at, cut_log, data_files
+from pipelines.runtime.stated_retention import positions, state_retention
+from pipelines.runtime.table_files import FILE_BYTES, SMALL, Files, files_of
 from silver.run.pauses import Pauses
 from silver.run.sessions import own_session
 from silver.run.troubles import answers
-from silver.sql import literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -75,14 +68,7 @@ _CUTS: Final = "control.cuts"
 _TABLES: Final = "control.tables"
 """Under these names what concerns no single table is told; the latter is no table."""
 
-_FILE_BYTES: Final = 64 * 2**20
-"""Size of joined files. A MERGE of neighbouring keys reads whole files: less than Delta's 1 GiB."""
-_SMALL: Final = _FILE_BYTES // 2
-_CLUSTER_BYTES: Final = 4 * _FILE_BYTES
-_MANY: Final = 24
-"""Small files of one table from which joining them pays by itself."""
-_HOLES: Final = 0.2
-"""Share of rows behind deletion vectors from which writing the rest again pays by itself."""
+_CLUSTER_BYTES: Final = 4 * FILE_BYTES
 _COMMITS: Final = 20
 """Commits to a table between two looks at its files."""
 _EVERY: Final = 3600.0
@@ -95,8 +81,8 @@ _STARTS_WITHIN: Final = 60.0
 """Seconds until a VACUUM that was asked for reads the clock."""
 
 _SETTINGS: Final = {
-    "spark.databricks.delta.optimize.maxFileSize": str(_FILE_BYTES),
-    "spark.databricks.delta.optimize.minFileSize": str(_SMALL),
+    "spark.databricks.delta.optimize.maxFileSize": str(FILE_BYTES),
+    "spark.databricks.delta.optimize.minFileSize": str(SMALL),
     "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold": str(_CLUSTER_BYTES),
     # VACUUM lists a table's one folder with as many tasks as Spark lists partitions, 10,000.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
@@ -104,48 +90,6 @@ _SETTINGS: Final = {
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
     "spark.databricks.delta.vacuum.logging.enabled": "false",  # two commits each, without a change
 }
-
-_KEPT: Final = "delta.deletedFileRetentionDuration"
-_LOG_KEPT: Final = "delta.logRetentionDuration"  # Delta wants it to be no less
-_CLEANUP: Final = "delta.enableExpiredLogCleanup"
-_HOURS: Final = re.compile(r"interval (\d+) hours")
-_AHEAD: Final = 24
-"""Hours that a table says more than is needed now: what is needed grows with the age of the oldest version
-that is named, and a VACUUM by hand, or of a nightly job, goes by what was said last."""
-_LEFT: Final = 12
-"""Hours of these that may be used up before it is said again: saying it is a commit, and a need that grows by
-the hour is not said each hour. Upkeeps twelve hours apart find twelve left, rarer ones say it each time."""
-_ROUGHLY: Final = 24
-"""Hours that a table may say more than that."""
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """The files of a table at one version.
-
-    Attributes:
-        count: all of them.
-        small: how many are less than half as large as they should be.
-        size: bytes.
-        rows: in them, those behind deletion vectors included.
-        holes: rows behind deletion vectors.
-    """
-
-    count: int = 0
-    small: int = 0
-    size: int = 0
-    rows: int = 0
-    holes: int = 0
-
-    @property
-    def many_small(self) -> bool:
-        """Whether joining them pays by itself."""
-        return self.small >= _MANY
-
-    @property
-    def many_holes(self) -> bool:
-        """Whether writing the other rows again pays by itself."""
-        return self.holes > _HOLES * self.rows
 
 
 @dataclass(slots=True)
@@ -293,7 +237,7 @@ class Maintenance:
         remove = now - last.removed_at >= _EVERY
         if table is None or not (remove or table.version() - last.version >= _COMMITS):
             return None
-        files = self._files(table, layer, name)
+        files = files_of(self._spark, table, self._lake.sql(layer, name))
         done = None
         if remove or files.many_small or files.many_holes:
             done = self._maintain(
@@ -312,7 +256,7 @@ class Maintenance:
             table = self._open(layer, name)
             if table is None:
                 return None
-            files = self._files(table, layer, name)
+            files = files_of(self._spark, table, address)
             result = Upkeep(layer, name, files, files)
             if remove:
                 oldest = self._control.oldest_version(layer, name)
@@ -324,11 +268,11 @@ class Maintenance:
             if optimize and files.small > 1:
                 self._spark.sql(f"OPTIMIZE {address}").collect()
                 result.done.append("clustered" if layer == "silver" else "joined")
-                files = self._files(table, layer, name)
+                files = files_of(self._spark, table, address)
             if purge and files.holes:
                 self._spark.sql(f"REORG TABLE {address} APPLY (PURGE)").collect()
                 result.done.append("purged")
-                files = self._files(table, layer, name)
+                files = files_of(self._spark, table, address)
         result.after = files
         result.seconds = time.monotonic() - begun
         return result
@@ -338,42 +282,10 @@ class Maintenance:
         committed, count = committed_at(table, oldest), data_files(table)
         if committed is None or count <= files.count:
             return 0  # nobody knows what that version needs; or no file but those of the newest version
-        self._state_retention(table, address, max(self._retention, time.time() - committed + _STARTS_WITHIN))
+        needed = max(self._retention, time.time() - committed + _STARTS_WITHIN)
+        state_retention(self._spark, table, address, needed)
         self._spark.sql(f"VACUUM {address}").collect()
         return count - data_files(table)
-
-    def _state_retention(self, table: DeltaTable, address: str, seconds: float) -> None:
-        """Have the table say how long files that left it stay.
-
-        VACUUM goes by that, also one by hand; RETAIN is ignored by newer ones.
-        """
-        known = table.metadata().configuration
-        stated = _HOURS.fullmatch(known.get(_KEPT, ""))
-        before = None if stated is None else int(stated[1])
-        hours = hours_to_state(seconds, before)
-        if hours == before and known.get(_CLEANUP) == "false":
-            return
-        interval = literal(f"interval {hours} hours")
-        properties = f"{literal(_KEPT)} = {interval}, {literal(_LOG_KEPT)} = {interval}"
-        self._spark.sql(
-            f"ALTER TABLE {address} SET TBLPROPERTIES ({properties}, {literal(_CLEANUP)} = 'false')"
-        )
-
-    def _files(self, table: DeltaTable, layer: Layer, name: str) -> Files:
-        """The files of a table now. Delta answers the count from statistics, without reading them."""
-        table.update_incremental()
-        actions: Any = pa.table(table.get_add_actions())
-        if not actions.num_rows:
-            return Files()
-        sizes, rows = actions["size_bytes"], int(pc.sum(actions["num_records"]).as_py() or 0)
-        living = self._spark.sql(f"SELECT count(*) FROM {self._lake.sql(layer, name)}").collect()[0][0]
-        return Files(
-            count=actions.num_rows,
-            small=int(pc.sum(pc.less(sizes, _SMALL)).as_py() or 0),
-            size=int(pc.sum(sizes).as_py()),
-            rows=rows,
-            holes=max(0, rows - living),
-        )
 
     def _open(self, layer: Layer, name: str) -> DeltaTable | None:
         """The table at its newest version; its log is read on from where it was read before."""
@@ -385,21 +297,3 @@ class Maintenance:
         if table is not None:
             self._handles[f"{layer}.{name}"] = table
         return table
-
-
-def positions(lake: Lake, control: ControlTables) -> set[Lsn]:
-    """LSNs that the tables of documents say of themselves, also of those that stand still."""
-    tables = [delta.open_table(delta.location(lake, "gold", name)) for name in control.names("gold")]
-    marks = [None if table is None else table.transaction_version(GOLD_APP) for table in tables]
-    return {Lsn(mark) for mark in marks if mark is not None}
-
-
-def hours_to_state(needed: float, stated: int | None) -> int:
-    """How many hours a table should say that files which left it stay; `stated` while that is about right.
-
-    Args:
-        needed: seconds that they have to stay if VACUUM ran now.
-        stated: what it says.
-    """
-    hours = math.ceil(needed / 3600) + _AHEAD
-    return stated if stated is not None and hours - _LEFT <= stated <= hours + _ROUGHLY else hours

@@ -23,6 +23,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from bronze.backoff import Backoff
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
 from bronze.progress import Growth
 from pipelines.terminal.logs import log_folder, open_log
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 _STOP_SECONDS: Final = 30.0
 _SILENT_ENDS: Final = 5
-_PAUSE_SECONDS: Final = 0.5
+_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE: Final = 10.0
 _LOGGER = logging.getLogger("deltasmelt.run")
 
@@ -62,6 +63,7 @@ class ReaderProcess:
         self._listener: threading.Thread | None = None
         self._error: SmeltError | None = None
         self._silent_ends = 0
+        self._backoff = Backoff(_PAUSE_SECONDS, _LONGEST_PAUSE)
         self._growth = Growth()
         self._streamed = self._copied = self._copying = False
         self._start_again_at: float | None = None
@@ -117,6 +119,7 @@ class ReaderProcess:
             return
         if self._got_on():
             self._silent_ends = 0
+            self._backoff.reset()
         self._silent_ends += 1
         ended = (
             f"signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
@@ -135,7 +138,7 @@ class ReaderProcess:
             self._silent_ends,
             _SILENT_ENDS,
         )
-        self._start_again_at = time.monotonic() + min(_PAUSE_SECONDS * 2**self._silent_ends, _LONGEST_PAUSE)
+        self._start_again_at = time.monotonic() + self._backoff.seconds()
 
     def stop(self) -> None:
         """Ask it to end after its current commit, and wait; nothing if it does not run."""

@@ -16,17 +16,21 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 import time
 from typing import TYPE_CHECKING, Final
 
+from bronze.backoff import Backoff
 from bronze.errors import SmeltError, TransientError
 from bronze.lake.control_tables import ControlTables
 from bronze.lsn import ZERO
 from bronze.store.position import read_position
 from bronze.store.relations import read_relations
+from gold.cycle import Gold, close_undefined
 from pipelines.runtime.locks import writing
 from pipelines.terminal.output import bytes_text
+from silver.run.outages import outage
+from silver.run.troubles import answers, unreachable
+from silver.schema.catalog import silver_catalog
 
 if TYPE_CHECKING:
     import threading
@@ -69,8 +73,7 @@ class Stages:
         observe: Callable[[Cut, list[Run]], None] | None = None,
         maintain: bool = False,
     ) -> None:
-        from gold.cycle import Gold, close_undefined  # noqa: PLC0415 - they load Spark
-        from silver.cycle import Silver  # noqa: PLC0415
+        from silver.cycle import Silver  # noqa: PLC0415 - loads Spark
 
         self._spark = spark
         self._lake = pipeline.lake_address()
@@ -94,8 +97,6 @@ class Stages:
 
     def catalog(self) -> dict[TableName, SilverTable]:
         """Silver's tables as bronze's newest relations describe them."""
-        from silver.schema.catalog import silver_catalog  # noqa: PLC0415
-
         return silver_catalog(read_relations(self._lake), self._settings)
 
     def carry(
@@ -111,7 +112,7 @@ class Stages:
         Raises:
             SmeltError: what no retry heals, or has not healed in time.
         """
-        pause, failing_since = _FIRST_PAUSE, math.inf
+        backoff, failing_since = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE), math.inf
         while not stop.is_set():
             try:
                 goal = target()
@@ -123,14 +124,15 @@ class Stages:
                     raise
                 if time.monotonic() - failing_since >= patience:
                     raise waits from error
-                _LOGGER.warning("will try again in %.0f s: %s", pause, waits)
-                stop.wait(pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                pause = backoff.seconds()
+                _LOGGER.warning("will try again in %.1f s: %s", pause, waits)
+                stop.wait(pause)
                 continue
             if self._maintenance is not None and not stop.is_set():
                 for done in self._maintenance.when_it_pays():
                     _LOGGER.info("%s", upkeep_text(done))
-            pause, failing_since = _FIRST_PAUSE, math.inf
+            backoff.reset()
+            failing_since = math.inf
             if goal is not None and self.reached(goal):
                 return
             if not moved:
@@ -138,9 +140,6 @@ class Stages:
 
     def _waits_for(self, error: Exception) -> TransientError | None:
         """What heals by itself, as its error; None where nothing does, or Spark does not answer any more."""
-        from silver.run.outages import outage  # noqa: PLC0415 - they load Spark
-        from silver.run.troubles import answers, unreachable  # noqa: PLC0415
-
         if isinstance(error, TransientError):
             return error
         said = None if isinstance(error, SmeltError) else outage(error)

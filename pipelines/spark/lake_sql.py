@@ -1,10 +1,11 @@
 """`smelt sql`: any Spark SQL over the lake, every table at one consistent cut.
 
-The cut is gold's newest where the pipeline has documents, else silver's; with ``--as-of`` the newest at or
-before an LSN or a commit time. Each table becomes a view of its Delta version at that cut, so that a join
-of silver with gold, or of two silver tables, never mixes moments, whatever is written meanwhile.
-`bronze.changes` is cut off at the same LSN. `control.*` and `quality.*` speak about the pipeline itself and
-are shown as they are now.
+The cut is the newest that silver and gold have in common (`bronze.lake.consistent_cut`); silver's newest
+where there are no documents, or where the statement names silver or bronze and never gold. With ``--as-of``
+it is the newest at or before an LSN or a commit time. Each table becomes a view of its Delta version at that
+cut, so that a join of silver with gold, or of two silver tables, never mixes moments, whatever is written
+meanwhile. `bronze.changes` is cut off at the same LSN. `control.*` and `quality.*` speak about the pipeline
+itself and are shown as they are now.
 
 A view costs about a second of a cold Spark, so only tables that the statement names are registered; if Spark
 then misses one (a name put together by SQL itself), all are, and the statement runs again.
@@ -13,13 +14,13 @@ then misses one (a name put together by SQL itself), all are, and the statement 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError, DefiniteError
 from bronze.lake import delta
+from bronze.lake.consistent_cut import choose_cut
 from bronze.lake.control_tables import ControlTables
 from bronze.lsn import Lsn
 from pipelines.spark.sql_names import odd_views, with_views
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
 
-    from bronze.lake.control import Cut
+    from bronze.lake.consistent_cut import ConsistentCut
     from bronze.lake.location import Lake, Layer
     from pipelines.settings import Pipeline
 
@@ -44,15 +45,6 @@ _ALWAYS: Final[tuple[tuple[Layer, str], ...]] = (
 )
 _LSN: Final = re.compile(r"[0-9A-Fa-f]+/[0-9A-Fa-f]+|\d+")
 _MISSING: Final = "TABLE_OR_VIEW_NOT_FOUND"
-
-
-@dataclass(frozen=True, slots=True)
-class SqlCut:
-    """What a statement sees: one LSN, and the Delta version of each table of silver and gold at it."""
-
-    commit_lsn: Lsn | None
-    commit_ts: datetime | None
-    versions: dict[tuple[Layer, str], int]
 
 
 def parse_as_of(text: str) -> Lsn | datetime:
@@ -75,53 +67,49 @@ def parse_as_of(text: str) -> Lsn | datetime:
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
-def choose_cut(control: ControlTables, *, with_gold: bool, at: Lsn | datetime | None, lake: str) -> SqlCut:
-    """The newest cut that silver and gold have in common, at or before `at`.
+def cut_at(control: ControlTables, *, with_gold: bool, at: Lsn | datetime | None, lake: str) -> ConsistentCut:
+    """The consistent cut to show.
+
+    Args:
+        control: the lake's control tables.
+        with_gold: whether gold is read as well.
+        at: an LSN or a commit time; None takes the newest.
+        lake: where, for the message.
 
     Raises:
-        DefiniteError: there is none that old.
+        DefiniteError: there is none, or none that old.
     """
-    silver = control.latest_cut("silver", at=at)
-    gold = control.latest_cut("gold", at=at) if with_gold else None
-    if silver is None and at is not None:
-        oldest = next(iter(control.cuts("silver")), None)
-        begins = (
-            f"the oldest cut is {oldest.commit_lsn} ({oldest.commit_ts})" if oldest else "there is no cut"
-        )
-        raise DefiniteError(
-            f"nothing is recorded as of {at}: {begins}",
-            code="no-cut",
-            where=lake,
-            remedy="give a later --as-of; `SELECT * FROM control.cuts` lists what there is. How long moments "
-            "stay readable is lake.retention in the pipeline file",
-        )
-    if gold is not None and silver is not None and silver.commit_lsn != gold.commit_lsn:
-        at_gold = control.latest_cut("silver", at=gold.commit_lsn)
-        if at_gold is not None and at_gold.commit_lsn == gold.commit_lsn:
-            silver = at_gold
-        else:  # a rebuild of silver took that moment away; gold cannot be shown together with it
-            gold = None
-    versions: dict[tuple[Layer, str], int] = {}
-    for cut in (silver, gold):
-        if cut is not None:
-            versions.update({(cut.layer, name): version for name, version in cut.tables.items()})
-    newest: Cut | None = silver or gold
-    return SqlCut(
-        newest.commit_lsn if newest is not None else None,
-        newest.commit_ts if newest is not None else None,
-        versions,
+    cut = choose_cut(control, with_gold=with_gold, at=at)
+    if cut is not None:
+        return cut
+    oldest = next(iter(control.cuts("silver")), None)
+    begins = f"the oldest cut is {oldest.commit_lsn} ({oldest.commit_ts})" if oldest else "there is no cut"
+    raise DefiniteError(
+        f"nothing is recorded as of {at or 'now'}: {begins}",
+        code="no-cut",
+        where=lake,
+        remedy="give a later --as-of; `SELECT * FROM control.cuts` lists what there is. How long moments "
+        "stay readable is lake.retention in the pipeline file",
     )
 
 
-def cut_of(pipeline: Pipeline, at: Lsn | datetime | None = None) -> SqlCut:
-    """`choose_cut` in a pipeline's lake."""
+def cut_of(
+    pipeline: Pipeline, at: Lsn | datetime | None = None, *, statement: str | None = None
+) -> ConsistentCut:
+    """`cut_at` in a pipeline's lake, for one statement or, without one, for any."""
     lake = pipeline.lake_address()
-    return choose_cut(
+    asked = statement is None or may_read_gold(statement)
+    return cut_at(
         ControlTables(lake),
-        with_gold=bool(pipeline.gold.documents),
+        with_gold=bool(pipeline.gold.documents) and asked,
         at=at,
         lake=lake.path or str(lake.catalog),
     )
+
+
+def may_read_gold(statement: str) -> bool:
+    """Whether a statement needs a moment that gold has: not if it names silver or bronze, and never gold."""
+    return _named("gold", statement) or not (_named("silver", statement) or _named("bronze", statement))
 
 
 class LakeSql:
@@ -133,10 +121,11 @@ class LakeSql:
         cut: what they see; by default the newest.
     """
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, cut: SqlCut | None = None) -> None:
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, cut: ConsistentCut | None = None) -> None:
         self._spark = spark
         self._lake: Lake = pipeline.lake_address()
         self.cut = cut_of(pipeline) if cut is None else cut
+        self._versions = self.cut.versions
         self._known = self._tables()
         self._odd = odd_views(self._known)
         self._registered: set[tuple[Layer, str]] = set()
@@ -172,7 +161,7 @@ class LakeSql:
             for layer, name in _ALWAYS
             if delta.open_table(self._lake.uri(layer, name)) is not None
         ]
-        return [*self.cut.versions, *others]
+        return [*self._versions, *others]
 
     def _register(self, names: list[tuple[Layer, str]]) -> None:
         for layer, name in names:
@@ -183,9 +172,9 @@ class LakeSql:
                 self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {quote(layer)}")
                 self._schemas.add(layer)
             select = f"SELECT * FROM {self._lake.sql(layer, name)}"
-            if (layer, name) in self.cut.versions:
-                select += f" VERSION AS OF {self.cut.versions[layer, name]}"
-            elif (layer, name) == ("bronze", "changes") and self.cut.commit_lsn is not None:
+            if (layer, name) in self._versions:
+                select += f" VERSION AS OF {self._versions[layer, name]}"
+            elif (layer, name) == ("bronze", "changes"):
                 select += f" WHERE commit_lsn <= {int(self.cut.commit_lsn)}"
             view = f"VIEW {quote(layer, name)}" if odd is None else f"TEMPORARY VIEW {odd}"
             self._spark.sql(f"CREATE OR REPLACE {view} AS {select}")

@@ -12,14 +12,6 @@ while a command runs, and put back (`lent`). Elsewhere a local one is started. S
   told by `control.cuts`.
 * ``session.timeZone=UTC`` and ANSI mode: values mean the same on every machine.
 
-The JVM prints by itself what no log4j file can catch (incubator modules, native library notices). Its
-standard output and error are the log file from the start, so the terminal stays ours.
-
-Settings go to the JVM in a file that only its account may read, and that is removed once the JVM answers:
-`launch_gateway` would put each on the command line, which every account of the machine can list, and keys of
-object stores are among them. Options of the JVM itself (`spark.driver.extraJavaOptions`) do stand there; Java
-takes them nowhere else.
-
 Under spark-submit the JVM runs already: master, memory and jars are what was submitted, and only what Delta
 needs of the session is added.
 """
@@ -28,50 +20,28 @@ from __future__ import annotations
 
 import logging
 import os
-import re
-import shlex
-import signal
 import subprocess
-import tempfile
-import threading
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.errors import ConfigurationError, DefiniteError
-from pipelines.conf_files import conf_folder
+from bronze.errors import ConfigurationError
 from pipelines.spark.jars import delta_jars
 from pipelines.spark.java import check_java
-from pipelines.terminal.interrupts import Terminated, held_back
+from pipelines.spark.launch import JVM_OPTIONS, jvm_options, launch, log_settings, option, refused
+from pipelines.terminal.interrupts import Terminated
 from pipelines.terminal.jvm_errors import spark_message
-from pipelines.terminal.logs import open_log
-from silver.run.sessions import put_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-_OPTIONS: Final = "spark.driver.extraJavaOptions"
-# A JVM that lives for some statements spends most of its time compiling what it will not run again.
-_BRIEF: Final = "-XX:TieredStopAtLevel=1"
-# Half of the CPU time of small windows went into the optimising compiler, whose code is then run a few times:
-# it is asked later. Spark's page-sized arrays are humongous to G1 and kept its marking going.
-_STEADY: Final = (
-    "-XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=6000 "
-    "-XX:Tier4CompileThreshold=90000 -XX:Tier4BackEdgeThreshold=200000"
-)
-
-# Out of memory, a JVM that goes on answers some calls and lets others wait for ever.
-_DEADLY: Final = "-XX:+ExitOnOutOfMemoryError"
 
 _LOGGER = logging.getLogger("deltasmelt.session")
 _STOP_SECONDS: Final = 15.0
 
-_SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
-_SHELL: Final = "pyspark-shell"
 
 DEFAULT_HEAP: Final = "2g"
 _STATIC: Final = {
@@ -172,6 +142,7 @@ def lent(session: SparkSession, given: Mapping[str, str]) -> Iterator[None]:
     from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
 
     from silver.run.pinned import PINNED, legacy, pin  # noqa: PLC0415
+    from silver.run.sessions import put_back  # noqa: PLC0415
 
     changed = [name for name in {**PINNED, **legacy(session), **given} if session.conf.isModifiable(name)]
     before = {name: session.conf.get(name, None) for name in changed}
@@ -181,7 +152,7 @@ def lent(session: SparkSession, given: Mapping[str, str]) -> Iterator[None]:
             try:
                 session.conf.set(name, given[name])
             except PySparkException as error:
-                raise _refused(name, spark_message(error).partition("\n")[0]) from None
+                raise refused(name, spark_message(error).partition("\n")[0]) from None
         yield
     except (KeyboardInterrupt, Terminated):
         raise  # the connection to the JVM is in the middle of a call, and would take its answer for another's
@@ -189,28 +160,6 @@ def lent(session: SparkSession, given: Mapping[str, str]) -> Iterator[None]:
         put_back(session, before)
         raise
     put_back(session, before)
-
-
-def _refused(name: str, said: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"Spark refuses {name}: {said}",
-        code="spark-setting",
-        where="spark",
-        remedy="correct it in the section `spark` of the pipeline file, or remove it",
-    )
-
-
-def jvm_options(given: str, *, brief: bool) -> str:
-    """Our options of the JVM and the user's; theirs win, and a JVM does not start with two collectors."""
-    collector = "-XX:+UseSerialGC" if brief else "-XX:+UseParallelGC"
-    ours = [] if re.search(r"-XX:\+Use\w+GC\b", given) else [collector]
-    return " ".join([*ours, _BRIEF if brief else _STEADY, _DEADLY, given]).strip()
-
-
-def _option(text: str) -> str:
-    """An option of the JVM as Spark's launcher reads it, which splits at blanks outside of quotes."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def default_log() -> Path:
@@ -283,118 +232,17 @@ def _start(
         **_STATIC,
         **_DELTA,
         "spark.jars": ",".join(str(jar) for jar in jars),
-        _OPTIONS: " ".join(
+        JVM_OPTIONS: " ".join(
             [
-                _option(f"-Dlog4j2.configurationFile={_log_settings()}"),
-                _option(f"-Dsmelt.log={log}"),
-                jvm_options(settings.get(_OPTIONS, ""), brief=brief),
+                option(f"-Dlog4j2.configurationFile={log_settings()}"),
+                option(f"-Dsmelt.log={log}"),
+                jvm_options(settings.get(JVM_OPTIONS, ""), brief=brief),
             ]
         ).strip(),
         "spark.sql.warehouse.dir": str(log.parent / "warehouse"),
     }
     conf = SparkConf(loadDefaults=False)
-    given = {name: value for name, value in settings.items() if name != _OPTIONS}
+    given = {name: value for name, value in settings.items() if name != JVM_OPTIONS}
     conf.setAll([*{**static, **_DYNAMIC, **given}.items()])
-    _launch(conf, log)
+    launch(conf, log)
     return SparkSession.builder.getOrCreate()
-
-
-def _launch(conf: SparkConf, log: Path) -> SparkContext:
-    """Start the JVM with its output in the log file, and the Spark context in it.
-
-    `launch_gateway` takes arguments of Popen for exactly this; redirecting our own descriptors while it
-    starts would swallow what other threads print meanwhile.
-    """
-    from pyspark import SparkContext  # noqa: PLC0415
-    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
-    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
-
-    started: list[Any] = []
-    with open_log(log, "ab") as output, _unlisted(conf):
-        try:
-            # Interrupted before it has told where it listens, a JVM would wait for ever.
-            with held_back(lambda: started[0].proc.stdin.close()):  # noqa: PLW0108 - it is not there yet
-                started.append(
-                    launch_gateway(  # type: ignore[no-untyped-call]  # pyspark ships it without types
-                        popen_kwargs={"stdout": output, "stderr": output}
-                    )
-                )
-        except PySparkRuntimeError as error:
-            lines = log.read_text(errors="replace").strip().splitlines()
-            said = [line for line in lines if not line.startswith(("\tat ", "\t... "))][-3:]
-            raise DefiniteError(
-                "the JVM of Spark did not start: " + " ".join(said or [str(error)]),
-                code="spark-start",
-                where=str(log),
-                remedy="read the log named above; often spark.driver.memory is more than the machine has",
-            ) from None
-    try:
-        _check_values(started[0], conf)
-    except BaseException:
-        started[0].proc.stdin.close()
-        raise
-    # Spark sets a handler of SIGINT that calls into the JVM in the middle of whatever call is under way,
-    # which then never answers. Ctrl-C stays what it was: an exception in the main thread.
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGINT)
-    context = SparkContext(conf=conf, gateway=started[0])
-    if main and before is not None:
-        signal.signal(signal.SIGINT, before)
-    return context
-
-
-def _check_values(gateway: Any, conf: SparkConf) -> None:
-    """Refuse what Spark's SQL would not take, before there is a session.
-
-    Spark looks at these values when the session is first used, and fails there each time. pyspark asks the
-    same session how to print that failure, so it would be busy with the failure of printing it for hours.
-
-    Raises:
-        ConfigurationError: a value is not one of its setting's.
-    """
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415 - Spark starts
-
-    known = gateway.jvm.org.apache.spark.sql.internal.SQLConf()
-    for name, value in conf.getAll():
-        if not name.startswith("spark.sql."):
-            continue
-        try:
-            known.setConfString(name, value)
-        except Py4JJavaError as error:
-            said = str(error.java_exception.getMessage()).strip()
-            raise _refused(name, said) from None
-
-
-@contextmanager
-def _unlisted(conf: SparkConf) -> Iterator[None]:
-    """Have a JVM that is launched in this block read its settings from a private file."""
-    given = os.environ.get(_SUBMIT)
-    with tempfile.TemporaryDirectory(prefix="smelt-spark-") as folder:
-        file = Path(folder) / "spark.properties"
-        file.touch(mode=0o600)
-        file.write_text(properties_text(dict(conf.getAll())), encoding="utf-8")
-        options = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults"
-        more = (given or "").removesuffix(_SHELL)
-        os.environ[_SUBMIT] = f"{more} {options} {_SHELL}"
-        try:
-            yield
-        finally:
-            if given is None:
-                del os.environ[_SUBMIT]
-            else:
-                os.environ[_SUBMIT] = given
-
-
-def properties_text(settings: Mapping[str, str]) -> str:
-    """Settings as a file of Java properties."""
-    return "".join(f"{_property(name)}={_property(value)}\n" for name, value in settings.items())
-
-
-def _property(text: str) -> str:
-    escaped = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-    return "".join(escaped.get(one) or (f"\\{one}" if one in "\\ :=#!" else one) for one in text)
-
-
-def _log_settings() -> Path:
-    """The log4j2 file, which sends Spark's chatter to the log."""
-    return conf_folder() / "log4j2.properties"

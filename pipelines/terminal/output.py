@@ -163,6 +163,11 @@ def json_value(value: object) -> object:
     return str(value)
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things whose plural takes an s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def bytes_text(count: int | None) -> str:
     """A number of bytes as a person reads it; ``?`` where it is not known."""
     if count is None:

@@ -39,7 +39,7 @@ from silver.schema.catalog import (
     living,
 )
 from silver.schema.unrepresentable import lost_values
-from silver.sql import block, comma, key_text, literal, quote
+from silver.sql import as_json, block, comma, key_text, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,10 +50,6 @@ if TYPE_CHECKING:
 
 _BY_TEXT: Final = ("FLOAT", "DOUBLE", "MAP", "VARIANT")
 """Types that Spark cannot compare, or takes 0 and -0 for equal in."""
-_JSON: Final = (
-    "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", "
-    "'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\", 'ignoreNullFields', 'false')"
-)
 
 
 def standing(target: str, version: int, table: SilverTable) -> str:
@@ -239,7 +235,7 @@ def _compared(table: SilverTable, window: Window, commits: Fold, partition: str)
 
 def _comparable(value: str, spark_type: str) -> str:
     if any(name in spark_type for name in _BY_TEXT):
-        return f"to_json(struct({value}), {_JSON})"
+        return as_json([value])
     return value
 
 

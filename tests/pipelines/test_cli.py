@@ -99,6 +99,20 @@ def test_help_and_version_start_without_spark_great_expectations_or_the_driver(t
     assert loaded.stdout.strip() == "[]"
 
 
+def test_every_command_can_be_asked_for_without_pyspark() -> None:
+    """Of those that need it, the message then says what to install (`spark-missing`)."""
+    commands = ["drop", "explain", "maintain", "preview", "quality", "rebuild", "run", "sql", "verify"]
+    probe = (
+        "import importlib, sys; "
+        "sys.modules.update(dict.fromkeys(('pyspark', 'py4j', 'delta'))); "
+        "[importlib.import_module(f'pipelines.commands.{name}') for name in sys.argv[1:]]"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe, *commands], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_status_loads_neither_spark_nor_pandas(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1 dbname=x")
     probe = (

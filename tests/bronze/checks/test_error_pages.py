@@ -49,7 +49,8 @@ def finding_codes(module: Path) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(ast.parse(module.read_text())):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding":
-            level, code = node.args[:2]
+            given = {keyword.arg: keyword.value for keyword in node.keywords}
+            level, code = given["level"], given["code"]
             if "error" in ast.unparse(level) and isinstance(code, ast.Constant):
                 found.add(str(code.value))
     return found

@@ -26,9 +26,10 @@ from pipelines.health.status import read_status
 from pipelines.runtime import maintenance
 from pipelines.runtime.locks import writing
 from pipelines.runtime.log_entries import cut_log
-from pipelines.runtime.maintenance import Files, Maintenance
+from pipelines.runtime.maintenance import Maintenance
+from pipelines.runtime.table_files import Files
 from pipelines.settings import Pipeline, load_pipeline
-from pipelines.spark.lake_sql import choose_cut
+from pipelines.spark.lake_sql import cut_at
 from pipelines.terminal.failures import Failure
 from pipelines.terminal.output import Output
 from silver.cycle import Silver
@@ -171,7 +172,7 @@ def test_a_cut_is_readable_until_retention_after_the_next_and_its_files_are_gone
     assert not files & shop.parquet()
     assert shop.check_all() == 3, "the cut that was the newest three days ago, and the later ones"
     with pytest.raises(DefiniteError, match="the oldest cut is") as refused:
-        choose_cut(shop.control, with_gold=False, at=first.commit_lsn, lake="lake")
+        cut_at(shop.control, with_gold=False, at=first.commit_lsn, lake="lake")
     assert refused.value.code == "no-cut"
 
 

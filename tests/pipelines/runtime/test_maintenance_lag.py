@@ -13,7 +13,8 @@ from bronze.lake.control import Cut
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from pipelines.runtime.maintenance import Maintenance, hours_to_state, positions
+from pipelines.runtime.maintenance import Maintenance
+from pipelines.runtime.stated_retention import hours_to_state, positions
 from tests.pipelines.aged import age
 from tests.pipelines.runtime.test_maintenance import DAY, Shop
 

@@ -8,6 +8,8 @@ import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from bronze.errors import DefiniteError
 from pipelines.runtime.reader_supervision import ReaderProcess
 from pipelines.settings import load_pipeline
@@ -15,7 +17,7 @@ from pipelines.settings import load_pipeline
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
+pytestmark = pytest.mark.process
 
 MORTAL = """#!{python}
 import json, os, pathlib, signal

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from bronze.errors import ConfigurationError, DefiniteError
 from pipelines.commands.context import spark_for
 from pipelines.settings import load_pipeline
-from pipelines.spark.session import jvm_options, properties_text
+from pipelines.spark.launch import jvm_options, properties_text
 from pipelines.terminal.jvm_errors import SparkFailure, in_words
 from pipelines.terminal.output import Output
 from silver.run.pinned import legacy
@@ -60,6 +60,7 @@ def test_settings_reach_spark_and_no_command_line_shows_them(spark: SparkSession
     assert spark.sparkContext.getConf().get(name) == value
 
 
+@pytest.mark.process
 def test_a_value_that_spark_refuses_is_one_message_and_costs_no_session(tmp_path: Path) -> None:
     file = pipeline_file(
         tmp_path, "host=127.0.0.1 port=1", more="spark: {spark.sql.session.timeZone: Mars}\n"
@@ -125,6 +126,7 @@ def test_a_session_that_is_not_ours_means_what_ours_does_for_a_command_and_is_pu
         assert {name: spark.conf.get(name) for name in theirs} == theirs
 
 
+@pytest.mark.process
 def test_a_session_starts_with_its_log_below_a_folder_with_a_blank(tmp_path: Path) -> None:
     folder = tmp_path / 'the "blue" lögs'
     folder.mkdir()

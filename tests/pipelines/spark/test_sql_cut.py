@@ -11,7 +11,7 @@ from bronze.lake.control import Cut
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from pipelines.spark.lake_sql import choose_cut, parse_as_of
+from pipelines.spark.lake_sql import cut_at, may_read_gold, parse_as_of
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -29,13 +29,13 @@ def control(lake_path: str) -> ControlTables:
 
 
 def test_with_documents_golds_newest_cut_decides_for_silver_too(control: ControlTables) -> None:
-    cut = choose_cut(control, with_gold=True, at=None, lake="lake")
+    cut = cut_at(control, with_gold=True, at=None, lake="lake")
     assert cut.commit_lsn == 200
     assert cut.versions == {("silver", "a"): 1, ("silver", "b"): 1, ("gold", "d"): 1}
 
 
 def test_without_documents_silvers_newest_cut_decides(control: ControlTables) -> None:
-    cut = choose_cut(control, with_gold=False, at=None, lake="lake")
+    cut = cut_at(control, with_gold=False, at=None, lake="lake")
     assert cut.versions == {("silver", "a"): 2, ("silver", "b"): 2}
 
 
@@ -43,22 +43,32 @@ def test_without_documents_silvers_newest_cut_decides(control: ControlTables) ->
 def test_as_of_takes_the_newest_cut_at_or_before_that_moment(
     control: ControlTables, at: Lsn | datetime
 ) -> None:
-    cut = choose_cut(control, with_gold=True, at=at, lake="lake")
+    cut = cut_at(control, with_gold=True, at=at, lake="lake")
     assert cut.commit_lsn == 100
     assert set(cut.versions.values()) == {0}
 
 
 def test_a_moment_before_the_first_cut_is_refused_with_the_oldest_there_is(control: ControlTables) -> None:
     with pytest.raises(DefiniteError, match="the oldest cut is 0/64"):
-        choose_cut(control, with_gold=True, at=Lsn(99), lake="lake")
+        cut_at(control, with_gold=True, at=Lsn(99), lake="lake")
 
 
-def test_gold_at_a_moment_that_silver_no_longer_has_is_left_out_rather_than_mixed(lake_path: str) -> None:
-    control = ControlTables(Lake(path=lake_path))
-    control.record_cut(Cut("silver", Lsn(300), BEGIN, {"a": 5}))
-    control.record_cut(Cut("gold", Lsn(200), BEGIN, {"d": 1}))
-    cut = choose_cut(control, with_gold=True, at=None, lake="lake")
-    assert cut.versions == {("silver", "a"): 5}
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("SELECT * FROM silver.a", False),
+        ("SELECT max(commit_lsn) FROM bronze.changes", False),
+        ("SELECT * FROM silver.golden", False),
+        ("SELECT * FROM SILVER.a JOIN `Gold`.d USING (id)", True),
+        ("SHOW TABLES IN gold", True),
+        ("SHOW SCHEMAS", True),
+    ],
+)
+def test_a_statement_that_names_silver_and_never_gold_is_answered_with_silvers_newest_state(
+    statement: str,
+    expected: bool,  # noqa: FBT001
+) -> None:
+    assert may_read_gold(statement) is expected
 
 
 def test_as_of_takes_lsns_and_times_and_a_time_without_zone_is_utc() -> None:

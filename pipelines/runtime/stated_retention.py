@@ -1,0 +1,75 @@
+"""How long a table says that files which left it stay.
+
+Every VACUUM goes by that, also one by hand or of a nightly job, which does not look at the cuts. The need of
+a gold that stands still grows by the hour, so a day more is stated than is needed (`_AHEAD`), and stated
+again when half of it is used up. A VACUUM within a day of an upkeep, whoever runs it, finds enough.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Final
+
+from bronze.lake import delta
+from bronze.lsn import Lsn
+from gold.build.spark_settings import GOLD_APP
+from silver.sql import literal
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import SparkSession
+
+    from bronze.lake.control_tables import ControlTables
+    from bronze.lake.location import Lake
+
+_KEPT: Final = "delta.deletedFileRetentionDuration"
+_LOG_KEPT: Final = "delta.logRetentionDuration"  # Delta wants it to be no less
+_CLEANUP: Final = "delta.enableExpiredLogCleanup"
+_HOURS: Final = re.compile(r"interval (\d+) hours")
+_AHEAD: Final = 24
+"""Hours that a table says more than is needed now: what is needed grows with the age of the oldest version
+that is named, and a VACUUM by hand, or of a nightly job, goes by what was said last."""
+_LEFT: Final = 12
+"""Hours of these that may be used up before it is said again: saying it is a commit, and a need that grows by
+the hour is not said each hour. Upkeeps twelve hours apart find twelve left, rarer ones say it each time."""
+_ROUGHLY: Final = 24
+"""Hours that a table may say more than that."""
+
+
+def positions(lake: Lake, control: ControlTables) -> set[Lsn]:
+    """LSNs that the tables of documents say of themselves, also of those that stand still."""
+    tables = [delta.open_table(delta.location(lake, "gold", name)) for name in control.names("gold")]
+    marks = [None if table is None else table.transaction_version(GOLD_APP) for table in tables]
+    return {Lsn(mark) for mark in marks if mark is not None}
+
+
+def hours_to_state(needed: float, stated: int | None) -> int:
+    """How many hours a table should say that files which left it stay; `stated` while that is about right.
+
+    Args:
+        needed: seconds that they have to stay if VACUUM ran now.
+        stated: what it says.
+    """
+    hours = math.ceil(needed / 3600) + _AHEAD
+    return stated if stated is not None and hours - _LEFT <= stated <= hours + _ROUGHLY else hours
+
+
+def state_retention(spark: SparkSession, table: DeltaTable, address: str, seconds: float) -> None:
+    """Have a table say how long files that left it stay. RETAIN is ignored by newer VACUUMs.
+
+    Args:
+        spark: a session.
+        table: its log, read up to the newest version.
+        address: the table as SQL names it.
+        seconds: that they have to stay if VACUUM ran now.
+    """
+    known = table.metadata().configuration
+    stated = _HOURS.fullmatch(known.get(_KEPT, ""))
+    before = None if stated is None else int(stated[1])
+    hours = hours_to_state(seconds, before)
+    if hours == before and known.get(_CLEANUP) == "false":
+        return
+    interval = literal(f"interval {hours} hours")
+    properties = f"{literal(_KEPT)} = {interval}, {literal(_LOG_KEPT)} = {interval}"
+    spark.sql(f"ALTER TABLE {address} SET TBLPROPERTIES ({properties}, {literal(_CLEANUP)} = 'false')")

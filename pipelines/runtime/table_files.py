@@ -1,0 +1,73 @@
+"""The files of a table, and whether writing them again pays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import SparkSession
+
+FILE_BYTES: Final = 64 * 2**20
+"""Size of joined files. A MERGE of neighbouring keys reads whole files: less than Delta's 1 GiB."""
+SMALL: Final = FILE_BYTES // 2
+_MANY: Final = 24
+"""Small files of one table from which joining them pays by itself."""
+_HOLES: Final = 0.2
+"""Share of rows behind deletion vectors from which writing the rest again pays by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files of a table at one version.
+
+    Attributes:
+        count: all of them.
+        small: how many are less than half as large as they should be.
+        size: bytes.
+        rows: in them, those behind deletion vectors included.
+        holes: rows behind deletion vectors.
+    """
+
+    count: int = 0
+    small: int = 0
+    size: int = 0
+    rows: int = 0
+    holes: int = 0
+
+    @property
+    def many_small(self) -> bool:
+        """Whether joining them pays by itself."""
+        return self.small >= _MANY
+
+    @property
+    def many_holes(self) -> bool:
+        """Whether writing the other rows again pays by itself."""
+        return self.holes > _HOLES * self.rows
+
+
+def files_of(spark: SparkSession, table: DeltaTable, address: str) -> Files:
+    """The files of a table now. Delta answers the count from statistics, without reading them.
+
+    Args:
+        spark: a session.
+        table: its log, which is read on.
+        address: the table as SQL names it.
+    """
+    table.update_incremental()
+    actions: Any = pa.table(table.get_add_actions())
+    if not actions.num_rows:
+        return Files()
+    sizes, rows = actions["size_bytes"], int(pc.sum(actions["num_records"]).as_py() or 0)
+    living = spark.sql(f"SELECT count(*) FROM {address}").collect()[0][0]
+    return Files(
+        count=actions.num_rows,
+        small=int(pc.sum(pc.less(sizes, SMALL)).as_py() or 0),
+        size=int(pc.sum(sizes).as_py()),
+        rows=rows,
+        holes=max(0, rows - living),
+    )

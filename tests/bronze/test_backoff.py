@@ -1,0 +1,47 @@
+"""Pauses grow, and what fails for a while is tried again."""
+
+from __future__ import annotations
+
+import pytest
+
+from bronze.backoff import Backoff, tried_again
+
+
+def test_pauses_double_up_to_the_longest_and_begin_anew_after_a_success() -> None:
+    backoff = Backoff(1.0, 4.0)
+    for whole in (1, 2, 4, 4):
+        assert whole / 2 <= backoff.seconds() <= whole
+    backoff.reset()
+    assert backoff.seconds() <= 1
+
+
+@pytest.mark.parametrize(("failures", "calls"), [(0, 1), (2, 3), (9, 3)])
+def test_a_call_is_tried_so_many_times_and_its_last_error_is_raised(failures: int, calls: int) -> None:
+    made: list[int] = []
+
+    @tried_again(KeyError, attempts=3, first=0.0, longest=0.0)
+    def call(*, result: str) -> str:
+        made.append(len(made))
+        if len(made) <= failures:
+            raise KeyError(len(made))
+        return result
+
+    if failures < calls:
+        assert call(result="done") == "done"
+    else:
+        with pytest.raises(KeyError, match="3"):
+            call(result="done")
+    assert len(made) == calls
+
+
+def test_another_error_is_raised_at_once() -> None:
+    made: list[int] = []
+
+    @tried_again(KeyError, attempts=3, first=0.0, longest=0.0)
+    def call() -> None:
+        made.append(1)
+        raise ValueError("another")
+
+    with pytest.raises(ValueError, match="another"):
+        call()
+    assert made == [1]
