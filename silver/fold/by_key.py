@@ -21,11 +21,8 @@ then comes before the older row's leave. A deferrable key cannot be a replica id
 REPLICA IDENTITY FULL and are folded by `silver.fold.by_content`, which also knows which of two rows an event
 means.
 
-**Values that were not sent.** An out-of-line value that an update left alone is not in the stream. For each
-such column the newest value sent since the last arrival counts (filled forward *before* reducing to one row).
-If none was sent and the row has been here since before the window, the target's own value stays (`pending`),
-column by column. If the row moved here without its value, `silver.fold.moved_rows` finds it where the row
-came from. Filling from the old tuple would be wrong here: a NULL in it means "not part of the identity".
+**Unchanged TOAST** (`silver.fold.toast`) is filled forward *before* reducing to one row: for each such column
+the newest value sent is kept beside the newest image.
 """
 
 from __future__ import annotations
@@ -33,8 +30,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from silver.errors import marker
-from silver.fold.moved_rows import unsent
-from silver.fold.window import key_expression, key_struct, sent_image
+from silver.fold.toast import NOT_IN_OLD_TUPLE, newest_sent, sent_tuple
+from silver.fold.window import key_expression, key_struct
 from silver.sql import comma, key_text
 
 if TYPE_CHECKING:
@@ -43,17 +40,22 @@ if TYPE_CHECKING:
 
 
 def events(table: SilverTable, window: Window, keys: dict[int, str], *, filled: bool) -> str:
-    """One row per event: where, of which kind, with which image."""
+    """One row per event: where, of which kind, with which image.
+
+    Args:
+        table: the table.
+        window: its changes, as ``changes``.
+        keys: name of each key column, by position.
+        filled: columns may be unchanged TOAST; ``unchanged`` then names those of the event.
+    """
     facts = window.facts
-    image, unchanged = "new", "unchanged"
-    if filled and facts.old_tuples:
-        image = sent_image(table)
-        unchanged = "CASE WHEN old_is_key = false THEN NULL ELSE unchanged END"
+    fills = filled and facts.old_tuples
+    image = sent_tuple(table) if fills else "new"
     columns = ["commit_lsn", "seq", "commit_ts", f"{image} AS image"]
     if filled:
-        columns.append(unchanged if unchanged == "unchanged" else f"{unchanged} AS unchanged")
+        columns.append(f"{NOT_IN_OLD_TUPLE} AS unchanged" if fills else "unchanged")
     kind = "CASE op WHEN 'delete' THEN 'leave' WHEN 'update' THEN 'change' ELSE 'arrive' END"
-    # A key column that lies out of line is not sent again either; the old tuple then carries it.
+    # A key column may be unchanged TOAST, too; the old tuple then carries it.
     text = "coalesce(new[{0}], old[{0}])" if facts.old_tuples or facts.deletes else "new[{0}]"
     here = {name: key_expression(table, position, text.format(position)) for position, name in keys.items()}
     if not facts.old_tuples:
@@ -86,9 +88,9 @@ FROM (
 
 
 def folded(
-    table: SilverTable, keys: dict[int, str], left_out: list[int], *, each_commit: bool = False
+    table: SilverTable, keys: dict[int, str], unchanged_toast: list[int], *, each_commit: bool = False
 ) -> str:
-    """One row per key: counts, the newest image, the newest value of columns that were left out.
+    """One row per key: counts, the newest image, the newest value sent of unchanged TOAST.
 
     With `each_commit`, one row per key and transaction.
     """
@@ -101,13 +103,7 @@ def folded(
         "max(struct(commit_lsn, seq, commit_ts)) FILTER (WHERE kind <> 'leave') AS last_event",
         f"max_by(image, {place}) FILTER (WHERE kind <> 'leave') AS image",
     ]
-    if left_out:
-        columns.append(f"max({place}) FILTER (WHERE kind = 'arrive') AS arrived")
-    columns += [
-        f"max_by(struct({place} AS place, image[{position}] AS text), {place})"
-        f" FILTER (WHERE kind <> 'leave' AND NOT {unsent(table, position)}) AS sent_{position}"
-        for position in left_out
-    ]
+    columns += newest_sent(table, unchanged_toast, place)
     groups = [*keys.values(), *(["commit_lsn"] if each_commit else [])]
     return f"SELECT {comma(columns, 2)}\nFROM events\nGROUP BY {', '.join(groups)}"
 
