@@ -47,7 +47,8 @@ from gold.compile.column_types import schema_of
 from gold.build.weights import Roots
 from silver.schema.live_rows import keeps_deleted
 from silver.run.pinned import unpinned
-from silver.run.sessions import mark, own_session, settings
+from silver.run.sessions import mark, own_session
+from silver.run.spark_settings import settings
 from silver.sql import literal, quote
 from silver.run.table_log import SilverLog
 from silver.schema.widening import NTZ, NTZ_FEATURE

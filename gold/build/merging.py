@@ -12,9 +12,10 @@ from gold.compile.clauses import as_json
 from gold.build.spark_settings import GOLD_APP, HASH, LSN
 from gold.incremental.key_bitmap import MOST_KEYS, bitmap, sieve
 from silver.fold.merge import prunable
-from silver.run.sessions import mark, settings
+from silver.run.sessions import mark
+from silver.run.spark_settings import settings
 from silver.sql import literal, quote
-from silver.run.table_log import share_of
+from silver.run.key_ranges import share_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -20,7 +20,8 @@ from gold.build.views import PinnedTables
 from gold.compile.clauses import as_json, numbered
 from gold.compile.compiler import compile_tree
 from gold.verify.differences import Difference, first_difference
-from silver.run.sessions import own_session, settings
+from silver.run.sessions import own_session
+from silver.run.spark_settings import settings
 from silver.sql import quote
 
 if TYPE_CHECKING:

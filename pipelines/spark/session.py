@@ -46,7 +46,7 @@ from pipelines.spark.java import check_java
 from pipelines.terminal.interrupts import Terminated, held_back
 from pipelines.terminal.jvm_errors import spark_message
 from pipelines.terminal.logs import open_log
-from silver.run.sessions import put_back
+from silver.run.spark_settings import put_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -23,7 +23,7 @@ from silver.schema.unrepresentable import lost_values
 from silver.sql import block, comma
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from silver.fold.window import Window
     from silver.schema.catalog import SilverTable
@@ -152,16 +152,6 @@ def unfolded(table: SilverTable, window: Window) -> Fold:
     selected += [name for position, name in values.items() if position not in keys]
     query = _with(parts, [*selected, f"{_lost(table, keys)} AS lost"])
     return Fold(f"{query}\nWHERE action = 'upsert'", keys, values, {})
-
-
-def key_ranges(folded: Fold, keys: Mapping[int, str]) -> str:
-    """Smallest and largest value of key columns, as text: ``low_<position>``, ``high_<position>``."""
-    columns = [
-        f"CAST({function}({name}) AS STRING) AS {which}_{position}"
-        for position, name in keys.items()
-        for function, which in (("min", "low"), ("max", "high"))
-    ]
-    return f"SELECT {comma(columns, 2)}\nFROM (\n  {block(folded.query, 2)}\n)"
 
 
 def _with(parts: Sequence[tuple[str, str]], selected: Sequence[str], source: str = "typed") -> str:

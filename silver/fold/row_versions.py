@@ -1,6 +1,6 @@
 """Versions of rows: what each transaction left behind, and from when to when it held. Pure text, no Spark.
 
-`silver.fold.fold.commits` says what each transaction of a window did to each key. Laid in order behind the
+`silver.fold.fold.commits` says what each transaction of a window did to each key. Laid in order after the
 row that the table holds (it *stands* there when the window begins), they give each version's end: the next
 transaction that changed the key or deleted it. States inside a transaction were never visible and are no
 versions. The end of a version is exclusive: as of LSN L a row is the version with
@@ -37,8 +37,8 @@ from silver.schema.catalog import (
     VALID_FROM_LSN,
     VALID_TO,
     VALID_TO_LSN,
-    living,
 )
+from silver.schema.live_rows import is_live
 from silver.schema.unrepresentable import lost_values
 from silver.sql import block, comma, key_text, literal, quote
 
@@ -59,7 +59,7 @@ _JSON: Final = (
 
 def standing(target: str, version: int, table: SilverTable) -> str:
     """Rows of the table at a version that the source has, as a relation."""
-    return f"(SELECT * FROM {target} VERSION AS OF {version} WHERE {living(table)})"
+    return f"(SELECT * FROM {target} VERSION AS OF {version} WHERE {is_live(table)})"
 
 
 def versions(

@@ -12,9 +12,10 @@ import pytest
 from bronze.lsn import Lsn
 from bronze.shapes import PgType
 from silver.fold import merge
-from silver.fold.fold import Fold, fold, key_ranges, moves, unfolded
+from silver.fold.fold import Fold, fold, moves, unfolded
 from silver.fold.window import Facts, Shape, Window
 from silver.plan.activity import activity_query
+from silver.run.key_ranges import range_query
 from silver.schema import ddl
 from silver.schema.catalog import silver_table
 from silver.settings import SilverSettings
@@ -87,7 +88,7 @@ STATEMENTS: dict[str, Callable[[], str]] = {
     "merge_full_identity": lambda: merge.merge(
         TARGET, FULL, fold(FULL, window(MOVING), target=BEFORE), {0: ("17", "4711")}
     ),
-    "key_ranges": lambda: key_ranges(Fold("SELECT * FROM smelt_folded", {0: "key_0"}, {}, {}), {0: "key_0"}),
+    "key_ranges": lambda: range_query("SELECT * FROM smelt_folded", {0: "key_0"}),
 }
 
 
