@@ -4,7 +4,7 @@ Why it is right, at each point where it may be killed:
 
 * Bronze's frontier C is read first. Everything up to it is in bronze, whole transactions only, and the
   version of `bronze.changes` is pinned; what arrives later is not seen.
-* A table's window is (what it holds, C]. What it holds is told by the mark on the table, written by the same
+* A table's window is (what it holds, C]. What it holds is said by the mark on the table, written by the same
   commit as the rows, or, where its last windows changed nothing, by the newest cut that names it. So each
   change is applied to exactly the state that precedes it, exactly once.
 * Killed between two tables: some are at C, others not. The next cycle's frontier C' >= C carries all of them
@@ -14,19 +14,15 @@ Why it is right, at each point where it may be killed:
   fold, or more, and records the cut. Should a statement leave no commit because it has no effect, the mark
   stays behind, and folding that window again has no effect either.
 
-A table of which bronze lacks changes (`bronze.store.gaps`: it was out of the publication for a while, the
-slot was lost, it was rewritten without an event) is left alone and is in no cut until the snapshot after the
-gap has come. So is one that the source has no more, or that the pipeline no longer reads, for good.
-
-A table's history is a second table, with a mark of its own; both are carried side by side as two tables are,
-and every cut names both or neither.
+Which tables are carried on, and which are left alone, is in `silver.run.worklist`. A table's history is a
+second table, with a mark of its own; every cut names both or neither.
 
 A definite error of one table stops that table alone: it keeps its last version and is in no later cut, until
 a newer snapshot of it arrives or the process starts again.
 
 **One table's trouble is never everyone's.** Whatever ends a table's part, whether a statement or a look at
 its log, is tried once more in the same cycle, from what the table holds then: as after a kill, its mark says
-what is done, and its columns say which ALTERs are left. What becomes of it if it fails again is told in
+what is done, and its columns say which ALTERs are left. What becomes of it if it fails again is said in
 `silver.run.troubles`. A failure that heals by itself (`TransientError`), or after which Spark answers
 nothing, ends the cycle after the tables that run beside it are done; no cut is recorded.
 """

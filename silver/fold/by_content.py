@@ -1,4 +1,4 @@
-"""Rows told by their content: the fold under REPLICA IDENTITY FULL. Pure text, no Spark.
+"""Rows identified by their content: the fold under REPLICA IDENTITY FULL. Pure text, no Spark.
 
 Every old tuple is then the full row, so a change says exactly which row it takes away and which it puts
 there. Count both by key and content: what was put there once more than it was taken away is there at the end,

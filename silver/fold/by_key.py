@@ -1,4 +1,4 @@
-"""Rows told by their key: events at each key, and one row per key of them. Pure text, no Spark.
+"""Rows identified by their key: events at each key, and one row per key of them. Pure text, no Spark.
 
 **Events.** Seen from a key, a change is one of three: a row *arrives* (insert, snapshot row, or an update
 that moved a row here), the row that is here *changes*, or it *leaves* (delete, or an update that moved it

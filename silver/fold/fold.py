@@ -1,9 +1,9 @@
 """The fold: a window of raw changes to one row per key, as one Spark SQL query. Pure text, no Spark.
 
 The query reads the changes (`silver.fold.window`), reduces them to one row per key, and only then turns
-PostgreSQL's text into typed values, key columns excepted. Rows are told by their key (`silver.fold.by_key`)
-or, under REPLICA IDENTITY FULL, by their content (`silver.fold.by_content`); where each key is known to occur
-once, nothing is reduced.
+PostgreSQL's text into typed values, key columns excepted. Rows are identified by their key
+(`silver.fold.by_key`) or, under REPLICA IDENTITY FULL, by their content (`silver.fold.by_content`). Where
+each key is known to occur once, nothing is reduced. Unchanged TOAST follows `silver.fold.toast`.
 
 Both need the target to be exactly the state at the window's start. The transaction mark guarantees it: each
 window is merged once.

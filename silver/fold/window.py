@@ -112,7 +112,7 @@ class Layout:
     Attributes:
         keys: name of each fold key column in the queries, by its position in the table.
         unchanged_toast: positions of columns that may be unchanged TOAST in an update, and in no old tuple.
-        by_content: whether every old tuple is the full row, so that rows are told by their content.
+        by_content: whether every old tuple is the full row, so that rows are identified by their content.
         moved: whether a row may have moved with unchanged TOAST.
     """
 

@@ -20,11 +20,11 @@ from bronze.lsn import Lsn
 from silver.plan.steps import (
     Step,
     check_identity,
-    copy_is_unique,
     distinct_shapes,
     only_inserts,
     shapes_at,
     shapes_of,
+    snapshot_is_unique,
     splits,
     window_of,
 )
@@ -85,7 +85,7 @@ def _emptied(window: Window, barrier: Barrier | None) -> Window:
 
 def _steps(table: SilverTable, window: Window, activity: Activity, *, fresh: bool) -> list[Step]:
     snapshot = window.snapshot
-    if fresh and snapshot is not None and copy_is_unique(table, window):
+    if fresh and snapshot is not None and snapshot_is_unique(table, window):
         if activity.last_change <= snapshot or snapshot == window.end:
             return [Step(table, window, "load", folded=False)]
         rows = replace(window, end=snapshot)

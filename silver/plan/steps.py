@@ -105,7 +105,7 @@ def plan(work: Work) -> list[Step]:
 def window_of(
     work: Work, version: Relation, start: Lsn, end: Lsn, *, shapes: tuple[Shape, ...] = ()
 ) -> Window:
-    """A part of the work's window, ``start < commit_lsn <= end``, with rows told by one version's key."""
+    """A part of the work's window, ``start < commit_lsn <= end``; one version's key identifies its rows."""
     return Window(
         changes=work.changes,
         relation_id=version.relation_id,
@@ -197,7 +197,7 @@ def _steps(table: SilverTable, window: Window, activity: Activity) -> list[Step]
     counts = activity.counts
     stream = counts["insert"] + counts["update"] + counts["delete"]
     inserts_only = only_inserts(table, window, activity)
-    unique = copy_is_unique(table, window)
+    unique = snapshot_is_unique(table, window)
     if not window.from_empty:
         return [Step(table, window, "append" if inserts_only else "merge", folded=not inserts_only)]
     snapshot = window.snapshot
@@ -217,13 +217,13 @@ def only_inserts(table: SilverTable, window: Window, activity: Activity) -> bool
     return _is_identity(table, window) and not counts["update"] and not counts["delete"]
 
 
-def copy_is_unique(table: SilverTable, window: Window) -> bool:
-    """Whether the source itself lets no two rows have one key, so that those of a copy need no fold."""
+def snapshot_is_unique(table: SilverTable, window: Window) -> bool:
+    """Whether the source itself lets no two rows have one key, so that those of a snapshot need no fold."""
     return table.relation.key_unique or _is_identity(table, window)
 
 
 def _is_identity(table: SilverTable, window: Window) -> bool:
-    """Whether rows are told by the replica identity's own index."""
+    """Whether rows are identified by the replica identity's own index."""
     relation = table.relation
     return relation.replica_identity in ("d", "i", BY_KEY) and set(window.fold_key) == {
         column.name for column in relation.columns if column.in_identity

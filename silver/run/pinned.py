@@ -107,7 +107,7 @@ def _effective(session: SparkSession, name: str) -> str | None:
 
 
 def _try(change: Any, *arguments: str) -> None:
-    """What may not be set is told by `unpinned`."""
+    """What may not be set is named by `unpinned`."""
     try:
         change(*arguments)
     except PySparkException:

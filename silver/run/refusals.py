@@ -1,4 +1,4 @@
-"""Tables that silver must not carry as things stand: why, told as their errors.
+"""Tables that silver must not carry as things stand: why, as their errors.
 
 All of it is asked again in each cycle, so that it heals with its cause; and before a table is derived again
 (`smelt rebuild`), which would otherwise write over another table's rows.
@@ -89,7 +89,7 @@ def check_relation(
     start: Lsn,
     activity: Activity | None,
 ) -> None:
-    """Whether the table's changes are changes of the rows that silver has, or a copy replaces those.
+    """Whether the table's changes are changes of the rows that silver has, or a snapshot replaces those.
 
     Raises:
         TableError: they are another relation's: dropped and recreated, or another table's name by now.

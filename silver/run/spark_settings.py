@@ -1,4 +1,4 @@
-"""Spark's settings by which silver's statements are fast: for little or much, for a while. One home for them.
+"""Spark's settings by which silver's statements are fast: for little or much, and for a while.
 
 What decides what values mean is in `silver.run.pinned`; nothing here changes a row.
 """
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+SMALL: Final = 20_000
+"""Changes up to which a window is small; see `tune`."""
 
 _TUNED: Final = {
     "spark.databricks.delta.merge.materializeSource": ("none", "auto"),
     "spark.sql.codegen.wholeStage": ("false", "true"),
     "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
 }
-
-
+"""Settings for (little, much); see `tune`."""
 _CODE: Final = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
-
+"""Those of `_TUNED` that generate code."""
 
 ONE_TASK: Final = {"spark.sql.shuffle.partitions": "1", "spark.sql.files.minPartitionNum": "1"}
 """For a statement that reads and writes little: a task more is a file more."""
-
 
 REWRITTEN: Final = {"spark.databricks.delta.merge.deletionVectors.persistent": "false"}
 """For a MERGE into a table of one small file: it is written again, and there is no deletion vector to write.
@@ -72,7 +72,3 @@ def generate_code(session: SparkSession) -> None:
     """Have the next statement's code generated: the window is small, but many rows of its target are read."""
     for name in _CODE:
         session.conf.set(name, _TUNED[name][1])
-
-
-SMALL: Final = 20_000
-"""Changes up to which a window is small: see `silver.run.spark_settings.tune`."""
