@@ -17,14 +17,7 @@ Why it is right, at each point where it may be killed:
 Which tables are carried on, and which are left alone, is in `silver.run.worklist`. A table's history is a
 second table, with a mark of its own; every cut names both or neither.
 
-A definite error of one table stops that table alone: it keeps its last version and is in no later cut, until
-a newer snapshot of it arrives or the process starts again.
-
-**One table's trouble is never everyone's.** Whatever ends a table's part, whether a statement or a look at
-its log, is tried once more in the same cycle, from what the table holds then: as after a kill, its mark says
-what is done, and its columns say which ALTERs are left. What becomes of it if it fails again is said in
-`silver.run.troubles`. A failure that heals by itself (`TransientError`), or after which Spark answers
-nothing, ends the cycle after the tables that run beside it are done; no cut is recorded.
+One table's trouble is never everyone's: see `Silver._carry` and `silver.run.troubles`.
 """
 
 from __future__ import annotations
@@ -176,6 +169,12 @@ class Silver:
 
     def _carry(self, attempt: Attempt) -> tuple[list[SilverTable], list[Run]]:
         """Carry tables to an LSN; those that could not be carried are then in `Attempt.troubled`.
+
+        Whatever ends a table's part, a statement or a look at its log, ends that part alone, and is tried
+        once more in the same cycle. That starts from what the table holds then, as after a kill: its mark
+        says what is done, and its columns say which ALTERs are left. A failure that heals by itself, or after
+        which Spark no longer answers, ends the cycle after the tables that run beside it are done. No cut is
+        recorded then.
 
         Returns:
             The tables that stand there now, and the runs.

@@ -4,9 +4,9 @@
 that moved a row here), the row that is here *changes*, or it *leaves* (delete, or an update that moved it
 away). An update that changes the key is a leave at the old key and an arrival at the new one.
 
-**Who is here at the end.** At the end of every transaction a key holds one row or none; with *before* (0 or
-1) rows in the target it holds *before* + arrivals - leaves, and if that is one, it is the row that arrived
-last, with what changed since. Where the counts do not say whether the target had a row, MERGE itself decides:
+**Who is here at the end.** At the end of every transaction a key holds one row or none. With *before* (0 or
+1) rows in the target it holds *before* + arrivals - leaves. If that is one, it is the row that arrived last,
+with what changed since. Where the counts do not say whether the target had a row, MERGE itself decides:
 a row that is there is overwritten, one that is not stays away.
 
     arrivals - leaves   first event        before   action
@@ -16,8 +16,8 @@ a row that is there is overwritten, one that is not stays away.
             0           arrival            0 or 1   match: update if there is a row
 
 Events are counted, not read as a sequence: inside a transaction a deferred constraint lets a key hold two
-rows for a while (``UPDATE t SET id = CASE …`` swaps 1 and 2 by "1 becomes 2", "2 becomes 1"), and the arrival
-then comes before the older row's leave. A deferrable key cannot be a replica identity, so such tables have
+rows for a while. ``UPDATE t SET id = CASE …`` swaps 1 and 2 by "1 becomes 2", "2 becomes 1": the arrival then
+comes before the older row's leave. A deferrable key cannot be a replica identity, so such tables have
 REPLICA IDENTITY FULL and are folded by `silver.fold.by_content`, which also knows which of two rows an event
 means.
 

@@ -47,9 +47,12 @@ def links(
 ) -> list[tuple[str, str]]:
     """Common table expressions over ``events`` that end in ``origins``.
 
-    ``origins`` has, for each link: its ``place``; ``toast_<n>`` (struct of a text) for each column found
-    where the row was; ``parent``, the place of the arrival that brought it there; ``home``, the key where it
-    was, whose row in the target has the rest if there is no parent.
+    ``origins`` has for each link:
+
+    * ``place``, its own;
+    * ``toast_<n>``, a struct of a text, for each column found where the row was;
+    * ``parent``, the place of the arrival that brought it there;
+    * ``home``, the key where it was: if there is no parent, the target's row there has the rest.
 
     Args:
         table: the table.

@@ -5,7 +5,7 @@ it to the log. So pgoutput sends the column without its value, as "unchanged TOA
 TupleData among the protocol's `message formats`_; see also `TOAST`_. Bronze names these columns in
 ``unchanged`` and has NULL in their place; a NULL that was sent is not named.
 
-For each such column (`unchanged_toast`) of a row, the value is the first of these that there is:
+For each such column (`unchanged_toast`) of a row, the value is the first of these:
 
 1. **The newest value sent since the row arrived**, by an insert, a snapshot or an update of this window
    (`newest_sent`). Under REPLICA IDENTITY FULL the old tuple is the whole row and counts as sent
@@ -13,8 +13,7 @@ For each such column (`unchanged_toast`) of a row, the value is the first of the
 2. **The value where the row moved from**, if an update changed its key: sent at an earlier key in this
    window, or held by the target at the first of them (`silver.fold.moved_rows`, `resolved`).
 3. **The target's own value**, where the row has been at its key since before the window (`kept_by_target`).
-   MERGE keeps it column by column (`updated`); of a table of versions it is the value of the version before
-   (`silver.fold.row_versions`).
+   MERGE keeps it (`updated`); a table of versions takes the version before (`silver.fold.row_versions`).
 4. **Else the error** ``value-missing`` (`missing`): the table keeps its last version, and nothing is guessed.
 
 .. _message formats: https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html

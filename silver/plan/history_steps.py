@@ -6,7 +6,7 @@ TRUNCATE, and right before every change of shape, and each part is one step, one
 begins either with the rows that the table holds, or empty.
 
 **Where bronze lacks changes.** What the stream has between a gap and the snapshot that heals it leads from no
-known state to no known state; it is left out, and what was known last stands until the snapshot. The same
+known state to no known state. It is left out, and what was known last stands until the snapshot. The same
 holds for changes before a snapshot that cannot be folded (`Step.optional`): the snapshot is the remedy of
 every such error.
 """

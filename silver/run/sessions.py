@@ -63,7 +63,7 @@ def mark(app: str, lsn: Lsn, position: Lsn | None = None) -> dict[str, str]:
     """Settings by which a commit also sets an application transaction.
 
     Delta writes the one that a session names into whatever the session commits next, and skips a write whose
-    mark is not above the table's; so a write at an LSN that the table already holds carries none.
+    mark is not above the table's. So a write at an LSN that the table already holds carries none.
 
     Args:
         app: whose mark.

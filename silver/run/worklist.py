@@ -3,9 +3,11 @@
 A table is carried on from what it holds. The mark on it says what that is; or, where its last windows changed
 nothing, the newest cut that names it. A table that silver does not have begins with its newest snapshot.
 
-Left alone, and in no cut, are tables of which bronze lacks changes until the snapshot after the gap has come
-(`bronze.store.gaps`), those that the source no longer has or the pipeline no longer reads, and those that an
-error has stopped (`silver.run.troubles`).
+Left alone, and in no cut, are tables
+
+* of which bronze lacks changes, until the snapshot after the gap has come (`bronze.store.gaps`);
+* that the source no longer has, or the pipeline no longer reads;
+* that an error has stopped (`silver.run.troubles`).
 
 A history is a table of its own, with its own mark. Mostly it stands where its table stands, and what was read
 for that one is read for both.
