@@ -18,7 +18,8 @@ from gold.build.views import CutViews
 from gold.build.weights import Roots
 from gold.compile.column_types import schema_of
 from gold.compile.compiler import compile_tree
-from silver.run.sessions import own_session, settings
+from silver.run.sessions import own_session
+from silver.run.spark_settings import settings
 from silver.run.table_log import SilverLog
 from silver.sql import as_json, literal, quote
 

@@ -12,7 +12,7 @@ The commit carries the mark of the LSN that the rows stand at, unless the table 
 take that for a window done twice and skip the write.
 
 **History and soft deletes.** What ended before the snapshot is not in the changes since. So those rows alone
-are taken from the table: versions that began before the snapshot, those of them that ended behind it as if
+are taken from the table: versions that began before the snapshot, those of them that ended after it as if
 they still held; rows deleted up to the snapshot. Everything else is derived. Where that cannot be done
 exactly, because the table's shape has changed since the snapshot or because it has columns from before it,
 nothing is done and the error says so.
@@ -37,13 +37,16 @@ from bronze.store.marks import snapshot_of
 from silver.plan.activity import activity_of, activity_query
 from silver.plan.history_steps import plan_versions
 from silver.plan.steps import distinct_shapes, plan
+from silver.plan.work import Work
 from silver.run.bronze_window import whole
-from silver.run.sessions import mark, own_session, tune
-from silver.run.sessions import settings as session_settings
+from silver.run.sessions import mark, own_session
+from silver.run.spark_settings import settings as session_settings
+from silver.run.spark_settings import tune
 from silver.run.step_runner import StepRunner
 from silver.run.table_log import SILVER_APP, SilverLog
-from silver.schema import ddl
+from silver.schema import alter, ddl
 from silver.schema.catalog import COMMIT_LSN, DELETED, VALID_FROM_LSN, VALID_TO, VALID_TO_LSN
+from silver.schema.clustering import clustered_again
 from silver.schema.recreated import adopted
 from silver.sql import quote
 
@@ -102,24 +105,13 @@ def rebuild(
     activity = activity_of(rows[0].asDict()) if rows else None
     if activity is None or activity.snapshot != snapshot:
         raise _incomplete(table)  # the snapshot is of a former table of this name
-    versions = [one for one in relations if one.relation_id == relation_id and one.from_lsn <= end]
+    versions = tuple(one for one in relations if one.relation_id == relation_id and one.from_lsn <= end)
     remove_scratch(lake)
     # A name of its own each time: Spark remembers what lay at a path.
     scratch = Lake(path=f"{lake.path}/{SCRATCH}/{uuid.uuid4().hex}")
-    if table.versioned:
-        kept = _keep(session, lake, scratch, table, versions=versions, snapshot=snapshot)
-        steps = plan_versions(
-            changes,
-            versions,
-            activity,
-            start,
-            end,
-            settings=settings,
-            history=table.history,
-            fresh=not kept,
-        )
-    else:
-        steps = plan(changes, versions, activity, start, end, settings=settings)
+    kept = table.versioned and _keep(session, lake, scratch, table, versions=versions, snapshot=snapshot)
+    work = Work(table, versions, changes, activity, start, end, settings, fresh=not kept)
+    steps = plan_versions(work) if table.versioned else plan(work)
     runner = StepRunner(scratch, settings, SilverLog(session, scratch))
     for step in steps:
         runner.run(session, step, changes=activity.changes)
@@ -224,7 +216,7 @@ def _replace(
         statements = ddl.create(target, table)
     else:  # mostly none: a cycle has just been there
         statements, fields = adopted(target, table, stored.fields, stored.relation)
-        statements += ddl.steps(target, table, fields, settings, emptied=False)
+        statements += alter.steps(target, table, fields, settings, emptied=False)
     for statement in statements:
         session.sql(statement)
     stored = log.written(table.name)
@@ -240,7 +232,7 @@ def _replace(
             f"INSERT OVERWRITE {target} ({', '.join(quote(name) for name in values)})\n"
             f"SELECT {', '.join(values.values())}\nFROM {scratch.sql('silver', table.name)}"
         ).collect()
-    for lost in ddl.clustered_again(target, table):
+    for lost in clustered_again(target, table):
         try:
             session.sql(lost)
         except Exception:  # its rows are right

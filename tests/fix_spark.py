@@ -12,7 +12,7 @@ from pyspark.sql.functions import col
 from pyspark.sql.types import StructType
 
 from pipelines.spark.session import spark_session
-from silver.run.sessions import settings
+from silver.run.spark_settings import settings
 from silver.sql import quote
 
 if TYPE_CHECKING:

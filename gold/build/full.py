@@ -27,7 +27,8 @@ from gold.build.spark_settings import (
 )
 from gold.compile.compiler import compile_tree
 from gold.compile.counting import count_flagged
-from silver.run.sessions import mark, settings
+from silver.run.sessions import mark
+from silver.run.spark_settings import settings
 from silver.schema.widening import NTZ_FEATURE
 from silver.sql import literal, quote
 

@@ -33,7 +33,7 @@ from gold.compile.compiler import compile_tree
 from gold.compile.query import counting, flag_column
 from gold.incremental.affected import PLACES, SIDE, Affected, affected_roots
 from gold.incremental.change_feed import ChangeFeedUnreadableError, images_query, recreated
-from silver.run.sessions import settings
+from silver.run.spark_settings import settings
 from silver.schema.live_rows import keeps_deleted
 from silver.sql import quote
 

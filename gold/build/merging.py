@@ -9,8 +9,9 @@ from gold.build.gold_table import is_small, size_of
 from gold.build.spark_settings import GOLD_APP, HASH, LSN
 from gold.incremental.key_bitmap import MOST_KEYS, bitmap, in_bitmap
 from silver.fold.merge import prunable
-from silver.run.sessions import mark, settings
-from silver.run.table_log import share_of
+from silver.run.key_ranges import key_ranges, share_of
+from silver.run.sessions import mark
+from silver.run.spark_settings import settings
 from silver.sql import as_json, literal, quote
 
 if TYPE_CHECKING:
@@ -24,12 +25,6 @@ if TYPE_CHECKING:
 
 ROOT: Final = "_deltasmelt_root"
 """Columns of a MERGE's source that hold the root's key, whether the document is there or gone."""
-
-_RANGES_ABOVE: Final = 4
-"""Data files of a gold table from which looking for the range of affected keys pays."""
-
-_RANGE_HOLDS: Final = 0.75
-"""Share of a gold table's rows from which a range of keys that holds them is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +115,7 @@ def _on_target(spark: SparkSession, table: GoldTable, what: Merge, roots: int) -
         roots: number of affected roots.
     """
     files = table.files()
-    found = _ranges(spark, what, files) if len(files) >= _RANGES_ABOVE else []
+    found = _ranges(spark, what, files)
     if roots <= MOST_KEYS and not is_small([size_of(files)]):
         key = what.compiled.key
         row = spark.sql(bitmap([f"k{i}" for i in range(len(key))], "affected", roots)).collect()[0]
@@ -134,16 +129,15 @@ def _ranges(spark: SparkSession, what: Merge, files: pa.Table) -> list[str]:
     Where they do not, the statement stays the same text, and so does the code that Spark generates.
     """
     key = what.compiled.key
-    found = {i: ddl for i, ddl in enumerate(what.compiled.key_types) if prunable(ddl)}
-    if not found:
-        return []
-    ends = (f"string(min({ROOT}{i})) AS low{i}, string(max({ROOT}{i})) AS high{i}" for i in found)
-    row = spark.sql(f"SELECT {', '.join(ends)} FROM (\n{what.source}\n)").first()
-    if row is None:
-        return []
+    types = {i: ddl for i, ddl in enumerate(what.compiled.key_types) if prunable(ddl)}
+    found = key_ranges(
+        spark,
+        what.source,
+        {i: f"{ROOT}{i}" for i in types},
+        files=len(files),
+        share=lambda i, low, high: share_of(files, key[i].replace("`", ""), low, high),
+    )
     return [
-        f"t.{key[i]} BETWEEN CAST({literal(row[f'low{i}'])} AS {ddl}) "
-        f"AND CAST({literal(row[f'high{i}'])} AS {ddl})"
-        for i, ddl in found.items()
-        if share_of(files, key[i].replace("`", ""), row[f"low{i}"], row[f"high{i}"]) < _RANGE_HOLDS
+        f"t.{key[i]} BETWEEN CAST({literal(low)} AS {types[i]}) AND CAST({literal(high)} AS {types[i]})"
+        for i, (low, high) in found.items()
     ]

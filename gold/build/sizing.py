@@ -19,7 +19,7 @@ from gold.build.memory import Machine, Plan, Sizes, bytes_of, cores_of, plan
 from gold.build.spark_settings import LEAN, ONE_TASK
 from gold.build.weights import BYTES, fans_query, weights_query
 from gold.build.widths import average, below, many, most
-from silver.run.sessions import settings
+from silver.run.spark_settings import settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

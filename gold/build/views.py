@@ -6,7 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from gold.tree.nodes import ascii_word
-from silver.schema.live_rows import living_rows
+from silver.schema.live_rows import live_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,14 +28,14 @@ class CutViews:
         self._versions: dict[str, int] = {}
 
     def at(self, tree: Tree, cut: Cut) -> Callable[[TableName], str]:
-        """Gives for each table of a document the view of its living rows at the cut."""
+        """Gives for each table of a document the view of its live rows at the cut."""
         names: dict[TableName, str] = {}
         for name, table in tree.tables().items():
             view = view_of(name)
             version = cut.tables[table.name]
             if self._versions.get(view) != version:
                 pinned = f"SELECT * FROM {self._lake.sql('silver', table.name)} VERSION AS OF {version}"
-                living_rows(self._spark.sql(pinned)).createOrReplaceTempView(view)
+                live_rows(self._spark.sql(pinned)).createOrReplaceTempView(view)
                 self._versions[view] = version
             names[name] = view
         return names.__getitem__

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gold.incremental.affected import SIDE
-from silver.schema.live_rows import LIVING
+from silver.schema.live_rows import IS_LIVE
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def images_query(
     selected = ", ".join(quote(name) for name in columns)
     side = f"CASE WHEN {_WENT} THEN 'old' ELSE 'new' END AS {SIDE}"
     if steps == 1:
-        return f"SELECT {selected}, {side}\nFROM {feed}" + (f"\nWHERE {LIVING}" if soft else "")
-    only = f"{LIVING} AND " if soft else ""
+        return f"SELECT {selected}, {side}\nFROM {feed}" + (f"\nWHERE {IS_LIVE}" if soft else "")
+    only = f"{IS_LIVE} AND " if soft else ""
     partition = ", ".join(quote(name) for name in key)
     return (
         f"SELECT {selected}, {side}\nFROM (\n"

@@ -20,7 +20,8 @@ from gold.build.views import CutViews
 from gold.compile.clauses import numbered
 from gold.compile.compiler import compile_tree
 from gold.verify.differences import Difference, first_difference
-from silver.run.sessions import own_session, settings
+from silver.run.sessions import own_session
+from silver.run.spark_settings import settings
 from silver.sql import as_json, quote
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from gold.compile.query import KEY
 from gold.tree.resolve import resolve
 from pipelines.quality.expectations import CATALOG_SUITE, DOCUMENT_SUITE, FOREIGN_KEY, Expectation, LeftOut
 from silver.schema.catalog import UNREPRESENTABLE
-from silver.schema.live_rows import living_rows
+from silver.schema.live_rows import live_rows
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def catalog_frame(frame: DataFrame, expectations: Iterable[Expectation]) -> Data
         for column in columns:
             used[column] = used.get(column, True) and about.kind == NOT_NULL
     known = set(frame.columns)
-    return living_rows(frame).selectExpr(
+    return live_rows(frame).selectExpr(
         *(
             f"{_present(column)} AS {quote(column)}"
             if presence and UNREPRESENTABLE in known

@@ -47,7 +47,7 @@ from pipelines.quality.results import append_results, past_runs
 from pipelines.quality.suite_files import QUERY, load_suites, misnamed, placeholders
 from pipelines.runtime.upkeep_errors import stops
 from silver.schema.catalog import silver_catalog
-from silver.schema.live_rows import living_rows
+from silver.schema.live_rows import live_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -199,7 +199,7 @@ class _Checks:
             for number, (name, suites) in enumerate(sorted(groups.items()), 1):
                 self.say(f"checking {name} ({number} of {len(groups)})")
                 try:
-                    rows[name] = living_rows(frames[name]).count()
+                    rows[name] = live_rows(frames[name]).count()
                 except SPARK_ERRORS as error:  # a file that is gone, say: the other tables are looked at
                     for index in chain(*suites.values()):
                         results[index] = Result(expectations[index], None, error=cause(str(error)))
@@ -213,7 +213,7 @@ class _Checks:
             if references:
                 self.say(f"checking {len(references)} foreign keys")
                 asked = [expectations[index] for index in references]
-                found = check_references(asked, lambda name: living_rows(frames[name]), rows)
+                found = check_references(asked, lambda name: live_rows(frames[name]), rows)
                 results |= zip(references, found, strict=True)
         return [results[index] for index in range(len(expectations))]
 

@@ -142,7 +142,7 @@ def lent(session: SparkSession, given: Mapping[str, str]) -> Iterator[None]:
     from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
 
     from silver.run.pinned import PINNED, legacy, pin  # noqa: PLC0415
-    from silver.run.sessions import put_back  # noqa: PLC0415
+    from silver.run.spark_settings import put_back  # noqa: PLC0415
 
     changed = [name for name in {**PINNED, **legacy(session), **given} if session.conf.isModifiable(name)]
     before = {name: session.conf.get(name, None) for name in changed}

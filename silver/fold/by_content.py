@@ -1,4 +1,4 @@
-"""Rows told by their content: the fold under REPLICA IDENTITY FULL. Pure text, no Spark.
+"""Rows identified by their content: the fold under REPLICA IDENTITY FULL. Pure text, no Spark.
 
 Every old tuple is then the full row, so a change says exactly which row it takes away and which it puts
 there. Count both by key and content: what was put there once more than it was taken away is there at the end,
@@ -24,7 +24,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from silver.errors import marker
-from silver.fold.window import key_expression, key_struct, sent_image
+from silver.fold.toast import sent_tuple
+from silver.fold.window import key_expression, key_struct
 from silver.sql import comma, key_text
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ def netted(
     With `each_commit`, one row per key and transaction.
     """
     keys, facts = layout.keys, window.facts
-    image = sent_image(table) if facts.unchanged and facts.old_tuples else "new"
-    text = "coalesce(new[{0}], old[{0}])"  # a key column that lies out of line is not sent again either
+    image = sent_tuple(table) if facts.unchanged_toast and facts.old_tuples else "new"
+    text = "coalesce(new[{0}], old[{0}])"  # a key column may be unchanged TOAST, too
     here = key_struct({name: key_expression(table, at, text.format(at)) for at, name in keys.items()})
     there = key_struct({name: key_expression(table, at, f"old[{at}]") for at, name in keys.items()})
     put = f"named_struct('net', 1, 'key', {here}, 'image', {image})"

@@ -1,12 +1,12 @@
-"""Rows told by their key: events at each key, and one row per key of them. Pure text, no Spark.
+"""Rows identified by their key: events at each key, and one row per key of them. Pure text, no Spark.
 
 **Events.** Seen from a key, a change is one of three: a row *arrives* (insert, snapshot row, or an update
 that moved a row here), the row that is here *changes*, or it *leaves* (delete, or an update that moved it
 away). An update that changes the key is a leave at the old key and an arrival at the new one.
 
-**Who is here at the end.** At the end of every transaction a key holds one row or none; with *before* (0 or
-1) rows in the target it holds *before* + arrivals - leaves, and if that is one, it is the row that arrived
-last, with what changed since. Where the counts do not say whether the target had a row, MERGE itself decides:
+**Who is here at the end.** At the end of every transaction a key holds one row or none. With *before* (0 or
+1) rows in the target it holds *before* + arrivals - leaves. If that is one, it is the row that arrived last,
+with what changed since. Where the counts do not say whether the target had a row, MERGE itself decides:
 a row that is there is overwritten, one that is not stays away.
 
     arrivals - leaves   first event        before   action
@@ -16,16 +16,13 @@ a row that is there is overwritten, one that is not stays away.
             0           arrival            0 or 1   match: update if there is a row
 
 Events are counted, not read as a sequence: inside a transaction a deferred constraint lets a key hold two
-rows for a while (``UPDATE t SET id = CASE …`` swaps 1 and 2 by "1 becomes 2", "2 becomes 1"), and the arrival
-then comes before the older row's leave. A deferrable key cannot be a replica identity, so such tables have
+rows for a while. ``UPDATE t SET id = CASE …`` swaps 1 and 2 by "1 becomes 2", "2 becomes 1": the arrival then
+comes before the older row's leave. A deferrable key cannot be a replica identity, so such tables have
 REPLICA IDENTITY FULL and are folded by `silver.fold.by_content`, which also knows which of two rows an event
 means.
 
-**Values that were not sent.** An out-of-line value that an update left alone is not in the stream. For each
-such column the newest value sent since the last arrival counts (filled forward *before* reducing to one row).
-If none was sent and the row has been here since before the window, the target's own value stays (`pending`),
-column by column. If the row moved here without its value, `silver.fold.moved_rows` finds it where the row
-came from. Filling from the old tuple would be wrong here: a NULL in it means "not part of the identity".
+**Unchanged TOAST** (`silver.fold.toast`) is filled forward *before* reducing to one row: for each such column
+the newest value sent is kept beside the newest image.
 """
 
 from __future__ import annotations
@@ -33,8 +30,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from silver.errors import marker
-from silver.fold.moved_rows import unsent
-from silver.fold.window import key_expression, key_struct, sent_image
+from silver.fold.toast import NOT_IN_OLD_TUPLE, newest_sent, sent_tuple
+from silver.fold.window import key_expression, key_struct
 from silver.sql import comma, key_text
 
 if TYPE_CHECKING:
@@ -43,17 +40,22 @@ if TYPE_CHECKING:
 
 
 def events(table: SilverTable, window: Window, keys: dict[int, str], *, filled: bool) -> str:
-    """One row per event: where, of which kind, with which image."""
+    """One row per event: where, of which kind, with which image.
+
+    Args:
+        table: the table.
+        window: its changes, as ``changes``.
+        keys: name of each key column, by position.
+        filled: columns may be unchanged TOAST; ``unchanged`` then names those of the event.
+    """
     facts = window.facts
-    image, unchanged = "new", "unchanged"
-    if filled and facts.old_tuples:
-        image = sent_image(table)
-        unchanged = "CASE WHEN old_is_key = false THEN NULL ELSE unchanged END"
+    fills = filled and facts.old_tuples
+    image = sent_tuple(table) if fills else "new"
     columns = ["commit_lsn", "seq", "commit_ts", f"{image} AS image"]
     if filled:
-        columns.append(unchanged if unchanged == "unchanged" else f"{unchanged} AS unchanged")
+        columns.append(f"{NOT_IN_OLD_TUPLE} AS unchanged" if fills else "unchanged")
     kind = "CASE op WHEN 'delete' THEN 'leave' WHEN 'update' THEN 'change' ELSE 'arrive' END"
-    # A key column that lies out of line is not sent again either; the old tuple then carries it.
+    # A key column may be unchanged TOAST, too; the old tuple then carries it.
     text = "coalesce(new[{0}], old[{0}])" if facts.old_tuples or facts.deletes else "new[{0}]"
     here = {name: key_expression(table, position, text.format(position)) for position, name in keys.items()}
     if not facts.old_tuples:
@@ -86,9 +88,9 @@ FROM (
 
 
 def folded(
-    table: SilverTable, keys: dict[int, str], left_out: list[int], *, each_commit: bool = False
+    table: SilverTable, keys: dict[int, str], unchanged_toast: list[int], *, each_commit: bool = False
 ) -> str:
-    """One row per key: counts, the newest image, the newest value of columns that were left out.
+    """One row per key: counts, the newest image, the newest value sent of unchanged TOAST.
 
     With `each_commit`, one row per key and transaction.
     """
@@ -101,13 +103,7 @@ def folded(
         "max(struct(commit_lsn, seq, commit_ts)) FILTER (WHERE kind <> 'leave') AS last_event",
         f"max_by(image, {place}) FILTER (WHERE kind <> 'leave') AS image",
     ]
-    if left_out:
-        columns.append(f"max({place}) FILTER (WHERE kind = 'arrive') AS arrived")
-    columns += [
-        f"max_by(struct({place} AS place, image[{position}] AS text), {place})"
-        f" FILTER (WHERE kind <> 'leave' AND NOT {unsent(table, position)}) AS sent_{position}"
-        for position in left_out
-    ]
+    columns += newest_sent(table, unchanged_toast, place)
     groups = [*keys.values(), *(["commit_lsn"] if each_commit else [])]
     return f"SELECT {comma(columns, 2)}\nFROM events\nGROUP BY {', '.join(groups)}"
 

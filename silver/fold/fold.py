@@ -1,9 +1,9 @@
 """The fold: a window of raw changes to one row per key, as one Spark SQL query. Pure text, no Spark.
 
 The query reads the changes (`silver.fold.window`), reduces them to one row per key, and only then turns
-PostgreSQL's text into typed values, key columns excepted. Rows are told by their key (`silver.fold.by_key`)
-or, under REPLICA IDENTITY FULL, by their content (`silver.fold.by_content`); where each key is known to occur
-once, nothing is reduced.
+PostgreSQL's text into typed values, key columns excepted. Rows are identified by their key
+(`silver.fold.by_key`) or, under REPLICA IDENTITY FULL, by their content (`silver.fold.by_content`). Where
+each key is known to occur once, nothing is reduced. Unchanged TOAST follows `silver.fold.toast`.
 
 Both need the target to be exactly the state at the window's start. The transaction mark guarantees it: each
 window is merged once.
@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 from silver.errors import marker
 from silver.fold import by_content, by_key
 from silver.fold.moved_rows import links, shortened, target_key
+from silver.fold.toast import kept_by_target, resolved
 from silver.fold.window import Layout, key_expression, rows_query
-from silver.schema.catalog import UNREPRESENTABLE
 from silver.schema.unrepresentable import lost_values
-from silver.sql import block, comma, key_text, literal, quote
+from silver.sql import block, comma
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from silver.fold.window import Window
     from silver.schema.catalog import SilverTable
@@ -35,20 +35,21 @@ class Fold:
 
     Attributes:
         query: gives one row per key: `keys`, ``action``, ``commit_lsn``, ``commit_ts``, ``lost``, `values`,
-            `pending`.
+            `kept_by_target`.
         keys: name of each fold key column in the query, by its position in the table.
         values: name of each column's value, by position.
-        pending: flag "the target's value stays", by position, where there may be such.
+        kept_by_target: name of the flag "the target's value stays" (`silver.fold.toast`), by position of the
+            columns that may be unchanged TOAST.
     """
 
     query: str
     keys: dict[int, str]
     values: dict[int, str]
-    pending: dict[int, str]
+    kept_by_target: dict[int, str]
 
 
 def moves(table: SilverTable, window: Window, *, target: str) -> tuple[str, Callable[[str], str]] | None:
-    """How to find values that moved with their row (`silver.fold.moved_rows`); None without such moves.
+    """How to find unchanged TOAST that moved (`silver.fold.moved_rows`); None where none did.
 
     Returns:
         A query that gives the links, and one round over a table of links. Rounds are needed until no link has
@@ -60,9 +61,9 @@ def moves(table: SilverTable, window: Window, *, target: str) -> tuple[str, Call
     parts = [
         ("changes", rows_query(table, window)),
         ("events", by_key.events(table, window, layout.keys, filled=True)),
-        *links(table, layout.keys, layout.left_out, target=None if window.from_empty else target),
+        *links(table, layout.keys, layout.unchanged_toast, target=None if window.from_empty else target),
     ]
-    return _with(parts, ["*"], "origins"), lambda origins: shortened(layout.left_out, origins)
+    return _with(parts, ["*"], "origins"), lambda origins: shortened(layout.unchanged_toast, origins)
 
 
 def fold(table: SilverTable, window: Window, *, target: str, origins: str | None = None) -> Fold:
@@ -75,58 +76,58 @@ def fold(table: SilverTable, window: Window, *, target: str, origins: str | None
         origins: table of resolved `moves`; None where there are none.
     """
     layout = Layout.of(table, window)
-    keys, left_out = layout.keys, layout.left_out
+    keys, toast = layout.keys, layout.unchanged_toast
     home = None if window.from_empty or origins is None else target
     values = {position: keys.get(position, f"value_{position}") for position in range(len(table.columns))}
-    pending = {} if window.from_empty else {position: f"pending_{position}" for position in left_out}
+    kept = {} if window.from_empty else {position: kept_by_target(position) for position in toast}
     parts = [
         ("changes", rows_query(table, window)),
         *_reduced(table, window, layout),
         ("texts", _texts(table, window, layout, origins=origins, target=home)),
-        ("typed", _typed(table, keys, left_out if home else [], list(pending.values()))),
+        ("typed", _typed(table, keys, toast if home else [], list(kept.values()))),
     ]
     selected = [*keys.values(), "action", "commit_lsn", "commit_ts"]
     selected += [name for position, name in values.items() if position not in keys]
-    selected += [*pending.values(), f"{_lost(table, keys)} AS lost"]
+    selected += [*kept.values(), f"{_lost(table, keys)} AS lost"]
     query = _with(parts, selected)
     if window.from_empty:
         query += "\nWHERE action = 'upsert'"
-    return Fold(query, keys, values, pending)
+    return Fold(query, keys, values, kept)
 
 
 def commits(table: SilverTable, window: Window, *, target: str, origins: str | None) -> Fold:
     """What each transaction made of each key: the fold within transactions instead of the whole window.
 
-    `silver.fold.row_versions` has the meaning of ``action``. Values that a transaction left out of a row
-    which was there before are `pending`. In place of ``lost``, the columns ``text_<position>`` stay.
+    `silver.fold.row_versions` has the meaning of ``action``. Unchanged TOAST of a row
+    which was there before is `kept_by_target`. In place of ``lost``, the columns ``text_<position>`` stay.
 
     Args:
         table: as of `fold`.
         window: as of `fold`.
-        target: living rows before the window.
+        target: live rows before the window.
         origins: as of `fold`.
     """
     layout = Layout.of(table, window)
-    keys, left_out = layout.keys, layout.left_out
+    keys, toast = layout.keys, layout.unchanged_toast
     home = None if window.from_empty or origins is None else target
-    pending = {position: f"pending_{position}" for position in left_out}
+    kept = {position: kept_by_target(position) for position in toast}
     parts = [
         ("changes", rows_query(table, window)),
         *_reduced(table, window, layout, each_commit=True),
         ("texts", _texts(table, window, layout, origins=origins, target=home, each_commit=True)),
     ]
-    typed = _typed(table, keys, left_out if home else [], list(pending.values()))
+    typed = _typed(table, keys, toast if home else [], list(kept.values()))
     values = {position: keys.get(position, f"value_{position}") for position in range(len(table.columns))}
-    return Fold(f"WITH {_expressions(parts)}\n{typed}", keys, values, pending)
+    return Fold(f"WITH {_expressions(parts)}\n{typed}", keys, values, kept)
 
 
 def _reduced(
     table: SilverTable, window: Window, layout: Layout, *, each_commit: bool = False
 ) -> list[tuple[str, str]]:
-    if layout.by_image:
+    if layout.by_content:
         return by_content.netted(table, window, layout, each_commit=each_commit)
-    filled = by_key.events(table, window, layout.keys, filled=bool(layout.left_out))
-    folded = by_key.folded(table, layout.keys, layout.left_out, each_commit=each_commit)
+    filled = by_key.events(table, window, layout.keys, filled=bool(layout.unchanged_toast))
+    folded = by_key.folded(table, layout.keys, layout.unchanged_toast, each_commit=each_commit)
     return [("events", filled), ("folded", folded)]
 
 
@@ -153,16 +154,6 @@ def unfolded(table: SilverTable, window: Window) -> Fold:
     return Fold(f"{query}\nWHERE action = 'upsert'", keys, values, {})
 
 
-def key_ranges(folded: Fold, keys: Mapping[int, str]) -> str:
-    """Smallest and largest value of key columns, as text: ``low_<position>``, ``high_<position>``."""
-    columns = [
-        f"CAST({function}({name}) AS STRING) AS {which}_{position}"
-        for position, name in keys.items()
-        for function, which in (("min", "low"), ("max", "high"))
-    ]
-    return f"SELECT {comma(columns, 2)}\nFROM (\n  {block(folded.query, 2)}\n)"
-
-
 def _with(parts: Sequence[tuple[str, str]], selected: Sequence[str], source: str = "typed") -> str:
     return f"WITH {_expressions(parts)}\nSELECT {comma(selected, 2)}\nFROM {source}"
 
@@ -181,13 +172,12 @@ def _texts(
     each_commit: bool = False,
 ) -> str:
     """PostgreSQL's text of each column of the row that is there at the end (of each transaction)."""
-    kind, at = (by_content if layout.by_image else by_key), "last_event"
+    kind, at = (by_content if layout.by_content else by_key), "last_event"
     action = kind.action(window, layout.keys)
     if each_commit:
         action, at = kind.action_at_commit(layout.keys), "f"
     known_empty = window.from_empty and not each_commit
-    keys, left_out, moved = layout.keys, layout.left_out, origins is not None
-    which = key_text(f"f.{name}" for name in keys.values())
+    keys, moved = layout.keys, origins is not None
     columns = [f"f.{name}" for name in keys.values()]
     columns += [
         f"{block(action, 2)} AS action",
@@ -199,41 +189,21 @@ def _texts(
         joins = f"\nLEFT JOIN {origins} AS o ON o.place = f.arrived"
         if target is not None:
             joins += f"\nLEFT JOIN {target} AS home ON {target_key('home', table, keys, 'o.home')}"
-    for position, column in enumerate(table.columns):
+    for position in range(len(table.columns)):
         if position in keys:
             continue
-        if position not in left_out:
+        if position not in layout.unchanged_toast:
             columns.append(f"f.image[{position}] AS text_{position}")
             continue
-        sent = (
-            f"f.sent_{position} IS NOT NULL AND (f.arrived IS NULL OR f.sent_{position}.place >= f.arrived)"
+        columns += resolved(
+            table, position, keys, moved=moved, home=target is not None, from_empty=known_empty
         )
-        gone = "gained < 1" if known_empty else "gained = -1"
-        cases = [f"WHEN {sent} THEN f.sent_{position}.text"]
-        if moved:
-            cases.append(f"WHEN o.sent_{position} IS NOT NULL THEN o.sent_{position}.text")
-        missing = marker("value-missing", literal(f"column {column.name}, row "), which)
-        if moved and target is not None:
-            first = quote(table.columns[next(iter(keys))].name)
-            name = literal(column.name)
-            cases.append(f"WHEN home.{first} IS NOT NULL THEN home.{quote(UNREPRESENTABLE)}[{name}]")
-            at_home = f"NOT ({sent}) AND o.sent_{position} IS NULL AND home.{first} IS NOT NULL"
-            columns.append(f"{at_home} AS at_home_{position}")
-            columns.append(f"home.{quote(column.name)} AS home_{position}")
-        if known_empty:
-            cases.append(f"WHEN NOT ({gone}) THEN {missing}")
-        else:
-            cases.append(f"WHEN NOT ({gone}) AND f.arrived IS NOT NULL THEN {missing}")
-            columns.append(
-                f"f.arrived IS NULL AND f.sent_{position} IS NULL AND NOT ({gone}) AS pending_{position}"
-            )
-        columns.append(f"CASE {' '.join(cases)} END AS text_{position}")
     return f"SELECT {comma(columns, 2)}\nFROM folded AS f{joins}"
 
 
-def _typed(table: SilverTable, keys: dict[int, str], at_home: list[int], pending: list[str]) -> str:
+def _typed(table: SilverTable, keys: dict[int, str], at_home: list[int], kept: list[str]) -> str:
     """Text to values, one row per key."""
-    columns = [*keys.values(), "action", "commit_lsn", "commit_ts", *pending]
+    columns = [*keys.values(), "action", "commit_lsn", "commit_ts", *kept]
     for position, column in enumerate(table.columns):
         if position in keys:
             continue

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from silver.errors import marker
+from silver.fold import toast
 from silver.schema.catalog import (
     COMMIT_LSN,
     COMMIT_TS,
@@ -29,7 +29,7 @@ from silver.schema.catalog import (
     VALID_TO,
     VALID_TO_LSN,
 )
-from silver.sql import block, comma, key_text, literal, quote
+from silver.sql import block, comma, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -111,13 +111,12 @@ def merge(
     updates, inserts = {}, {}
     for position, column in enumerate(table.columns):
         value = f"s.{fold.values[position]}"
-        kept = fold.pending.get(position)
+        kept = fold.kept_by_target.get(position)
         updates[column.name] = inserts[column.name] = value
         if kept is not None:
-            key = key_text(f"s.{name}" for name in fold.keys.values())
-            missing = marker("value-missing", literal(f"column {column.name}, row "), key)
-            updates[column.name] = f"CASE WHEN s.{kept} THEN t.{quote(column.name)} ELSE {value} END"
-            inserts[column.name] = f"CASE WHEN s.{kept} THEN {missing} ELSE {value} END"
+            key = (f"s.{name}" for name in fold.keys.values())
+            updates[column.name] = toast.updated(table, position, f"s.{kept}", value)
+            inserts[column.name] = toast.inserted(table, position, f"s.{kept}", value, key)
     own = {COMMIT_LSN: "s.commit_lsn", COMMIT_TS: "s.commit_ts"}
     updates |= {**own, UNREPRESENTABLE: _kept_texts(table, fold)}
     inserts |= {**own, UNREPRESENTABLE: "s.lost"}
@@ -160,7 +159,7 @@ def _kept_texts(table: SilverTable, fold: Fold) -> str:
     """`_unrepresentable` of an updated row: the text of a value that stays, stays with it."""
     losable = [
         f"name = {literal(table.columns[position].name)} AND s.{flag}"
-        for position, flag in fold.pending.items()
+        for position, flag in fold.kept_by_target.items()
         if not table.columns[position].reading.exact
     ]
     if not losable:

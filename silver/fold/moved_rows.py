@@ -1,4 +1,4 @@
-"""Where a moved row's unsent values are: rows that changed their key and left an out-of-line value alone.
+"""Where a moved row's unchanged TOAST is: rows that changed their key and left an out-of-line value alone.
 
 Such an update says "the row at the old key is now at the new one", and the value is with the row at the old
 key: in an earlier change of this window, or in the target. Rows may move several times, so this is a chain;
@@ -13,7 +13,7 @@ Chains are shortened by pointer doubling, one small statement a round, until no 
 moved n times needs log2(n) rounds. The links are kept between rounds (a query that contains itself twice
 grows exponentially). What the end of the chain lacks is in the target's row at its *home* key.
 
-All of this runs only in windows where an update has both an old tuple and unsent values, and reads only
+All of this runs only in windows where an update has both an old tuple and unchanged TOAST, and reads only
 events at those keys.
 """
 
@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from silver.sql import comma, literal, quote
+from silver.fold.toast import is_unchanged_toast
+from silver.sql import comma, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,24 +42,22 @@ def target_key(alias: str, table: SilverTable, keys: dict[int, str], struct: str
     )
 
 
-def unsent(table: SilverTable, position: int, alias: str = "") -> str:
-    """Whether an event leaves the column's value out."""
-    return f"coalesce(array_contains({alias}unchanged, {literal(table.columns[position].name)}), false)"
-
-
 def links(
     table: SilverTable, keys: dict[int, str], columns: list[int], *, target: str | None
 ) -> list[tuple[str, str]]:
     """Common table expressions over ``events`` that end in ``origins``.
 
-    ``origins`` has, for each link: its ``place``; ``sent_<n>`` (struct of a text) for each column found where
-    the row was; ``parent``, the place of the arrival that brought it there; ``home``, the key where it was,
-    whose row in the target has the rest if there is no parent.
+    ``origins`` has for each link:
+
+    * ``place``, its own;
+    * ``toast_<n>``, a struct of a text, for each column found where the row was;
+    * ``parent``, the place of the arrival that brought it there;
+    * ``home``, the key where it was: if there is no parent, the target's row there has the rest.
 
     Args:
         table: the table.
         keys: name of each key column, by position.
-        columns: positions of the columns that some update left out.
+        columns: positions of columns that some update left as unchanged TOAST.
         target: the target before the window as SQL; None where it has no rows that count.
     """
     names = keys.values()
@@ -90,7 +89,8 @@ def links(
     )
     found = [
         f"max_by(struct(h.image[{position}] AS text), h.place)"
-        f" FILTER (WHERE h.kind <> 'leave' AND NOT {unsent(table, position, 'h.')}) AS sent_{position}"
+        f" FILTER (WHERE h.kind <> 'leave' AND NOT {is_unchanged_toast(table, position, 'h.')})"
+        f" AS toast_{position}"
         for position in columns
     ]
     origins = (
@@ -112,7 +112,9 @@ def links(
 
 def shortened(columns: list[int], origins: str) -> str:
     """One round of pointer doubling over the table `origins`: what a link lacks, its parent may have."""
-    inherited = [f"coalesce(o.sent_{position}, p.sent_{position}) AS sent_{position}" for position in columns]
+    inherited = [
+        f"coalesce(o.toast_{position}, p.toast_{position}) AS toast_{position}" for position in columns
+    ]
     return f"""\
 SELECT o.place, CASE WHEN o.parent IS NULL THEN o.home ELSE p.home END AS home, p.parent,
   {comma(inherited, 2)}

@@ -1,13 +1,13 @@
 """Versions of rows: what each transaction left behind, and from when to when it held. Pure text, no Spark.
 
-`silver.fold.fold.commits` says what each transaction of a window did to each key. Laid in order behind the
+`silver.fold.fold.commits` says what each transaction of a window did to each key. Laid in order after the
 row that the table holds (it *stands* there when the window begins), they give each version's end: the next
 transaction that changed the key or deleted it. States inside a transaction were never visible and are no
 versions. The end of a version is exclusive: as of LSN L a row is the version with
 ``_valid_from_lsn <= L < _valid_to_lsn``.
 
-**Values that a transaction did not send** are those of the version before, or of the standing row; it is the
-same row, for where a row arrives, its values are known (`silver.fold.moved_rows`).
+**Unchanged TOAST** (`silver.fold.toast`) is the value of the version before, or of the standing row; it is
+the same row, for where a row arrives, its values are known (`silver.fold.moved_rows`).
 
 **A window that begins empty** (`silver.plan.history_steps`) ends every standing row: at a TRUNCATE all of
 them; at a snapshot those that it does not have, or has with other values. A standing row that the snapshot
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 from silver.errors import marker
 from silver.fold.merge import in_ranges
+from silver.fold.toast import missing
 from silver.schema.catalog import (
     COMMIT_LSN,
     COMMIT_TS,
@@ -36,8 +37,8 @@ from silver.schema.catalog import (
     VALID_FROM_LSN,
     VALID_TO,
     VALID_TO_LSN,
-    living,
 )
+from silver.schema.live_rows import is_live
 from silver.schema.unrepresentable import lost_values
 from silver.sql import as_json, block, comma, key_text, literal, quote
 
@@ -54,7 +55,7 @@ _BY_TEXT: Final = ("FLOAT", "DOUBLE", "MAP", "VARIANT")
 
 def standing(target: str, version: int, table: SilverTable) -> str:
     """Rows of the table at a version that the source has, as a relation."""
-    return f"(SELECT * FROM {target} VERSION AS OF {version} WHERE {living(table)})"
+    return f"(SELECT * FROM {target} VERSION AS OF {version} WHERE {is_live(table)})"
 
 
 def versions(
@@ -126,7 +127,7 @@ def _texts(table: SilverTable, commits: Fold) -> list[int]:
 def _listed(table: SilverTable, commits: Fold) -> str:
     names = [*commits.keys.values(), "action", "commit_lsn", "commit_ts"]
     names += [name for position, name in commits.values.items() if position not in commits.keys]
-    names += [*commits.pending.values(), *(f"text_{position}" for position in _texts(table, commits))]
+    names += [*commits.kept_by_target.values(), *(f"text_{position}" for position in _texts(table, commits))]
     return ", ".join(names)
 
 
@@ -144,7 +145,7 @@ def _standing(
     for position, name in commits.values.items():
         if position not in commits.keys:
             columns.append(f"t.{names[position]} AS {name}")
-    columns += [f"false AS {name}" for name in commits.pending.values()]
+    columns += [f"false AS {name}" for name in commits.kept_by_target.values()]
     columns += [
         f"t.{quote(UNREPRESENTABLE)}[{literal(table.columns[position].name)}] AS text_{position}"
         for position in _texts(table, commits)
@@ -164,7 +165,7 @@ def _followed(window: Window, commits: Fold, partition: str, table: SilverTable)
     there = f"CASE WHEN standing THEN {alive} WHEN action <> 'match' THEN action <> 'delete' END"
     columns = ["*", f"coalesce(last({there}, true) OVER before, false) AS there"]
     texts = _texts(table, commits)
-    for position, flag in commits.pending.items():
+    for position, flag in commits.kept_by_target.items():
         fields = f"'value', {commits.values[position]}"
         fields += f", 'text', text_{position}" if position in texts else ""
         sent = f"CASE WHEN NOT {flag} THEN named_struct({fields}) END"
@@ -176,30 +177,29 @@ def _followed(window: Window, commits: Fold, partition: str, table: SilverTable)
 
 
 def _filled(table: SilverTable, window: Window, commits: Fold) -> str:
-    """Each transaction's part in its key (``open``, ``close`` or none), and values that it did not send."""
+    """Each transaction's part in its key (``open``, ``close`` or none), and its unchanged TOAST."""
     which = key_text(commits.keys.values())
-    missing = marker("row-missing", which) if window.from_empty else None
+    no_row = marker("row-missing", which) if window.from_empty else None
     parts = [
         "WHEN standing OR action = 'upsert' THEN 'open'",
-        f"WHEN action = 'change' AND NOT there THEN {missing or literal('open')}",
+        f"WHEN action = 'change' AND NOT there THEN {no_row or literal('open')}",
         "WHEN action = 'change' THEN 'open'",
         "WHEN action = 'match' AND there THEN 'open'",
         "WHEN action = 'delete' AND there THEN 'close'",
     ]
-    if missing:
-        parts.append(f"WHEN action = 'delete' THEN {missing}")
+    if no_row:
+        parts.append(f"WHEN action = 'delete' THEN {no_row}")
     columns = [*commits.keys.values(), "standing", "place", "commit_lsn", "commit_ts"]
     columns.append(f"CASE {' '.join(parts)} END AS part")
     texts = _texts(table, commits)
     for position, name in commits.values.items():
         if position in commits.keys:
             continue
-        flag, text = commits.pending.get(position), f"text_{position}"
+        flag, text = commits.kept_by_target.get(position), f"text_{position}"
         if flag is None:
             columns += [name, *([text] if position in texts else [])]
             continue
-        lacks = marker("value-missing", literal(f"column {table.columns[position].name}, row "), which)
-        known = f"known_{position}"
+        lacks, known = missing(table, position, commits.keys.values()), f"known_{position}"
         cases = f"WHEN NOT {flag} THEN {name} WHEN {known} IS NULL THEN {lacks} ELSE {known}.value"
         columns.append(f"CASE {cases} END AS {name}")
         if position in texts:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from bronze.shapes import BY_KEY
 from silver.errors import marker
+from silver.fold.toast import unchanged_toast
 from silver.sql import literal
 
 if TYPE_CHECKING:
@@ -27,16 +28,17 @@ class Facts:
     Attributes:
         inserts, updates, deletes: whether there may be such changes.
         old_tuples: updates that carry an old tuple, so that a key may have changed.
-        unchanged: columns whose out-of-line value some update did not send, by the names that they had.
-        moved_unchanged: how many updates carry both an old tuple and such columns.
+        unchanged_toast: columns that some update left as unchanged TOAST (`silver.fold.toast`), by the names
+            that they had.
+        moved_unchanged_toast: how many updates carry both an old tuple and such columns.
     """
 
     inserts: bool = True
     updates: bool = True
     deletes: bool = True
     old_tuples: int = 0
-    unchanged: frozenset[str] = frozenset()
-    moved_unchanged: int = 0
+    unchanged_toast: frozenset[str] = frozenset()
+    moved_unchanged_toast: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +111,14 @@ class Layout:
 
     Attributes:
         keys: name of each fold key column in the queries, by its position in the table.
-        left_out: positions of columns whose value may be missing from an update and is in no old tuple.
-        by_image: whether every old tuple is the full row, so that rows are told by their content.
-        moved: whether a row may have moved without a value.
+        unchanged_toast: positions of columns that may be unchanged TOAST in an update, and in no old tuple.
+        by_content: whether every old tuple is the full row, so that rows are identified by their content.
+        moved: whether a row may have moved with unchanged TOAST.
     """
 
     keys: dict[int, str]
-    left_out: list[int]
-    by_image: bool
+    unchanged_toast: list[int]
+    by_content: bool
     moved: bool
 
     @classmethod
@@ -125,15 +127,9 @@ class Layout:
         facts = window.facts
         keys = {table.position(name): f"key_{table.position(name)}" for name in window.fold_key}
         full = table.relation.replica_identity == "f" and not window.announcing
-        by_image = full and (facts.deletes or facts.old_tuples > 0)
-        unsent = {
-            position
-            for shape in window.shapes
-            for position, at in enumerate(shape.positions)
-            if at is not None and shape.names[at] in facts.unchanged
-        }
-        left_out = sorted(unsent - keys.keys()) if not by_image else []
-        return cls(keys, left_out, by_image, bool(left_out) and facts.moved_unchanged > 0)
+        by_content = full and (facts.deletes or facts.old_tuples > 0)
+        toast = [] if by_content else unchanged_toast(window.shapes, facts.unchanged_toast, keys)
+        return cls(keys, toast, by_content, bool(toast) and facts.moved_unchanged_toast > 0)
 
 
 def rows_query(table: SilverTable, window: Window) -> str:
@@ -163,7 +159,7 @@ def rows_query(table: SilverTable, window: Window) -> str:
     columns = ["commit_lsn", "seq", "commit_ts", "op", _named(new, "new")]
     if window.facts.old_tuples or window.facts.deletes:
         columns.append(_named(old, "old"))
-    if window.facts.unchanged:
+    if window.facts.unchanged_toast:
         # Of a partitioned table the stream does not say which old tuples are full rows.
         by_key = table.relation.replica_identity == BY_KEY
         columns += [_named(unchanged, "unchanged"), "true AS old_is_key" if by_key else "old_is_key"]
@@ -212,12 +208,12 @@ def _shaped(window: Window, tuple_name: str) -> str:
 def _renamed(table: SilverTable, window: Window) -> str:
     """`unchanged` by the table's names, where a row was written under other ones.
 
-    A name of a column that the table has no more is left out; another column may have it now.
+    A name of a column that the table no longer has is dropped; another column may have it now.
     """
     cases = []
     for shape, newer in _with_newer(window):
         renamed = shape.renamed(table.columns)
-        if not renamed.keys().isdisjoint(window.facts.unchanged):
+        if not renamed.keys().isdisjoint(window.facts.unchanged_toast):
             to = " ".join(
                 f"WHEN {literal(name)} THEN {'NULL' if new is None else literal(new)}"
                 for name, new in renamed.items()
@@ -235,14 +231,6 @@ def key_expression(table: SilverTable, position: int, text: str) -> str:
         return value
     failed = marker("key-unrepresentable", literal(f"column {column.name}, value "), text)
     return f"CASE WHEN {text} IS NOT NULL AND {value} IS NULL THEN {failed} ELSE {value} END"
-
-
-def sent_image(table: SilverTable) -> str:
-    """The new tuple; what it leaves out, from an old tuple that is the full row (REPLICA IDENTITY FULL)."""
-    names = ", ".join(literal(column.name) for column in table.columns)
-    cell = "CASE WHEN array_contains(unchanged, c) THEN old[i] ELSE new[i] END"
-    filled = f"transform(array({names}), (c, i) -> {cell})"
-    return f"CASE WHEN old_is_key = false AND unchanged IS NOT NULL THEN {filled} ELSE new END"
 
 
 def key_struct(fields: dict[str, str]) -> str:

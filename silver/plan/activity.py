@@ -91,8 +91,8 @@ SELECT relation_id,{counts}
     THEN struct(commit_lsn, CASE WHEN op = 'truncate' THEN seq END, unix_micros(commit_ts)) END) AS barriers,
   max(CASE WHEN op IN ('insert', 'update', 'delete') THEN commit_lsn END) AS last_change,
   count_if(op = 'update' AND old IS NOT NULL) AS old_tuples,
-  count_if(op = 'update' AND old IS NOT NULL AND unchanged IS NOT NULL) AS moved_unchanged,
-  array_distinct(flatten(collect_set(unchanged))) AS unchanged
+  count_if(op = 'update' AND old IS NOT NULL AND unchanged IS NOT NULL) AS moved_unchanged_toast,
+  array_distinct(flatten(collect_set(unchanged))) AS unchanged_toast
 FROM {changes}
 WHERE commit_lsn > {int(low)} AND commit_lsn <= {int(end)}
   AND relation_id IN ({", ".join(str(relation) for relation in starts)}){own}
@@ -107,8 +107,8 @@ def activity_of(row: Mapping[str, Any]) -> Activity:
         updates=row["updates"] > 0,
         deletes=row["deletes"] > 0,
         old_tuples=row["old_tuples"],
-        unchanged=frozenset(row["unchanged"] or ()),
-        moved_unchanged=row["moved_unchanged"],
+        unchanged_toast=frozenset(row["unchanged_toast"] or ()),
+        moved_unchanged_toast=row["moved_unchanged_toast"],
     )
     return Activity(
         counts={kind: row[f"{kind}s"] for kind in _KINDS},

@@ -6,7 +6,7 @@ TRUNCATE, and right before every change of shape, and each part is one step, one
 begins either with the rows that the table holds, or empty.
 
 **Where bronze lacks changes.** What the stream has between a gap and the snapshot that heals it leads from no
-known state to no known state; it is left out, and what was known last stands until the snapshot. The same
+known state to no known state. It is left out, and what was known last stands until the snapshot. The same
 holds for changes before a snapshot that cannot be folded (`Step.optional`): the snapshot is the remedy of
 every such error.
 """
@@ -20,63 +20,40 @@ from bronze.lsn import Lsn
 from silver.plan.steps import (
     Step,
     check_identity,
-    copy_is_unique,
     distinct_shapes,
     only_inserts,
     shapes_at,
     shapes_of,
+    snapshot_is_unique,
     splits,
     window_of,
 )
 from silver.schema.catalog import history_of, silver_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from bronze.shapes import Relation
     from silver.fold.window import Window
     from silver.plan.activity import Activity, Barrier
+    from silver.plan.work import Work
     from silver.schema.catalog import SilverTable
-    from silver.settings import SilverSettings
 
 
-def plan_versions(
-    changes: str,
-    versions: Sequence[Relation],
-    activity: Activity,
-    start: Lsn,
-    end: Lsn,
-    *,
-    settings: SilverSettings,
-    history: bool,
-    fresh: bool,
-    healed: Lsn | None = None,
-) -> list[Step]:
-    """The steps that carry a table over the window, in order; otherwise as `silver.plan.steps.plan`.
-
-    Args:
-        changes: `bronze.changes` as Spark SQL, at a pinned version.
-        versions: all versions of the relation's shape.
-        activity: what the window holds.
-        start: LSN up to which the table is done.
-        end: LSN to carry it to.
-        settings: types and dropped columns.
-        history: whether the table is the history; else the rows with soft deletes.
-        fresh: the table holds nothing yet, so it begins with a snapshot.
-        healed: LSN of the snapshot that made good a gap; what lies before it is left out.
+def plan_versions(work: Work) -> list[Step]:
+    """The steps that carry a table over its window, in order; otherwise as `silver.plan.steps.plan`.
 
     Raises:
         TableError: the window holds changes whose row cannot be known.
         ConfigurationError: see `silver_table`.
     """
+    activity, start, end, healed = work.activity, work.start, work.end, work.healed
 
     def table_of(version: Relation) -> SilverTable:
-        table = silver_table(version, settings)
-        return history_of(table) if history else table
+        table = silver_table(version, work.settings)
+        return history_of(table) if work.table.history else table
 
-    distinct = distinct_shapes(versions)
+    distinct = distinct_shapes(work.versions)
     if not activity.effective:
-        window = window_of(changes, distinct[-1], activity, start, end)
+        window = window_of(work, distinct[-1], start, end)
         return [Step(table_of(distinct[-1]), window, "alter", folded=False)]
     low = start if healed is None or not start < healed <= end else Lsn(healed - 1)
     barriers = {Lsn(one.commit_lsn - 1): one for one in activity.barriers if low < one.commit_lsn <= end}
@@ -92,8 +69,8 @@ def plan_versions(
         check_identity(version, activity)
         split = place in announced and not (barrier is not None and barrier.seq is None)
         shapes = shapes_of(table, holding if split else [version])
-        window = window_of(changes, version, activity, place, following, shapes=shapes)
-        found = _steps(table, _emptied(window, barrier), activity, fresh=fresh and not steps)
+        window = window_of(work, version, place, following, shapes=shapes)
+        found = _steps(table, _emptied(window, barrier), activity, fresh=work.fresh and not steps)
         steps += [replace(step, optional=place < last_snapshot) for step in found]
     return steps
 
@@ -108,7 +85,7 @@ def _emptied(window: Window, barrier: Barrier | None) -> Window:
 
 def _steps(table: SilverTable, window: Window, activity: Activity, *, fresh: bool) -> list[Step]:
     snapshot = window.snapshot
-    if fresh and snapshot is not None and copy_is_unique(table, window):
+    if fresh and snapshot is not None and snapshot_is_unique(table, window):
         if activity.last_change <= snapshot or snapshot == window.end:
             return [Step(table, window, "load", folded=False)]
         rows = replace(window, end=snapshot)

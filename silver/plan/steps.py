@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from bronze.shapes import Relation
     from silver.plan.activity import Activity
+    from silver.plan.work import Work
     from silver.schema.catalog import SilverTable
-    from silver.settings import SilverSettings
 
 Mode: TypeAlias = Literal["load", "append", "merge", "versions", "alter"]
 
@@ -60,34 +60,19 @@ class Step:
     optional: bool = False
 
 
-def plan(
-    changes: str,
-    versions: Sequence[Relation],
-    activity: Activity,
-    start: Lsn,
-    end: Lsn,
-    *,
-    settings: SilverSettings,
-) -> list[Step]:
-    """The statements that carry a table over the window, in order.
-
-    Args:
-        changes: `bronze.changes` as Spark SQL, at a pinned version.
-        versions: all versions of the relation's shape.
-        activity: what the window holds.
-        start: LSN up to which the table is done.
-        end: LSN to carry it to.
-        settings: types and dropped columns.
+def plan(work: Work) -> list[Step]:
+    """The statements that carry a table over its window, in order.
 
     Raises:
         TableError: the window holds changes whose row cannot be known.
         ConfigurationError: see `silver_table`.
     """
-    distinct = distinct_shapes(versions)
+    activity, start, end = work.activity, work.start, work.end
+    distinct = distinct_shapes(work.versions)
     if not activity.effective:
         version = distinct[-1]
-        window = window_of(changes, version, activity, start, end)
-        return [Step(silver_table(version, settings), window, "alter", folded=False)]
+        window = window_of(work, version, start, end)
+        return [Step(silver_table(version, work.settings), window, "alter", folded=False)]
     truncated = activity.truncated
     if truncated is not None and activity.snapshot is not None and truncated[0] <= activity.snapshot:
         truncated = None
@@ -105,9 +90,9 @@ def plan(
         split = since > barrier or (truncated is not None and truncated[0] == since)
         holding = shapes_at(distinct, since) if split else shapes_at(distinct, since)[-1:]
         version = holding[-1]
-        table = silver_table(version, settings)
+        table = silver_table(version, work.settings)
         check_identity(version, activity)
-        window = window_of(changes, version, activity, low, high, shapes=shapes_of(table, holding))
+        window = window_of(work, version, low, high, shapes=shapes_of(table, holding))
         if not steps:
             window = replace(
                 window, snapshot=activity.snapshot if truncated is None else None, truncated=truncated
@@ -118,23 +103,17 @@ def plan(
 
 
 def window_of(
-    changes: str,
-    version: Relation,
-    activity: Activity,
-    start: Lsn,
-    end: Lsn,
-    *,
-    shapes: tuple[Shape, ...] = (),
+    work: Work, version: Relation, start: Lsn, end: Lsn, *, shapes: tuple[Shape, ...] = ()
 ) -> Window:
-    """The changes of one relation in ``start < commit_lsn <= end``, told by one version's key."""
+    """A part of the work's window, ``start < commit_lsn <= end``; one version's key identifies its rows."""
     return Window(
-        changes=changes,
+        changes=work.changes,
         relation_id=version.relation_id,
         start=start,
         end=end,
         fold_key=version.fold_key,
         shapes=shapes,
-        facts=activity.facts,
+        facts=work.activity.facts,
         announcing=len(shapes) > 1,
     )
 
@@ -220,7 +199,7 @@ def _steps(table: SilverTable, window: Window, activity: Activity) -> list[Step]
     counts = activity.counts
     stream = counts["insert"] + counts["update"] + counts["delete"]
     inserts_only = only_inserts(table, window, activity)
-    unique = copy_is_unique(table, window)
+    unique = snapshot_is_unique(table, window)
     if not window.from_empty:
         return [Step(table, window, "append" if inserts_only else "merge", folded=not inserts_only)]
     snapshot = window.snapshot
@@ -240,13 +219,13 @@ def only_inserts(table: SilverTable, window: Window, activity: Activity) -> bool
     return _is_identity(table, window) and not counts["update"] and not counts["delete"]
 
 
-def copy_is_unique(table: SilverTable, window: Window) -> bool:
-    """Whether the source itself lets no two rows have one key, so that those of a copy need no fold."""
+def snapshot_is_unique(table: SilverTable, window: Window) -> bool:
+    """Whether the source itself lets no two rows have one key, so that those of a snapshot need no fold."""
     return table.relation.key_unique or _is_identity(table, window)
 
 
 def _is_identity(table: SilverTable, window: Window) -> bool:
-    """Whether rows are told by the replica identity's own index."""
+    """Whether rows are identified by the replica identity's own index."""
     relation = table.relation
     return relation.replica_identity in ("d", "i", BY_KEY) and set(window.fold_key) == {
         column.name for column in relation.columns if column.in_identity

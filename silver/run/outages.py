@@ -1,4 +1,4 @@
-"""Failures of the lake's storage and of the way to it, told from those of a statement. Needs no Spark.
+"""Failures of the lake's storage and of the way to it, as distinct from those of a statement. Needs no Spark.
 
 A store that is out of reach, throttles, or has no room raises in whatever statement is under way: as an
 `OSError` (delta-rs, Arrow), as delta-rs's own error with the store's text, or as a Spark exception whose
@@ -96,7 +96,7 @@ class Patience(Generic[_Key]):
         return seen < _CYCLES
 
     def passed(self, key: _Key) -> None:
-        """It went through, or nobody cares any more."""
+        """It went through, or it no longer matters."""
         self._ended.pop(key, None)
 
 

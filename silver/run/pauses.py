@@ -58,5 +58,5 @@ class Pauses(Generic[_Key]):
         return known is not None and time.monotonic() < known.until
 
     def passed(self, key: _Key) -> bool:
-        """An attempt was good, or nobody cares any more; returns whether the one before it had failed."""
+        """An attempt was good, or it no longer matters; returns whether the one before it had failed."""
         return self._pauses.pop(key, None) is not None

@@ -1,13 +1,13 @@
 """The settings under which statements of silver and gold mean what they mean.
 
 A row of silver is a function of the log, and a document one of silver's rows; neither may depend on the
-session in which it is made. With ANSI mode off a number that does not fit is NULL without a word; in another
-time zone a text becomes another moment; and a table that a notebook in Berlin began and a job in UTC goes on
+session in which it is made. With ANSI mode off a number that does not fit is NULL without a word. In another
+time zone a text becomes another moment. And a table that a notebook in Berlin began and a job in UTC goes on
 with would hold both. So silver and gold work in sessions of their own (`silver.run.sessions`), in which every
 setting that gives values another meaning has Spark's default (and what a pipeline needs: UTC and ANSI mode),
 whatever the given session or the pipeline file says; the old ways of doing things (``spark.sql.legacy.…``)
 are off. Where something may not be set (a server that guards its settings), its value becomes a part of a
-document's digest (`gold.build.document`), so that other values build it anew.
+document's digest (`gold.build.document`), so that other values build it again.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _effective(session: SparkSession, name: str) -> str | None:
 
 
 def _try(change: Any, *arguments: str) -> None:
-    """What may not be set is told by `unpinned`."""
+    """What may not be set is named by `unpinned`."""
     try:
         change(*arguments)
     except PySparkException:

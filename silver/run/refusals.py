@@ -1,6 +1,6 @@
-"""Tables that silver must not carry as things stand: why, told as their errors.
+"""Tables that silver must not carry as things stand: why, as their errors.
 
-All of it is asked anew in each cycle, so that it heals with its cause; and before a table is derived again
+All of it is asked again in each cycle, so that it heals with its cause; and before a table is derived again
 (`smelt rebuild`), which would otherwise write over another table's rows.
 """
 
@@ -89,10 +89,10 @@ def check_relation(
     start: Lsn,
     activity: Activity | None,
 ) -> None:
-    """Whether the table's changes are changes of the rows that silver has, or a copy replaces those.
+    """Whether the table's changes are changes of the rows that silver has, or a snapshot replaces those.
 
     Raises:
-        TableError: they are another relation's: dropped and made again, or another table's name by now.
+        TableError: they are another relation's: dropped and recreated, or another table's name by now.
     """
     relation_id = table.relation.relation_id
     if stored is None or (activity is not None and activity.snapshot is not None):

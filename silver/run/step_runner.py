@@ -5,12 +5,12 @@ time. For windows of some hundred changes that halved its cost. A large fold is 
 by itself.
 
 The mark and the rows are one commit. The ALTERs before it are commits of their own, outside the mark; each
-leaves a table from which the rest follows (`silver.schema.ddl`), so it does not matter between which two the
-process ends, or which of them fails: nothing of a step is kept but what the table itself says.
+leaves a table from which the rest follows (`silver.schema.alter`). So it does not matter between which two
+the process ends, or which of them fails: nothing of a step is kept but what the table itself says.
 
 By what a table is clustered decides about time alone. A statement about that which fails stops no step; it is
 tried again between cycles, after growing pauses. A process that ends before it leaves the table clustered by
-nothing until its next copy or TRUNCATE.
+nothing until its next snapshot or TRUNCATE.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from silver.fold import merge, row_versions
-from silver.fold.fold import commits, fold, key_ranges, moves, unfolded
+from silver.fold.fold import commits, fold, moves, unfolded
+from silver.run.key_ranges import key_ranges
 from silver.run.pauses import Pauses
-from silver.run.sessions import ONE_TASK, REWRITTEN, generate_code, mark, settings, tune
+from silver.run.sessions import mark
+from silver.run.spark_settings import ONE_TASK, REWRITTEN, SMALL, generate_code, settings, tune
 from silver.run.table_log import SILVER_APP
-from silver.schema import ddl
+from silver.schema import alter, ddl
+from silver.schema.clustering import clustered_again, is_optional
 from silver.schema.recreated import adopted
 
 if TYPE_CHECKING:
@@ -40,8 +43,6 @@ if TYPE_CHECKING:
     from silver.settings import SilverSettings
 
 _LOGGER: Final = logging.getLogger("deltasmelt.silver")
-SMALL: Final = 20_000
-"""Changes up to which a window is small: see `silver.run.sessions.tune`."""
 _SMALL_TARGET: Final = 50_000
 """Rows of a table up to which a small window's MERGE into it is interpreted too, and one task."""
 _TINY_TARGET: Final = 128 * 2**10
@@ -49,15 +50,6 @@ _TINY_TARGET: Final = 128 * 2**10
 
 Time would allow for ten times as many; but what a cycle writes is kept as long as its cut is.
 """
-_RANGES_ABOVE: Final = 4
-"""Data files from which looking for the window's key ranges pays."""
-_RANGE_HOLDS: Final = 0.75
-"""Share of a table's rows from which a key range that holds them is left out.
-
-Without its literals a MERGE is the same text as the one before, so is the code that Spark generates for it,
-and the JVM has compiled that already.
-"""
-
 _ORIGINS: Final = "smelt_origins"
 _FOLDED: Final = "smelt_folded"
 _VERSIONS: Final = "smelt_versions"
@@ -88,7 +80,7 @@ class StepRunner:
         for name, table in list(self._owed.items()):
             if not self._pauses.rests(name):
                 target = self._lake.sql("silver", name)
-                self._optional(session, table, ddl.clustered_again(target, table, statistics=True))
+                self._optional(session, table, clustered_again(target, table, statistics=True))
 
     def _optional(self, session: SparkSession, table: SilverTable, statements: Sequence[str]) -> None:
         """Run statements without which rows are right: what fails is tried again later."""
@@ -161,10 +153,10 @@ class StepRunner:
         # Into a table without rows they are added: to replace what is there costs a statement more.
         replaces = step.mode == "load" and stored.files > 0
         insert = merge.load if replaces else merge.append
-        statement = insert(target, table, folded, ddl.kept(table, stored.fields))
+        statement = insert(target, table, folded, alter.kept(table, stored.fields))
         version = self._commit(session, step, statement)
         if replaces:
-            self._optional(session, table, ddl.clustered_again(target, table))
+            self._optional(session, table, clustered_again(target, table))
         return version
 
     def _lacks_rows(self, table: SilverTable, version: int) -> bool:
@@ -213,11 +205,11 @@ class StepRunner:
         else:
             emptied = step.mode == "load" or (step.mode == "versions" and step.window.snapshot is not None)
             statements, fields = adopted(target, step.table, stored.fields, stored.relation)
-            statements += ddl.steps(target, step.table, fields, self._settings, emptied=emptied)
+            statements += alter.steps(target, step.table, fields, self._settings, emptied=emptied)
             if not statements:
                 return stored
         for statement in statements:
-            if ddl.is_optional(target, statement):
+            if is_optional(target, statement):
                 self._optional(session, step.table, [statement])
             else:
                 session.sql(statement)
@@ -243,15 +235,12 @@ class StepRunner:
             for position, name in folded.keys.items()
             if merge.prunable(table.columns[position].spark_type)
         }
-        if files < _RANGES_ABOVE or not keys:
-            return {}
-        row = session.sql(key_ranges(folded, keys)).collect()[0]
-        return {
-            position: (row[f"low_{position}"], row[f"high_{position}"])
-            for position in keys
-            if row[f"low_{position}"] is not None
-            and self._log.share(
-                table.name, table.columns[position].name, row[f"low_{position}"], row[f"high_{position}"]
-            )
-            < _RANGE_HOLDS
-        }
+        return key_ranges(
+            session,
+            folded.query,
+            keys,
+            files=files,
+            share=lambda position, low, high: self._log.share(
+                table.name, table.columns[position].name, low, high
+            ),
+        )

@@ -17,7 +17,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from bronze.lsn import Lsn
-from silver.schema.ddl import RELATION_PROPERTY, Field, fields_of
+from silver.run.key_ranges import share_of
+from silver.schema.ddl import RELATION_PROPERTY
+from silver.schema.fields import Field, fields_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -148,28 +150,6 @@ class SilverLog:
             row = self._spark.sql(f"DESCRIBE DETAIL {address}").select("location").collect()[0]
             self._locations[name] = row["location"]
         return self._locations[name]
-
-
-def share_of(files: pa.Table, column: str, low: str, high: str) -> float:
-    """Share of a table's rows in files that may hold values of a range; 0 where that is not known.
-
-    Args:
-        files: of the table, with their statistics, flat.
-        column: as the statistics name it; only of integers and text it is known.
-        low: smallest value, as text.
-        high: largest value.
-    """
-    smallest, largest = f"min.{column}", f"max.{column}"
-    if not {smallest, largest} <= set(files.column_names):
-        return 0.0
-    type_ = files[smallest].type
-    if not (pa.types.is_integer(type_) or pa.types.is_string(type_) or pa.types.is_large_string(type_)):
-        return 0.0
-    first, last = (pa.scalar(one).cast(type_) for one in (low, high))
-    read = pc.and_(pc.less_equal(files[smallest], last), pc.greater_equal(files[largest], first))
-    rows = pc.fill_null(files["num_records"], 0)
-    within = pc.sum(pc.if_else(pc.fill_null(read, True), rows, 0)).as_py() or 0
-    return float(within / max(pc.sum(rows).as_py() or 0, 1))
 
 
 _MERGE_METRICS: Final = {

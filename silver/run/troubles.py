@@ -8,7 +8,7 @@
   the way to it (`silver.run.outages`): that is a `TransientError`, and the cycle is done again after a pause.
   A table that meets such a failure in one cycle after the other, while the lake answers, has a trouble of its
   own after all: the others do not wait for it any longer.
-* Where Spark itself answers nothing any more, nothing can be carried: the cause goes up as it is.
+* Where Spark itself no longer answers, nothing can be carried: the cause goes up as it is.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Troubles:
         return False
 
     def left_out(self, table: TableName) -> None:
-        """The source has a table no more: what stopped it does not matter."""
+        """The source no longer has a table: what stopped it does not matter."""
         self._stopped.pop(table, None)
         self._passed(table)
 
@@ -122,7 +122,7 @@ class Troubles:
 
         Raises:
             TransientError: the lake, or the way to it, does not answer.
-            Exception: the cause, where Spark answers nothing any more.
+            Exception: the cause, where Spark no longer answers.
         """
         if not troubled:
             return
@@ -161,7 +161,7 @@ class Troubles:
         )
 
     def close_healed(self, done: Iterable[TableName], relations: Sequence[Relation]) -> None:
-        """Close errors of silver's own kinds on tables that went through, or that the source has no more.
+        """Close errors of silver's own kinds on tables that went through, or that the source no longer has.
 
         Args:
             done: tables that went through.

@@ -26,7 +26,7 @@ OWN_COLUMNS: Final = {COMMIT_LSN: "BIGINT", COMMIT_TS: "TIMESTAMP", UNREPRESENTA
 """Columns that every silver table carries after the source's own, in this order."""
 
 DELETED: Final = "_deleted"
-"""With soft deletes, the column behind them: whether the source has the row no more. Never NULL."""
+"""With soft deletes, the column after them: whether the source no longer has the row. Never NULL."""
 
 VALID_FROM_LSN: Final = "_valid_from_lsn"
 VALID_TO_LSN: Final = "_valid_to_lsn"
@@ -38,7 +38,7 @@ HISTORY_COLUMNS: Final = {
     VALID_FROM: "TIMESTAMP",
     VALID_TO: "TIMESTAMP",
 }
-"""Columns of a history table behind `OWN_COLUMNS`. The version without an end is the current one."""
+"""Columns of a history table after `OWN_COLUMNS`. The version without an end is the current one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,18 +191,11 @@ def check_names(table: SilverTable, tables: Iterable[SilverTable], settings: Sil
         )
 
 
-def living(table: SilverTable) -> str:
-    """The condition that tells rows which the source has from those that it had."""
-    if table.history:
-        return f"{VALID_TO_LSN} IS NULL"
-    return f"NOT coalesce({DELETED}, false)" if table.soft else "true"
-
-
 def silver_catalog(relations: Sequence[Relation], settings: SilverSettings) -> dict[TableName, SilverTable]:
     """The newest shape of each table, by its newest name.
 
     A relation (by id) counts under the name of its newest version alone; of several relations with one name,
-    dropped and made again, the newest counts. A table whose columns cannot be read as the settings say is
+    dropped and recreated, the newest counts. A table whose columns cannot be read as the settings say is
     there with its `SilverTable.problem`: what became of one column at the source must not stop the others.
     """
     newest: dict[int, Relation] = {}

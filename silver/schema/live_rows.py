@@ -1,21 +1,25 @@
-"""Rows of the source among the rows of a silver table: what others have to read where deletes are soft.
+"""Live rows: those of the source, among the rows of a silver table. Its one definition.
 
-Our own column is told from a source's column of that name by its comment: columns of the source carry their
-attnum in it (`silver.schema.ddl`). So it depends on the table alone, not on what the settings say now.
+A table with soft deletes also holds rows that the source has deleted, and a history also versions that ended.
+What others read depends on the table itself (`live_rows`), not on what the settings say now: our own column
+is told from a source's column of that name by its comment, in which columns of the source carry their attnum
+(`silver.schema.fields`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from silver.schema.catalog import DELETED
-from silver.schema.ddl import is_of_source
+from silver.schema.catalog import DELETED, VALID_TO_LSN
+from silver.schema.fields import is_of_source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-LIVING: Final = f"NOT coalesce({DELETED}, false)"
-"""The condition that a row of the source meets, in a table that keeps deleted rows."""
+    from silver.schema.catalog import SilverTable
+
+IS_LIVE: Final = f"NOT coalesce({DELETED}, false)"
+"""The condition of a live row in a table that keeps deleted ones."""
 
 
 def keeps_deleted(frame: DataFrame) -> bool:
@@ -26,6 +30,13 @@ def keeps_deleted(frame: DataFrame) -> bool:
     )
 
 
-def living_rows(frame: DataFrame) -> DataFrame:
-    """The rows that the source has: without those that silver keeps as deleted."""
-    return frame.where(LIVING) if keeps_deleted(frame) else frame
+def live_rows(frame: DataFrame) -> DataFrame:
+    """The live rows of a silver table, or of its change feed; not of a history."""
+    return frame.where(IS_LIVE) if keeps_deleted(frame) else frame
+
+
+def is_live(table: SilverTable) -> str:
+    """The condition of a live row: in a history, that of a version which holds."""
+    if table.history:
+        return f"{VALID_TO_LSN} IS NULL"
+    return IS_LIVE if table.soft else "true"

@@ -1,13 +1,13 @@
 """Whose rows a silver table holds: the relation's id, in a property of the table. Pure text.
 
-A name may come to mean another relation: the table was dropped and made again, or two tables swapped their
+A name may come to mean another relation: the table was dropped and recreated, or two tables swapped their
 names. Rows of one and changes of the other must never be mixed, so a cycle compares ids (`silver.cycle`);
-only a copy of the new relation ends the old one's rows. The property is written before them: killed in
-between, or where the load fails, the copy is still ahead of the table's mark, and is loaded next.
+only a snapshot of the new relation ends the old one's rows. The property is written before them: killed in
+between, or where the load fails, the snapshot is still ahead of the table's mark, and is loaded next.
 
 History and soft-deleted rows outlive the table that they came from, but attnums do not: another table's
 column 3 is another column. For another relation, columns of the same name and type are then taken for the
-same; a column of another type makes room for the new one; the others are no source's any more.
+same; a column of another type makes room for the new one; the others are no longer the source's.
 
 Names and types decide, so the statements may end anywhere and be derived again; the property comes last.
 """
@@ -17,14 +17,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from silver.schema.ddl import RELATION_PROPERTY, former_name, free_name
+from silver.schema.ddl import RELATION_PROPERTY
+from silver.schema.fields import former_name, free_name
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from silver.schema.catalog import SilverTable
-    from silver.schema.ddl import Field
+    from silver.schema.fields import Field
 
 
 def adopted(

@@ -13,7 +13,7 @@ from gold.build.spark_settings import SMALL_PLAN
 from gold.cycle import Gold
 from gold.tree.resolve import resolve
 from pipelines.settings import load_pipeline
-from silver.run.sessions import settings
+from silver.run.spark_settings import settings
 from silver.settings import SilverSettings
 from tests.gold.reference import Reference
 from tests.gold.shop import SHAPES, Shop, fill, moment, money

@@ -332,13 +332,15 @@ class RandomTable:
     def _set(self, row: Row, values: Values) -> None:
         before = dict(row.values)
         row.values |= values
-        unsent = [name not in values and (before[name] or "").startswith("BIG") for name, _ in COLUMNS]
-        cells = zip(self._tuple(row.values), unsent, strict=True)
+        toast = [name not in values and (before[name] or "").startswith("BIG") for name, _ in COLUMNS]
+        cells = zip(self._tuple(row.values), toast, strict=True)
         unchanged = [
-            column.name for column, left_out in zip(self.shape.columns, unsent, strict=True) if left_out
+            column.name
+            for column, is_unchanged in zip(self.shape.columns, toast, strict=True)
+            if is_unchanged
         ]
         sent: dict[str, Any] = {
-            "new": [None if left_out else value for value, left_out in cells],
+            "new": [None if is_unchanged else value for value, is_unchanged in cells],
             "unchanged": unchanged or None,
         }
         if self.shape.replica_identity == "f":

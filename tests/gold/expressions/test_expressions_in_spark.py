@@ -14,7 +14,7 @@ from gold.explain import explain
 from gold.expressions.expressions import parse_expression
 from gold.expressions.functions import FUNCTIONS
 from gold.tree.resolve import resolve
-from silver.run.sessions import settings
+from silver.run.spark_settings import settings
 from silver.sql import quote
 from tests.gold.random_documents import Writer, random_shapes
 from tests.gold.random_expressions import COLUMNS, SPECIAL, Expressions

@@ -17,7 +17,8 @@ from pipelines.spark.launch import jvm_options, properties_text
 from pipelines.terminal.jvm_errors import SparkFailure, in_words
 from pipelines.terminal.output import Output
 from silver.run.pinned import legacy
-from silver.run.sessions import own_session, settings
+from silver.run.sessions import own_session
+from silver.run.spark_settings import settings
 from tests.fix_spark import SECRET
 from tests.pipelines.test_cli import make_lake, one_message, pipeline_file, smelt
 

@@ -1,6 +1,6 @@
 """What may happen to a row, one story after the other; all stories share one table and three windows.
 
-Each story has a key space of its own. Columns are out of line where a change says `unsent`.
+Each story has a key space of its own. Columns are unchanged TOAST where a change names them as `toast`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def ins(key: int, note: str | None = None, big: str | None = None, days: str | N
     return {"op": "insert", "new": [str(key), note, big, days]}
 
 
-def upd(key: int, *, was: int | None = None, unsent: str = "", **values: str | None) -> Change:
-    names = unsent.split()
+def upd(key: int, *, was: int | None = None, toast: str = "", **values: str | None) -> Change:
+    names = toast.split()
     new = [str(key), *(values.get(name) for name in NAMES[2:])]
     sent: Change = {"op": "update", "new": new, "unchanged": names or None}
     return sent if was is None else {**sent, "old": [str(was), None, None, None], "old_is_key": True}
@@ -66,108 +66,108 @@ STORIES = {
     "deleted and inserted again in one window": Story(
         [[ins(1, "old", "BIG")]], [[gone(1)], [ins(1, "new")]], rows={1: ("new", None)}
     ),
-    "an unsent value in the window of its insert": Story(
-        [[ins(1, "a", "BIG")], [upd(1, note="b", unsent="big")]], rows={1: ("b", "BIG")}
+    "unchanged TOAST in the window of its insert": Story(
+        [[ins(1, "a", "BIG")], [upd(1, note="b", toast="big")]], rows={1: ("b", "BIG")}
     ),
-    "an unsent value in a later window": Story(
-        [[ins(1, "a", "BIG")]], [[upd(1, note="b", unsent="big")]], [[upd(1, note="c", unsent="big")]], {1: ("c", "BIG")}
+    "unchanged TOAST in a later window": Story(
+        [[ins(1, "a", "BIG")]], [[upd(1, note="b", toast="big")]], [[upd(1, note="c", toast="big")]], {1: ("c", "BIG")}
     ),
-    "an unsent value after one that was sent": Story(
-        [[ins(1, "a", "OLD")]], [[upd(1, big="NEW")], [upd(1, note="b", unsent="big")]], rows={1: ("b", "NEW")}
+    "unchanged TOAST after one that was sent": Story(
+        [[ins(1, "a", "OLD")]], [[upd(1, big="NEW")], [upd(1, note="b", toast="big")]], rows={1: ("b", "NEW")}
     ),
-    "a value set to NULL, not unsent": Story([[ins(1, "a", "BIG")]], [[upd(1, note="b")]], rows={1: ("b", None)}),
-    "an unsent value does not come from the deleted row before": Story(
-        [[ins(1, "a", "OLD")]], [[gone(1), ins(1, "b", "NEW")], [upd(1, note="c", unsent="big")]], rows={1: ("c", "NEW")}
+    "a value set to NULL, not unchanged TOAST": Story([[ins(1, "a", "BIG")]], [[upd(1, note="b")]], rows={1: ("b", None)}),
+    "unchanged TOAST does not come from the deleted row before": Story(
+        [[ins(1, "a", "OLD")]], [[gone(1), ins(1, "b", "NEW")], [upd(1, note="c", toast="big")]], rows={1: ("c", "NEW")}
     ),
     "moved": Story([[ins(1, "a", "BIG")]], [[upd(2, was=1, note="b", big="X")]], rows={2: ("b", "X")}),
-    "moved with an unsent value": Story(
-        [[ins(1, "a", "BIG")]], [[upd(2, was=1, note="b", unsent="big")]], rows={2: ("b", "BIG")}
+    "moved with unchanged TOAST": Story(
+        [[ins(1, "a", "BIG")]], [[upd(2, was=1, note="b", toast="big")]], rows={2: ("b", "BIG")}
     ),
-    "moved twice with an unsent value": Story(
+    "moved twice with unchanged TOAST": Story(
         [[ins(1, "a", "BIG")]],
-        [[upd(2, was=1, unsent="big")], [upd(3, was=2, note="c", unsent="big")]],
+        [[upd(2, was=1, toast="big")], [upd(3, was=2, note="c", toast="big")]],
         rows={3: ("c", "BIG")},
     ),
-    "moved five times in one transaction with an unsent value": Story(
+    "moved five times in one transaction with unchanged TOAST": Story(
         [[ins(1, "a", "BIG")]],
-        [[upd(number + 1, was=number, note=str(number), unsent="big") for number in range(1, 6)]],
+        [[upd(number + 1, was=number, note=str(number), toast="big") for number in range(1, 6)]],
         rows={6: ("5", "BIG")},
     ),
-    "moved away and back with an unsent value": Story(
+    "moved away and back with unchanged TOAST": Story(
         [[ins(1, "a", "BIG")]],
-        [[upd(2, was=1, unsent="big")], [upd(1, was=2, note="c", unsent="big")]],
+        [[upd(2, was=1, toast="big")], [upd(1, was=2, note="c", toast="big")]],
         rows={1: ("c", "BIG")},
     ),
     "moved after the value was set in the same window": Story(
         [[ins(1, "a", "OLD")]],
-        [[upd(1, big="NEW")], [upd(2, was=1, note="b", unsent="big")]],
+        [[upd(1, big="NEW")], [upd(2, was=1, note="b", toast="big")]],
         rows={2: ("b", "NEW")},
     ),
-    "inserted and moved in one window with an unsent value": Story(
-        [[ins(1, "a", "BIG")], [upd(2, was=1, note="b", unsent="big")]], rows={2: ("b", "BIG")}
+    "inserted and moved in one window with unchanged TOAST": Story(
+        [[ins(1, "a", "BIG")], [upd(2, was=1, note="b", toast="big")]], rows={2: ("b", "BIG")}
     ),
     "moved, and another row inserted where it was": Story(
         [[ins(1, "a", "BIG")]],
-        [[upd(2, was=1, note="b", unsent="big"), ins(1, "other", "OTHER")]],
+        [[upd(2, was=1, note="b", toast="big"), ins(1, "other", "OTHER")]],
         rows={1: ("other", "OTHER"), 2: ("b", "BIG")},
     ),
     "moved onto the key of a deleted row": Story(
         [[ins(1, "a", "BIG"), ins(2, "b", "GONE")]],
-        [[gone(2), upd(2, was=1, note="c", unsent="big")]],
+        [[gone(2), upd(2, was=1, note="c", toast="big")]],
         rows={2: ("c", "BIG")},
     ),
     "moved and then deleted": Story(
-        [[ins(1, "a", "BIG")]], [[upd(2, was=1, unsent="big")], [gone(2)]], rows={}
+        [[ins(1, "a", "BIG")]], [[upd(2, was=1, toast="big")], [gone(2)]], rows={}
     ),
     "moved in one window, changed in the next": Story(
         [[ins(1, "a", "BIG")]],
-        [[upd(2, was=1, unsent="big")]],
-        [[upd(2, note="c", unsent="big")]],
+        [[upd(2, was=1, toast="big")]],
+        [[upd(2, note="c", toast="big")]],
         {2: ("c", "BIG")},
     ),
     "two rows swapped under a deferred constraint": Story(
         [[ins(1, "a"), ins(2, "b")]], [[upd(2, was=1, note="a"), upd(1, was=2, note="b")]], rows={1: ("b", None), 2: ("a", None)}
     ),
-    "two rows swapped with unsent values": Story(
+    "two rows swapped with unchanged TOAST": Story(
         [[ins(1, "a", "BIG A"), ins(2, "b", "BIG B")]],
-        [[upd(2, was=1, note="a", unsent="big"), upd(1, was=2, note="b", unsent="big")]],
+        [[upd(2, was=1, note="a", toast="big"), upd(1, was=2, note="b", toast="big")]],
         rows={1: ("b", "BIG B"), 2: ("a", "BIG A")},
     ),
-    "swapped and swapped back with unsent values": Story(
+    "swapped and swapped back with unchanged TOAST": Story(
         [[ins(1, "a", "BIG A"), ins(2, "b", "BIG B")]],
         [
-            [upd(2, was=1, note="a", unsent="big"), upd(1, was=2, note="b", unsent="big")],
-            [upd(2, was=1, note="b", unsent="big"), upd(1, was=2, note="a", unsent="big")],
+            [upd(2, was=1, note="a", toast="big"), upd(1, was=2, note="b", toast="big")],
+            [upd(2, was=1, note="b", toast="big"), upd(1, was=2, note="a", toast="big")],
         ],
         rows={1: ("a", "BIG A"), 2: ("b", "BIG B")},
     ),
     "swapped in the window of their insert": Story(
-        [[ins(1, "a", "A"), ins(2, "b", "B")], [upd(2, was=1, unsent="big"), upd(1, was=2, unsent="big")]],
+        [[ins(1, "a", "A"), ins(2, "b", "B")], [upd(2, was=1, toast="big"), upd(1, was=2, toast="big")]],
         rows={1: (None, "B"), 2: (None, "A")},
     ),
-    "three rows rotated with unsent values": Story(
+    "three rows rotated with unchanged TOAST": Story(
         [[ins(1, "a", "A"), ins(2, "b", "B"), ins(3, "c", "C")]],
-        [[upd(2, was=1, unsent="big"), upd(3, was=2, unsent="big"), upd(1, was=3, unsent="big")]],
+        [[upd(2, was=1, toast="big"), upd(3, was=2, toast="big"), upd(1, was=3, toast="big")]],
         rows={1: (None, "C"), 2: (None, "A"), 3: (None, "B")},
     ),
     "all keys raised by one, lowest first": Story(
         [[ins(1, "a", "A"), ins(2, "b", "B")]],
-        [[upd(2, was=1, unsent="big"), upd(3, was=2, unsent="big")]],
+        [[upd(2, was=1, toast="big"), upd(3, was=2, toast="big")]],
         rows={2: (None, "A"), 3: (None, "B")},
     ),
     "all keys raised by one, highest first": Story(
         [[ins(1, "a", "A"), ins(2, "b", "B")]],
-        [[upd(3, was=2, unsent="big"), upd(2, was=1, unsent="big")]],
+        [[upd(3, was=2, toast="big"), upd(2, was=1, toast="big")]],
         rows={2: (None, "A"), 3: (None, "B")},
     ),
     "inserted onto a key whose row is deleted after it": Story(
         [[ins(1, "old", "OLD")]], [[ins(1, "new", "NEW"), gone(1)]], rows={1: ("new", "NEW")}
     ),
     "a text that its type cannot hold stays when it is not sent": Story(
-        [[ins(1, "a", None, LOST)]], [[upd(1, note="b", unsent="days")]], rows={1: ("b", None, LOST)}
+        [[ins(1, "a", None, LOST)]], [[upd(1, note="b", toast="days")]], rows={1: ("b", None, LOST)}
     ),
     "a text that its type cannot hold moves with its row": Story(
-        [[ins(1, "a", None, LOST)]], [[upd(2, was=1, note="b", unsent="days")]], rows={2: ("b", None, LOST)}
+        [[ins(1, "a", None, LOST)]], [[upd(2, was=1, note="b", toast="days")]], rows={2: ("b", None, LOST)}
     ),
     "a text that its type cannot hold is replaced by one that it can": Story(
         [[ins(1, "a", None, LOST)]], [[upd(1, note="b", days="{2024-01-01}")]], rows={1: ("b", None)}

@@ -12,9 +12,10 @@ import pytest
 from bronze.lsn import Lsn
 from bronze.shapes import PgType
 from silver.fold import merge
-from silver.fold.fold import Fold, fold, key_ranges, moves, unfolded
+from silver.fold.fold import Fold, fold, moves, unfolded
 from silver.fold.window import Facts, Shape, Window
 from silver.plan.activity import activity_query
+from silver.run.key_ranges import range_query
 from silver.schema import ddl
 from silver.schema.catalog import silver_table
 from silver.settings import SilverSettings
@@ -63,15 +64,17 @@ def moved() -> str:
 
 
 PLAIN = Facts(updates=True, deletes=True)
-LATE = Facts(updates=True, deletes=False, unchanged=frozenset({"days"}))
-RENAMED = Facts(updates=True, deletes=False, unchanged=frozenset({"days", "state"}))
-MOVING = Facts(updates=True, deletes=True, old_tuples=2, unchanged=frozenset({"days"}), moved_unchanged=2)
+LATE = Facts(updates=True, deletes=False, unchanged_toast=frozenset({"days"}))
+RENAMED = Facts(updates=True, deletes=False, unchanged_toast=frozenset({"days", "state"}))
+MOVING = Facts(
+    updates=True, deletes=True, old_tuples=2, unchanged_toast=frozenset({"days"}), moved_unchanged_toast=2
+)
 
 STATEMENTS: dict[str, Callable[[], str]] = {
     "create": lambda: ddl.create(TARGET, TABLE)[0],
     "activity": lambda: activity_query(CHANGES, {16384: Lsn(100), 16390: Lsn(150)}, Lsn(200)),
     "merge_plain": lambda: merge.merge(TARGET, TABLE, folded(window(PLAIN)), {0: ("17", "4711")}),
-    "merge_unsent_value": lambda: merge.merge(TARGET, TABLE, folded(window(LATE)), {}),
+    "merge_unchanged_toast": lambda: merge.merge(TARGET, TABLE, folded(window(LATE)), {}),
     "merge_moved": lambda: merge.merge(TARGET, TABLE, folded(window(MOVING), "smelt_origins"), {}),
     "moves": moved,
     "load_snapshot": lambda: merge.load(TARGET, TABLE, unfolded(TABLE, window(PLAIN, snapshot=150))),
@@ -85,7 +88,7 @@ STATEMENTS: dict[str, Callable[[], str]] = {
     "merge_full_identity": lambda: merge.merge(
         TARGET, FULL, fold(FULL, window(MOVING), target=BEFORE), {0: ("17", "4711")}
     ),
-    "key_ranges": lambda: key_ranges(Fold("SELECT * FROM smelt_folded", {0: "key_0"}, {}, {}), {0: "key_0"}),
+    "key_ranges": lambda: range_query("SELECT * FROM smelt_folded", {0: "key_0"}),
 }
 
 

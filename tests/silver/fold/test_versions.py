@@ -28,8 +28,8 @@ def ins(*values: str | None) -> Change:
     return {"op": "insert", "new": list(values)}
 
 
-def upd(*values: str | None, was: str | None = None, unsent: str = "") -> Change:
-    sent: Change = {"op": "update", "new": list(values), "unchanged": unsent.split() or None}
+def upd(*values: str | None, was: str | None = None, toast: str = "") -> Change:
+    sent: Change = {"op": "update", "new": list(values), "unchanged": toast.split() or None}
     return sent if was is None else {**sent, "old": [was, None, None], "old_is_key": True}
 
 
@@ -94,7 +94,7 @@ STORIES = {
         {20: [ins("1", "a", None)], 30: [gone("1")]}, [(1, "a", None, 20, 30)], [(1, "a", None, True, 30)]
     ),
     "a row that was changed and deleted keeps its last values": Story(
-        {50: [upd("1", "z", None, unsent="big")], 60: [gone("1")]},
+        {50: [upd("1", "z", None, toast="big")], 60: [gone("1")]},
         [(1, "a", "BIG", 10, 50), (1, "z", "BIG", 50, 60)],
         [(1, "z", "BIG", True, 60)],
         first=[["1", "a", "BIG"]],
@@ -112,20 +112,20 @@ STORIES = {
         first=[A],
     ),
     "a key change ends the row at the old key": Story(
-        {20: [upd("2", None, None, was="1", unsent="note big")], 60: [upd("3", "z", None, was="2", unsent="big")]},
+        {20: [upd("2", None, None, was="1", toast="note big")], 60: [upd("3", "z", None, was="2", toast="big")]},
         [(1, "a", "BIG", 10, 20), (2, "a", "BIG", 20, 60), (3, "z", "BIG", 60, None)],
         [(1, "a", "BIG", True, 20), (2, "a", "BIG", True, 60), (3, "z", "BIG", False, 60)],
         first=[["1", "a", "BIG"]],
     ),
     "two rows swapped their keys": Story(
-        {60: [upd("2", "a", None, was="1", unsent="big"), upd("1", "b", None, was="2", unsent="big")]},
+        {60: [upd("2", "a", None, was="1", toast="big"), upd("1", "b", None, was="2", toast="big")]},
         [(1, "a", "X", 10, 60), (1, "b", "Y", 60, None), (2, "a", "X", 60, None), (2, "b", "Y", 10, 60)],
         [(1, "b", "Y", False, 60), (2, "a", "X", False, 60)],
         first=[["1", "a", "X"], ["2", "b", "Y"]],
     ),
-    "an unsent value after each change": Story(
-        {20: [upd("1", "b", None, unsent="big")], 30: [upd("1", "c", "NEW")], 50: [upd("1", "d", None, unsent="big")],
-         60: [upd("1", "e", None, unsent="big")]},
+    "unchanged TOAST after each change": Story(
+        {20: [upd("1", "b", None, toast="big")], 30: [upd("1", "c", "NEW")], 50: [upd("1", "d", None, toast="big")],
+         60: [upd("1", "e", None, toast="big")]},
         [(1, "a", "BIG", 10, 20), (1, "b", "BIG", 20, 30), (1, "c", "NEW", 30, 50), (1, "d", "NEW", 50, 60),
          (1, "e", "NEW", 60, None)],
         [(1, "e", "NEW", False, 60)],
@@ -159,7 +159,7 @@ STORIES = {
         snapshots={55: [["1", "x", None], B], 65: [["1", "y", None]]},
     ),
     "what cannot be folded before a snapshot is left out": Story(
-        {50: [upd("7", "x", None, unsent="big")], 60: [upd("1", "z", None)]},
+        {50: [upd("7", "x", None, toast="big")], 60: [upd("1", "z", None)]},
         [(1, "a", None, 10, 55), (1, "y", None, 55, 60), (1, "z", None, 60, None)],
         [(1, "z", None, False, 60)],
         first=[A],

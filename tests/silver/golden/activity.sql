@@ -10,8 +10,8 @@ SELECT relation_id,
     THEN struct(commit_lsn, CASE WHEN op = 'truncate' THEN seq END, unix_micros(commit_ts)) END) AS barriers,
   max(CASE WHEN op IN ('insert', 'update', 'delete') THEN commit_lsn END) AS last_change,
   count_if(op = 'update' AND old IS NOT NULL) AS old_tuples,
-  count_if(op = 'update' AND old IS NOT NULL AND unchanged IS NOT NULL) AS moved_unchanged,
-  array_distinct(flatten(collect_set(unchanged))) AS unchanged
+  count_if(op = 'update' AND old IS NOT NULL AND unchanged IS NOT NULL) AS moved_unchanged_toast,
+  array_distinct(flatten(collect_set(unchanged))) AS unchanged_toast
 FROM delta.`/lake/bronze/changes` VERSION AS OF 9
 WHERE commit_lsn > 100 AND commit_lsn <= 200
   AND relation_id IN (16384, 16390)

@@ -35,7 +35,7 @@ USING (
       max(struct(commit_lsn, seq, commit_ts)) FILTER (WHERE kind <> 'leave') AS last_event,
       max_by(image, struct(commit_lsn, seq)) FILTER (WHERE kind <> 'leave') AS image,
       max(struct(commit_lsn, seq)) FILTER (WHERE kind = 'arrive') AS arrived,
-      max_by(struct(struct(commit_lsn, seq) AS place, image[3] AS text), struct(commit_lsn, seq)) FILTER (WHERE kind <> 'leave' AND NOT coalesce(array_contains(unchanged, 'days'), false)) AS sent_3
+      max_by(struct(struct(commit_lsn, seq) AS place, image[3] AS text), struct(commit_lsn, seq)) FILTER (WHERE kind <> 'leave' AND NOT coalesce(array_contains(unchanged, 'days'), false)) AS toast_3
     FROM events
     GROUP BY key_0
   ),
@@ -53,10 +53,10 @@ USING (
       last_event.commit_ts,
       f.image[1] AS text_1,
       f.image[2] AS text_2,
-      NOT (f.sent_3 IS NOT NULL AND (f.arrived IS NULL OR f.sent_3.place >= f.arrived)) AND o.sent_3 IS NULL AND home.`id` IS NOT NULL AS at_home_3,
+      NOT (f.toast_3 IS NOT NULL AND (f.arrived IS NULL OR f.toast_3.place >= f.arrived)) AND o.toast_3 IS NULL AND home.`id` IS NOT NULL AS at_home_3,
       home.`days` AS home_3,
-      f.arrived IS NULL AND f.sent_3 IS NULL AND NOT (gained = -1) AS pending_3,
-      CASE WHEN f.sent_3 IS NOT NULL AND (f.arrived IS NULL OR f.sent_3.place >= f.arrived) THEN f.sent_3.text WHEN o.sent_3 IS NOT NULL THEN o.sent_3.text WHEN home.`id` IS NOT NULL THEN home.`_unrepresentable`['days'] WHEN NOT (gained = -1) AND f.arrived IS NOT NULL THEN raise_error(concat('deltasmelt:value-missing:', coalesce('column days, row ', 'NULL'), coalesce(concat_ws(', ', CAST(f.key_0 AS STRING)), 'NULL'), ':deltasmelt')) END AS text_3
+      f.arrived IS NULL AND f.toast_3 IS NULL AND NOT (gained = -1) AS kept_by_target_3,
+      CASE WHEN f.toast_3 IS NOT NULL AND (f.arrived IS NULL OR f.toast_3.place >= f.arrived) THEN f.toast_3.text WHEN o.toast_3 IS NOT NULL THEN o.toast_3.text WHEN home.`id` IS NOT NULL THEN home.`_unrepresentable`['days'] WHEN NOT (gained = -1) AND f.arrived IS NOT NULL THEN raise_error(concat('deltasmelt:value-missing:', coalesce('column days, row ', 'NULL'), coalesce(concat_ws(', ', CAST(f.key_0 AS STRING)), 'NULL'), ':deltasmelt')) END AS text_3
     FROM folded AS f
     LEFT JOIN smelt_origins AS o ON o.place = f.arrived
     LEFT JOIN delta.`/lake/silver/orders` VERSION AS OF 3 AS home ON home.`id` = o.home.key_0
@@ -66,7 +66,7 @@ USING (
       action,
       commit_lsn,
       commit_ts,
-      pending_3,
+      kept_by_target_3,
       text_1 AS value_1,
       try_cast(text_2 AS DECIMAL(10,2)) AS value_2,
       text_2,
@@ -81,7 +81,7 @@ USING (
     value_1,
     value_2,
     value_3,
-    pending_3,
+    kept_by_target_3,
     CASE WHEN text_2 IS NOT NULL AND value_2 IS NULL OR text_3 IS NOT NULL AND value_3 IS NULL
       THEN map_filter(map('total', CASE WHEN value_2 IS NULL THEN text_2 END, 'days', CASE WHEN value_3 IS NULL THEN text_3 END), (name, text) -> text IS NOT NULL) END AS lost
   FROM typed
@@ -92,10 +92,10 @@ WHEN MATCHED THEN UPDATE SET
   t.`id` = s.key_0,
   t.`status` = s.value_1,
   t.`total` = s.value_2,
-  t.`days` = CASE WHEN s.pending_3 THEN t.`days` ELSE s.value_3 END,
+  t.`days` = CASE WHEN s.kept_by_target_3 THEN t.`days` ELSE s.value_3 END,
   t.`_commit_lsn` = s.commit_lsn,
   t.`_commit_ts` = s.commit_ts,
-  t.`_unrepresentable` = CASE WHEN t.`_unrepresentable` IS NULL THEN s.lost WHEN cardinality(map_concat(coalesce(s.lost, CAST(map() AS MAP<STRING, STRING>)), map_filter(t.`_unrepresentable`, (name, text) -> name = 'days' AND s.pending_3))) > 0 THEN map_concat(coalesce(s.lost, CAST(map() AS MAP<STRING, STRING>)), map_filter(t.`_unrepresentable`, (name, text) -> name = 'days' AND s.pending_3)) END
+  t.`_unrepresentable` = CASE WHEN t.`_unrepresentable` IS NULL THEN s.lost WHEN cardinality(map_concat(coalesce(s.lost, CAST(map() AS MAP<STRING, STRING>)), map_filter(t.`_unrepresentable`, (name, text) -> name = 'days' AND s.kept_by_target_3))) > 0 THEN map_concat(coalesce(s.lost, CAST(map() AS MAP<STRING, STRING>)), map_filter(t.`_unrepresentable`, (name, text) -> name = 'days' AND s.kept_by_target_3)) END
 WHEN NOT MATCHED AND s.action = 'upsert' THEN INSERT
   (`id`, `status`, `total`, `days`, `_commit_lsn`, `_commit_ts`, `_unrepresentable`)
-  VALUES (s.key_0, s.value_1, s.value_2, CASE WHEN s.pending_3 THEN raise_error(concat('deltasmelt:value-missing:', coalesce('column days, row ', 'NULL'), coalesce(concat_ws(', ', CAST(s.key_0 AS STRING)), 'NULL'), ':deltasmelt')) ELSE s.value_3 END, s.commit_lsn, s.commit_ts, s.lost)
+  VALUES (s.key_0, s.value_1, s.value_2, CASE WHEN s.kept_by_target_3 THEN raise_error(concat('deltasmelt:value-missing:', coalesce('column days, row ', 'NULL'), coalesce(concat_ws(', ', CAST(s.key_0 AS STRING)), 'NULL'), ':deltasmelt')) ELSE s.value_3 END, s.commit_lsn, s.commit_ts, s.lost)

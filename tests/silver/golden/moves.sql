@@ -51,7 +51,7 @@ departed AS (
 origins AS (
   SELECT d.place, d.here AS home,
     max(h.place) FILTER (WHERE h.kind = 'arrive') AS parent,
-    max_by(struct(h.image[3] AS text), h.place) FILTER (WHERE h.kind <> 'leave' AND NOT coalesce(array_contains(h.unchanged, 'days'), false)) AS sent_3
+    max_by(struct(h.image[3] AS text), h.place) FILTER (WHERE h.kind <> 'leave' AND NOT coalesce(array_contains(h.unchanged, 'days'), false)) AS toast_3
   FROM departed AS d
   LEFT JOIN history AS h ON h.here = d.here AND h.arrivals = d.occupant AND h.place < d.place
   GROUP BY d.place, d.here
@@ -61,5 +61,5 @@ FROM origins
 
 -- each round
 SELECT o.place, CASE WHEN o.parent IS NULL THEN o.home ELSE p.home END AS home, p.parent,
-  coalesce(o.sent_3, p.sent_3) AS sent_3
+  coalesce(o.toast_3, p.toast_3) AS toast_3
 FROM smelt_origins AS o LEFT JOIN smelt_origins AS p ON p.place = o.parent

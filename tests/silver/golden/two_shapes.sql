@@ -23,8 +23,8 @@ folded AS (
     max(struct(commit_lsn, seq, commit_ts)) FILTER (WHERE kind <> 'leave') AS last_event,
     max_by(image, struct(commit_lsn, seq)) FILTER (WHERE kind <> 'leave') AS image,
     max(struct(commit_lsn, seq)) FILTER (WHERE kind = 'arrive') AS arrived,
-    max_by(struct(struct(commit_lsn, seq) AS place, image[1] AS text), struct(commit_lsn, seq)) FILTER (WHERE kind <> 'leave' AND NOT coalesce(array_contains(unchanged, 'status'), false)) AS sent_1,
-    max_by(struct(struct(commit_lsn, seq) AS place, image[3] AS text), struct(commit_lsn, seq)) FILTER (WHERE kind <> 'leave' AND NOT coalesce(array_contains(unchanged, 'days'), false)) AS sent_3
+    max_by(struct(struct(commit_lsn, seq) AS place, image[1] AS text), struct(commit_lsn, seq)) FILTER (WHERE kind <> 'leave' AND NOT coalesce(array_contains(unchanged, 'status'), false)) AS toast_1,
+    max_by(struct(struct(commit_lsn, seq) AS place, image[3] AS text), struct(commit_lsn, seq)) FILTER (WHERE kind <> 'leave' AND NOT coalesce(array_contains(unchanged, 'days'), false)) AS toast_3
   FROM events
   GROUP BY key_0
 ),
@@ -40,11 +40,11 @@ texts AS (
     END AS action,
     last_event.commit_lsn,
     last_event.commit_ts,
-    f.arrived IS NULL AND f.sent_1 IS NULL AND NOT (gained = -1) AS pending_1,
-    CASE WHEN f.sent_1 IS NOT NULL AND (f.arrived IS NULL OR f.sent_1.place >= f.arrived) THEN f.sent_1.text WHEN NOT (gained = -1) AND f.arrived IS NOT NULL THEN raise_error(concat('deltasmelt:value-missing:', coalesce('column status, row ', 'NULL'), coalesce(concat_ws(', ', CAST(f.key_0 AS STRING)), 'NULL'), ':deltasmelt')) END AS text_1,
+    f.arrived IS NULL AND f.toast_1 IS NULL AND NOT (gained = -1) AS kept_by_target_1,
+    CASE WHEN f.toast_1 IS NOT NULL AND (f.arrived IS NULL OR f.toast_1.place >= f.arrived) THEN f.toast_1.text WHEN NOT (gained = -1) AND f.arrived IS NOT NULL THEN raise_error(concat('deltasmelt:value-missing:', coalesce('column status, row ', 'NULL'), coalesce(concat_ws(', ', CAST(f.key_0 AS STRING)), 'NULL'), ':deltasmelt')) END AS text_1,
     f.image[2] AS text_2,
-    f.arrived IS NULL AND f.sent_3 IS NULL AND NOT (gained = -1) AS pending_3,
-    CASE WHEN f.sent_3 IS NOT NULL AND (f.arrived IS NULL OR f.sent_3.place >= f.arrived) THEN f.sent_3.text WHEN NOT (gained = -1) AND f.arrived IS NOT NULL THEN raise_error(concat('deltasmelt:value-missing:', coalesce('column days, row ', 'NULL'), coalesce(concat_ws(', ', CAST(f.key_0 AS STRING)), 'NULL'), ':deltasmelt')) END AS text_3
+    f.arrived IS NULL AND f.toast_3 IS NULL AND NOT (gained = -1) AS kept_by_target_3,
+    CASE WHEN f.toast_3 IS NOT NULL AND (f.arrived IS NULL OR f.toast_3.place >= f.arrived) THEN f.toast_3.text WHEN NOT (gained = -1) AND f.arrived IS NOT NULL THEN raise_error(concat('deltasmelt:value-missing:', coalesce('column days, row ', 'NULL'), coalesce(concat_ws(', ', CAST(f.key_0 AS STRING)), 'NULL'), ':deltasmelt')) END AS text_3
   FROM folded AS f
 ),
 typed AS (
@@ -52,8 +52,8 @@ typed AS (
     action,
     commit_lsn,
     commit_ts,
-    pending_1,
-    pending_3,
+    kept_by_target_1,
+    kept_by_target_3,
     text_1 AS value_1,
     try_cast(text_2 AS DECIMAL(10,2)) AS value_2,
     text_2,
@@ -68,8 +68,8 @@ SELECT key_0,
   value_1,
   value_2,
   value_3,
-  pending_1,
-  pending_3,
+  kept_by_target_1,
+  kept_by_target_3,
   CASE WHEN text_2 IS NOT NULL AND value_2 IS NULL OR text_3 IS NOT NULL AND value_3 IS NULL
     THEN map_filter(map('total', CASE WHEN value_2 IS NULL THEN text_2 END, 'days', CASE WHEN value_3 IS NULL THEN text_3 END), (name, text) -> text IS NOT NULL) END AS lost
 FROM typed

@@ -13,6 +13,7 @@ from bronze.lsn import ZERO, Lsn
 from silver.fold.window import Facts
 from silver.plan.activity import Activity, activity_query
 from silver.plan.steps import Step, plan
+from silver.plan.work import Work
 from silver.schema.catalog import silver_table
 from silver.settings import SilverSettings
 from tests.silver.histories import INT, TEXT, relation
@@ -33,7 +34,9 @@ def activity(
 
 
 def steps(activity: Activity, *versions: Relation, start: int = 10, end: int = 100) -> list[Step]:
-    return plan("changes", versions or [SHAPE], activity, Lsn(start), Lsn(end), settings=SilverSettings())
+    settings, shapes = SilverSettings(), versions or (SHAPE,)
+    table = silver_table(shapes[-1], settings)
+    return plan(Work(table, shapes, "changes", activity, Lsn(start), Lsn(end), settings))
 
 
 def spans(steps: list[Step]) -> list[tuple[str, int, int]]:

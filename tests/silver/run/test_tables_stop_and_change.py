@@ -70,8 +70,8 @@ def ins(shape: Relation, *cells: str | None) -> dict[str, object]:
     return change(shape, "insert", new=list(cells))
 
 
-def upd(shape: Relation, *cells: str | None, unsent: str | None = None) -> dict[str, object]:
-    return change(shape, "update", new=list(cells), unchanged=unsent.split() if unsent else None)
+def upd(shape: Relation, *cells: str | None, toast: str | None = None) -> dict[str, object]:
+    return change(shape, "update", new=list(cells), unchanged=toast.split() if toast else None)
 
 
 @dataclass
@@ -118,7 +118,7 @@ def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ou
     bronze.snapshot(late, 35, [["1", "a"], ["2", "b"]])  # ahead of the stream: the frontier is 30
     bronze.add(22, [ins(healthy, "3", "new")])
     bronze.add(23, [ins(numeric_key, "NaN", "x")])
-    bronze.add(24, [upd(unresolvable, "77", None, unsent="note")])
+    bronze.add(24, [upd(unresolvable, "77", None, toast="note")])
     bronze.add(25, [upd(without_identity, "1", "x")])
     bronze.add(26, [ins(twice, "5", "x"), ins(twice, "5", "y")])
     bronze.add(27, [ins(late, "1", "before the snapshot")])

@@ -10,8 +10,10 @@ import pytest
 
 from bronze.errors import TableError
 from bronze.shapes import PgType
+from silver.schema.alter import kept, steps
 from silver.schema.catalog import SilverTable, silver_table
-from silver.schema.ddl import Field, create, fields_of, kept, steps
+from silver.schema.ddl import create
+from silver.schema.fields import Field, fields_of
 from silver.schema.widening import widens
 from silver.settings import SilverSettings
 from tests.silver.histories import INT, NUMERIC, TEXT, relation

@@ -12,8 +12,9 @@ import pytest
 from bronze.errors import TableError
 from bronze.retypes import same_text
 from bronze.shapes import PgType
+from silver.schema.alter import steps
 from silver.schema.catalog import silver_table
-from silver.schema.ddl import Field, steps
+from silver.schema.fields import Field
 from silver.schema.types import reading
 from silver.schema.widening import widens
 from silver.settings import SilverSettings

@@ -9,7 +9,7 @@ import pytest
 from bronze.shapes import PgType
 from silver.schema import ddl
 from silver.schema.catalog import silver_table
-from silver.schema.live_rows import keeps_deleted, living_rows
+from silver.schema.live_rows import keeps_deleted, live_rows
 from silver.settings import SilverSettings
 from silver.sql import quote
 from tests.silver.histories import INT, relation
@@ -35,11 +35,11 @@ def written(spark: SparkSession, path: str, settings: SilverSettings) -> list[Da
 def test_rows_that_silver_marked_are_left_out(spark: SparkSession, lake_path: str) -> None:
     for frame in written(spark, lake_path, SilverSettings(deletes="soft")):
         assert keeps_deleted(frame)
-        assert [row["id"] for row in living_rows(frame).collect()] == [1]
+        assert [row["id"] for row in live_rows(frame).collect()] == [1]
 
 
 @pytest.mark.spark
 def test_a_column_of_the_source_that_is_called_so_marks_nothing(spark: SparkSession, lake_path: str) -> None:
     for frame in written(spark, lake_path, SilverSettings()):
         assert not keeps_deleted(frame)
-        assert living_rows(frame).count() == 2
+        assert live_rows(frame).count() == 2

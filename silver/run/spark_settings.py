@@ -1,0 +1,74 @@
+"""Spark's settings by which silver's statements are fast: for little or much, and for a while.
+
+What decides what values mean is in `silver.run.pinned`; nothing here changes a row.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+SMALL: Final = 20_000
+"""Changes up to which a window is small; see `tune`."""
+
+_TUNED: Final = {
+    "spark.databricks.delta.merge.materializeSource": ("none", "auto"),
+    "spark.sql.codegen.wholeStage": ("false", "true"),
+    "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
+}
+"""Settings for (little, much); see `tune`."""
+_CODE: Final = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
+"""Those of `_TUNED` that generate code."""
+
+ONE_TASK: Final = {"spark.sql.shuffle.partitions": "1", "spark.sql.files.minPartitionNum": "1"}
+"""For a statement that reads and writes little: a task more is a file more."""
+
+REWRITTEN: Final = {"spark.databricks.delta.merge.deletionVectors.persistent": "false"}
+"""For a MERGE into a table of one small file: it is written again, and there is no deletion vector to write.
+
+That is a third job less, for this MERGE and for all that follow it: the table stays one file without a
+vector.
+"""
+
+
+@contextmanager
+def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Settings of a session for a while."""
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    try:
+        for name, value in wanted.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        put_back(spark, before)
+
+
+def put_back(spark: SparkSession, before: Mapping[str, str | None]) -> None:
+    """Settings of a session as they were; None where one was not set."""
+    for name, former in before.items():
+        if former is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, former)
+
+
+def tune(session: SparkSession, *, small: bool) -> None:
+    """Settings for a statement that reads little or much.
+
+    Each window has other literals, so its generated code is new and would be compiled for some thousand rows;
+    there interpreting is faster. Over some hundred thousand rows of a target it costs twice what generated
+    code does. A MERGE reads its source twice; only a large one is worth keeping.
+    """
+    for name, (for_small, for_large) in _TUNED.items():
+        session.conf.set(name, for_small if small else for_large)
+
+
+def generate_code(session: SparkSession) -> None:
+    """Have the next statement's code generated: the window is small, but many rows of its target are read."""
+    for name in _CODE:
+        session.conf.set(name, _TUNED[name][1])

@@ -1,0 +1,265 @@
+"""What a cycle has to do: which tables can be carried on, from which LSN, with which changes.
+
+A table is carried on from what it holds. The mark on it says what that is; or, where its last windows changed
+nothing, the newest cut that names it. A table that silver does not have begins with its newest snapshot.
+
+Left alone, and in no cut, are tables
+
+* of which bronze lacks changes, until the snapshot after the gap has come (`bronze.store.gaps`);
+* that the source no longer has, or the pipeline no longer reads;
+* that an error has stopped (`silver.run.troubles`).
+
+A history is a table of its own, with its own mark. Mostly it stands where its table stands, and what was read
+for that one is read for both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from bronze.lsn import ZERO, Lsn
+from bronze.store.gaps import healed_at, is_left_out, is_whole
+from bronze.store.marks import snapshot_of
+from silver.plan.activity import Activity, activity_of, activity_query
+from silver.plan.work import Work
+from silver.run.bronze_window import files_after, whole
+from silver.run.refusals import check_relation, refused, there
+from silver.run.spark_settings import SMALL, tune
+from silver.schema import alter
+from silver.schema.catalog import histories, silver_catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from deltalake import DeltaTable
+
+    from bronze.identifiers import TableName
+    from bronze.lake.control import Cut
+    from bronze.lake.control_tables import ControlTables
+    from bronze.lake.location import Lake
+    from bronze.shapes import Relation
+    from silver.run.bronze_window import Source
+    from silver.run.sessions import Sessions
+    from silver.run.table_log import SilverLog, Stored
+    from silver.run.troubles import Troubles
+    from silver.schema.catalog import SilverTable
+    from silver.settings import SilverSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt of a cycle to carry tables to an LSN.
+
+    Attributes:
+        bronze: `bronze.changes` at the version that the cycle reads.
+        relations: all shapes that are known at `end`.
+        last: the newest cut of silver; None before the first.
+        end: LSN to carry the tables to.
+        only: the tables of a second attempt, those that the first one could not carry; None: all.
+        troubled: what ended a table's part and no rule knows, by table. It fills as the attempt goes on.
+    """
+
+    bronze: DeltaTable
+    relations: tuple[Relation, ...]
+    last: Cut | None
+    end: Lsn
+    only: Collection[TableName] | None = None
+    troubled: dict[TableName, Exception] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A table that silver has, or begins with, and what is to be done of it; None: it is done."""
+
+    table: SilverTable
+    work: Work | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What is read of bronze for a table, as Spark SQL, and what that holds of it after `start`, if any."""
+
+    changes: str
+    activity: Activity | None
+    start: Lsn
+
+
+class Worklist:
+    """Makes the list of one lake's tables; see `Attempt` for what it is made of."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        settings: SilverSettings,
+        control: ControlTables,
+        *,
+        log: SilverLog,
+        source: Source,
+        sessions: Sessions,
+        troubles: Troubles,
+    ) -> None:
+        self._lake = lake
+        self._settings = settings
+        self._control = control
+        self._log = log
+        self._source = source
+        self._sessions = sessions
+        self._troubles = troubles
+
+    def entries(self, attempt: Attempt) -> list[Entry]:
+        """Each table that silver has, or begins with, and its history.
+
+        Raises:
+            TransientError: it will heal by itself.
+        """
+        begun = self._begun(attempt)
+        if not begun:
+            return []
+        windows = self._windows(attempt, {table.relation.relation_id: start for table, start in begun})
+        found = []
+        for table, start in begun:
+            with self._troubles.apart(table.table, attempt.end, attempt.troubled):
+                stored = self._log.read(table.name)
+                changes, activity = windows[table.relation.relation_id]
+                activity = activity or self._shape_alone(table, stored)
+                check_relation(table, stored, attempt.relations, start, activity)
+                if (stored is None or stored.mark is None) and not (activity and activity.snapshot):
+                    continue  # the snapshot that lets it begin is of another relation of this name
+                reading = _Reading(changes, activity, start)
+                found += [self._entry(attempt, table, reading), *self._histories(attempt, table, reading)]
+        return found
+
+    def _begun(self, attempt: Attempt) -> list[tuple[SilverTable, Lsn]]:
+        """Tables that can be carried on, and the LSN up to which each is done."""
+        bronze, last, end = attempt.bronze, attempt.last, attempt.end
+        tables: list[tuple[SilverTable, Lsn]] = []
+        catalog = silver_catalog(attempt.relations, self._settings)
+        known = there(catalog.values(), bronze, self._settings)
+        for table in catalog.values():
+            if attempt.only is not None and table.table not in attempt.only:
+                continue
+            snapshot = snapshot_of(bronze, table.table)
+            if is_left_out(bronze, table.table):
+                self._troubles.left_out(table.table)
+                continue  # dropped or renamed: no cut from now on can say that it is the source
+            if self._troubles.stands(table.table, snapshot, end):
+                continue
+            with self._troubles.apart(table.table, end, attempt.troubled):
+                start = self._start(attempt, table)
+                if start is not None and not is_whole(bronze, table.table, end):
+                    continue  # bronze lacks changes of it; a snapshot after the gap is on its way
+                if why := refused(
+                    table,
+                    start,
+                    there=known,
+                    relations=attempt.relations,
+                    last=last,
+                    settings=self._settings,
+                ):
+                    self._troubles.record(why, end)
+                elif start is not None:
+                    tables.append((table, start))
+        return tables
+
+    def _entry(self, attempt: Attempt, table: SilverTable, reading: _Reading) -> Entry:
+        """The table with its work, if what is read holds anything."""
+        if reading.activity is None:
+            return Entry(table, None)
+        relation_id = table.relation.relation_id
+        stored = self._log.read(table.name) if table.versioned else None
+        return Entry(
+            table,
+            Work(
+                table,
+                tuple(one for one in attempt.relations if one.relation_id == relation_id),
+                reading.changes,
+                reading.activity,
+                reading.start,
+                attempt.end,
+                self._settings,
+                fresh=stored is None or stored.mark is None,
+                healed=healed_at(attempt.bronze, table.table),
+            ),
+        )
+
+    def _histories(self, attempt: Attempt, table: SilverTable, reading: _Reading) -> list[Entry]:
+        """The history of a table, where it has one; mostly it stands where the table stands."""
+        found = []
+        for history in histories([table], self._settings):
+            start = self._start(attempt, history)
+            if start is None:
+                continue
+            changes, activity = reading.changes, reading.activity
+            if start != reading.start:
+                relation_id = history.relation.relation_id
+                changes, activities = self._activities(attempt, {relation_id: start}, keep=False)
+                activity = activities.get(relation_id)
+            activity = activity if activity and activity.effective else None
+            activity = activity or self._shape_alone(history, self._log.read(history.name))
+            found.append(self._entry(attempt, history, _Reading(changes, activity, start)))
+        return found
+
+    def _start(self, attempt: Attempt, table: SilverTable) -> Lsn | None:
+        """The LSN up to which the table is done; None while no snapshot lets it begin by the end."""
+        last, stored = attempt.last, self._log.read(table.name)
+        if stored is not None and stored.mark is not None:
+            if last is not None and table.name in last.tables:
+                return max(stored.mark, last.commit_lsn)
+            # In no cut for a while: what it holds is what the last cut that named it says, if that is newer.
+            return max(stored.mark, self._control.last_named("silver", table.name) or ZERO)
+        snapshot = snapshot_of(attempt.bronze, table.table)
+        return Lsn(snapshot - 1) if snapshot is not None and snapshot <= attempt.end else None
+
+    def _windows(self, attempt: Attempt, starts: Mapping[int, Lsn]) -> dict[int, tuple[str, Activity | None]]:
+        """By relation: what is read of bronze for it, and what that holds of it, if anything.
+
+        Mostly all tables go on from the newest cut, and what came since is little. Where some lag behind it,
+        and what came since they stopped is much, that is read for them alone.
+        """
+        last, groups = attempt.last, [starts]
+        if last is not None and not files_after(attempt.bronze, min(starts.values())).little:
+            lagging = {relation: start for relation, start in starts.items() if start < last.commit_lsn}
+            others = {relation: start for relation, start in starts.items() if relation not in lagging}
+            groups = [group for group in (others, lagging) if group]
+        found: dict[int, tuple[str, Activity | None]] = {}
+        for number, group in enumerate(groups):
+            changes, activities = self._activities(attempt, group, keep=number == 0)
+            found |= {relation: (changes, activities.get(relation)) for relation in group}
+        return found
+
+    def _activities(
+        self, attempt: Attempt, starts: Mapping[int, Lsn], *, keep: bool
+    ) -> tuple[str, dict[int, Activity]]:
+        """What is read of bronze, and what it holds of each relation; of those without changes, nothing."""
+        bronze, end = attempt.bronze, attempt.end
+        changes, low = whole(self._lake, bronze), min(starts.values())
+        later = files_after(bronze, low)
+        if not later.rows:
+            return changes, {}
+        session, small = self._sessions.own(), later.rows <= SMALL
+        tune(session, small=small)
+        if keep and later.little:
+            changes = self._source.keep(session, bronze, later, relations=starts, low=low, end=end, one=small)
+        found = {
+            row["relation_id"]: activity_of(row.asDict())
+            for row in session.sql(activity_query(changes, starts, end)).collect()
+        }
+        return changes, {relation: activity for relation, activity in found.items() if activity.effective}
+
+    @staticmethod
+    def _shape_alone(table: SilverTable, stored: Stored | None) -> Activity | None:
+        """No change, but the shape alone: a column of which the table's rows have to get a value.
+
+        Nobody wrote to the table since. Or soft deletes were switched on or off.
+        """
+        wanted = [column for column in table.columns if column.missing is not None]
+        if stored is None or stored.mark is None:
+            return None
+        if alter.switches(table, stored.fields):
+            return Activity.none()
+        known = {field.attnum: field.missing for field in stored.fields}
+        names = {field.name.lower() for field in stored.fields}
+        lacks = any(one.attnum not in known and one.name.lower() not in names for one in wanted)
+        unfilled = any(known.get(one.attnum) is not None for one in wanted)
+        return Activity.none() if lacks or unfilled else None

@@ -1,0 +1,282 @@
+"""The ALTERs that bring a silver table from any state to the wanted shape. Pure text.
+
+The steps follow from the table's own columns alone (`silver.schema.fields`): after a crash between two ALTERs
+the next cycle takes up where the last one stopped.
+
+A column that came with a value for the rows before it is added with that value in its comment; then all rows
+get it, and then the comment is only the attnum. Killed in between, the next cycle finds the value there. No
+row that was written with the column is in the table before all of that is done.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bronze.errors import TableError, resnapshot_remedy
+from silver.schema.catalog import DELETED, OWN_COLUMNS, UNREPRESENTABLE
+from silver.schema.clustering import cluster_actions, clustering_columns, is_wide, recluster_for_drop
+from silver.schema.ddl import FEED, feedable
+from silver.schema.fields import Field, comment_of, definition, former_name, free_name
+from silver.schema.live_rows import is_live
+from silver.schema.unrepresentable import lost_values
+from silver.schema.widening import NTZ_FEATURE, wants_feature, widens
+from silver.sql import literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from silver.schema.catalog import SilverColumn, SilverTable
+    from silver.settings import SilverSettings
+
+
+def steps(
+    target: str, table: SilverTable, actual: Sequence[Field], settings: SilverSettings, *, emptied: bool
+) -> list[str]:
+    """ALTERs that bring a table to the wanted shape.
+
+    Each one leaves a state from which the rest follows again.
+
+    Args:
+        target: the table as Spark SQL.
+        table: the wanted shape.
+        actual: the columns that it has.
+        settings: what becomes of dropped columns.
+        emptied: the next statement replaces all rows, so that a column of another type may simply be
+            recreated.
+
+    Raises:
+        TableError: a type changed in a way that stored values do not survive; a name is taken.
+    """
+    _check_case(table)
+    wanted = {column.attnum: column for column in table.columns if column.attnum is not None}
+    known = {field.attnum: field for field in actual if field.attnum is not None}
+    names = {attnum: field.name for attnum, field in known.items()}
+    alter = f"ALTER TABLE {target}"
+    sql: list[str] = []
+    if wants_feature([column.spark_type for column in wanted.values()], [field.ddl for field in actual]):
+        sql.append(f"{alter} SET TBLPROPERTIES ({literal(NTZ_FEATURE)} = 'supported')")
+    sql += _soft(target, table, actual)
+    if not feedable(table) and not any("`" in name for name in names.values()):
+        sql.append(f"{alter} SET TBLPROPERTIES ({literal(FEED)} = 'false')")
+    others = [field.name for field in actual if field.attnum is None]
+    sql += [f"{alter} {action}" for action in _made_room(table, others, emptied=emptied)]
+    types = {attnum: field.ddl for attnum, field in known.items()}
+    sql += [
+        f"{alter} {action}"
+        for action in _dropped(table, names, wanted, types=types, others=others, settings=settings)
+    ]
+    sql += [f"{alter} {action}" for action in _renamed(names, wanted, others)]
+    for attnum, column in wanted.items():
+        field = known.get(attnum)
+        if field is None or field.ddl == column.spark_type:
+            continue
+        actions = _retyped(table, field, column, names, types=types, others=others, emptied=emptied)
+        sql += [f"{alter} {action}" for action in actions]
+    unfilled = {
+        attnum: field.missing
+        for attnum, field in known.items()
+        if field.missing is not None and attnum in wanted and attnum in names
+    }
+    present = {name.lower() for name in names.values()}
+    if not emptied:
+        unfilled |= {
+            attnum: column.missing
+            for attnum, column in wanted.items()
+            if attnum not in names and column.name.lower() not in present and column.missing is not None
+        }
+    sql += [f"{alter} {action}" for action in _added(names, table, filled=emptied)]
+    for attnum, text in unfilled.items():
+        column = wanted[attnum]
+        if not emptied:
+            sql.append(_fill(target, table, column, text))
+        sql.append(
+            f"{alter} ALTER COLUMN {quote(column.name)} COMMENT {literal(comment_of(column, filled=True))}"
+        )
+    return sql
+
+
+def _check_case(table: SilverTable) -> None:
+    """Whether all columns can stand in one table."""
+    seen: dict[str, str] = {}
+    for column in table.columns:
+        other = seen.setdefault(column.name.lower(), column.name)
+        if other != column.name:
+            raise TableError(
+                table.table,
+                f"columns {other} and {column.name} differ only in case, which Spark does not tell apart",
+                code="table-failed",
+                remedy=resnapshot_remedy(table.table, "rename one of them, then take the table again"),
+            )
+
+
+def _made_room(table: SilverTable, others: list[str], *, emptied: bool) -> list[str]:
+    """Columns that are no source's make room for one of their name; `others`, their names, follow.
+
+    Such are columns of a former table of this name, former columns of another type, and what somebody added.
+
+    Raises:
+        TableError: the table stays as it is, so that nobody knows whose values the column has.
+    """
+    wanted = {column.name.lower() for column in table.columns if column.attnum is not None}
+    actions = []
+    for at, name in enumerate(others):
+        if name.lower() not in wanted or name in table.own_columns:
+            continue
+        if not (emptied or table.versioned):
+            raise TableError(
+                table.table,
+                f"silver.{table.name} has a column {name} that does not come from the source, which has one "
+                "of that name now",
+                code="table-failed",
+                remedy=resnapshot_remedy(
+                    table.table, f"rename or drop that column of silver.{table.name}; or take the table again"
+                ),
+            )
+        others[at] = free_name(f"{name}__former", [*others, *wanted])
+        actions.append(f"RENAME COLUMN {quote(name)} TO {quote(others[at])}")
+    return actions
+
+
+def _retyped(
+    table: SilverTable,
+    field: Field,
+    column: SilverColumn,
+    names: dict[int, str],
+    *,
+    types: Mapping[int, str],
+    others: list[str],
+    emptied: bool,
+) -> list[str]:
+    """A column of another type: widened, or recreated where nothing is lost; `names` and `others` follow."""
+    attnum, name = column.attnum, quote(column.name)
+    if widens(field.ddl, column.spark_type):
+        return [f"ALTER COLUMN {name} TYPE {column.spark_type}"]
+    if not emptied or attnum is None:
+        raise TableError(
+            table.table,
+            f"column {column.name} changed its type from {field.ddl} to {column.spark_type}",
+            code="column-retyped",
+            remedy=resnapshot_remedy(table.table),
+        )
+    del names[attnum]
+    if table.versioned:
+        # Rows that the source no longer has keep their value, in a column that is no longer the source's.
+        taken = [*names.values(), *others, *(one.name for one in table.columns)]
+        others.append(free_name(former_name(column.name, attnum, field.ddl), taken))
+        former = quote(others[-1])
+        return [f"RENAME COLUMN {name} TO {former}", f"ALTER COLUMN {former} COMMENT ''"]
+    return [*recluster_for_drop(table, names, types), f"DROP COLUMN {name}"]
+
+
+def switches(table: SilverTable, actual: Sequence[Field]) -> bool:
+    """Whether soft deletes have been switched on or off since the table was written."""
+    return bool(_soft("", table, actual))
+
+
+def _soft(target: str, table: SilverTable, actual: Sequence[Field]) -> list[str]:
+    """The column of soft deletes comes or goes, as the setting says; without it deleted rows cannot stay."""
+    field = next((one for one in actual if one.attnum is None and one.name == DELETED), None)
+    alter = f"ALTER TABLE {target}"
+    if not table.soft:
+        gone = [f"DELETE FROM {target} WHERE {DELETED}", f"{alter} DROP COLUMN {DELETED}"]
+        return [] if field is None else gone
+    if field is not None and field.missing is None:
+        return []
+    added = f"{alter} ADD COLUMNS ({DELETED} BOOLEAN COMMENT 'rows before it: false')"
+    return [
+        *([added] if field is None else []),
+        f"UPDATE {target} SET {DELETED} = false WHERE {DELETED} IS NULL",
+        f"{alter} ALTER COLUMN {DELETED} COMMENT ''",
+    ]
+
+
+def _fill(target: str, table: SilverTable, column: SilverColumn, text: str) -> str:
+    """All rows of the source get the value that rows from before the column have; twice is as once."""
+    value = column.reading.value(literal(text), 0)
+    name, own = literal(column.name), quote(UNREPRESENTABLE)
+    sets = [f"{quote(column.name)} = {value}"]
+    if not column.reading.exact:
+        others = f"map_filter({own}, (name, text) -> name <> {name})"
+        lost = lost_values([(column.name, literal(text), value)])
+        both = f"map_concat(coalesce({others}, CAST(map() AS {OWN_COLUMNS[UNREPRESENTABLE]})), {lost})"
+        sets.append(f"{own} = coalesce({both}, {own})")
+    where = f" WHERE {is_live(table)}" if table.versioned else ""
+    return f"UPDATE {target} SET {', '.join(sets)}{where}"
+
+
+def _dropped(
+    table: SilverTable,
+    names: dict[int, str],
+    wanted: Mapping[int, SilverColumn],
+    *,
+    types: Mapping[int, str],
+    others: Sequence[str],
+    settings: SilverSettings,
+) -> list[str]:
+    """What becomes of columns that the source no longer has; `names` follows."""
+    actions: list[str] = []
+    gone = [attnum for attnum in names if attnum not in wanted]
+    if settings.on_drop_column == "drop":
+        drops = [f"DROP COLUMN {quote(names.pop(attnum))}" for attnum in gone]
+        return [*recluster_for_drop(table, names, types), *drops] if drops else []
+    for attnum in gone:
+        name = names[attnum]
+        if any(column.name.lower() == name.lower() for column in wanted.values()):
+            # its name is needed for another column
+            taken = [*names.values(), *others, *(column.name for column in wanted.values())]
+            names[attnum] = free_name(f"{name}__{attnum}", taken)
+            actions.append(f"RENAME COLUMN {quote(name)} TO {quote(names[attnum])}")
+    return actions
+
+
+def _added(names: Mapping[int, str], table: SilverTable, *, filled: bool) -> list[str]:
+    """Columns that are not there yet, each after the one before it at the source."""
+    actions: list[str] = []
+    previous: str | None = None
+    new_key = False
+    present = {name.lower() for name in names.values()}
+    for column in table.columns:
+        if column.attnum is not None and column.attnum not in names and column.name.lower() not in present:
+            place = "FIRST" if previous is None else f"AFTER {quote(previous)}"
+            actions.append(f"ADD COLUMNS ({definition(column, filled=filled)} {place})")
+            new_key = new_key or column.name in table.key
+        previous = column.name
+    if new_key and (clustering := clustering_columns(table)):
+        actions += cluster_actions(table, clustering, wide=is_wide(table, clustering))
+    return actions
+
+
+def _renamed(names: dict[int, str], wanted: Mapping[int, SilverColumn], others: Sequence[str]) -> list[str]:
+    """Renames in an order in which no name is taken twice; a cycle goes through a name that is free.
+
+    So does a name of which only the case changes: to Delta it is taken, by the column itself.
+    """
+    actions: list[str] = []
+    open_ = {attnum for attnum, name in names.items() if attnum in wanted and wanted[attnum].name != name}
+
+    def rename(attnum: int, to: str) -> None:
+        actions.append(f"RENAME COLUMN {quote(names[attnum])} TO {quote(to)}")
+        names[attnum] = to
+
+    def free(attnum: int) -> bool:
+        name = wanted[attnum].name.lower()
+        return not any(taken.lower() == name for taken in names.values())
+
+    while open_:
+        ready = next((attnum for attnum in sorted(open_) if free(attnum)), None)
+        if ready is None:
+            stuck = min(open_)
+            taken = [*names.values(), *others, *(column.name for column in wanted.values())]
+            rename(stuck, free_name(f"{names[stuck]}__{stuck}", taken))
+        else:
+            rename(ready, wanted[ready].name)
+            open_.discard(ready)
+    return actions
+
+
+def kept(table: SilverTable, actual: Sequence[Field]) -> list[tuple[str, str]]:
+    """(name, type) of columns that the source no longer has, after `steps` ran."""
+    wanted = {column.attnum for column in table.columns}
+    return [
+        (field.name, field.ddl) for field in actual if field.attnum is not None and field.attnum not in wanted
+    ]

@@ -1,0 +1,121 @@
+"""By which columns a silver table is clustered, and of which there are statistics. Pure text.
+
+Clustering decides about time alone: a statement about it that fails leaves right rows (`is_optional`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from silver.schema.catalog import COMMIT_LSN, VALID_TO_LSN
+from silver.sql import literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from silver.schema.catalog import SilverTable
+
+STATISTICS: Final = "delta.dataSkippingStatsColumns"
+"""Table property: columns that Delta keeps statistics of, in place of the first ones."""
+_CLUSTERING_COLUMNS: Final = 4
+"""How many Delta takes at most."""
+_INDEXED_COLUMNS: Final = 32
+"""Of how many of the first columns Delta keeps statistics by itself."""
+_WITH_STATISTICS: Final = frozenset(
+    (
+        "SMALLINT",
+        "INT",
+        "BIGINT",
+        "FLOAT",
+        "DOUBLE",
+        "DECIMAL",
+        "STRING",
+        "DATE",
+        "TIMESTAMP",
+        "TIMESTAMP_NTZ",
+    )
+)
+
+
+def cluster_by(columns: Iterable[str]) -> str:
+    """The clause of CREATE TABLE, and the action of ALTER TABLE."""
+    return f"CLUSTER BY ({', '.join(map(quote, columns))})"
+
+
+def clustering_columns(table: SilverTable) -> list[str]:
+    """Key columns to cluster by: the first four that have statistics."""
+    types = {name: table.column(name).spark_type.partition("(")[0] for name in table.key}
+    return [name for name, type_ in types.items() if type_ in _WITH_STATISTICS][:_CLUSTERING_COLUMNS]
+
+
+def is_wide(table: SilverTable, clustering: Sequence[str]) -> bool:
+    """Whether a column to cluster by comes after those that Delta keeps statistics of by itself."""
+    return any(_leaves_before(table, name) >= _INDEXED_COLUMNS for name in clustering)
+
+
+def _leaves_before(table: SilverTable, name: str) -> int:
+    """How many columns, counted inside structs, stand before this one."""
+    before = table.columns[: table.position(name)]
+    return sum(max(1, column.spark_type.count(": ")) for column in before)
+
+
+def recluster_for_drop(table: SilverTable, names: Mapping[int, str], types: Mapping[int, str]) -> list[str]:
+    """Cluster again, by what the table has of its key: Delta drops no column that it is clustered by.
+
+    By which columns it is, its key of now does not say; a drop is rare, and this is a commit without data.
+
+    Args:
+        table: its wanted shape.
+        names: of the columns that stay, as they are called at this moment.
+        types: of all its columns, as they are at this moment.
+    """
+    columns = [
+        names[column.attnum]
+        for column in map(table.column, clustering_columns(table))
+        if column.attnum is not None
+        and column.attnum in names
+        and types[column.attnum].partition("(")[0] in _WITH_STATISTICS
+    ]
+    if not columns:
+        return ["CLUSTER BY NONE"]
+    return cluster_actions(table, columns, wide=len(types) > _INDEXED_COLUMNS)
+
+
+def clustered_again(target: str, table: SilverTable, *, statistics: bool = False) -> list[str]:
+    """Cluster a table whose rows were all replaced: Delta's INSERT OVERWRITE forgets by what it was.
+
+    A commit of its own, without data. Killed before it, the table is clustered by nothing until its next
+    snapshot or TRUNCATE; that costs time when its files are joined, and nothing else.
+
+    Args:
+        target: the table as Spark SQL.
+        table: its shape.
+        statistics: say also of which columns there are statistics, which an INSERT OVERWRITE leaves as it is.
+    """
+    columns = clustering_columns(table)
+    if not columns:
+        return []
+    wide = statistics and is_wide(table, columns)
+    return [f"ALTER TABLE {target} {action}" for action in cluster_actions(table, columns, wide=wide)]
+
+
+def is_optional(target: str, statement: str) -> bool:
+    """Whether a statement of `silver.schema.alter.steps` says by what the table is clustered, and no more."""
+    alter = f"ALTER TABLE {target}"
+    return statement.startswith(
+        (f"{alter} CLUSTER BY ", f"{alter} SET TBLPROPERTIES ({literal(STATISTICS)} = ")
+    )
+
+
+def cluster_actions(table: SilverTable, columns: Sequence[str], *, wide: bool) -> list[str]:
+    """The actions of ALTER TABLE; where the table is `wide`, also of which columns there are statistics."""
+    by = cluster_by(columns)
+    if not wide:
+        return [by]
+    return [f"SET TBLPROPERTIES ({literal(STATISTICS)} = {literal(statistics_columns(table, columns))})", by]
+
+
+def statistics_columns(table: SilverTable, clustering: Sequence[str]) -> str:
+    """Columns with statistics, where Delta would keep them of the first ones alone; clustering needs them."""
+    own = [COMMIT_LSN, *([VALID_TO_LSN] if table.history else [])]
+    return ",".join(quote(name) for name in [*clustering, *own])

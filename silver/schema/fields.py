@@ -1,0 +1,97 @@
+"""Columns of a silver table as Delta keeps them, and the comment that says where each comes from. Pure.
+
+A column carries its source's attnum in its comment (``attribute 3``), inside the schema itself. So a column
+is recognised after a rename, and two swapped names are told from two changed types.
+
+A column that came with a value for the rows before it is added with that value in its comment, too
+(``attribute 3; rows before it: 7``), until all rows have it (`silver.schema.alter`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from silver.sql import literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from silver.schema.catalog import SilverColumn
+
+_ATTRIBUTE: Final = re.compile(r"(?:attribute (\d+)(?:; |$))?(?:rows before it: (.*))?", re.DOTALL)
+_TYPES: Final = {
+    "long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT", "float": "FLOAT",
+    "double": "DOUBLE", "string": "STRING", "boolean": "BOOLEAN", "binary": "BINARY", "date": "DATE",
+    "timestamp": "TIMESTAMP", "timestamp_ntz": "TIMESTAMP_NTZ", "variant": "VARIANT",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column that a silver table has.
+
+    Attributes:
+        attnum: of the source's column that it comes from; None for our own.
+        ddl: Spark type, spelt as in `silver.schema.types.Reading`.
+        missing: PostgreSQL's text of the value that the rows still have to get; None where they have theirs.
+    """
+
+    name: str
+    attnum: int | None
+    ddl: str
+    missing: str | None = None
+
+
+def fields_of(schema: dict[str, Any]) -> list[Field]:
+    """The columns in a Delta schema (its JSON form)."""
+    found = []
+    for field in schema["fields"]:
+        match = _ATTRIBUTE.fullmatch(field.get("metadata", {}).get("comment", ""))
+        attnum, missing = (int(match[1]) if match[1] else None, match[2]) if match else (None, None)
+        found.append(Field(field["name"], attnum, _ddl(field["type"]), missing))
+    return found
+
+
+def is_of_source(comment: str) -> bool:
+    """Whether a column's comment says that it comes from the source."""
+    match = _ATTRIBUTE.fullmatch(comment)
+    return match is not None and match[1] is not None
+
+
+def _ddl(plain: str | dict[str, Any]) -> str:
+    if isinstance(plain, str):
+        return _TYPES.get(plain, plain.upper())
+    if plain["type"] == "array":
+        return f"ARRAY<{_ddl(plain['elementType'])}>"
+    if plain["type"] == "map":
+        return f"MAP<{_ddl(plain['keyType'])}, {_ddl(plain['valueType'])}>"
+    fields = (f"{quote(field['name'])}: {_ddl(field['type'])}" for field in plain["fields"])
+    return f"STRUCT<{', '.join(fields)}>"
+
+
+def definition(column: SilverColumn, *, filled: bool = True) -> str:
+    """A column as CREATE TABLE and ADD COLUMNS name it; see `comment_of`."""
+    comment = "" if column.attnum is None else f" COMMENT {literal(comment_of(column, filled=filled))}"
+    return f"{quote(column.name)} {column.spark_type}{comment}"
+
+
+def comment_of(column: SilverColumn, *, filled: bool) -> str:
+    """The comment that says where a column comes from; not `filled`: and what its older rows still need."""
+    own = f"attribute {column.attnum}"
+    return own if filled or column.missing is None else f"{own}; rows before it: {column.missing}"
+
+
+def former_name(name: str, attnum: int | None, ddl: str) -> str:
+    """The name of a column that had to make room for one of another type."""
+    kind = re.sub(r"\W+", "_", ddl.lower()).strip("_")
+    return f"{name}__{attnum}_{kind}"
+
+
+def free_name(name: str, taken: Iterable[str]) -> str:
+    """A name that no column has: this one, or with a number after it."""
+    used = {one.lower() for one in taken}
+    numbered = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+    return next(one for one in numbered if one.lower() not in used)
