@@ -31,14 +31,14 @@ from silver.sql import key_text, literal, quote
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from silver.fold.window import Shape
+    from silver.fold.column_mapping import ColumnMapping
     from silver.schema.catalog import SilverTable
 
 NOT_IN_OLD_TUPLE: Final = "CASE WHEN old_is_key = false THEN NULL ELSE unchanged END"
 """Names of columns with unchanged TOAST that `sent_tuple` does not fill either."""
 
 
-def unchanged_toast(shapes: Iterable[Shape], names: frozenset[str], keys: Iterable[int]) -> list[int]:
+def unchanged_toast(shapes: Iterable[ColumnMapping], names: frozenset[str], keys: Iterable[int]) -> list[int]:
     """Positions of columns that some update left as unchanged TOAST, ascending.
 
     Args:

@@ -15,10 +15,9 @@ from silver.fold.toast import unchanged_toast
 from silver.sql import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from bronze.lsn import Lsn
-    from silver.schema.catalog import SilverColumn, SilverTable
+    from silver.fold.column_mapping import ColumnMapping
+    from silver.schema.catalog import SilverTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,36 +41,6 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """Columns as they stand in `new` and `old` of some rows, mapped to the table's columns.
-
-    Attributes:
-        after: the rows are those after this place, (commit LSN, LSN), and not after the next shape's.
-        names: the `columns` of those rows.
-        positions: for each column of the table: where it stands in `names`; None where it did not exist.
-        missing: for each column of the table: the text that rows have in it which were written before it.
-    """
-
-    after: tuple[int, int]
-    names: tuple[str, ...]
-    positions: tuple[int | None, ...]
-    missing: tuple[str | None, ...]
-
-    @property
-    def straight(self) -> bool:
-        """Whether the rows are already in the table's order."""
-        return self.positions == tuple(range(len(self.names)))
-
-    def renamed(self, columns: Sequence[SilverColumn]) -> dict[str, str | None]:
-        """Names in `names` that stand for another name of the table's, or for none of its columns."""
-        found: dict[str, str | None] = dict.fromkeys(self.names)
-        for column, position in zip(columns, self.positions, strict=True):
-            if position is not None:
-                found[self.names[position]] = column.name
-        return {name: to for name, to in found.items() if name != to}
-
-
-@dataclass(frozen=True, slots=True)
 class Window:
     """The changes of one table that one statement folds: ``start < commit_lsn <= end``.
 
@@ -92,7 +61,7 @@ class Window:
     start: Lsn
     end: Lsn
     fold_key: tuple[str, ...]
-    shapes: tuple[Shape, ...]
+    shapes: tuple[ColumnMapping, ...]
     facts: Facts
     announcing: bool = False
     snapshot: Lsn | None = None
@@ -171,11 +140,11 @@ def _named(expression: str, name: str) -> str:
     return expression if expression == name else f"{expression} AS {name}"
 
 
-def _names(shape: Shape) -> str:
+def _names(shape: ColumnMapping) -> str:
     return f"array({', '.join(literal(name) for name in shape.names)})"
 
 
-def _is_of(shape: Shape, newer: Shape | None) -> str:
+def _is_of(shape: ColumnMapping, newer: ColumnMapping | None) -> str:
     """Whether a row was written with a shape, by its place; that it has the shape's names is made sure of."""
     places = [_after(shape.after)] + ([] if newer is None else [f"NOT {_after(newer.after)}"])
     return " AND ".join([*places, f"columns = {_names(shape)}"])
@@ -185,7 +154,7 @@ def _after(place: tuple[int, int]) -> str:
     return f"(commit_lsn > {place[0]} OR commit_lsn = {place[0]} AND lsn > {place[1]})"
 
 
-def _with_newer(window: Window) -> list[tuple[Shape, Shape | None]]:
+def _with_newer(window: Window) -> list[tuple[ColumnMapping, ColumnMapping | None]]:
     """Each shape with the one after it."""
     return list(zip(window.shapes, [None, *window.shapes], strict=False))
 

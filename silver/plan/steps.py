@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from bronze.errors import TableError, resnapshot_remedy
 from bronze.lsn import Lsn
 from bronze.shapes import BY_KEY, same_shape
-from silver.fold.window import Shape, Window
+from silver.fold.column_mapping import ColumnMapping
+from silver.fold.window import Window
 from silver.schema.catalog import silver_table
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def plan(work: Work) -> list[Step]:
 
 
 def window_of(
-    work: Work, version: Relation, start: Lsn, end: Lsn, *, shapes: tuple[Shape, ...] = ()
+    work: Work, version: Relation, start: Lsn, end: Lsn, *, shapes: tuple[ColumnMapping, ...] = ()
 ) -> Window:
     """A part of the work's window, ``start < commit_lsn <= end``; one version's key identifies its rows."""
     return Window(
@@ -176,7 +177,7 @@ def check_identity(version: Relation, activity: Activity) -> None:
         )
 
 
-def shapes_of(table: SilverTable, versions: Sequence[Relation]) -> tuple[Shape, ...]:
+def shapes_of(table: SilverTable, versions: Sequence[Relation]) -> tuple[ColumnMapping, ...]:
     """How rows of these versions map to the table, newest first."""
     found = []
     for version in reversed(versions):
@@ -190,7 +191,9 @@ def shapes_of(table: SilverTable, versions: Sequence[Relation]) -> tuple[Shape, 
             for column in table.columns
         )
         missing = tuple(column.missing for column in table.columns)
-        found.append(Shape((int(version.from_lsn), int(version.after_lsn)), names, positions, missing))
+        found.append(
+            ColumnMapping((int(version.from_lsn), int(version.after_lsn)), names, positions, missing)
+        )
     return tuple(found)
 
 

@@ -12,8 +12,9 @@ import pytest
 from bronze.lsn import Lsn
 from bronze.shapes import PgType
 from silver.fold import merge
+from silver.fold.column_mapping import ColumnMapping
 from silver.fold.fold import Fold, fold, moves, unfolded
-from silver.fold.window import Facts, Shape, Window
+from silver.fold.window import Facts, Window
 from silver.plan.activity import activity_query
 from silver.run.key_ranges import range_query
 from silver.schema import ddl
@@ -37,8 +38,8 @@ TABLE = silver_table(SHAPE, SETTINGS)
 FULL = silver_table(replace(SHAPE, replica_identity="f"), SETTINGS)
 CHANGES, TARGET = "delta.`/lake/bronze/changes` VERSION AS OF 9", "delta.`/lake/silver/orders`"
 BEFORE = f"{TARGET} VERSION AS OF 3"
-STRAIGHT = Shape((150, 140), ("id", "status", "total", "days"), (0, 1, 2, 3), (None,) * 4)
-OLDER = Shape((20, 0), ("id", "state", "total"), (0, 1, 2, None), (None,) * 4)
+STRAIGHT = ColumnMapping((150, 140), ("id", "status", "total", "days"), (0, 1, 2, 3), (None,) * 4)
+OLDER = ColumnMapping((20, 0), ("id", "state", "total"), (0, 1, 2, None), (None,) * 4)
 
 
 def window(
@@ -46,7 +47,7 @@ def window(
     *,
     snapshot: int | None = None,
     truncated: tuple[int, int] | None = None,
-    shapes: tuple[Shape, ...] = (STRAIGHT,),
+    shapes: tuple[ColumnMapping, ...] = (STRAIGHT,),
 ) -> Window:
     at = None if snapshot is None else Lsn(snapshot)
     both = len(shapes) > 1

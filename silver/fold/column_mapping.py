@@ -1,0 +1,41 @@
+"""Which column of the table each column of a shape is: by attnum, whatever its name then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from silver.schema.catalog import SilverColumn
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMapping:
+    """Columns as they stand in `new` and `old` of some rows, mapped to the table's columns.
+
+    Attributes:
+        after: the rows are those after this place, (commit LSN, LSN), and not after the next shape's.
+        names: the `columns` of those rows.
+        positions: for each column of the table: where it stands in `names`; None where it did not exist.
+        missing: for each column of the table: the text that rows have in it which were written before it.
+    """
+
+    after: tuple[int, int]
+    names: tuple[str, ...]
+    positions: tuple[int | None, ...]
+    missing: tuple[str | None, ...]
+
+    @property
+    def straight(self) -> bool:
+        """Whether the rows are already in the table's order."""
+        return self.positions == tuple(range(len(self.names)))
+
+    def renamed(self, columns: Sequence[SilverColumn]) -> dict[str, str | None]:
+        """Names in `names` that stand for another name of the table's, or for none of its columns."""
+        found: dict[str, str | None] = dict.fromkeys(self.names)
+        for column, position in zip(columns, self.positions, strict=True):
+            if position is not None:
+                found[self.names[position]] = column.name
+        return {name: to for name, to in found.items() if name != to}
