@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import TableError
-from bronze.identifiers import quote_identifier
+from bronze.identifiers import TableName, quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,6 +31,26 @@ RESERVED_COLUMNS: Final = frozenset(
 
 
 _SHOWN: Final = 5
+_LONGEST_WORDS: Final = 500
+"""Characters of an error that nobody foresaw."""
+
+
+def unreadable(table: TableName, what: str, error: Exception) -> TableError:
+    """A table that stops for a reason that no rule knows.
+
+    Args:
+        table: which.
+        what: could not be read.
+        error: what nobody foresaw; its words become the message's.
+    """
+    said = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_WORDS]
+    return TableError(
+        table,
+        f"{what}: {said}",
+        code="table-unreadable",
+        remedy="the log of the reader has the whole story, which is a defect of deltasmelt; the table is "
+        "read and taken again by itself, or left out with source.exclude",
+    )
 
 
 def table_problems(facts: TableFacts, publication: Publication | None) -> list[TableError]:

@@ -14,6 +14,7 @@ A problem stops its table alone (`SourceTable.problem`); nothing here raises for
 
 from __future__ import annotations
 
+import logging
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg.pq import TransactionStatus
 
 from bronze.catalog.keys import Generated, Identity, UniqueIndex, choose_key, identity_of, key_override
-from bronze.catalog.problems import table_problems, with_name_clashes
+from bronze.catalog.problems import table_problems, unreadable, with_name_clashes
 from bronze.catalog.publication import SINCE_GENERATED, Member, Publication, read_publication
 from bronze.catalog.queries import (
     ColumnRow,
@@ -36,7 +37,7 @@ from bronze.catalog.queries import (
 from bronze.catalog.source_table import Partition, SkippedRelation, SourceTable, TableFacts
 from bronze.catalog.types import TypeTrees, resolve_types
 from bronze.drift.storage_queries import storage_of
-from bronze.errors import TableError
+from bronze.errors import SmeltError, TableError
 from bronze.lsn import ZERO
 from bronze.postgres.unnamed import unnamed_tables
 from bronze.shapes import BY_KEY, Column, Relation
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
     from bronze.config.sections import SourceSettings
     from bronze.identifiers import TableName
     from bronze.postgres.unnamed import Unnamed
+
+
+_LOGGER = logging.getLogger("deltasmelt.reader")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +103,25 @@ def select_tables(
             row.oid: [part.oid for part in context.partitions.get(row.oid, ())] or [row.oid] for row in rows
         }
         measured = sizes_of(connection, parts, measure=sizes)
-        tables = [_source_table(row, context, measured[row.oid]) for row in rows]
+        tables = [_described(row, context, measured[row.oid]) for row in rows]
         if storage:
             tables = _with_storage(connection, tables)
     named = {one.table: (oid, one) for oid, one in sorted(unnamed.items()) if one.is_table}
     tables += [_unnamed_table(*one) for name, one in named.items() if _matches(name, source)]
     return with_name_clashes(sorted(tables, key=lambda table: table.table))
+
+
+def _described(row: RelationRow, context: _Context, size: Size) -> SourceTable:
+    """A table; where no rule knows what the catalog says of it, that is its problem, and no other's."""
+    try:
+        return _source_table(row, context, size)
+    except SmeltError:
+        raise
+    except Exception as error:
+        _LOGGER.exception("what the catalog says of %s cannot be read", row.table)
+        relation = Relation(row.oid, row.table, columns=(), key=(), replica_identity="d", from_lsn=ZERO)
+        problem = unreadable(row.table, "what the catalog says of it cannot be read", error)
+        return SourceTable(row.table, relation, kind=row.kind, problems=(problem,))
 
 
 def _unnamed_table(oid: int, found: Unnamed) -> SourceTable:

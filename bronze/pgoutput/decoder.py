@@ -59,7 +59,7 @@ from bronze.pgoutput.transactions import Commit, OpenTransaction, Transactions
 from bronze.store.contract import CHANGES_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from bronze.identifiers import TableName
     from bronze.pgoutput.framing import Frames, Positions
@@ -133,8 +133,8 @@ class StreamDecoder:
         recorded: the version of a relation, by oid, that holds at an LSN, as anybody has recorded it by now:
             a snapshot that was taken meanwhile knows the table from before the catalog moved on.
         unreadable: called with a table, the commit LSN of changes that are left out, and the unforeseen error
-            because of which they are, before anything of their transaction is given out. Without it the error
-            is raised.
+            because of which they are, before anything of their transaction is given out. For later changes of
+            the table it is called without an error. Without `unreadable` the error is raised.
     """
 
     def __init__(
@@ -145,11 +145,11 @@ class StreamDecoder:
         *,
         knows: Callable[[int], bool] = lambda _: False,
         recorded: Callable[[int, Lsn], Relation | None] = lambda *_: None,
-        unreadable: Callable[[TableName, Lsn, Exception], None] | None = None,
+        unreadable: Callable[[TableName, Lsn, Exception | None], None] | None = None,
     ) -> None:
         self._describe = describe
         self._unreadable = unreadable
-        self._left_out: dict[int, tuple[TableName, Exception]] = {}
+        self._left_out: dict[int, TableName] = {}
         self._selected = selected
         self._knows = knows
         self._versions = ShapeVersions(describe, known, recorded)
@@ -236,6 +236,7 @@ class StreamDecoder:
         announced: dict[int, list[tuple[int, Layout]]] = {}
         truncated: dict[int, list[int]] = {}
         written: dict[int, Layout] = {}
+        left_out = dict(self._left_out)
         for message in np.flatnonzero(_RARE[frames.types]).tolist():
             commit_lsn = Lsn(transactions.commit_lsn[transactions.number[message]])
             match _parse(int(frames.types[message]), frames.body(message), commit_lsn):
@@ -265,8 +266,9 @@ class StreamDecoder:
         )
         keep = np.array([one.selected for one in layouts], np.bool_)[layout_of_row]
         if not keep.all():
-            if self._left_out:
-                self._tell_left_out(relation_id[~keep], transactions, message_of_row[~keep])
+            left_out |= self._left_out
+            if left_out:
+                self._tell_left_out(left_out, relation_id[~keep], transactions, message_of_row[~keep])
             message_of_row, relation_id = message_of_row[keep], relation_id[keep]
             layout_of_row = layout_of_row[keep]
         return SliceRows(message_of_row, relation_id, *only_used(layouts, layout_of_row))
@@ -288,34 +290,45 @@ class StreamDecoder:
     ) -> Layout:
         """The layout of the rows after a Relation message; the shape version that it begins is given out."""
         names = [column.name for column in announced.columns]
-        one, table = announced.relation_id, self._kept_as(announced.relation_id, announced.table, commit_lsn)
-        if table is None:
-            if self._knows(one):
-                batch.left_out.append((one, commit_lsn))
-            return Layout.of(announced.table, names, selected=False)
+        one, table, version = announced.relation_id, announced.table, None
         self._left_out.pop(one, None)
         try:
-            version = self._versions.begin(replace(announced, table=table), commit_lsn, earlier)
+            kept_as = self._kept_as(one, announced.table, commit_lsn)
+            if kept_as is not None:
+                table = kept_as
+                version = self._versions.begin(replace(announced, table=table), commit_lsn, earlier)
         except SmeltError:
             raise
         except Exception as error:
             if self._unreadable is None:
                 raise
-            self._left_out[one] = table, error
+            self._left_out[one] = table
             self._unreadable(table, commit_lsn, error)
+        if version is None:
+            if self._knows(one):  # under this name or another
+                batch.left_out.append((one, commit_lsn))
             return Layout.of(table, names, selected=False)
         batch.relations.append(version)
         if version.partitioned and version.replica_identity == "f":
             self._root = version
         return Layout.of(version.table, names)
 
-    def _tell_left_out(self, relation_id: Positions, transactions: Transactions, message: Positions) -> None:
-        """Of tables whose shape could not be read: the newest commit of the rows that are left out."""
-        for one, (table, error) in self._left_out.items():
+    def _tell_left_out(
+        self,
+        left_out: Mapping[int, TableName],
+        relation_id: Positions,
+        transactions: Transactions,
+        message: Positions,
+    ) -> None:
+        """Of tables whose shape could not be read: the newest commit of the rows that are left out.
+
+        Also of a table that is read again before the slice ends: some of its rows stood before that.
+        """
+        for one, table in left_out.items():
             rows = message[relation_id == one]
             if len(rows) and self._unreadable is not None:
                 commit_lsn = Lsn(transactions.commit_lsn[transactions.number[rows[-1]]])
-                self._unreadable(table, commit_lsn, error)
+                self._unreadable(table, commit_lsn, None)
 
     def _kept_as(self, relation_id: int, table: TableName, commit_lsn: Lsn) -> TableName | None:
         """The name under which changes of a relation are kept; None where they are not."""

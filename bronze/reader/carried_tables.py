@@ -201,14 +201,21 @@ class CarriedTables:
         """At or after which place a new session has to begin before more tables are copied, if at all."""
         return self._joining.wanted(self._newest.waiting)
 
-    def new_stream(self, begins: Lsn) -> None:
+    @property
+    def rejoining(self) -> frozenset[TableName]:
+        """Tables that are carried again, and wait for a session that reads them."""
+        return self._rejoin
+
+    def new_stream(self, begins: Lsn, reads: frozenset[TableName]) -> None:
         """A session begins, whose decoder asks `carries` again; tables that wait for it may be copied.
 
         Args:
             begins: at which place of the log.
+            reads: tables that it reads again. A snapshot of one may be under way, from before this session,
+                while the one before still left the table out: the caller has opened their gaps up to here.
         """
         with self._lock:
-            self._rejoin = frozenset()
+            self._rejoin -= reads
             self._joining.session(begins)
 
     @property
@@ -284,7 +291,7 @@ class CarriedTables:
                 for table in select_tables(connection, self._source, storage=True)
                 if table.table in seen
             ]
-        self._unreadable.release(before.carried)
+        self._unreadable.release({table.table for table in tables}, before.carried)
         left_out = {**self._locked, **self._unreadable.errors()}
         tables = [
             replace(table, problems=(*table.problems, left_out[table.table]))

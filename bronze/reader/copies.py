@@ -90,7 +90,13 @@ class InitialCopies:
         self._snapshot = Snapshot(source, settings, landing, wait=self._wait)
         self._errors = TableErrors(control)
         self.tables = CarriedTables(source, landing, self._errors, self._wait)
-        self._watch = Watch(source, landing.progress, lambda: self.tables.newest.oids, self._look_meanwhile)
+        self._watch = Watch(
+            source,
+            landing.progress,
+            lambda: self.tables.newest.oids,
+            self._look_meanwhile,
+            lambda: self._copying.is_set() and self._asked_since(self.tables.newest),
+        )
         self._first: Look | None = None
         self._lsn = ZERO
         self._finished: Look | None = None

@@ -256,6 +256,9 @@ class Reader:
             with translated(self._source), until_stopped(stop, connection):
                 landing, copies = self._open(connection, control)
                 position = self._begin.place(connection, landing)
+                again = copies.tables.rejoining
+                if again:
+                    landing.sink.tables.open_gaps(sorted(again), position.frontier, beyond=True)
                 self._converting = self._converts(position)
                 encoding = server_encoding(connection) if self._converting else None
                 answer_seconds = feedback_seconds(connection)
@@ -271,7 +274,7 @@ class Reader:
             )
             self._trouble.stream_began()
             tables = copies.tables
-            tables.new_stream(position.confirm)
+            tables.new_stream(position.confirm, again)
             decoder = session_decoder(
                 connection, self._source, landing, tables, position=position, encoding=encoding
             )

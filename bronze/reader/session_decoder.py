@@ -62,9 +62,9 @@ def session_decoder(
             landing.sink.tables.open_gaps([table], lsn, beyond=True)
         tables.ask(without)
 
-    def unreadable(table: TableName, lsn: Lsn, error: Exception) -> None:
+    def unreadable(table: TableName, lsn: Lsn, error: Exception | None) -> None:
         if tables.carries(table):  # else a look has seen to it
-            if tables.leave_out(table, lsn, error):
+            if error is not None and tables.leave_out(table, lsn, error):
                 _LOGGER.error("changes of %s are left out from %s on", table, lsn, exc_info=error)
             landing.sink.tables.open_gaps([table], lsn, beyond=True)
 

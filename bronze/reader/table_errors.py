@@ -48,7 +48,7 @@ SOURCE_CODES: Final = frozenset(
         "schema-privilege",
         "server-error",
         "silver-name-clash",
-        "stream-failed",
+        "table-unreadable",
         "table-changed",
         "table-gone",
         "table-locked",

@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from bronze.errors import TableError
+from bronze.catalog.problems import unreadable
 from bronze.reader.pauses import Pause
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
+    from bronze.errors import TableError
     from bronze.identifiers import TableName
     from bronze.lsn import Lsn
 
@@ -41,13 +42,7 @@ class UnreadableTables:
         Returns:
             Whether that is news.
         """
-        problem = TableError(
-            table,
-            f"its changes from {lsn} on cannot be read: {type(error).__name__}: {error}",
-            code="stream-failed",
-            remedy="the log of the reader has the whole story, which is a defect of deltasmelt; the table is "
-            "read and taken again by itself, or left out with source.exclude",
-        )
+        problem = unreadable(table, f"its changes from {lsn} on cannot be read", error)
         with self._lock:
             if table in self._errors:
                 return False
@@ -55,16 +50,18 @@ class UnreadableTables:
             self._pauses[table] = Pause.after(self._pauses.get(table))
             return True
 
-    def release(self, carried: Mapping[TableName, bool]) -> None:
-        """Forget those whose pause is over.
+    def release(self, selected: Collection[TableName], carried: Mapping[TableName, bool]) -> None:
+        """Forget those whose pause is over, and those that are selected no longer.
 
         Args:
+            selected: the tables that are selected now.
             carried: which tables the last look carries. One that it does carry stays: only a table that a
                 look has left out is read by a new session.
         """
         with self._lock:
             for table in list(self._errors):
-                if carried.get(table) is False and self._pauses[table].is_over:
+                over = carried.get(table) is False and self._pauses[table].is_over
+                if over or table not in selected:
                     del self._errors[table]
 
     def errors(self) -> dict[TableName, TableError]:

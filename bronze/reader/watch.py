@@ -48,6 +48,7 @@ class Watch:
         progress: of the reader; how far copies are is read there, a slot in danger is said there.
         oids: of the tables that are read, with their partitions, as they are known at the moment.
         meanwhile: is called every second since the catalog changed, until it says that it has looked.
+        wanted: whether a look is wanted although the catalog did not change.
     """
 
     def __init__(
@@ -56,11 +57,13 @@ class Watch:
         progress: Progress,
         oids: Callable[[], Collection[int]],
         meanwhile: Callable[[], bool],
+        wanted: Callable[[], bool] = lambda: False,
     ) -> None:
         self._source = source
         self._progress = progress
         self._oids = oids
         self._meanwhile = meanwhile
+        self._wanted = wanted
         self._pending = False
         self._news = threading.Event()
         self._stop = threading.Event()
@@ -107,7 +110,7 @@ class Watch:
             started = time.monotonic()
             with translated(self._source), within(_ANSWER_SECONDS, connection):
                 self._look(connection, started)
-            self._pending = self._pending and not self._meanwhile()
+            self._pending = (self._pending or self._wanted()) and not self._meanwhile()
             if self._stop.wait(max(_SECONDS, (time.monotonic() - started) / _SHARE)):
                 return
 

@@ -143,7 +143,7 @@ def open_gaps(uri: str, tables: Iterable[TableName], lsn: Lsn, *, beyond: bool =
     changes = delta.open_existing(uri)
     new = [table for table in tables if _opens(changes, table, lsn, beyond=beyond)]
     if new:
-        commit_marks(changes, uri, gap_marks(new, lsn))
+        commit_marks(changes, uri, _growing(changes, gap_marks(new, lsn)))
 
 
 def _opens(changes: DeltaTable, table: TableName, lsn: Lsn, *, beyond: bool) -> bool:
@@ -184,5 +184,10 @@ def note(uri: str, seen: Mapping[TableName, int], left_out: Iterable[TableName],
     known = ((table, changes.transaction_version(seen_app(table))) for table in left_out)
     marks += [Transaction(seen_app(table), NOT_CARRIED) for table, before in known if before]
     if marks:
-        commit_marks(changes, uri, [*marks, *gap_marks(gaps, lsn)])
+        commit_marks(changes, uri, [*marks, *_growing(changes, gap_marks(gaps, lsn))])
     return gaps
+
+
+def _growing(changes: DeltaTable, marks: Iterable[Transaction]) -> list[Transaction]:
+    """Those marks that say more than the table has: a snapshot between the two would heal too much."""
+    return [mark for mark in marks if (changes.transaction_version(mark.app_id) or 0) < mark.version]

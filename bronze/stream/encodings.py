@@ -83,7 +83,7 @@ class ConvertingDecoder(StreamDecoder):
         *,
         knows: Callable[[int], bool] = lambda _: False,
         recorded: Callable[[int, Lsn], Relation | None] = lambda *_: None,
-        unreadable: Callable[[TableName, Lsn, Exception], None] | None = None,
+        unreadable: Callable[[TableName, Lsn, Exception | None], None] | None = None,
         convert: Callable[[Sequence[bytes]], list[bytes | None]],
         left_out: Callable[[Mapping[TableName, Lsn]], None],
     ) -> None:

@@ -143,9 +143,14 @@ def history_of(table: SilverTable) -> SilverTable:
     return replace(table, name=f"{table.name}__history", soft=False, history=True)
 
 
+def _is_named(table: TableName, texts: Iterable[str]) -> bool:
+    """Whether the pipeline file names a table, in whichever spelling."""
+    return any(text in {str(table), table.quoted, f"{table.schema}.{table.name}"} for text in texts)
+
+
 def histories(tables: Iterable[SilverTable], settings: SilverSettings) -> list[SilverTable]:
     """The history tables that the settings ask for."""
-    return [history_of(table) for table in tables if str(table.table) in settings.history]
+    return [history_of(table) for table in tables if _is_named(table.table, settings.history)]
 
 
 def check_names(table: SilverTable, tables: Iterable[SilverTable], settings: SilverSettings) -> None:

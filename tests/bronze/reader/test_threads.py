@@ -105,7 +105,7 @@ def test_tables_are_left_out_while_a_look_reads_which_are() -> None:
     stream.start()
     while not ended.is_set():
         unreadable.errors()
-        unreadable.release({})
+        unreadable.release({TableName("public", f"t{number}") for number in range(3000)}, {})
     stream.join()
     assert len(unreadable.errors()) == 3000
 
@@ -140,7 +140,7 @@ def test_a_table_that_waits_for_a_session_is_not_complete_because_that_has_begun
     copies: InitialCopies,
 ) -> None:
     found = look(copies, rejoining=frozenset({A}))
-    copies.tables.new_stream(Lsn(5))  # while this round copies other tables
+    copies.tables.new_stream(Lsn(5), frozenset({A}))  # while this round copies other tables
     copies._end_round(found)
     assert not copies.complete
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import bronze.pgoutput.relation_versions
 import bronze.reader.pauses
+from bronze.catalog.select import _source_table
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
@@ -15,6 +17,7 @@ from tests.bronze.replaying import assert_bronze_equals_source, execute, fetch, 
 from tests.bronze.running import Running, confirmed, wait_for
 
 if TYPE_CHECKING:
+    from bronze.catalog.source_table import SourceTable
     from bronze.config.sections import SourceSettings
     from bronze.shapes import Relation
 
@@ -66,13 +69,19 @@ def test_the_others_go_on_and_the_table_is_copied_when_it_can_be_read(
         execute(source, "ALTER TABLE b ADD COLUMN odd int", "UPDATE b SET odd = 2")
         wait_for(lambda: bool(control.open_errors()))
         (error,) = control.open_errors()
-        assert (error.scope, error.name, error.code) == ("table", "public.b", "stream-failed")
+        assert (error.scope, error.name, error.code) == ("table", "public.b", "table-unreadable")
         assert "KeyError: 'a shape of tomorrow'" in error.message
         execute(source, "INSERT INTO a VALUES (2, 'goes on')", "INSERT INTO b VALUES (2, 'left out', 3)")
         assert_arrives(source)
         wait_for(lambda: not control.open_errors(), 60)  # it is tried again, and copied
-        execute(source, "INSERT INTO b VALUES (5, 'the same again', 6)")
-        wait_for(lambda: bool(control.open_errors()))
+        rows = iter(range(100, 10_000))
+
+        def fails_again() -> bool:
+            """The first change of the new session does; those before it were the old one's."""
+            execute(source, f"INSERT INTO b VALUES ({next(rows)}, 'the same again', 6)")
+            return bool(control.open_errors())
+
+        wait_for(fails_again, 60)
         unforeseen.broken = False
         execute(source, "INSERT INTO b VALUES (3, 'while it waits', 4)")
         wait_for(lambda: not control.open_errors(), 60)
@@ -91,7 +100,7 @@ def test_a_run_that_ends_records_it_and_the_next_start_makes_it_good(
     execute(source, "ALTER TABLE b ADD COLUMN odd int", "UPDATE b SET odd = 2")
     control = ControlTables(Lake(lake_path))
     read_all(source, lake_path)
-    assert [error.code for error in control.open_errors()] == ["stream-failed"]
+    assert [error.code for error in control.open_errors()] == ["table-unreadable"]
     execute(source, "INSERT INTO b VALUES (2, 'left out', 3)")
     unforeseen.broken = False
     read_all(source, lake_path)
@@ -103,3 +112,72 @@ def assert_arrives(source: SourceSettings) -> None:
     """The stream reaches what was written last."""
     end = Lsn.parse(fetch(source, "SELECT pg_current_wal_lsn()::text"))
     wait_for(lambda: confirmed(source) >= end, 30)
+
+
+def test_a_table_that_the_catalog_describes_as_nobody_foresaw_is_alone(
+    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tables(source)
+    read_all(source, lake_path)
+    control = ControlTables(Lake(lake_path))
+
+    def fails(row: Any, *more: Any) -> SourceTable:
+        if row.table.name == "b":
+            raise KeyError("a type of tomorrow")
+        return _source_table(row, *more)
+
+    with monkeypatch.context() as broken:
+        broken.setattr("bronze.catalog.select._source_table", fails)
+        execute(
+            source,
+            "ALTER TABLE b ADD COLUMN more int",
+            "INSERT INTO b VALUES (2, 'left out', 3)",
+            "INSERT INTO a VALUES (2, 'goes on')",
+        )
+        read_all(source, lake_path)
+    (error,) = control.open_errors()
+    assert (error.name, error.code) == ("public.b", "table-unreadable")
+    assert "KeyError: 'a type of tomorrow'" in error.message
+    assert_bronze_equals_source(source, lake_path, "public.a")
+    read_all(source, lake_path)
+    assert control.open_errors() == []
+    assert_bronze_equals_source(source, lake_path, "public.a", "public.b")
+
+
+def test_a_busy_table_comes_back(
+    source: SourceSettings,
+    lake_path: str,
+    unforeseen: Unforeseen,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its changes go on being left out by the old session while the new one is on its way."""
+    monkeypatch.setattr(bronze.reader.pauses, "LOOK_SECONDS", 1.5)
+    make_tables(source)
+    control = ControlTables(Lake(lake_path))
+    ended = threading.Event()
+
+    def keep_busy() -> None:
+        number = 10
+        while not ended.wait(0.05):
+            execute(source, f"INSERT INTO b VALUES ({number}, 'busy', 1)")
+            number += 1
+
+    with Running(source, lake_path) as running:
+        execute(source, "ALTER TABLE b ADD COLUMN odd int", "UPDATE b SET odd = 2")
+        wait_for(lambda: bool(control.open_errors()))
+        busy = threading.Thread(target=keep_busy)
+        busy.start()
+        try:
+            unforeseen.broken = False
+            wait_for(lambda: not control.open_errors(), 60)
+            came = confirmed(source)
+            wait_for(lambda: confirmed(source) > came + 2000, 30)
+        finally:
+            ended.set()
+            busy.join()
+    assert sum("are left out from" in said for said in caplog.messages) == 1
+    assert running.error is None
+    read_all(source, lake_path)
+    assert control.open_errors() == []
+    assert_bronze_equals_source(source, lake_path, "public.a", "public.b")

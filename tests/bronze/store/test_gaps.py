@@ -234,3 +234,23 @@ HISTORY = "1\t0/3000060\tno recovery target specified\n\n2\t0/5000108\tno recove
 @pytest.mark.parametrize(("timeline", "lsn"), [(1, Lsn(0x3000060)), (2, Lsn(0x5000108)), (3, None)])
 def test_the_history_of_a_timeline_tells_where_it_left_its_ancestors(timeline: int, lsn: Lsn | None) -> None:
     assert parting(HISTORY, timeline) == lsn
+
+
+def test_a_look_from_before_a_gap_does_not_move_it_back(changes: DeltaTable) -> None:
+    """A snapshot between the two would heal the gap although it lacks the change."""
+    uri = changes.table_uri
+    assert note(uri, {ITEMS: 7}, [], Lsn(110)) == []
+    open_gaps(uri, [ITEMS], Lsn(300), beyond=True)
+    assert note(uri, {ITEMS: 8}, [], Lsn(200)) == [ITEMS]
+    take(changes, 250)
+    assert not is_whole(changes, ITEMS, Lsn(400))
+    take(changes, 310)
+    assert is_whole(changes, ITEMS, Lsn(400))
+
+
+def test_a_gap_does_not_take_back_a_later_request(changes: DeltaTable) -> None:
+    uri = changes.table_uri
+    request_snapshots(uri, [ITEMS], Lsn(500))
+    open_gaps(uri, [ITEMS], Lsn(300), beyond=True)
+    take(changes, 400)
+    assert needs_copy(changes, ITEMS)

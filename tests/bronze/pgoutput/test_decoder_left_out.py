@@ -1,0 +1,104 @@
+"""A table whose shape no rule can read is left out, and every change of it that is left out is told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import bronze.pgoutput.shape_versions
+from bronze.identifiers import TableName
+from bronze.lsn import Lsn
+from bronze.pgoutput.decoder import StreamDecoder
+from bronze.pgoutput.relation_versions import relation_version
+from tests.bronze import wire
+
+if TYPE_CHECKING:
+    from bronze.shapes import Relation
+
+B, C = TableName("public", "b"), TableName("public", "c")
+Told = list[tuple[TableName, Lsn, str | None]]
+
+
+@pytest.fixture(autouse=True)
+def unforeseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No shape with a column ``odd`` can be read."""
+
+    def fails(announced: Any, from_lsn: Lsn, **more: Any) -> Relation:
+        if any(column.name == "odd" for column in announced.columns):
+            raise KeyError("a shape of tomorrow")
+        return relation_version(announced, from_lsn, **more)
+
+    monkeypatch.setattr(bronze.pgoutput.shape_versions, "relation_version", fails)
+
+
+def decoder(told: Told, *, knows: bool = False) -> StreamDecoder:
+    def unreadable(table: TableName, lsn: Lsn, error: Exception | None) -> None:
+        told.append((table, lsn, None if error is None else str(error)))
+
+    return StreamDecoder(
+        lambda _oid, _lsn: None, lambda _table: True, knows=lambda _oid: knows, unreadable=unreadable
+    )
+
+
+def transaction(lsn: int, *messages: bytes) -> list[bytes]:
+    return [wire.begin(lsn), *messages, wire.commit(lsn)]
+
+
+GOOD = wire.plain_relation(1, "b", ["id", "v"])
+ODD = wire.plain_relation(1, "b", ["id", "odd"])
+OTHER = wire.plain_relation(2, "c", ["id", "v"])
+
+
+def test_others_go_on_and_each_batch_tells_its_newest_change() -> None:
+    told: Told = []
+    one = decoder(told)
+    decoded = one.feed(
+        [
+            *transaction(100, ODD, wire.insert(1, ["1", "a"]), OTHER, wire.insert(2, ["1", "a"])),
+            *transaction(200, wire.insert(1, ["2", "a"])),
+        ]
+    )
+    assert told == [(B, Lsn(100), "'a shape of tomorrow'"), (B, Lsn(200), None)]
+    assert decoded.changes["table_name"].to_pylist() == ["c"]
+    assert decoded.changes["end_of_tx"].to_pylist() == [True]
+    assert decoded.last_commit is not None
+    assert decoded.last_commit.commit_lsn == 200
+    one.feed(transaction(300, wire.insert(2, ["2", "a"])))
+    assert len(told) == 2
+    one.feed(transaction(400, wire.insert(1, ["3", "a"])))
+    assert told[2:] == [(B, Lsn(400), None)]
+
+
+def test_what_was_left_out_before_the_table_is_read_again_in_the_same_batch_is_told() -> None:
+    told: Told = []
+    one = decoder(told)
+    one.feed(transaction(100, ODD))
+    decoded = one.feed(
+        [
+            *transaction(200, wire.insert(1, ["1", "a"])),
+            *transaction(300, GOOD, wire.insert(1, ["2", "a"])),
+        ]
+    )
+    assert told[1:] == [(B, Lsn(200), None)]
+    assert decoded.changes["commit_lsn"].to_pylist() == [300]
+    one.feed(transaction(400, wire.insert(1, ["3", "a"])))
+    assert len(told) == 2
+
+
+def test_a_known_table_is_missing_under_its_other_names_too() -> None:
+    told: Told = []
+    decoded = decoder(told, knows=True).feed(transaction(100, ODD, wire.insert(1, ["1", "a"])))
+    assert decoded.left_out == [(1, Lsn(100))]
+
+
+def test_a_truncate_of_several_tables_keeps_the_others() -> None:
+    told: Told = []
+    decoded = decoder(told).feed(transaction(100, ODD, OTHER, wire.truncate([1, 2])))
+    assert decoded.changes["table_name"].to_pylist() == ["c"]
+    assert (B, Lsn(100), None) in told
+
+
+def test_without_anybody_to_tell_the_error_is_raised() -> None:
+    with pytest.raises(KeyError, match="tomorrow"):
+        StreamDecoder(lambda _oid, _lsn: None, lambda _table: True).feed(transaction(100, ODD))
