@@ -167,7 +167,7 @@ def status(
     without_pandas()
     from pipelines.commands.status import show_status
 
-    show_status(_load(file), Output(output), watch=watch)
+    show_status(_open(file), Output(output), watch=watch)
 
 
 @app.command()
@@ -184,7 +184,7 @@ def sql(
     """Run Spark SQL over the lake, all tables at one consistent cut."""
     from pipelines.commands.sql import run_sql
 
-    run_sql(_load(file), statement, Output(output), as_of=as_of, limit=limit)
+    run_sql(_open(file), statement, Output(output), as_of=as_of, limit=limit)
 
 
 @app.command()
@@ -220,7 +220,7 @@ def preview(
     """Print one document as JSON, built now from silver's newest cut."""
     from pipelines.commands.preview import run_preview
 
-    run_preview(_load(file), document, key, Output())
+    run_preview(_open(file), document, key, Output())
 
 
 @app.command()
@@ -236,7 +236,7 @@ def verify(
     """Compare gold with a full rebuild at its recorded cut; print the first differences."""
     from pipelines.commands.verify import run_verify
 
-    run_verify(_load(file), Output(output), document=document, sample=sample)
+    run_verify(_open(file), Output(output), document=document, sample=sample)
 
 
 @app.command()
@@ -249,7 +249,7 @@ def quality(
     """Check silver and gold against what the source's catalog and your suites expect."""
     from pipelines.commands.quality import run_quality_checks
 
-    run_quality_checks(_load(file), Output(output), report=report)
+    run_quality_checks(_open(file), Output(output), report=report)
 
 
 @app.command()
@@ -280,7 +280,7 @@ def rebuild(
     """Derive silver again from bronze, or gold from silver; the server is not asked."""
     from pipelines.commands.rebuild import run_rebuild
 
-    run_rebuild(_load(file), layer.value, name, Output())
+    run_rebuild(_open(file), layer.value, name, Output())
 
 
 @app.command()
@@ -288,7 +288,7 @@ def maintain(file: File, *, output: OutputFormat = Format.TEXT) -> None:
     """Join, cluster and vacuum the files of silver and gold, within lake.retention."""
     from pipelines.commands.maintain import run_maintain
 
-    run_maintain(_load(file), Output(output))
+    run_maintain(_open(file), Output(output))
 
 
 @app.command()
@@ -337,7 +337,7 @@ def _version() -> str:
 def _run(file: Path, layers: Sequence[Layer], command: str, *, until_caught_up: bool) -> None:
     from pipelines.commands.run import run_layers
 
-    pipeline = _load(file)
+    pipeline = _open(file)
     run_layers(
         pipeline,
         Output(),
@@ -345,6 +345,15 @@ def _run(file: Path, layers: Sequence[Layer], command: str, *, until_caught_up: 
         until_caught_up=until_caught_up,
         command=f"smelt {command}",
     )
+
+
+def _open(file: Path) -> Pipeline:
+    """As `_load`; a lake of another format is refused."""
+    from bronze.store.lake_format import require_format_of
+
+    pipeline = _load(file)
+    require_format_of(pipeline.lake_address())
+    return pipeline
 
 
 def _load(file: Path) -> Pipeline:

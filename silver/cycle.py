@@ -34,6 +34,7 @@ from bronze.lake.control import Cut, Run
 from bronze.lake.delta import location, open_table
 from bronze.lsn import ZERO, Lsn
 from bronze.store.contract import CHANGES
+from bronze.store.lake_format import require_format
 from bronze.store.position import position_of
 from bronze.store.relations import read_relations
 from silver.errors import failure, table_error
@@ -144,6 +145,8 @@ class Silver:
         """`bronze.changes` at its newest version; its log is read on from where it was read before."""
         if self._bronze is None:
             self._bronze = open_table(location(self._lake, "bronze", CHANGES))
+            if self._bronze is not None:
+                require_format(self._bronze)
         else:
             self._bronze.update_incremental()
         return self._bronze

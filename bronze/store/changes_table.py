@@ -29,6 +29,7 @@ from bronze.lake.parquet import delete_files
 from bronze.lake.torn_log import set_torn_aside
 from bronze.store.commits import commit_changes, lake_in_use
 from bronze.store.contract import CHANGES_SCHEMA, DATABASE_PROPERTY, PIPELINE_PROPERTY, SYSTEM_PROPERTY
+from bronze.store.lake_format import require_format
 from bronze.store.marks import READER_APP
 from bronze.store.position import Position, position_of
 
@@ -66,6 +67,7 @@ class ChangesTable:
         set_torn_aside(uri)
         existing = delta.open_table(uri)
         if existing is not None:
+            require_format(existing)
             _refuse_foreign(existing, properties, uri)
         self._table = delta.open_or_create(
             uri, CHANGES_SCHEMA, description="Every change, in commit order", properties=properties

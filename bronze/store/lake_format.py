@@ -2,8 +2,8 @@
 
 It counts the meaning of marks (`bronze.store.marks`), of table properties, of control tables and of folders'
 names. A release that gives one of them another meaning raises it. The number is a property of
-`bronze.changes`, set when that table is made. A lake with another number is refused before anything of it is
-read or written, for a mark that is misread loses changes without a word.
+`bronze.changes`, set when that table is made. A lake with another number is refused before a row of it is
+read or written, for a mark that is misread loses changes silently.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.errors import DefiniteError
 from bronze.lake import delta
+from bronze.lake.failures import lake_failures
 from bronze.store.contract import CHANGES
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ def require_format_of(lake: Lake) -> None:
     """
     if lake.path is None:
         return
-    changes = delta.open_table(delta.location(lake, "bronze", CHANGES))
+    uri = delta.location(lake, "bronze", CHANGES)
+    with lake_failures(uri):
+        changes = delta.open_table(uri)
     if changes is not None:
         require_format(changes)

@@ -58,6 +58,7 @@ from bronze.store.contract import (
     SAME_IN_A_SNAPSHOT,
     SYSTEM_PROPERTY,
 )
+from bronze.store.lake_format import FORMAT, FORMAT_PROPERTY
 from bronze.store.leftovers import remove_leftovers
 from bronze.store.relations import append_relations, relations_of
 from bronze.store.storage_log import STORAGE, StorageLog
@@ -112,6 +113,7 @@ class DeltaSink:
             "delta.appendOnly": "true",
             "delta.checkpointInterval": str(delta.CHECKPOINT_INTERVAL),
             **RETENTION,
+            FORMAT_PROPERTY: FORMAT,
             PIPELINE_PROPERTY: pipeline,
             SYSTEM_PROPERTY: str(identity.system_identifier),
             DATABASE_PROPERTY: identity.database,

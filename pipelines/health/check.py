@@ -23,6 +23,7 @@ from bronze.postgres.connection import connect, describe, identify, primary_log_
 from bronze.postgres.conninfo import conninfo
 from bronze.setup.slot import read_slot
 from bronze.store.contract import CHANGES, DATABASE_PROPERTY, PIPELINE_PROPERTY, SYSTEM_PROPERTY
+from bronze.store.lake_format import require_format
 from bronze.store.position import position_of
 from bronze.store.relations import read_relations
 from bronze.stream.continuity import check_start, slot_gone
@@ -118,6 +119,8 @@ class _Lake:
         address = pipeline.lake_address()
         self.uri = "" if address.path is None else address.uri("bronze", CHANGES)
         table = open_table(self.uri) if self.uri else None
+        if table is not None:
+            require_format(table)
         self.properties: dict[str, str] = {} if table is None else table.metadata().configuration
         self.position: Position | None = None if table is None else position_of(table)
         self.relations: list[Relation] = [] if table is None else read_relations(address)

@@ -23,6 +23,7 @@ from bronze.shapes import Column, PgType, Relation
 from bronze.store.commits import commit_marks
 from bronze.store.contract import CHANGES, CHANGES_SCHEMA, RELATIONS, RELATIONS_SCHEMA
 from bronze.store.gaps import gap_marks
+from bronze.store.lake_format import FORMAT, FORMAT_PROPERTY
 from bronze.store.marks import CONFIRM_APP, STREAM_APP, snapshot_app
 from bronze.store.relations import append_relations
 from silver.sql import literal, quote
@@ -85,7 +86,10 @@ class BronzeWriter:
         self._lake = lake
         self._changes = delta.location(lake, "bronze", CHANGES)
         delta.open_or_create(
-            self._changes, CHANGES_SCHEMA, description="", properties={"delta.appendOnly": "true"}
+            self._changes,
+            CHANGES_SCHEMA,
+            description="",
+            properties={"delta.appendOnly": "true", FORMAT_PROPERTY: FORMAT},
         )
         self._rows: list[dict[str, Any]] = []
         self._snapshots: list[Transaction] = []
