@@ -25,7 +25,7 @@ _MARKER: Final = re.compile(rf"\[USER_RAISED_EXCEPTION\] {_PREFIX}([a-z-]+):(.*?
 """As `raise_error` says it. A message that quotes the statement or its plan has the marker as well."""
 _DETAIL_LENGTH: Final = 300
 _CONDITION: Final = re.compile(r"\[([A-Z0-9.]+_[A-Z0-9_.]+)\] (.*?)(?: SQLSTATE:|\n\s*at |\Z)", re.DOTALL)
-_RETAKE: Final = resnapshot_remedy("{table}")
+_RESNAPSHOT: Final = resnapshot_remedy("{table}")
 
 _MEANINGS: Final = {
     "key-unrepresentable": (
@@ -35,23 +35,23 @@ _MEANINGS: Final = {
     "key-missing": (
         "a change came without its key",
         "let the replica identity cover the key: ALTER TABLE {table} REPLICA IDENTITY DEFAULT or FULL; then "
-        + _RETAKE,
+        + _RESNAPSHOT,
     ),
     "key-not-unique": (
         "two rows have the key ({detail})",
-        "source.keys must name columns that are unique and not null; correct it, then " + _RETAKE,
+        "source.keys must name columns that are unique and not null; correct it, then " + _RESNAPSHOT,
     ),
     "row-missing": (
         "a change concerns a row that silver does not have (key {detail})",
-        _RETAKE,
+        _RESNAPSHOT,
     ),
     "value-missing": (
         "an out-of-line value that PostgreSQL did not send is not in silver either (key {detail})",
-        _RETAKE,
+        _RESNAPSHOT,
     ),
     "unknown-shape": (
         "a change was written with columns that no version of the table's shape has ({detail})",
-        _RETAKE,
+        _RESNAPSHOT,
     ),
 }
 
@@ -103,7 +103,7 @@ def failure(table: TableName, error: Exception) -> TableError:
         f"the table could not be carried on: {cause(error)}",
         code="table-failed",
         remedy="it is tried again by itself, ever more rarely; where somebody else changed its silver table, "
-        f"undo that; or {_RETAKE.format(table=table)}",
+        f"undo that; or {_RESNAPSHOT.format(table=table)}",
     )
 
 

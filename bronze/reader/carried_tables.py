@@ -1,11 +1,11 @@
 """Which tables are selected, which of them the stream carries, and which need a snapshot.
 
 A selected table without a problem needs a snapshot in two cases. Bronze holds no mark of a complete one; or
-it holds a later mark that asks for a newer one (`bronze.store.retake`). A *look* finds such tables: it asks
-the catalog, records problems, and extends the publication. Tables that appear under the patterns later are
-found by the next look. They join the publication first and are copied then, so that every change after the
-snapshot's LSN is in the stream. Where an older server might pass over some of them, the stream begins again
-in between (`bronze.drift.joining`).
+it holds a later mark that asks for a newer one (`bronze.store.resnapshot`). A *look* finds such tables: it
+asks the catalog, records problems, and extends the publication. Tables that appear under the patterns later
+are found by the next look. They join the publication first and are copied then, so that every change after
+the snapshot's LSN is in the stream. Where an older server might pass over some of them, the stream begins
+again in between (`bronze.drift.joining`).
 
 A table with a problem is left out of the stream, too. When its problem is gone it is carried again, but the
 session's decoder still leaves it out: a new session begins first, and its snapshot follows.
@@ -64,7 +64,7 @@ class Look:
         waiting: those that need a snapshot, but wait for transactions of others or for a session that begins
             after these (`bronze.drift.joining`).
         rejoining: those that are carried again, and wait for a session that reads them.
-        retakes: retake marks of `members`.
+        requests: resnapshot marks of `members`.
         unknown: versions with columns in doubt (`bronze.store.relations.ShapeLog.unknown_columns`).
         asked: how often the stream had asked for tables when the look began.
         oids: of the selected tables and their partitions.
@@ -76,7 +76,7 @@ class Look:
     due: tuple[SourceTable, ...] = ()
     waiting: frozenset[TableName] = frozenset()
     rejoining: frozenset[TableName] = frozenset()
-    retakes: Mapping[TableName, Lsn] = field(default_factory=dict)
+    requests: Mapping[TableName, Lsn] = field(default_factory=dict)
     unknown: Mapping[int, Lsn] = field(default_factory=dict)
     asked: int = 0
     oids: frozenset[int] = frozenset()
@@ -275,13 +275,13 @@ class CarriedTables:
         waiting = {
             name: error
             for name, error in self._locked.items()
-            if not self._may_be_tried(name, before.retakes, asked)
+            if not self._may_be_tried(name, before.requests, asked)
         }
         members = {table.table for table in tables if table.problem is None} - waiting.keys()
         locked: list[TableError] = []
         changed = ensure_publication(connection, self._source, sorted(members), locked)
         for error in locked:
-            self._errors.cannot_join(error, before.retakes.get(error.table))
+            self._errors.cannot_join(error, before.requests.get(error.table))
         self._locked = waiting | {error.table: error for error in locked}
         if changed:
             # Seen once more, now as members; one that is new since is left to the next look.
@@ -315,12 +315,12 @@ class CarriedTables:
         )
         unknown = self._landing.shapes.unknown_columns()
         ask_for_changed(self._landing, healthy, sink.tables.needing_copy(names), unknown, catalog.end)
-        retakes = sink.tables.retakes(names)
+        requests = sink.tables.requests(names)
         needing = sink.tables.needing_copy(names)
         tried = [
             table
             for table in healthy
-            if table.table in needing and self._may_be_tried(table.table, retakes, asked)
+            if table.table in needing and self._may_be_tried(table.table, requests, asked)
         ]
         carried = {table.table: _is_carried(table) for table in tables}
         oids = frozenset(oid for table in tables if table.storage for oid in table.storage.parts)
@@ -331,7 +331,7 @@ class CarriedTables:
             waiting = frozenset(one.table for one in now if not self._joining.may_copy(one.table))
             due = tuple(table for table in now if table.table not in waiting)
             self._newest = Look(
-                carried, names, due, waiting, self._rejoin, retakes, unknown, asked.times, oids, next_at
+                carried, names, due, waiting, self._rejoin, requests, unknown, asked.times, oids, next_at
             )
             return self._newest
 
@@ -343,8 +343,8 @@ class CarriedTables:
         elif look.waiting:
             self._landing.progress.set(copies_wait="copies wait for a new session of the stream")
 
-    def _may_be_tried(self, table: TableName, retakes: Mapping[TableName, Lsn], asked: _Asked) -> bool:
-        return self._errors.may_be_tried(table, retakes.get(table), by_stream=table in asked.tables)
+    def _may_be_tried(self, table: TableName, requests: Mapping[TableName, Lsn], asked: _Asked) -> bool:
+        return self._errors.may_be_tried(table, requests.get(table), by_stream=table in asked.tables)
 
 
 def _is_carried(table: SourceTable) -> bool:

@@ -201,16 +201,16 @@ class InitialCopies:
         tables: Sequence[SourceTable] = look.due
         if self._settings.mode == "never":
             position = self._landing.sink.position
-            empty = [table for table in tables if table.table not in look.retakes]
+            empty = [table for table in tables if table.table not in look.requests]
             self._snapshot.start_empty(empty, position.frontier if position else ZERO)
-            tables = [table for table in tables if table.table in look.retakes]
+            tables = [table for table in tables if table.table in look.requests]
         if not tables:
             return
         self._finished = None  # who waits for all waits for these, too
         self._errors.tried_again(table.table for table in tables)
 
         def fail(error: TableError) -> None:
-            self._errors.copy_failed(error, look.retakes.get(error.table))
+            self._errors.copy_failed(error, look.requests.get(error.table))
 
         outcome = Outcome(tell=fail)
         self._copying.set()
@@ -248,7 +248,7 @@ class InitialCopies:
             marks_at = time.monotonic() + _MARKS_SECONDS
             if (
                 time.monotonic() >= deadline
-                or self._landing.sink.tables.retakes(look.members) != look.retakes
+                or self._landing.sink.tables.requests(look.members) != look.requests
             ):
                 return
             if self._asked_since(look):

@@ -7,10 +7,10 @@ holds, rows that were deleted in between included. So:
 1. The publication is made first, where it is missing: a slot decodes with the catalog of its own time.
 2. The slot is dropped where it is of no use, and made again. Its consistent point is C.
 3. **One commit** on `bronze.changes` moves bronze's place to (C - 1, C) and marks every table of bronze that
-   the source still has with a gap and a request at C - 1 (`bronze.store.gaps`, `bronze.store.retake`). The
-   rows that are there stay. Of a table that is gone nobody can take a snapshot; it stays in silver as it was
-   last seen, like any table that is dropped. Should one of that name come back, it is another relation, with
-   a snapshot of its own.
+   the source still has with a gap and a request at C - 1 (`bronze.store.gaps`, `bronze.store.resnapshot`).
+   The rows that are there stay. Of a table that is gone nobody can take a snapshot; it stays in silver as it
+   was last seen, like any table that is dropped. Should one of that name come back, it is another relation,
+   with a snapshot of its own.
 
 Killed before the commit: bronze's place is the old one, the slot is missing or begins later, and the next
 start stops with the error of before (``slot-lost``, ``slot-gap``); asked again, a slot that was made

@@ -66,7 +66,7 @@ class _Failure:
 
     Attributes:
         pause: after which it is tried again.
-        mark: its retake mark when it was tried (`bronze.store.retake`).
+        mark: its resnapshot mark when it was tried (`bronze.store.resnapshot`).
     """
 
     pause: Pause
@@ -115,7 +115,7 @@ class TableErrors:
 
         Args:
             error: why.
-            mark: the table's retake mark, if it has one.
+            mark: the table's resnapshot mark, if it has one.
         """
         _LOGGER.warning("%s", error)
         with self._lock:
@@ -126,8 +126,8 @@ class TableErrors:
 
         Args:
             error: why.
-            mark: the table's retake mark as the look had it that asked for this copy. One that was set since
-                then asks for another.
+            mark: the table's resnapshot mark as the look had it that asked for this copy. One that was set
+                since then asks for another.
 
         Raises:
             OSError, DeltaError: the lake cannot be read or written.
@@ -162,7 +162,7 @@ class TableErrors:
 
         Args:
             table: which.
-            mark: its retake mark now.
+            mark: its resnapshot mark now.
             by_stream: the stream asks for it, which sets marks of its own: they end no pause.
         """
         with self._lock:

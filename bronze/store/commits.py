@@ -1,7 +1,7 @@
 """Commits to `bronze.changes`: the files of rows, if any, and the marks that say what they mean, at once.
 
 Marks alone and none of the ids that stream and snapshots write: such a commit Delta lets pass beside theirs,
-from any process (`bronze.store.retake`, `bronze.store.gaps`, `bronze.stream.timeline`).
+from any process (`bronze.store.resnapshot`, `bronze.store.gaps`, `bronze.stream.timeline`).
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ changes of this table with a commit LSN up to G may be missing, because they wer
 the slot was lost (`bronze.reader.recovery`), because PostgreSQL made them without an event
 (`bronze.drift.storage`), or because it cannot be told which columns they mean
 (`bronze.pgoutput.relation_versions`). A snapshot after G (S > G) heals it, so the mark is never removed. Each
-gap mark is set together with a retake mark (`bronze.store.retake`), in one commit, so a gap that is known is
-also a gap that is being healed. Silver leaves a table out of its cuts from the moment that the mark is there
-until the snapshot after it is: no cut that is written then names a version that lacks changes.
+gap mark is set together with a resnapshot mark (`bronze.store.resnapshot`), in one commit, so a gap that is
+known is also a gap that is being healed. Silver leaves a table out of its cuts from the moment that the mark
+is there until the snapshot after it is: no cut that is written then names a version that lacks changes.
 
 G is where the log ended after the look that found the gap, so the lost change lies at or before it; of
 columns that cannot be told it is the change's own LSN. While the
@@ -18,15 +18,15 @@ in its own commit (`healing`). Later snapshots leave that mark alone, for a tabl
 to be left out again while silver is still before the newest of them.
 
 A snapshot that is asked for without a gap (`smelt snapshot`) leaves its table out in the same way, from the
-retake mark R on until the first snapshot after R, which writes `settled_app(table)`. Otherwise silver would
-fold on while the table is copied, be past that snapshot when that arrives, and never load it. What lies
-between is in bronze, so it is no gap: a history keeps it.
+resnapshot mark R on until the first snapshot after R, which writes `resnapshotted_app(table)`. Otherwise
+silver would fold on while the table is copied, be past that snapshot when that arrives, and never load it.
+What lies between is in bronze, so it is no gap: a history keeps it.
 
 Why silver is never past the snapshot that it waits for: a cycle that did not see the mark read a frontier
 that bronze had before the mark was durable. The snapshot begins after the reader has seen the mark, so its
 LSN is greater.
 
-`seen_app(table)` holds a fingerprint of how the source carried the table when it was last looked at
+`fingerprint_app(table)` holds a fingerprint of how the source carried the table when it was last looked at
 (`bronze.drift.membership`). It is written by the same commit as the gap that a difference means. So a crash
 leaves either the old one, and the next look finds the difference again, or fingerprint, gap and request; and
 so does a commit that fails, for a fingerprint that is not in the lake was not seen. A table may have a gap
@@ -46,7 +46,14 @@ from bronze.drift.membership import NOT_CARRIED
 from bronze.lake import delta
 from bronze.lsn import Lsn
 from bronze.store.commits import commit_marks
-from bronze.store.marks import gap_app, healed_app, retake_app, seen_app, settled_app, snapshot_of
+from bronze.store.marks import (
+    fingerprint_app,
+    gap_app,
+    healed_app,
+    resnapshot_app,
+    resnapshotted_app,
+    snapshot_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -68,7 +75,7 @@ def is_left_out(changes: DeltaTable, table: TableName) -> bool:
     It was dropped, renamed, taken out of the patterns, or has a problem. Its rows are those of an earlier
     time; should it come back, `note` finds a gap.
     """
-    return bool(changes.transaction_version(seen_app(table)) == NOT_CARRIED)
+    return bool(changes.transaction_version(fingerprint_app(table)) == NOT_CARRIED)
 
 
 def is_whole(changes: DeltaTable, table: TableName, end: Lsn) -> bool:
@@ -81,7 +88,7 @@ def is_whole(changes: DeltaTable, table: TableName, end: Lsn) -> bool:
         table: which.
         end: the window's end; a snapshot after it does not count yet.
     """
-    for app, healer in ((gap_app, healed_app), (retake_app, settled_app)):
+    for app, healer in ((gap_app, healed_app), (resnapshot_app, resnapshotted_app)):
         mark = changes.transaction_version(app(table))
         snapshot = None if mark is None else _first_after(changes, table, mark, healer)
         if mark is not None and (snapshot is None or snapshot > end):
@@ -113,7 +120,7 @@ def healing(changes: DeltaTable, table: TableName, lsn: Lsn) -> list[Transaction
         lsn: of the snapshot.
     """
     marks = []
-    for app, healer in ((gap_app, healed_app), (retake_app, settled_app)):
+    for app, healer in ((gap_app, healed_app), (resnapshot_app, resnapshotted_app)):
         mark = changes.transaction_version(app(table))
         if mark is not None and mark < lsn and _first_after(changes, table, mark, healer) is None:
             marks.append(Transaction(healer(table), int(lsn)))
@@ -122,7 +129,7 @@ def healing(changes: DeltaTable, table: TableName, lsn: Lsn) -> list[Transaction
 
 def gap_marks(tables: Iterable[TableName], lsn: Lsn) -> list[Transaction]:
     """The marks that say: changes up to `lsn` may be missing, these tables need a new snapshot."""
-    return [Transaction(app(table), int(lsn)) for table in tables for app in (gap_app, retake_app)]
+    return [Transaction(app(table), int(lsn)) for table in tables for app in (gap_app, resnapshot_app)]
 
 
 @delta.retry_conflict
@@ -175,14 +182,14 @@ def note(uri: str, seen: Mapping[TableName, int], left_out: Iterable[TableName],
     changes = delta.open_existing(uri)
     marks, gaps = [], []
     for table, fingerprint in seen.items():
-        before = changes.transaction_version(seen_app(table))
+        before = changes.transaction_version(fingerprint_app(table))
         if before == fingerprint:
             continue
-        marks.append(Transaction(seen_app(table), fingerprint))
+        marks.append(Transaction(fingerprint_app(table), fingerprint))
         if before is not None:
             gaps.append(table)
-    known = ((table, changes.transaction_version(seen_app(table))) for table in left_out)
-    marks += [Transaction(seen_app(table), NOT_CARRIED) for table, before in known if before]
+    known = ((table, changes.transaction_version(fingerprint_app(table))) for table in left_out)
+    marks += [Transaction(fingerprint_app(table), NOT_CARRIED) for table, before in known if before]
     if marks:
         commit_marks(changes, uri, [*marks, *_growing(changes, gap_marks(gaps, lsn))])
     return gaps

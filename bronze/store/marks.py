@@ -5,7 +5,7 @@ mark says became true with the rows that it speaks of. All stand on `bronze.chan
 which any table may have (`bronze.lake.compaction`).
 
 Of the stream: `STREAM_APP`, `CONFIRM_APP`, `TIME_APP`, `TIMELINE_APP`, `READER_APP`. Of one table each:
-`snapshot_app`, `retake_app`, `gap_app`, `healed_app`, `settled_app`, `seen_app`.
+`snapshot_app`, `resnapshot_app`, `gap_app`, `healed_app`, `resnapshotted_app`, `fingerprint_app`.
 
 Source: Delta protocol, "Transaction Identifiers".
 """
@@ -29,11 +29,11 @@ __all__ = [
     "STREAM_APP",
     "TIMELINE_APP",
     "TIME_APP",
+    "fingerprint_app",
     "gap_app",
     "healed_app",
-    "retake_app",
-    "seen_app",
-    "settled_app",
+    "resnapshot_app",
+    "resnapshotted_app",
     "snapshot_app",
     "snapshot_of",
 ]
@@ -59,9 +59,9 @@ def snapshot_app(table: TableName) -> str:
     return f"deltasmelt.snapshot:{table.quoted}"
 
 
-def retake_app(table: TableName) -> str:
-    """A snapshot of the table at or before this LSN is not enough (`bronze.store.retake`)."""
-    return f"deltasmelt.retake:{table.quoted}"
+def resnapshot_app(table: TableName) -> str:
+    """A snapshot of the table at or before this LSN is not enough (`bronze.store.resnapshot`)."""
+    return f"deltasmelt.resnapshot:{table.quoted}"
 
 
 def gap_app(table: TableName) -> str:
@@ -74,14 +74,14 @@ def healed_app(table: TableName) -> str:
     return f"deltasmelt.healed:{table.quoted}"
 
 
-def settled_app(table: TableName) -> str:
-    """LSN of the first snapshot of the table after its retake mark."""
-    return f"deltasmelt.settled:{table.quoted}"
+def resnapshotted_app(table: TableName) -> str:
+    """LSN of the first snapshot of the table after its resnapshot mark."""
+    return f"deltasmelt.resnapshotted:{table.quoted}"
 
 
-def seen_app(table: TableName) -> str:
+def fingerprint_app(table: TableName) -> str:
     """A fingerprint of how the source last carried the table (`bronze.drift.membership`)."""
-    return f"deltasmelt.seen:{table.quoted}"
+    return f"deltasmelt.fingerprint:{table.quoted}"
 
 
 def snapshot_of(changes: DeltaTable, table: TableName) -> Lsn | None:

@@ -2,7 +2,7 @@
 
 The order of the writers makes it right. A copy records first what was seen *before* it took its locks, then
 commits its rows; a crash in between leaves a table that still needs its copy. A look that finds a reason for
-a new snapshot makes the retake mark durable and records nothing, so that the reason stays until the copy.
+a new snapshot makes the resnapshot mark durable and records nothing, so that the reason stays until the copy.
 A look that finds a harmless difference records it. So what is recorded is never newer than the rows.
 
 A record that fails may be in the table all the same; it is not known here then and is recorded again, which

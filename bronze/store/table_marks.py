@@ -1,8 +1,8 @@
 """What bronze says of each table: its snapshot, what was asked for, its gap, how the source carries it.
 
 Every mark is read and set on `bronze.changes` (`bronze.store.marks` lists them). Marks that any process may
-set (`bronze.store.gaps`, `bronze.store.retake`) are committed through a handle of their own, so they wait for
-no commit of the stream. A snapshot's mark goes through the shared handle, together with its rows.
+set (`bronze.store.gaps`, `bronze.store.resnapshot`) are committed through a handle of their own, so they wait
+for no commit of the stream. A snapshot's mark goes through the shared handle, together with its rows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from deltalake import Transaction
 
 from bronze.lake.failures import lake_failures
-from bronze.store import gaps, retake
+from bronze.store import gaps, resnapshot
 from bronze.store.marks import snapshot_app, snapshot_of
 
 if TYPE_CHECKING:
@@ -52,12 +52,12 @@ class TableMarks:
             TransientError: ``lake-unwritable``.
         """
         return self._changes.look(
-            lambda changes: {table for table in tables if retake.needs_copy(changes, table)}
+            lambda changes: {table for table in tables if resnapshot.needs_copy(changes, table)}
         )
 
-    def retakes(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
-        """Retake marks of these tables, those that have one; raises as `needing_copy`."""
-        return self._each(tables, retake.retake_of)
+    def requests(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
+        """Resnapshot marks of these tables, those that have one; raises as `needing_copy`."""
+        return self._each(tables, resnapshot.resnapshot_of)
 
     def snapshots(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
         """LSN of the newest complete snapshot of these tables, those that have one; raises likewise."""

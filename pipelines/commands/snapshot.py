@@ -1,7 +1,7 @@
 """`smelt snapshot`: take tables again, whole, as of now, beside a running reader or without one.
 
-The order is what makes it safe. First the tables' retake marks are made durable in bronze
-(`bronze.store.retake`), at the server's WAL position of this moment. From then on any reader takes them,
+The order is what makes it safe. First the tables' resnapshot marks are made durable in bronze
+(`bronze.store.resnapshot`), at the server's WAL position of this moment. From then on any reader takes them,
 whatever becomes of this command. Then whoever holds the lake's bronze stage does the work: a running reader
 notices the marks within seconds, and we wait for it; where none runs we are the reader, until bronze is
 caught up. A reader that ends while we wait is noticed the same way, and its work taken over.
@@ -33,7 +33,7 @@ from bronze.reader.table_errors import SOURCE_CODES
 from bronze.setup.slot import read_slot
 from bronze.store.contract import CHANGES
 from bronze.store.marks import snapshot_of
-from bronze.store.retake import request_snapshots
+from bronze.store.resnapshot import request_snapshots
 from pipelines.runtime.progress_text import Progress, snapshot_text
 from pipelines.runtime.reader_progress import read_progress
 from pipelines.runtime.supervisor import Supervisor

@@ -22,7 +22,7 @@ from bronze.lake.control_tables import ControlTables
 from bronze.lake.delta import location, open_table
 from bronze.store.contract import CHANGES
 from bronze.store.gaps import is_left_out
-from bronze.store.marks import seen_app, snapshot_of
+from bronze.store.marks import fingerprint_app, snapshot_of
 from bronze.store.relations import read_relations
 from pipelines.runtime.upkeep_errors import stops
 from silver.schema.catalog import silver_catalog
@@ -130,7 +130,7 @@ def _tables(
         and not is_left_out(changes, table.table)
         and (
             snapshot_of(changes, table.table) is not None
-            or changes.transaction_version(seen_app(table.table)) is not None
+            or changes.transaction_version(fingerprint_app(table.table)) is not None
         )
     ]
     return carried, lacking

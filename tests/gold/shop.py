@@ -300,7 +300,7 @@ class Shop:
         self._bronze.add(self.lsn, [one for one in self._changes if one["relation_id"] not in uncopied])
         self._changes = []
 
-    def retake(self, table: str) -> None:
+    def resnapshot(self, table: str) -> None:
         """The table is copied again, as it is now; the stream goes on meanwhile."""
         self.transaction()
         self._copy(full_name(table))

@@ -232,8 +232,8 @@ def test_tables_that_are_joined_purged_and_taken_again_between_two_cycles_are_fo
         shop.put("orders", id=10, total=money("10.10"))  # bronze does not get these two
         shop.remove("orders", 14)
         shop.lose("orders")
-        shop.retake("orders")
-        shop.retake("products")
+        shop.resnapshot("orders")
+        shop.resnapshot("products")
         shop.put("orders", id=11, total=money("11.11"))
 
     runs = world.step(change)

@@ -23,7 +23,7 @@ from bronze.snapshot.snapshot import Outcome, Snapshot
 from bronze.store.landing import Landing
 from bronze.store.position import read_snapshot
 from bronze.store.relations import ShapeLog, read_relations
-from bronze.store.retake import request_snapshots
+from bronze.store.resnapshot import request_snapshots
 from bronze.store.sink import DeltaSink
 from tests.bronze.replaying import (
     assert_bronze_equals_source,

@@ -16,7 +16,7 @@ from bronze.store.commits import commit_marks
 from bronze.store.contract import CHANGES_SCHEMA
 from bronze.store.gaps import gap_marks, healed_at, healing, is_left_out, is_open, is_whole, note, open_gaps
 from bronze.store.marks import gap_app, snapshot_app
-from bronze.store.retake import needs_copy, request_snapshots
+from bronze.store.resnapshot import needs_copy, request_snapshots
 from bronze.stream.timeline import parting
 from tests.bronze.replaying import execute, source_of
 

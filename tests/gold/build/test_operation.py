@@ -382,7 +382,7 @@ def test_smelt_rebuild_gold_says_which_documents_it_could_not_build(
     said = capsys.readouterr()
     assert "gold.country: built" not in said.out
     assert "needs silver.countries" in said.out + said.err
-    shop.retake("countries")
+    shop.resnapshot("countries")
     world.gold = world.start_gold(world.documents)
     world.step(lambda _: None)
 

@@ -164,7 +164,7 @@ def test_soft_deletes_are_switched_on_and_off(world: World) -> None:
         shop.remove("people", 6)  # which bronze does not get
         shop.put("people", id=7, home="came back unseen")
         shop.lose("people")
-        shop.retake("people")
+        shop.resnapshot("people")
         shop.remove("letters", 61)
 
     runs = world.step(taken_again)
@@ -198,7 +198,7 @@ def test_a_table_that_bronze_lacks_changes_of_stops_its_documents_until_its_copy
     shop.put("letters", id=101, person=3, weight=1, stamp=3)
     shop.commit(without=["public.people"])
     world.gold.cycle()
-    shop.retake("people")
+    shop.resnapshot("people")
     world.cycle(shop.commit())
     world.check()
     assert modes(world) == {"person": "incremental", "stamp": "none"}

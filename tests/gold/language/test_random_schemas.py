@@ -75,10 +75,10 @@ def random_changes(world: World, source: random.Random) -> None:
         if happens < 0.15:
             shop.truncate(name)
         elif happens < 0.3:
-            shop.retake(name)
+            shop.resnapshot(name)
         elif happens < 0.4:
             shop.lose(name)
-            shop.retake(name)
+            shop.resnapshot(name)
         if source.random() < 0.4:
             shop.commit()
         else:

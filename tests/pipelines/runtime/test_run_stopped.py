@@ -18,7 +18,7 @@ from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.store.commits import commit_marks
 from bronze.store.contract import CHANGES
-from bronze.store.marks import seen_app
+from bronze.store.marks import fingerprint_app
 from pipelines.commands.run import run_layers
 from pipelines.health.standing import Standing, standing_still, stopped_names
 from pipelines.runtime import stages
@@ -80,7 +80,9 @@ class Told:
 
     def seen(self, name: str, number: int) -> None:
         uri = delta.location(self.lake, "bronze", CHANGES)
-        commit_marks(delta.open_existing(uri), uri, [Transaction(seen_app(TableName.parse(name)), number)])
+        commit_marks(
+            delta.open_existing(uri), uri, [Transaction(fingerprint_app(TableName.parse(name)), number)]
+        )
 
     def standing(self, *layers: Layer, documents: tuple[str, ...] = ()) -> Standing:
         return standing_still(self.lake, SilverSettings(), layers, documents)

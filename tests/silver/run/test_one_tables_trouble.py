@@ -19,7 +19,7 @@ from bronze.lake.location import Lake
 from bronze.shapes import PgType, Relation
 from bronze.store.commits import commit_marks
 from bronze.store.contract import CHANGES
-from bronze.store.marks import seen_app
+from bronze.store.marks import fingerprint_app
 from silver.cycle import Silver
 from silver.run import pauses
 from silver.settings import SilverSettings
@@ -276,7 +276,7 @@ def test_former_columns_are_numbered_and_a_clash_with_a_history_heals(
     assert fold(20) == both
     assert codes() == dict.fromkeys(("public.orders", "public.orders__history"), "silver-settings-clash")
     uri = delta.location(lake, "bronze", CHANGES)
-    commit_marks(delta.open_existing(uri), uri, [Transaction(seen_app(rival.table), NOT_CARRIED)])
+    commit_marks(delta.open_existing(uri), uri, [Transaction(fingerprint_app(rival.table), NOT_CARRIED)])
     for lsn, shape in zip((30, 50, 70), back_and_forth[1:], strict=True):
         bronze.snapshot(shape, lsn, [["1", str(lsn)]])
         assert fold(lsn + 10) == both | {"orders", "orders__history"}

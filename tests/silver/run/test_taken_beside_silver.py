@@ -13,7 +13,7 @@ from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.postgres.connection import connect
 from bronze.store.position import read_position, read_snapshot
-from bronze.store.retake import request_snapshots
+from bronze.store.resnapshot import request_snapshots
 from silver.cycle import Silver
 from silver.settings import SilverSettings
 from tests.bronze.replaying import current_lsn, execute, source_of

@@ -1,4 +1,4 @@
-"""Retake marks: asked for by another process beside a running sink, settled by a newer snapshot."""
+"""Resnapshot marks: asked for by another process beside a running sink, settled by a newer snapshot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bronze.identifiers import TableName
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.store.position import read_snapshot
-from bronze.store.retake import request_snapshots
+from bronze.store.resnapshot import request_snapshots
 from tests.bronze.store.test_sink import at, contents, open_sink, rows
 
 T, U = TableName("public", "t"), TableName("public", "u")
@@ -24,7 +24,7 @@ import sys
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
 from bronze.store.position import read_snapshot
-from bronze.store.retake import request_snapshots
+from bronze.store.resnapshot import request_snapshots
 for lsn in range(int(sys.argv[2]), int(sys.argv[3])):
     request_snapshots(sys.argv[1], [TableName("public", "t")], Lsn(lsn))
 """
@@ -55,7 +55,7 @@ def test_marks_only_grow(lake_path: str) -> None:
     request_snapshots(changes(lake_path), [T], Lsn(40))
     assert DeltaTable(changes(lake_path)).version() == version
     request_snapshots(changes(lake_path), [T, U], Lsn(60))
-    assert sink.tables.retakes([T, U, TableName("public", "v")]) == {T: 60, U: 60}
+    assert sink.tables.requests([T, U, TableName("public", "v")]) == {T: 60, U: 60}
 
 
 def test_another_process_may_ask_while_the_stream_commits(lake_path: str) -> None:
@@ -74,7 +74,7 @@ def test_another_process_may_ask_while_the_stream_commits(lake_path: str) -> Non
         sink.commit(at(lsn))
     assert [other.returncode for other in others] == [0, 0]
     assert contents(lake_path) == [(each, 0) for each in range(1, lsn + 1)]
-    assert sink.tables.retakes([T]) == {T: 209}
+    assert sink.tables.requests([T]) == {T: 209}
     assert sink.tables.needing_copy([T])
     position = sink.position
     assert position is not None
@@ -94,7 +94,7 @@ def test_a_snapshot_commits_beside_a_request_for_its_own_table(lake_path: str) -
         sink.tables.commit_snapshot(T, Lsn(lsn), [])
     asking.join()
     assert sink.tables.needing_copy([T])
-    assert (read_snapshot(Lake(lake_path), T), sink.tables.retakes([T])) == (19, {T: 29})
+    assert (read_snapshot(Lake(lake_path), T), sink.tables.requests([T])) == (19, {T: 29})
 
 
 def test_a_mark_outlives_checkpoints(lake_path: str) -> None:
@@ -111,4 +111,4 @@ def test_a_mark_outlives_checkpoints(lake_path: str) -> None:
 def test_names_of_any_kind_have_marks_of_their_own(lake_path: str, name: str) -> None:
     sink = open_sink(lake_path)
     request_snapshots(changes(lake_path), [TableName("public", name)], Lsn(5))
-    assert sink.tables.retakes([TableName("public", name), T]) == {TableName("public", name): 5}
+    assert sink.tables.requests([TableName("public", name), T]) == {TableName("public", name): 5}

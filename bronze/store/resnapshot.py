@@ -1,9 +1,9 @@
-"""Tables that need a new snapshot: the retake mark, which any process may set.
+"""Tables that need a new snapshot: the resnapshot mark, which any process may set.
 
-A retake mark is an application transaction of `bronze.changes`, `retake_app(table)`, whose version is an
-LSN R. A table needs a snapshot when it has no complete one, or when R is at or past its newest one. R is the
-server's WAL position when the snapshot was asked for, so any snapshot that began afterwards (S > R) settles
-the mark, and nothing has to remove it: marks only grow.
+A resnapshot mark is an application transaction of `bronze.changes`, `resnapshot_app(table)`, whose version is
+an LSN R. A table needs a snapshot when it has no complete one, or when R is at or past its newest one. R is
+the server's WAL position when the snapshot was asked for, so any snapshot that began afterwards (S > R)
+settles the mark, and nothing has to remove it: marks only grow.
 
 Why another process may set it beside a running reader: the commit holds marks alone, no rows and none of the
 application ids that the stream or a snapshot writes. So Delta lets it pass beside their commits, and the
@@ -28,7 +28,7 @@ from deltalake import Transaction
 from bronze.lake import delta
 from bronze.lsn import Lsn
 from bronze.store.commits import commit_marks
-from bronze.store.marks import retake_app, snapshot_of
+from bronze.store.marks import resnapshot_app, snapshot_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
 
 
-def retake_of(changes: DeltaTable, table: TableName) -> Lsn | None:
+def resnapshot_of(changes: DeltaTable, table: TableName) -> Lsn | None:
     """R of a table, as an open `bronze.changes` says; None where it was never asked for."""
-    version = changes.transaction_version(retake_app(table))
+    version = changes.transaction_version(resnapshot_app(table))
     return None if version is None else Lsn(version)
 
 
 def needs_copy(changes: DeltaTable, table: TableName) -> bool:
     """Whether an open `bronze.changes` lacks a snapshot of this table that is new enough."""
-    taken, wanted = snapshot_of(changes, table), retake_of(changes, table)
+    taken, wanted = snapshot_of(changes, table), resnapshot_of(changes, table)
     return taken is None or (wanted is not None and wanted >= taken)
 
 
@@ -66,8 +66,8 @@ def request_snapshots(uri: str, tables: Sequence[TableName], lsn: Lsn) -> None:
     changes = delta.open_existing(uri)
     marks = []
     for table in tables:
-        known = retake_of(changes, table)
+        known = resnapshot_of(changes, table)
         if known is None or known < lsn:
-            marks.append(Transaction(retake_app(table), int(lsn)))
+            marks.append(Transaction(resnapshot_app(table), int(lsn)))
     if marks:
         commit_marks(changes, uri, marks)
