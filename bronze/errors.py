@@ -73,7 +73,7 @@ class DefiniteError(SmeltError):
     """Will not heal by itself; retrying is no use until a person has done what `remedy` says."""
 
 
-def resnapshot_remedy(table: TableName | str, purpose: str = "take the table again") -> str:
+def resnapshot_remedy(table: TableName | str, purpose: str = "resnapshot the table") -> str:
     """The remedy that ends in a new snapshot of one table.
 
     Args:

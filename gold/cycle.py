@@ -149,7 +149,7 @@ class Gold:
     def _is_current(self, cut: Cut) -> bool:
         """Whether the record of silver's cut that the documents were built from is still the one of its LSN.
 
-        Silver may have recorded that LSN again while they were built, with tables that were taken again. A
+        Silver may have recorded that LSN again while they were built, with tables that were resnapshotted. A
         cut of gold would be taken for one of the newer record, by its time; and what is new there, for built.
         Without it the documents' own marks count, and the next cycle builds them from the newer record.
         """

@@ -262,7 +262,7 @@ def snapshot(
     every: Annotated[bool, typer.Option("--all", help="Every table of the pipeline.")] = False,
     wait: Annotated[bool, typer.Option(help="End when they are taken, not when they are asked for.")] = True,
 ) -> None:
-    """Take tables again, whole, as of now; beside a running reader or without one."""
+    """Resnapshot tables, whole, as of now; beside a running reader or without one."""
     from pipelines.runtime.reader_process import without_pandas
 
     without_pandas()

@@ -133,7 +133,7 @@ def _incomplete(table: SilverTable) -> TableError:
         table.table,
         "bronze does not have all rows and changes of it",
         code="rebuild-incomplete",
-        remedy=resnapshot_remedy(table.table, "take it again"),
+        remedy=resnapshot_remedy(table.table, "resnapshot it"),
     )
 
 

@@ -48,8 +48,8 @@ def unreadable(table: TableName, what: str, error: Exception) -> TableError:
         table,
         f"{what}: {said}",
         code="table-unreadable",
-        remedy="the log of the reader has the whole story, which is a defect of deltasmelt; the table is "
-        "read and taken again by itself, or left out with source.exclude",
+        remedy="the log of the reader has the whole error, which is a defect of deltasmelt; the table is "
+        "read again and resnapshotted automatically, or left out with source.exclude",
     )
 
 

@@ -50,7 +50,7 @@ def failover_findings(
                 subject=subject,
                 message="the server holds changes back for its standbys (synchronized_standby_slots), but "
                 "they are "
-                "not asked to keep this slot: after a failover every table would be taken again",
+                "not asked to keep this slot: after a failover every table would be resnapshotted",
                 remedy="source.failover: true",
             )
         return

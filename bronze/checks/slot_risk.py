@@ -52,7 +52,7 @@ def slot_risk(slot: SlotState, seconds_left: float | None, copies_left: float | 
         return SlotRisk(Level.NONE)
     left = f"{seconds_left:.0f} s" if seconds_left < 120 else f"{seconds_left / 60:.0f} min"
     while_copying = (
-        "" if copies_left is None else f", while the copies of tables take {copies_left:.0f} s more"
+        "" if copies_left is None else f", while the snapshots of tables take {copies_left:.0f} s more"
     )
     return SlotRisk(
         Level.SHORT, f"at the present rate the slot is lost in {left}{while_copying}: {raise_limit}"

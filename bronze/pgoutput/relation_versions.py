@@ -9,7 +9,7 @@ Which columns a message means, although PostgreSQL sends no attnum: they come in
 and an attnum never comes back. So every column that both the known version and the catalog have was there at
 the message's time, under whatever name; the others were some of those that only one of the two has. Of all
 sets of attnums of the message's length the right one is the one whose columns have the message's names and
-types. Where several fit, or none, the columns that are in doubt have no attnum: their table is taken again
+types. Where several fit, or none, the columns that are in doubt have no attnum: their table is resnapshotted
 (`bronze.store.relations.ShapeLog.unknown_columns`), for a guess could put values under another column.
 
 What cannot be seen here: columns that came and went between the known version and the catalog. Two looks at

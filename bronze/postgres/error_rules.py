@@ -210,20 +210,20 @@ SLOT_MISSING: Final = Rule(
     "slot-missing",
     "replication slot {slot} does not exist",
     "SELECT pg_create_logical_replication_slot({slot_literal}, 'pgoutput'); a pipeline that has run before "
-    "lacks the changes in between: `smelt snapshot FILE --all` makes it and takes every table again",
+    "lacks the changes in between: `smelt snapshot FILE --all` makes it and resnapshots every table",
 )
 SLOT_LOST: Final = Rule(
     DefiniteError,
     "slot-lost",
     "replication slot {slot} can no longer be read: {said}",
-    "raise max_slot_wal_keep_size; then `smelt snapshot FILE --all` makes the slot anew and takes every "
-    "table again, deletes included",
+    "raise max_slot_wal_keep_size; then `smelt snapshot FILE --all` makes a new slot and resnapshots every "
+    "table, deletes included",
 )
 PUBLICATION_MISSING: Final = Rule(
     DefiniteError,
     "publication-missing",
     "publication {publication} does not exist (or did not yet at this point of the log)",
-    "`smelt check` prints the CREATE PUBLICATION; if it was dropped and made again: SELECT "
+    "`smelt check` prints the CREATE PUBLICATION; if it was recreated: SELECT "
     "pg_drop_replication_slot({slot_literal}); then `smelt snapshot FILE --all`",
 )
 OPTION_UNKNOWN: Final = Rule(

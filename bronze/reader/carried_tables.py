@@ -341,7 +341,7 @@ class CarriedTables:
                 copies_wait=self._wait.goes_on(held_up, blockers, describe(self._source))
             )
         elif look.waiting:
-            self._landing.progress.set(copies_wait="copies wait for a new session of the stream")
+            self._landing.progress.set(copies_wait="snapshots wait for a new session of the stream")
 
     def _may_be_tried(self, table: TableName, requests: Mapping[TableName, Lsn], asked: _Asked) -> bool:
         return self._errors.may_be_tried(table, requests.get(table), by_stream=table in asked.tables)

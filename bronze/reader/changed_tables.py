@@ -46,13 +46,13 @@ def ask_for_unpublished(
     every = {table: seen.get(table, NOT_CARRIED) for table in selected}
     for table in landing.sink.tables.note_membership(every, left_out, lsn):
         _LOGGER.warning(
-            "%s is taken again: publication %s did not carry all of it, or its changes were "
+            "%s is resnapshotted: publication %s did not carry all of it, or its changes were "
             "left out, for a while before %s",
             table,
             publication,
             lsn,
         )
-        landing.progress.set(said=f"{table} is taken again: it was not published all the time")
+        landing.progress.set(said=f"{table} is resnapshotted: it was not published all the time")
 
 
 def ask_for_changed(
@@ -89,8 +89,8 @@ def ask_for_changed(
         if why is not None and landing.resnapshots:
             changed.append(table.table)
             if not waits:
-                _LOGGER.warning("%s is taken again: %s, of which the log says nothing", table.table, why)
-                landing.progress.set(said=f"{table.table} is taken again: {why}")
+                _LOGGER.warning("%s is resnapshotted: %s, of which the log says nothing", table.table, why)
+                landing.progress.set(said=f"{table.table} is resnapshotted: {why}")
         elif not waits:
             harmless[table.table] = table.storage
     if changed:

@@ -188,7 +188,7 @@ class InitialCopies:
                     if not isinstance(error, TransientError) and error.code not in REFUSALS:
                         raise
                     _LOGGER.warning("copying tables is tried again: %s", error)
-                    self._landing.progress.set(copies_wait=f"copies are tried again: {error.in_a_line()}")
+                    self._landing.progress.set(copies_wait=f"snapshots are tried again: {error.in_a_line()}")
                     with lake_failures("the lake"):
                         self._trouble.failed(error)
                     if backoff.pause(self._stop):

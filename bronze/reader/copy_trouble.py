@@ -1,7 +1,7 @@
 """What keeps tables from being copied while the stream goes on, as an error of the pipeline until it heals.
 
 The copies' thread tells each failure at once and closes it with the round that comes to its end. So
-`control.errors` knows of a snapshot that was given up and taken again as it knows of a stream that was. A
+`control.errors` knows of a snapshot that was given up and begun again as it knows of a stream that was. A
 stream that begins closes the pipeline's errors, these among them; the next failure of a copy opens its own
 again.
 """

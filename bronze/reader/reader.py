@@ -235,8 +235,8 @@ class Reader:
         PostgreSQL decodes each change with the catalog of its time; making the publication again does not
         help changes from before. A slot that is made after it has none of them.
         """
-        _LOGGER.warning("every table is taken again: %s", error)
-        self._say(f"every table is taken again: {error.message}")
+        _LOGGER.warning("every table is resnapshotted: %s", error)
+        self._say(f"every table is resnapshotted: {error.message}")
         if self._copies is not None:
             self._copies.stop()
         self._landing = self._copies = None

@@ -5,7 +5,7 @@ leaves a hole that no stream fills. A snapshot of every table after the hole doe
 holds, rows that were deleted in between included. So:
 
 1. The publication is made first, where it is missing: a slot decodes with the catalog of its own time.
-2. The slot is dropped where it is of no use, and made again. Its consistent point is C.
+2. The slot is dropped where it is of no use, and recreated. Its consistent point is C.
 3. **One commit** on `bronze.changes` moves bronze's place to (C - 1, C) and marks every table of bronze that
    the source still has with a gap and a request at C - 1 (`bronze.store.gaps`, `bronze.store.resnapshot`).
    The rows that are there stay. Of a table that is gone nobody can take a snapshot; it stays in silver as it
@@ -172,7 +172,7 @@ def _drop(connection: psycopg.Connection[Any], slot: SlotState, source: SourceSe
     statement = f"SELECT pg_drop_replication_slot({quote_literal(slot.name)})"
     if not source.manage:
         raise DefiniteError(
-            f"replication slot {slot.name} must be dropped and made again",
+            f"replication slot {slot.name} must be recreated",
             code="slot-missing",
             where=describe(source),
             remedy=f"run: {statement}; SELECT pg_create_logical_replication_slot({quote_literal(slot.name)}, "

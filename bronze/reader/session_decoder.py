@@ -58,7 +58,7 @@ def session_decoder(
 
     def left_out(without: Mapping[TableName, Lsn]) -> None:
         for table, lsn in without.items():
-            _LOGGER.warning("%s is taken again: a text of %s cannot be converted to UTF-8", table, lsn)
+            _LOGGER.warning("%s is resnapshotted: a text of %s cannot be converted to UTF-8", table, lsn)
             landing.sink.tables.open_gaps([table], lsn, beyond=True)
         tables.ask(without)
 

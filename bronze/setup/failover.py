@@ -43,7 +43,7 @@ def require_support(version: int, source: SourceSettings) -> None:
         code="failover-unsupported",
         where=describe(source),
         remedy="remove source.failover, or upgrade the server; before 17 a promoted standby has no slot, and "
-        "`smelt snapshot FILE --all` takes every table again there",
+        "`smelt snapshot FILE --all` resnapshots every table there",
     )
 
 

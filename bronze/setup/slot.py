@@ -127,8 +127,8 @@ def slot_problem(slot: SlotState, source: SourceSettings, database: str) -> Defi
         reason = slot.invalidation or "wal_removed"
         said = f"is invalidated ({reason}): changes after {slot.confirmed_flush} are lost to it"
         cure = (
-            f"{_invalidation_cure(slot.invalidation)}; then `smelt snapshot FILE --all` makes the slot anew "
-            f"and takes every table again, deletes included (a pipeline that has read nothing yet: {drop})"
+            f"{_invalidation_cure(slot.invalidation)}; then `smelt snapshot FILE --all` makes a new slot "
+            f"and resnapshots every table, deletes included (a pipeline that has read nothing yet: {drop})"
         )
     else:
         return None

@@ -353,7 +353,7 @@ def _locked(table: TableName, watcher: psycopg.Connection[TupleRow]) -> TableErr
         table,
         f"the table cannot be copied yet: it is locked by {said_of_holder(watcher, table, _REWRITING)}",
         code="table-locked",
-        remedy="nothing to do: it is taken again by itself when the lock is gone; to end who holds it: "
+        remedy="nothing to do: it is resnapshotted automatically when the lock is gone; to end who holds it: "
         "SELECT pg_terminate_backend(…);",
     )
 

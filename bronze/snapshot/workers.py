@@ -58,11 +58,11 @@ def _rows_of(copy: TableCopy, rows: SnapshotRows, block: bytearray, seq: int) ->
             copy.table,
             f"a row of the copy cannot be read: {said}",
             code="copy-failed",
-            remedy="the log of the reader has the whole story, which is a defect of deltasmelt; the table is "
-            "taken again by itself, or left out with source.exclude",
+            remedy="the log of the reader has the whole error, which is a defect of deltasmelt; the table is "
+            "resnapshotted automatically, or left out with source.exclude",
         )
         raise TransientError(
-            f"the copy of {copy.table} failed ({said}); tables copied beside it are taken again",
+            f"the copy of {copy.table} failed ({said}); tables copied beside it are resnapshotted",
             code="copy-interrupted",
             where=str(copy.table),
             remedy="nothing to do for the others; the table has an error of its own",
@@ -154,7 +154,7 @@ class SnapshotCopy:
                 copy.table,
                 f"{error} while the table was copied",
                 code="table-changed",
-                remedy="nothing to do: it is taken again by itself",
+                remedy="nothing to do: it is resnapshotted automatically",
             )
         except psycopg.Error as error:
             self._fail(copy, error)
@@ -174,7 +174,7 @@ class SnapshotCopy:
                 copy.table,
                 "the table, a partition or an index of it was locked by another session when it was copied",
                 code="table-locked",
-                remedy="nothing to do: it is taken again by itself when the lock is gone",
+                remedy="nothing to do: it is resnapshotted automatically when the lock is gone",
             )
             return
         failure = translate(error, self._source)

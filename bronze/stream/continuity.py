@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bronze.store.position import Position
 
 _ANEW: Final = (
-    "the changes in between cannot be had any more: `smelt snapshot FILE --all` takes every table again, "
+    "the changes in between cannot be had any more: `smelt snapshot FILE --all` resnapshots every table, "
     "deletes included, and goes on from there"
 )
 
@@ -62,7 +62,7 @@ def check_start(
             code="server-behind",
             where=where,
             remedy="bronze holds changes that this server never had; if it is the right server now, let its "
-            f"log grow past {position.confirm}, then `smelt snapshot FILE --all` takes every table again; or "
+            f"log grow past {position.confirm}, then `smelt snapshot FILE --all` resnapshots every table; or "
             "move the lake away (or give another lake.path) and start again",
         )
 

@@ -330,5 +330,5 @@ def _breaks(before: Sequence[Relation], relation: Relation) -> bool:
     try:
         return breaks_with(before, relation)
     except Exception:
-        _LOGGER.exception("%s is taken again: its shapes cannot be compared", relation.table)
+        _LOGGER.exception("%s is resnapshotted: its shapes cannot be compared", relation.table)
         return True

@@ -90,6 +90,6 @@ def _parted(
         "that lagged behind was promoted, or the server was restored to an older state",
         code="server-behind",
         where=describe(source),
-        remedy="if this is the right server now: `smelt snapshot FILE --all` takes every table again, "
+        remedy="if this is the right server now: `smelt snapshot FILE --all` resnapshots every table, "
         "deletes included, and goes on from there",
     )

@@ -28,7 +28,7 @@ class ChangeFeedUnreadableError(Exception):
 
 def recreated(silver_name: str) -> str:
     """Why the versions of a table that went back cannot be compared."""
-    return f"silver.{silver_name} was made again since the last build"
+    return f"silver.{silver_name} was recreated since the last build"
 
 
 def images_query(

@@ -37,7 +37,7 @@ def holds_the_same(uri: str, since: int, until: int) -> bool:
     Args:
         uri: of the table.
         since: a version.
-        until: another; an earlier one is of a table that was made again.
+        until: another; an earlier one is of a table that was recreated.
     """
     if since == until:
         return True

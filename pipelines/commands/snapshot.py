@@ -1,4 +1,4 @@
-"""`smelt snapshot`: take tables again, whole, as of now, beside a running reader or without one.
+"""`smelt snapshot`: resnapshot tables, whole, as of now, beside a running reader or without one.
 
 The order is what makes it safe. First the tables' resnapshot marks are made durable in bronze
 (`bronze.store.resnapshot`), at the server's WAL position of this moment. From then on any reader takes them,
@@ -71,7 +71,7 @@ class Request:
 def run_snapshot(
     pipeline: Pipeline, names: Sequence[str], output: Output, *, every: bool, wait: bool, command: str
 ) -> None:
-    """Have tables taken again.
+    """Have tables resnapshotted.
 
     Args:
         pipeline: the pipeline.

@@ -178,7 +178,7 @@ def _carry(pipeline: Pipeline, dsn: str, output: Output, *, seconds: float, rate
             progress=observer.reader,
         ) as run:
             try:
-                view.enter("the first copy of each table is taken, and the shop opens")
+                view.enter("the first snapshot of each table is taken, and the shop opens")
                 shop.start()
                 while shop.busy:
                     view.heads.note(_head(watch))

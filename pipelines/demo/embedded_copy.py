@@ -4,8 +4,8 @@ Root starts the server as another account, which cannot look into a private home
 libraries that a wheel keeps beside its package and finds by their place, are copied once, into a folder that
 root alone writes: what lies there is run by root's tests and by the server. Every use compares it with the
 package, names and sizes (some milliseconds), so that a copy that a cleaner thinned out, that was never
-finished, or that is of an older package is made anew. Copies are made under a lock and come into place by one
-rename; a server that still runs from the older one keeps its open files.
+finished, or that is of an older package is made again. Copies are made under a lock and come into place by
+one rename; a server that still runs from the older one keeps its open files.
 
 Without such a folder (see `_places`) each process makes a copy of its own, and removes it at its end.
 """

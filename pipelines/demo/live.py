@@ -114,7 +114,7 @@ class LiveView:
         self.phase = ""
         self.heads = HeadHistory()
         self.source = Layer("PostgreSQL", "transactions")
-        self.bronze = Layer("bronze", "changes", note="first copy")
+        self.bronze = Layer("bronze", "changes", note="first snapshot")
         self.silver = Layer("silver", "changes folded", note="Spark starts")
         self.gold = Layer("gold", "documents written", note="Spark starts")
 

@@ -98,7 +98,7 @@ def summarize(
         tables: source table to silver's name.
         source: connection to the shop, which is closed by now: nothing changes any more.
         transactions: that the shop committed.
-        changes: rows that bronze took, the first copy included.
+        changes: rows that bronze took, the first snapshot included.
         say: is told what is being done.
     """
     lake = LakeSql(spark, pipeline)
@@ -154,7 +154,7 @@ def print_summary(summary: Summary, pipeline: Pipeline, output: Output, *, secon
     output.line()
     output.line(
         f"{summary.transactions:,} transactions of a live shop were carried through every layer "
-        f"({summary.changes:,} changed rows, the first copy included); {seconds_text(seconds)} in all."
+        f"({summary.changes:,} changed rows, the first snapshot included); {seconds_text(seconds)} in all."
     )
     output.line(f"The lake lies in {pipeline.lake_address().path}")
     output.line("PostgreSQL has stopped; the lake needs it no more. Try next:", style="bold")

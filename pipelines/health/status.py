@@ -73,8 +73,8 @@ class TableStatus:
 
     Attributes:
         state: ``streaming``, ``waiting`` (in bronze, not yet in its layer; or lacking changes until it is
-            taken again), ``snapshot``, ``stopped`` or ``dropped`` (at the source; its layer keeps what it was
-            last).
+            resnapshotted), ``snapshot``, ``stopped`` or ``dropped`` (at the source; its layer keeps what it
+            was last).
         changes: in its newest cycle.
     """
 

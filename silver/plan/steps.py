@@ -172,7 +172,7 @@ def check_identity(version: Relation, activity: Activity) -> None:
             code="identity-missing",
             remedy=resnapshot_remedy(
                 version.table,
-                f"ALTER TABLE {version.table.quoted} REPLICA IDENTITY DEFAULT or FULL; take the table again",
+                f"ALTER TABLE {version.table.quoted} REPLICA IDENTITY DEFAULT or FULL; resnapshot the table",
             ),
         )
 

@@ -78,7 +78,7 @@ def _former_name(table: SilverTable, relations: Sequence[Relation], last: Cut | 
         table.table,
         f"the table was called {known[0]} before; silver.{known[0].silver_name} stays as it was",
         code="table-renamed",
-        remedy=resnapshot_remedy(table.table, "take it again under its new name"),
+        remedy=resnapshot_remedy(table.table, "resnapshot it under its new name"),
     )
 
 
@@ -107,8 +107,7 @@ def check_relation(
         return
     raise TableError(
         table.table,
-        "another table has this name now, or it was dropped and made again; silver has the rows of the "
-        "old one",
+        "another table has this name now, or it was recreated; silver has the rows of the old one",
         code="table-recreated",
-        remedy=resnapshot_remedy(table.table, "take it again"),
+        remedy=resnapshot_remedy(table.table, "resnapshot it"),
     )

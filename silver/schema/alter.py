@@ -105,7 +105,7 @@ def _check_case(table: SilverTable) -> None:
                 table.table,
                 f"columns {other} and {column.name} differ only in case, which Spark does not tell apart",
                 code="table-failed",
-                remedy=resnapshot_remedy(table.table, "rename one of them, then take the table again"),
+                remedy=resnapshot_remedy(table.table, "rename one of them, then resnapshot the table"),
             )
 
 
@@ -129,7 +129,7 @@ def _made_room(table: SilverTable, others: list[str], *, emptied: bool) -> list[
                 "of that name now",
                 code="table-failed",
                 remedy=resnapshot_remedy(
-                    table.table, f"rename or drop that column of silver.{table.name}; or take the table again"
+                    table.table, f"rename or drop that column of silver.{table.name}; or resnapshot the table"
                 ),
             )
         others[at] = free_name(f"{name}__former", [*others, *wanted])

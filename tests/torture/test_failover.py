@@ -119,7 +119,9 @@ def test_a_reader_goes_on_at_the_promoted_standby_with_nothing_lost_or_doubled(
     assert ControlTables(Lake(lake_path)).open_errors() == []
     read_all(new.model_copy(update={"failover": True}), lake_path)
     assert_whole(new, lake_path)
-    assert sum(row["op"] == "snapshot_end" for row in bronze_rows(lake_path)) == 2, "nothing was taken again"
+    assert sum(row["op"] == "snapshot_end" for row in bronze_rows(lake_path)) == 2, (
+        "nothing was resnapshotted"
+    )
     with connect(source) as connection:
         assert identify(connection).timeline == 2
 

@@ -328,7 +328,7 @@ def test_a_promoted_standby_that_had_everything_is_followed(twin: Twin, lake_pat
         execute(source, "INSERT INTO items VALUES (11, 'on the other timeline')")
         read_all(source, lake_path)
         assert_whole(source, lake_path)
-        assert len(ends(lake_path)) == 2, "nothing was taken again"
+        assert len(ends(lake_path)) == 2, "nothing was resnapshotted"
     finally:
         twin.server.close()
 

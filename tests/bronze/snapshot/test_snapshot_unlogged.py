@@ -1,7 +1,7 @@
 """Changes that PostgreSQL makes without an event: found in its catalog, and the table taken again.
 
 Most cases share one database and its reader's runs, each in a schema of its own: what tells them from each
-other is which tables are taken again. Those that begin with `test_a_quiet_table` and
+other is which tables are resnapshotted. Those that begin with `test_a_quiet_table` and
 `test_the_traces_are_there` have nothing but their own change in the log.
 """
 

@@ -90,7 +90,7 @@ class Source:
 
 
 def cycles(lakes: Lakes, tables: list[RandomTable], *, emptied: int, again: int) -> None:
-    """Windows of random length; in the second some tables are emptied, in the third one is taken again."""
+    """Windows of random length; in the second some tables are emptied, in the third one is resnapshotted."""
     source = Source(tables, lakes.bronze)
     rng = random.Random(SEED)
     for round_ in range(ROUNDS):

@@ -217,7 +217,7 @@ STORIES = {
         shapes={52: [("id", INT, None), ("note", INT, None), ("big", TEXT, None)]},
         columns="id, note, IF(note IS NULL, note__2_string, NULL)",
     ),
-    "dropped and made again with other columns: those of the same name and type go on": Story(
+    "recreated with other columns: those of the same name and type go on": Story(
         {20: [gone("2")], 70: [ins("6", "3", "new")]},
         [(1, "X", "a", None, 10, 55), (1, "X", None, 5, 55, None), (2, "Y", "b", None, 10, 20), (3, "new", None, 6, 70, None)],
         [(1, "X", None, 5, False, 55), (2, "Y", "b", None, True, 20), (3, "new", None, 6, False, 70)],

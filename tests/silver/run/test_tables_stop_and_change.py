@@ -194,7 +194,7 @@ class TestErrors:
         assert "column note, row 77" in errors["public.unresolvable"].message
         assert (
             errors["public.unresolvable"].remedy
-            == "take the table again: smelt snapshot FILE public.unresolvable"
+            == "resnapshot the table: smelt snapshot FILE public.unresolvable"
         )
 
     def test_a_table_taken_again_goes_on_and_its_error_is_closed(self, outcome: Outcome) -> None:
