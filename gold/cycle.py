@@ -1,6 +1,6 @@
 """The gold cycle: all documents to the newest silver cut.
 
-Documents are built side by side, as many as the heap has room for (`gold.build.memory`), each in one commit
+Documents are built side by side, as many as the heap has room for (`gold.builder.memory`), each in one commit
 of its own table; the gold cut that names them all is
 recorded after the last one. A crash in between leaves some tables ahead of the newest gold cut, never a cut
 that names what is not there, and the next cycle brings every document to one cut again.
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
 from bronze.lake.control import Cut, OpenError, Run
-from gold.build.memory import Room
+from gold.builder.memory import Room
 from gold.incremental.starts import built_from
 from gold.tree.check import resolved
 from silver.run.outages import Patience, outage
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
     from bronze.lake.control_tables import ControlTables
     from bronze.lake.location import Lake
-    from gold.build.document import DocumentBuild
-    from gold.build.memory import Machine
+    from gold.builder.document import DocumentBuild
+    from gold.builder.memory import Machine
     from gold.language.document import Document
     from gold.tree.nodes import Tree
     from gold.verify.verify import Built
@@ -81,8 +81,8 @@ class Gold:
         *,
         machine: Machine | None = None,
     ) -> None:
-        from gold.build.document import DocumentBuild  # noqa: PLC0415 - whoever only reads definitions needs no Spark
-        from gold.build.sizing import machine_of  # noqa: PLC0415
+        from gold.builder.document import DocumentBuild  # noqa: PLC0415 - whoever only reads definitions needs no Spark
+        from gold.builder.sizing import machine_of  # noqa: PLC0415
 
         self._control = control
         self._catalog = catalog_provider
@@ -268,7 +268,7 @@ class Gold:
             TransientError: the lake does not answer.
             Exception: Spark itself does not answer any more.
         """
-        from gold.build.failures import document_error, unknown_error  # noqa: PLC0415 - they load Spark
+        from gold.builder.failures import document_error, unknown_error  # noqa: PLC0415 - they load Spark
         from silver.run.troubles import answers, unreachable  # noqa: PLC0415
 
         for again in (True, False):
@@ -291,8 +291,8 @@ class Gold:
         raise AssertionError  # the second attempt returned or raised
 
     def _build(self, build: DocumentBuild, tree: Tree, cut: Cut, last: Cut | None, *, rebuild: bool) -> Run:
-        from gold.build.document import Start  # noqa: PLC0415
-        from gold.build.sizing import LARGEST  # noqa: PLC0415
+        from gold.builder.document import Start  # noqa: PLC0415
+        from gold.builder.sizing import LARGEST  # noqa: PLC0415
 
         state = build.table.state()
         position = None if state is None else state.position

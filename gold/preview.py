@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import DefiniteError
-from gold.build.kept import Kept
-from gold.build.sizing import Sizing
-from gold.build.spark_settings import INTERPRETED, ONE_TASK, SORTED
-from gold.build.views import CutViews
-from gold.build.weights import Roots
+from gold.builder.kept import Kept
+from gold.builder.sizing import Sizing
+from gold.builder.spark_settings import INTERPRETED, ONE_TASK, SORTED
+from gold.builder.views import CutViews
+from gold.builder.weights import Roots
 from gold.compile.column_types import schema_of
 from gold.compile.compiler import compile_tree
 from silver.run.sessions import own_session
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from bronze.lake.control import Cut
     from bronze.lake.location import Lake
-    from gold.build.memory import Machine
+    from gold.builder.memory import Machine
     from gold.tree.nodes import Tree
 
 _ROOT: Final = "previewed"

@@ -22,7 +22,7 @@ LONGEST_FIRST: Final = (
     "pipelines/whole/test_end_to_end.py",
     "silver/fold/test_random_histories.py",
     "gold/language/test_random_schemas.py",
-    "gold/build/test_operation.py",
+    "gold/builder/test_operation.py",
     "silver/fold/test_versions.py",
     "pipelines/runtime/test_maintenance.py",
     "pipelines/runtime/test_run.py",

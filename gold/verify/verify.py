@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gold.build.spark_settings import HASH, LSN, SORTED, content_hash
-from gold.build.views import CutViews
+from gold.builder.spark_settings import HASH, LSN, SORTED, content_hash
+from gold.builder.views import CutViews
 from gold.compile.clauses import numbered
 from gold.compile.compiler import compile_tree
 from gold.verify.differences import Difference, first_difference

@@ -27,7 +27,7 @@ from bronze.store.lake_format import require_format
 from bronze.store.position import position_of
 from bronze.store.relations import read_relations
 from bronze.stream.continuity import check_start, slot_gone
-from gold.build.spark_settings import HASH, LSN
+from gold.builder.spark_settings import HASH, LSN
 from gold.compile.compiler import compile_tree
 from gold.language.document import load_documents
 from gold.tree.check import checked_tree

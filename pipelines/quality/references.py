@@ -43,7 +43,7 @@ def check_references(
         frame: the table at the cut, by its name (``silver.orders``).
         rows: how many rows a table has, where that is known already.
     """
-    from gold.build.failures import SPARK_ERRORS  # noqa: PLC0415 - Spark is loaded by who needs it
+    from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - Spark is loaded by who needs it
 
     counts = dict(rows)
     results: list[Result] = []
@@ -58,7 +58,7 @@ def check_references(
 
 def _alone(about: Expectation, frame: Callable[[str], DataFrame], rows: dict[str, int]) -> Result:
     """What became of one foreign key, also where it cannot be computed."""
-    from gold.build.failures import SPARK_ERRORS  # noqa: PLC0415
+    from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
 
     try:
         return _check([about], frame, rows)[0]

@@ -180,7 +180,7 @@ class _Checks:
 
     def run(self, expectations: Sequence[Expectation], frames: dict[str, DataFrame]) -> list[Result]:
         """What became of each expectation, in their order."""
-        from gold.build.failures import SPARK_ERRORS  # noqa: PLC0415 - `smelt check` reads suites without Spark
+        from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - `smelt check` reads suites without Spark
 
         columns = {name: frame.columns for name, frame in frames.items()}
         results: dict[int, Result] = {}

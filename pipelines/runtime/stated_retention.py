@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.lake import delta
 from bronze.lsn import Lsn
-from gold.build.spark_settings import GOLD_APP
+from gold.builder.spark_settings import GOLD_APP
 from silver.sql import literal
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ with would hold both. So silver and gold work in sessions of their own (`silver.
 setting that gives values another meaning has Spark's default (and what a pipeline needs: UTC and ANSI mode),
 whatever the given session or the pipeline file says; the old ways of doing things (``spark.sql.legacy.…``)
 are off. Where something may not be set (a server that guards its settings), its value becomes a part of a
-document's digest (`gold.build.document`), so that other values build it again.
+document's digest (`gold.builder.document`), so that other values build it again.
 """
 
 from __future__ import annotations

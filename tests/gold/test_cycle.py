@@ -18,8 +18,8 @@ from deltalake import DeltaTable
 from bronze.errors import SmeltError
 from bronze.lake.control_tables import ControlTables
 from bronze.lsn import Lsn
-from gold.build.spark_settings import GOLD_APP
-from gold.build.weights import weights_query
+from gold.builder.spark_settings import GOLD_APP
+from gold.builder.weights import weights_query
 from gold.tree.resolve import resolve
 from pipelines.commands.rebuild import rebuild_silver
 from pipelines.runtime.maintenance import Maintenance

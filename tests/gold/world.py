@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
-from gold.build.spark_settings import SMALL_PLAN
+from gold.builder.spark_settings import SMALL_PLAN
 from gold.cycle import Gold
 from gold.tree.resolve import resolve
 from pipelines.settings import load_pipeline

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gold.build.gold_table import is_small, size_of
-from gold.build.spark_settings import GOLD_APP, HASH, LSN
+from gold.builder.gold_table import is_small, size_of
+from gold.builder.spark_settings import GOLD_APP, HASH, LSN
 from gold.incremental.key_bitmap import MOST_KEYS, bitmap, in_bitmap
 from silver.fold.merge import prunable
 from silver.run.key_ranges import key_ranges, share_of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from bronze.lake.control import Cut, Run
     from bronze.lsn import Lsn
-    from gold.build.gold_table import GoldTable
+    from gold.builder.gold_table import GoldTable
     from gold.compile.query import Compiled
 
 ROOT: Final = "_deltasmelt_root"

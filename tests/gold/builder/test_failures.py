@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gold.build.failures import condition, document_error
+from gold.builder.failures import condition, document_error
 
 DEEP = """An error occurred while calling o1.sql.
 : org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows. SQLSTATE: 58030

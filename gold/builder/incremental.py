@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gold.build.failures import SPARK_ERRORS, condition
-from gold.build.gold_table import is_small, size_of
-from gold.build.memory import Sizes
-from gold.build.memory import plan as make_plan
-from gold.build.merging import ROOT, Merge, merge
-from gold.build.sizing import LARGEST
-from gold.build.spark_settings import (
+from gold.builder.failures import SPARK_ERRORS, condition
+from gold.builder.gold_table import is_small, size_of
+from gold.builder.memory import Sizes
+from gold.builder.memory import plan as make_plan
+from gold.builder.merging import ROOT, Merge, merge
+from gold.builder.sizing import LARGEST
+from gold.builder.spark_settings import (
     BYTES,
     HASH,
     INTERPRETED,
@@ -28,7 +28,7 @@ from gold.build.spark_settings import (
     partitions,
     read_by,
 )
-from gold.build.weights import Roots
+from gold.builder.weights import Roots
 from gold.compile.compiler import compile_tree
 from gold.compile.query import counting, flag_column
 from gold.incremental.affected import PLACES, SIDE, Affected, affected_roots
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from bronze.identifiers import TableName
     from bronze.lake.control import Cut
-    from gold.build.build import Build, Workplace
-    from gold.build.memory import Plan
+    from gold.builder.build import Build, Workplace
+    from gold.builder.memory import Plan
     from gold.compile.query import Compiled
 
 _ONE_TASK: Final = 100_000

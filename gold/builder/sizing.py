@@ -3,7 +3,7 @@
 What all tables of a document hold bounds each of its documents. Where even that is little, nothing more is
 asked. Else the largest document follows from the largest that the last builds made and the rows that changed
 since; or, where none is known, from how many rows one parent has at most in each table. Where that is more
-than the heap has room for, the documents are weighed (`gold.build.weights`): what that finds too large is
+than the heap has room for, the documents are weighed (`gold.builder.weights`): what that finds too large is
 refused, before it ends the JVM and with it every other document.
 """
 
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 from pyspark.errors import PySparkException
 
 from bronze.errors import DefiniteError
-from gold.build.memory import Machine, Plan, Sizes, bytes_of, cores_of, plan
-from gold.build.spark_settings import LEAN, ONE_TASK
-from gold.build.weights import BYTES, fans_query, weights_query
-from gold.build.widths import average, below, many, most
+from gold.builder.memory import Machine, Plan, Sizes, bytes_of, cores_of, plan
+from gold.builder.spark_settings import LEAN, ONE_TASK
+from gold.builder.weights import BYTES, fans_query, weights_query
+from gold.builder.widths import average, below, many, most
 from silver.run.spark_settings import settings
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.identifiers import TableName
-    from gold.build.weights import Roots
-    from gold.build.widths import TableSizes
+    from gold.builder.weights import Roots
+    from gold.builder.widths import TableSizes
     from gold.compile.query import Relation
     from gold.tree.nodes import Tree
 

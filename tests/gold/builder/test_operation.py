@@ -24,8 +24,8 @@ from pyspark.sql.functions import lit
 from bronze.errors import SmeltError
 from bronze.lake import delta
 from bronze.lsn import Lsn
-from gold.build import gold_table, incremental
-from gold.build.spark_settings import GOLD_APP
+from gold.builder import gold_table, incremental
+from gold.builder.spark_settings import GOLD_APP
 from gold.verify.differences import Difference
 from gold.verify.verify import Verification, verify
 from pipelines.commands.maintain import run_maintain

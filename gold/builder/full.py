@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gold.build.gold_table import DEFINITION_PROPERTY, is_small
-from gold.build.merging import Merge, merge
-from gold.build.sizing import LARGEST
-from gold.build.spark_settings import (
+from gold.builder.gold_table import DEFINITION_PROPERTY, is_small
+from gold.builder.merging import Merge, merge
+from gold.builder.sizing import LARGEST
+from gold.builder.spark_settings import (
     GOLD_APP,
     HASH,
     LSN,
@@ -33,8 +33,8 @@ from silver.schema.widening import NTZ_FEATURE
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
-    from gold.build.build import Build, Workplace
-    from gold.build.gold_table import TableState
+    from gold.builder.build import Build, Workplace
+    from gold.builder.gold_table import TableState
     from gold.compile.query import Compiled
 
 

@@ -11,7 +11,7 @@ from deltalake.schema import StructType
 
 from bronze.lake import delta
 from bronze.lsn import Lsn
-from gold.build.spark_settings import GOLD_APP
+from gold.builder.spark_settings import GOLD_APP
 from gold.compile.query import KEY
 from gold.incremental.starts import holds_the_same
 from silver.sql import quote

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from bronze.config.yaml_file import parse_yaml
 from bronze.identifiers import TableName
-from gold.build.memory import Machine, Room, Sizes, bytes_of, cores_of, plan
-from gold.build.sizing import LARGEST, Sizing
-from gold.build.weights import Roots
-from gold.build.widths import average, below, many, most
+from gold.builder.memory import Machine, Room, Sizes, bytes_of, cores_of, plan
+from gold.builder.sizing import LARGEST, Sizing
+from gold.builder.weights import Roots
+from gold.builder.widths import average, below, many, most
 from gold.cycle import Gold
 from gold.language.document import parse_document
 from gold.tree.resolve import resolve

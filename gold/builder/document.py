@@ -10,9 +10,9 @@ changes are read again. After it, mark and data are both new. Building twice fro
 same documents, because they are made from the cut's rows and not from the old documents; the feed only says
 which of them to make. So a cycle can be repeated at will.
 
-*Full builds* (`gold.build.full`) happen for a first build, for a changed definition, where the feed of
+*Full builds* (`gold.builder.full`) happen for a first build, for a changed definition, where the feed of
 changes between the two cuts cannot be read, and where one was asked for. The reason is recorded. All others
-build the documents alone that changes reach (`gold.build.incremental`).
+build the documents alone that changes reach (`gold.builder.incremental`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.lake import delta
 from bronze.lake.control import Cut, Run
-from gold.build.build import Build, Workplace
-from gold.build.full import Definition, build_full
-from gold.build.gold_table import GoldTable, TableState
-from gold.build.incremental import IncrementalBuild
-from gold.build.kept import Kept
-from gold.build.sizing import Sizing
-from gold.build.views import CutViews
+from gold.builder.build import Build, Workplace
+from gold.builder.full import Definition, build_full
+from gold.builder.gold_table import GoldTable, TableState
+from gold.builder.incremental import IncrementalBuild
+from gold.builder.kept import Kept
+from gold.builder.sizing import Sizing
+from gold.builder.views import CutViews
 from gold.compile.column_types import schema_of
 from gold.incremental.change_feed import ChangeFeedUnreadableError, recreated
 from gold.incremental.starts import holds_the_same
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from bronze.lake.location import Lake
     from bronze.lsn import Lsn
-    from gold.build.memory import Machine, Room
+    from gold.builder.memory import Machine, Room
     from gold.language.document import Document
     from gold.tree.nodes import Tree
 

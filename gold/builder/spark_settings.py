@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gold.build.memory import WHOLE_BATCH
+from gold.builder.memory import WHOLE_BATCH
 from silver.sql import as_json, quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gold.build.memory import Plan
+    from gold.builder.memory import Plan
 
 GOLD_APP: Final = "deltasmelt.gold"
 """Application transaction on every gold table: it holds the state of the silver cut of this LSN."""

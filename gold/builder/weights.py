@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gold.build.widths import fields_width, width
+from gold.builder.widths import fields_width, width
 from gold.compile.clauses import numbered, select, subquery, with_steps
 from gold.compile.compiler import Compiler
 from gold.language import types
@@ -20,7 +20,7 @@ from silver.sql import quote
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gold.build.widths import TableSizes
+    from gold.builder.widths import TableSizes
     from gold.compile.query import Relation
     from gold.tree.nodes import Collect, Many, Node, One, Recursion, Scope, Tree, TreeField
 

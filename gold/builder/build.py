@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
     from bronze.lake.control import Cut, Run
     from bronze.lake.location import Lake
-    from gold.build.gold_table import GoldTable
-    from gold.build.kept import Kept
-    from gold.build.memory import Room
-    from gold.build.sizing import Sizing
-    from gold.build.widths import TableSizes
+    from gold.builder.gold_table import GoldTable
+    from gold.builder.kept import Kept
+    from gold.builder.memory import Room
+    from gold.builder.sizing import Sizing
+    from gold.builder.widths import TableSizes
     from gold.compile.query import Relation
     from gold.tree.nodes import Tree
     from silver.run.table_log import SilverLog
