@@ -1,0 +1,48 @@
+"""A lake of another format is refused before a row of it is read or written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.errors import DefiniteError
+from bronze.lake import delta
+from bronze.lake.location import Lake
+from bronze.store.contract import CHANGES_SCHEMA
+from bronze.store.lake_format import FORMAT, FORMAT_PROPERTY, require_format_of
+from tests.bronze.store.test_sink import open_sink
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_lake_that_bronze_makes_is_of_this_format(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    require_format_of(lake)
+    open_sink(str(tmp_path))
+    require_format_of(lake)
+    changes = delta.open_existing(delta.location(lake, "bronze", "changes"))
+    assert changes.metadata().configuration[FORMAT_PROPERTY] == FORMAT
+    open_sink(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ({}, "no format number, as before the first release"),
+        ({FORMAT_PROPERTY: "2"}, "format 2; this deltasmelt reads and writes format 1"),
+    ],
+)
+def test_another_one_is_refused_with_the_remedy(
+    tmp_path: Path, properties: dict[str, str], said: str
+) -> None:
+    lake = Lake(str(tmp_path))
+    uri = delta.location(lake, "bronze", "changes")
+    delta.open_or_create(uri, CHANGES_SCHEMA, description="", properties=properties)
+    for open_it in (lambda: require_format_of(lake), lambda: open_sink(str(tmp_path))):
+        with pytest.raises(DefiniteError, match=said) as refused:
+            open_it()
+        assert refused.value.code == "lake-format"
+        assert refused.value.remedy is not None
+        assert "lake.path" in refused.value.remedy
