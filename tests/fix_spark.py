@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.functions import col
 from pyspark.sql.types import StructType
 
-from pipelines.spark.session import spark_session
+from pipelines.spark.session import spark_session, stop_session
 from silver.run.spark_settings import settings
 from silver.sql import quote
 
@@ -58,4 +58,4 @@ def spark() -> Iterator[SparkSession]:
     """The session the product itself would start, on two cores."""
     session = spark_session({"spark.driver.memory": "3g", "spark.master": "local[2]", **SECRET})
     yield session
-    session.stop()
+    stop_session(session)

@@ -23,8 +23,11 @@ _REMEDY: Final = (
 )
 
 
-def check_java() -> None:
+def check_java() -> str:
     """Refuse early, with a remedy, where Spark would fail late.
+
+    Returns:
+        The program and what its ``-version`` prints, which names the build.
 
     Raises:
         ConfigurationError: no Java, or a version that Spark 4 does not run on.
@@ -42,6 +45,7 @@ def check_java() -> None:
         raise ConfigurationError(
             f"{found} was found, Spark needs 17 or 21", code="java-version", where=program, remedy=_REMEDY
         )
+    return f"{program}\n{said}"
 
 
 if __name__ == "__main__":

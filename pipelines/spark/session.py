@@ -18,6 +18,7 @@ needs of the session is added.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import subprocess
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import ConfigurationError
+from pipelines.spark import class_archive
 from pipelines.spark.jars import delta_jars
 from pipelines.spark.java import check_java
 from pipelines.spark.launch import JVM_OPTIONS, jvm_options, launch, log_settings, option, refused
@@ -177,8 +179,13 @@ def jvm_process() -> subprocess.Popen[bytes] | None:
     return process
 
 
-def stop_session(spark: SparkSession) -> None:
-    """Stop a session that `spark_session` started, and wait until its JVM is gone."""
+def stop_session(spark: SparkSession, *, patience: float = _STOP_SECONDS) -> None:
+    """Stop a session that `spark_session` started, and wait until its JVM is gone.
+
+    Args:
+        spark: the session.
+        patience: seconds after which the JVM is killed.
+    """
     from pyspark import SparkContext  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
@@ -194,7 +201,7 @@ def stop_session(spark: SparkSession) -> None:
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - so that another session could be started
     process.stdin.close()  # the JVM watches it, and ends
     try:
-        process.wait(_STOP_SECONDS)
+        process.wait(patience)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
@@ -224,18 +231,20 @@ def _start(
         for name, value in {**_DELTA, **_DYNAMIC, **given}.items():
             builder = builder.config(name, value)
         return builder.getOrCreate()
-    check_java()
+    java = check_java()
     jars = delta_jars(announce)
     announce("starting Spark …")
     log.parent.mkdir(parents=True, exist_ok=True)
+    of_classes, archive = _classes(settings, java, jars)
     static = {
         **_STATIC,
         **_DELTA,
-        "spark.jars": ",".join(str(jar) for jar in jars),
+        **of_classes,
         JVM_OPTIONS: " ".join(
             [
                 option(f"-Dlog4j2.configurationFile={log_settings()}"),
                 option(f"-Dsmelt.log={log}"),
+                archive,
                 jvm_options(settings.get(JVM_OPTIONS, ""), brief=brief),
             ]
         ).strip(),
@@ -246,3 +255,17 @@ def _start(
     conf.setAll([*{**static, **_DYNAMIC, **given}.items()])
     launch(conf, log)
     return SparkSession.builder.getOrCreate()
+
+
+def _classes(settings: Mapping[str, str], java: str, jars: list[Path]) -> tuple[dict[str, str], str]:
+    """Where a session finds Delta's classes, and options for those that are archived.
+
+    A JVM archives classes of its class path alone; ``spark.jars`` come to it later. Executors of a cluster
+    need the jars sent.
+    """
+    if not class_archive.wanted(settings):
+        return {"spark.jars": ",".join(map(str, jars))}, ""
+    archive = class_archive.place(java, jars)
+    if not archive.is_file():
+        atexit.register(class_archive.make_later, archive)
+    return {class_archive.CLASS_PATH: os.pathsep.join(map(str, jars))}, class_archive.options(archive)
