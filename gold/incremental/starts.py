@@ -1,9 +1,9 @@
 """Which record of silver's cut a document was built from, and which versions of a table hold the same rows.
 
-A version is not a state: files are joined and properties set by commits of their own, which change no row.
+A version is not a state: files are compacted and properties set by commits of their own, which change no row.
 Where two records of one LSN differ by such versions alone they are the same cut, and a gold table that was
 only cared for still is what the newest gold cut says. Without this a document for which nothing happens would
-be built as a whole after each upkeep.
+be built as a whole after each maintenance.
 """
 
 from __future__ import annotations

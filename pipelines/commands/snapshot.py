@@ -9,7 +9,7 @@ caught up. A reader that ends while we wait is noticed the same way, and its wor
 With `--all` it is also the remedy for a slot that is lost or moved: what the stream cannot bring any more is
 given up first, in one commit that asks for every table (`bronze.reader.recovery`).
 
-Only snapshots behind that position count as done, so one that was under way when the command was given does
+Only snapshots after that position count as done, so one that was under way when the command was given does
 not end it too early. Silver leaves a table out of its cuts from the mark on, so it cannot be past the
 snapshot when that comes; then it replaces the table's rows by the snapshot's, rows that no longer exist
 included.
@@ -223,7 +223,7 @@ def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -
 
 
 def _waiting(pipeline: Pipeline, request: Request) -> list[TableName]:
-    """Tables of the request without a snapshot behind it."""
+    """Tables of the request without a snapshot after it."""
     changes = delta.open_table(delta.location(pipeline.lake_address(), "bronze", CHANGES))
     if changes is None:
         return list(request.tables)

@@ -10,7 +10,7 @@ counts is the newest cut of each layer that ran:
 * gold's must name every document that is defined;
 * beside that, errors which a layer that ran records and closes itself: it alone could have healed them.
 
-An error of upkeep (`upkeep-failed`) stops nothing and does not count.
+An error of maintenance (`maintenance-failed`) stops nothing and does not count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bronze.store.contract import CHANGES
 from bronze.store.gaps import is_left_out
 from bronze.store.marks import fingerprint_app, snapshot_of
 from bronze.store.relations import read_relations
-from pipelines.runtime.upkeep_errors import stops
+from pipelines.runtime.maintenance_errors import stops
 from silver.schema.catalog import silver_catalog
 
 if TYPE_CHECKING:

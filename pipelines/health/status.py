@@ -33,8 +33,8 @@ from bronze.store.contract import CHANGES
 from bronze.store.marks import snapshot_of
 from bronze.store.position import position_of
 from bronze.store.relations import read_relations
+from pipelines.runtime.maintenance_errors import stops
 from pipelines.runtime.reader_progress import read_progress
-from pipelines.runtime.upkeep_errors import stops
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -45,7 +45,7 @@ from pipelines.quality.references import check_references
 from pipelines.quality.report import write_report
 from pipelines.quality.results import append_results, past_runs
 from pipelines.quality.suite_files import QUERY, load_suites, misnamed, placeholders
-from pipelines.runtime.upkeep_errors import stops
+from pipelines.runtime.maintenance_errors import stops
 from silver.schema.catalog import silver_catalog
 from silver.schema.live_rows import live_rows
 

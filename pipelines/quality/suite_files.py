@@ -7,7 +7,7 @@
         column: total
         kwargs: {min_value: 0}
         severity: warning              # critical (default), warning, info
-        note: A total below zero is a refund that took the wrong road.
+        note: A negative total is a refund that was booked as an order.
 
 Names and arguments are Great Expectations' own. They are checked against it when the run has loaded it
 (`pipelines.quality.engine`), names of tables and columns against the cut; here stands what needs neither. A

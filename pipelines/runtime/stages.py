@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from bronze.lake.location import Layer
     from bronze.lsn import Lsn
     from gold.language.document import Document
-    from pipelines.runtime.maintenance import Maintenance, Upkeep
+    from pipelines.runtime.maintenance import Maintenance, MaintenanceResult
     from pipelines.settings import Pipeline
     from silver.schema.catalog import SilverTable
 
@@ -130,7 +130,7 @@ class Stages:
                 continue
             if self._maintenance is not None and not stop.is_set():
                 for done in self._maintenance.when_it_pays():
-                    _LOGGER.info("%s", upkeep_text(done))
+                    _LOGGER.info("%s", maintenance_text(done))
             backoff.reset()
             failing_since = math.inf
             if goal is not None and self.reached(goal):
@@ -194,7 +194,7 @@ class Stages:
 def maintenance(
     spark: SparkSession, pipeline: Pipeline, control: ControlTables, layers: Sequence[Layer]
 ) -> Maintenance:
-    """The upkeep of a pipeline's tables."""
+    """The maintenance of a pipeline's tables."""
     from pipelines.runtime.maintenance import Maintenance  # noqa: PLC0415 - loads Spark
 
     lake = pipeline.lake_address()
@@ -204,13 +204,13 @@ def maintenance(
     )
 
 
-def upkeep_text(done: Upkeep) -> str:
+def maintenance_text(done: MaintenanceResult) -> str:
     """What was done to a table, in one line."""
     before, after = done.before, done.after
     work = ", ".join(done.done) or "nothing to do"
     return (
         f"{done.layer}.{done.name}: {work}; files {before.count} → {after.count}, "
         f"{bytes_text(before.size)} → {bytes_text(after.size)}, "
-        f"rows behind deletion vectors {before.holes:,} → {after.holes:,}; "
+        f"rows behind deletion vectors {before.deleted_rows:,} → {after.deleted_rows:,}; "
         f"removed {done.removed_files} files, {done.removed_log_entries} log entries; {done.seconds:.1f} s"
     )

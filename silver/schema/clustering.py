@@ -85,7 +85,7 @@ def clustered_again(target: str, table: SilverTable, *, statistics: bool = False
     """Cluster a table whose rows were all replaced: Delta's INSERT OVERWRITE forgets by what it was.
 
     A commit of its own, without data. Killed before it, the table is clustered by nothing until its next
-    snapshot or TRUNCATE; that costs time when its files are joined, and nothing else.
+    snapshot or TRUNCATE; that costs time when its files are compacted, and nothing else.
 
     Args:
         target: the table as Spark SQL.

@@ -27,7 +27,7 @@ expectations:
     column: total
     kwargs: {min_value: 0}
     severity: warning
-    note: A refund that took the wrong road.
+    note: A refund that was booked as an order.
   - expectation: expect_foreign_key_to_hold
     kwargs: {columns: [customer_id], references: silver.customers, referenced_columns: [id]}
   - expectation: unexpected_rows_expectation

@@ -281,7 +281,7 @@ def test_explain_tells_how_changes_reach_a_document_and_what_the_last_run_marked
         "  marks     public.orders.customer_id = public.customers.id\n" in said
     )
     show_explanation(shop.pipeline, "customer", Output(Format.JSON))
-    assert [place["path"] for place in json.loads(capsys.readouterr().out)["places"]] == ["", "orders"]
+    assert [place["path"] for place in json.loads(capsys.readouterr().out)["nodes"]] == ["", "orders"]
     show_document_schema(shop.pipeline, "customer", Output())
     schema = json.loads(capsys.readouterr().out)
     jsonschema.validate(json.loads(preview_document(spark, shop.pipeline, "customer", ["51"])), schema)

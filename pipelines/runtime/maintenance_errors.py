@@ -1,9 +1,8 @@
-"""Errors of upkeep: what could not be kept in order, in `control.errors`, until it could.
+"""Errors of maintenance: tables that could not be maintained, in `control.errors`, until they could.
 
-A table that is not vacuumed or joined is right all the same: it goes on, is named by cuts, and stops no run.
-So these errors have a code of their own, and the name of the table in the lake (`silver.orders`,
-`gold.customer`), not that of the source's table or of the document: those are opened and closed by the layers
-themselves.
+A table that is not vacuumed or compacted is right all the same: it goes on, is named by cuts, and stops no
+run. So these errors have their own code. They carry the name of the table in the lake (`silver.orders`,
+`gold.customer`), not that of the source's table or of the document: the layers open and close those.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
 
     from bronze.lake.control_tables import ControlTables
 
-UPKEEP_FAILED: Final = "upkeep-failed"
+MAINTENANCE_FAILED: Final = "maintenance-failed"
 
 
 def stops(error: OpenError) -> bool:
     """Whether an error is one for which a table or document stands still."""
-    return error.code != UPKEEP_FAILED
+    return error.code != MAINTENANCE_FAILED
 
 
 def record(control: ControlTables, name: str, error: Exception) -> None:
@@ -34,15 +33,15 @@ def record(control: ControlTables, name: str, error: Exception) -> None:
     Args:
         control: where.
         name: of the table with its layer.
-        error: what ended its upkeep.
+        error: what ended its maintenance.
     """
     said = error.message if isinstance(error, SmeltError) else cause(error)
-    message = without_secrets(f"upkeep failed: {said}")
+    message = without_secrets(f"maintenance failed: {said}")
     control.restate_error(
         OpenError(
             "table",
             name,
-            UPKEEP_FAILED,
+            MAINTENANCE_FAILED,
             message,
             "its rows are right and go on; it is tried again by itself, ever more rarely, or at once by: "
             "smelt maintain FILE",
@@ -51,19 +50,19 @@ def record(control: ControlTables, name: str, error: Exception) -> None:
 
 
 def close(control: ControlTables, name: str) -> None:
-    """Close the error of a table that has been kept in order."""
-    control.close_errors("table", name, UPKEEP_FAILED)
+    """Close the error of a table that has been maintained."""
+    control.close_errors("table", name, MAINTENANCE_FAILED)
 
 
 def close_others(control: ControlTables, layers: Collection[str], names: Collection[str]) -> None:
-    """Close the errors of tables that no cut names any more: nobody looks after those.
+    """Close the errors of tables that no cut names any longer: those are not maintained.
 
     Args:
         control: where.
         layers: whose tables.
-        names: of the tables that are looked after, with their layers.
+        names: of the tables that are maintained, with their layers.
     """
     for known in control.open_errors():
         layer = known.name.partition(".")[0]
-        if known.code == UPKEEP_FAILED and layer in layers and known.name not in names:
+        if known.code == MAINTENANCE_FAILED and layer in layers and known.name not in names:
             close(control, known.name)
