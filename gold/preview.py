@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from bronze.errors import DefiniteError
 from gold.builder.kept import Kept
 from gold.builder.sizing import Sizing
-from gold.builder.spark_settings import INTERPRETED, ONE_TASK, SORTED
+from gold.builder.spark_settings import INTERPRETED, SINGLE_TASK, SORTED
 from gold.builder.views import CutViews
 from gold.builder.weights import Roots
 from gold.compile.column_types import schema_of
@@ -84,7 +84,7 @@ class Preview:
             roots = Roots(_ROOT, frozenset(step.name for step in compiled.shared))
             plan = self._sizing.of_one(tree, relation, sizes, roots)
         document = as_json(map(quote, compiled.fields), pretty=True)
-        wanted = {**INTERPRETED, **ONE_TASK, **({} if plan.together else SORTED)}
+        wanted = {**INTERPRETED, **SINGLE_TASK, **({} if plan.together else SORTED)}
         with settings(self._spark, wanted):
             row = self._spark.sql(f"SELECT {document} AS json FROM (\n{compiled.assembly}\n)").first()
         return None if row is None else str(row["json"])

@@ -39,7 +39,7 @@ from silver.plan.history_steps import plan_versions
 from silver.plan.steps import distinct_shapes, plan
 from silver.plan.work import Work
 from silver.run.bronze_window import whole
-from silver.run.sessions import mark, own_session
+from silver.run.sessions import mark_settings, own_session
 from silver.run.spark_settings import settings as session_settings
 from silver.run.spark_settings import tune
 from silver.run.step_runner import StepRunner
@@ -227,7 +227,7 @@ def _replace(
         source = by_attnum.get(field.attnum) if field.attnum is not None else field.name
         known = source is not None and (field.attnum is not None or source in by_name)
         values[field.name] = quote(str(source)) if known else f"CAST(NULL AS {field.ddl})"
-    with session_settings(session, mark(SILVER_APP, end, stored.mark)):
+    with session_settings(session, mark_settings(SILVER_APP, end, stored.mark)):
         session.sql(
             f"INSERT OVERWRITE {target} ({', '.join(quote(name) for name in values)})\n"
             f"SELECT {', '.join(values.values())}\nFROM {scratch.sql('silver', table.name)}"

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from bronze.lake import delta
 from bronze.lake.control import Cut, Run
 from gold.builder.build import Build, Workplace
-from gold.builder.full import Definition, build_full
+from gold.builder.full import TableDefinition, build_full
 from gold.builder.gold_table import GoldTable, TableState
 from gold.builder.incremental import IncrementalBuild
 from gold.builder.kept import Kept
@@ -84,7 +84,7 @@ class DocumentBuild:
         self._spark = spark = own_session(spark)
         self._lake = lake
         self._unpinned = unpinned(spark)
-        self._definitions: dict[str, Definition] = {}
+        self._definitions: dict[str, TableDefinition] = {}
         self._views = CutViews(spark, lake)
         silver, kept, sizing = SilverLog(spark, lake), Kept(spark), Sizing(spark, machine)
         self._work = Workplace(spark, lake, self.table, silver, kept, sizing, room)
@@ -138,7 +138,7 @@ class DocumentBuild:
             run.mode, run.reason = "full", reason
             self.largest = build_full(self._work, build, state, definition, distrust=rebuild)
 
-    def _definition(self, tree: Tree) -> Definition:
+    def _definition(self, tree: Tree) -> TableDefinition:
         """All that decides what the table holds: definition, types, columns behind names, keys.
 
         Keys do: arrays are in the order of their rows' keys where nothing else orders them.
@@ -156,7 +156,7 @@ class DocumentBuild:
         if known not in self._definitions:
             schema = schema_of(self._spark, tree).simpleString()
             digest = hashlib.sha256(f"{known}\n{schema}".encode()).hexdigest()
-            self._definitions[known] = Definition(digest, NTZ.lower() in schema)
+            self._definitions[known] = TableDefinition(digest, NTZ.lower() in schema)
         return self._definitions[known]
 
 

@@ -27,7 +27,7 @@ from gold.builder.spark_settings import (
 )
 from gold.compile.compiler import compile_tree
 from gold.compile.counting import count_flagged
-from silver.run.sessions import mark
+from silver.run.sessions import mark_settings
 from silver.run.spark_settings import settings
 from silver.schema.widening import NTZ_FEATURE
 from silver.sql import literal, quote
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class TableDefinition:
     """What a document's table is built by.
 
     Attributes:
@@ -52,7 +52,7 @@ class Definition:
 
 
 def build_full(
-    work: Workplace, build: Build, state: TableState | None, definition: Definition, *, distrust: bool
+    work: Workplace, build: Build, state: TableState | None, definition: TableDefinition, *, distrust: bool
 ) -> int:
     """Build all documents; returns the bytes of the largest, about.
 
@@ -83,7 +83,7 @@ def build_full(
 
 
 def _write(
-    work: Workplace, build: Build, state: TableState | None, definition: Definition, *, distrust: bool
+    work: Workplace, build: Build, state: TableState | None, definition: TableDefinition, *, distrust: bool
 ) -> None:
     compiled = compile_tree(build.tree, build.relation)
     work.count_flagged(*count_flagged(build.tree, build.relation), build.run)
@@ -99,7 +99,7 @@ def _write(
     kept, join = _kept_lsn(work.table.address, compiled, state, f"{int(build.cut.commit_lsn)}L", same=same)
     columns = ", ".join(f"d.{quote(name)}" for name in compiled.columns)
     position = None if state is None else state.position
-    with settings(work.spark, mark(GOLD_APP, build.cut.commit_lsn, position)):
+    with settings(work.spark, mark_settings(GOLD_APP, build.cut.commit_lsn, position)):
         work.spark.sql(
             f"CREATE OR REPLACE TABLE {work.table.address} USING DELTA "
             f"TBLPROPERTIES ({_properties(definition)}) AS\n"
@@ -151,7 +151,7 @@ def _key_columns(compiled: Compiled, state: TableState) -> tuple[str, ...] | Non
     return compiled.key if {*compiled.key, quote(HASH), quote(LSN)} <= state.columns else None
 
 
-def _properties(definition: Definition) -> str:
+def _properties(definition: TableDefinition) -> str:
     properties = {
         DEFINITION_PROPERTY: definition.digest,
         "delta.enableChangeDataFeed": "true",

@@ -104,7 +104,7 @@ class Plan:
     needed: int
 
 
-def plan(sizes: Sizes, machine: Machine, *, tasks: int) -> Plan:
+def assembly_plan(sizes: Sizes, machine: Machine, *, tasks: int) -> Plan:
     """How so much is assembled within the machine's room.
 
     Args:

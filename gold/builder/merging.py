@@ -10,7 +10,7 @@ from gold.builder.spark_settings import GOLD_APP, HASH, LSN
 from gold.incremental.key_bitmap import MOST_KEYS, bitmap, in_bitmap
 from silver.fold.merge import prunable
 from silver.run.key_ranges import key_ranges, share_of
-from silver.run.sessions import mark
+from silver.run.sessions import mark_settings
 from silver.run.spark_settings import settings
 from silver.sql import as_json, literal, quote
 
@@ -64,7 +64,7 @@ def merge(spark: SparkSession, table: GoldTable, what: Merge, run: Run) -> None:
             *_clauses(what),
         ]
     )
-    with settings(spark, mark(GOLD_APP, what.cut.commit_lsn, what.position)):
+    with settings(spark, mark_settings(GOLD_APP, what.cut.commit_lsn, what.position)):
         result = spark.sql(statement).first()
     if result is not None:
         run.inserts, run.updates = int(result["num_inserted_rows"]), int(result["num_updated_rows"])

@@ -18,7 +18,7 @@ from gold.compile.compiler import compile_tree
 from gold.expressions.meetings import objection
 from gold.expressions.scanner import parts_sql
 from gold.language.types import map_key
-from gold.tree.check import REMEDY
+from gold.tree.check import DOCUMENT_REMEDY
 from gold.tree.nodes import Aggregate, Nested, Value
 from silver.sql import quote
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gold.tree.nodes import Scope, Tree, TreeField
 
 
-def columns_of(spark: SparkSession, tree: Tree) -> dict[str, Any]:
+def field_types(spark: SparkSession, tree: Tree) -> dict[str, Any]:
     """Spark's description of a document's fields (`StructType.jsonValue`).
 
     Raises:
@@ -50,7 +50,7 @@ def schema_of(spark: SparkSession, tree: Tree) -> StructType:
     """The columns of a document's query.
 
     Raises:
-        PySparkException: as `columns_of`.
+        PySparkException: as `field_types`.
         DefiniteError: likewise.
     """
     return _schema(spark, tree)[0]
@@ -144,7 +144,7 @@ def _check_keys(tree: Tree, field: str, kind: DataType) -> None:
                 where=tree.name,
                 remedy="make texts of the keys, for example by hex(…)"
                 if isinstance(kind.keyType, BinaryType)
-                else REMEDY,
+                else DOCUMENT_REMEDY,
             )
         _check_keys(tree, field, kind.valueType)
 

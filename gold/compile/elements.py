@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from gold.tree.nodes import Collect, Node, One, Pairs, Scope, TreeField
 
-Ordering: TypeAlias = "list[tuple[OrderedColumn, str]]"
+RowOrder: TypeAlias = "list[tuple[OrderedColumn, str]]"
 """By what rows are ordered, with the alias of each column's table."""
 
 _WITHOUT_ORDER: Final = re.compile(r"map|variant|json|interval", re.IGNORECASE)
@@ -37,7 +37,7 @@ def join_path(node: Node) -> list[tuple[Scope, Pairs, str]]:
     return [*links, (node.scope, node.on, "t")]
 
 
-def ordering(node: One | Many | Collect | Pick) -> Ordering:
+def ordering(node: One | Many | Collect | Pick) -> RowOrder:
     """By what the rows of a node are ordered; no two are equal."""
     order = [(wanted, "t") for wanted in node.order]
     for scope, _, alias in reversed(join_path(node)[:-1]):
@@ -47,12 +47,12 @@ def ordering(node: One | Many | Collect | Pick) -> Ordering:
     return order
 
 
-def named(order: Ordering) -> list[str]:
+def named(order: RowOrder) -> list[str]:
     """What is ordered by, as the columns ``o0, o1 …``."""
     return [f"{quote(alias, wanted.column)} AS o{index}" for index, (wanted, alias) in enumerate(order)]
 
 
-def place_of(names: Sequence[str], order: Ordering) -> str:
+def place_of(names: Sequence[str], order: RowOrder) -> str:
     """The place of a row among those with the same `names`, over the columns that `named` gives."""
     return row_number(names, [ordered(wanted, f"o{index}") for index, (wanted, _) in enumerate(order)])
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gold.compile.clauses import (
-    Step,
+    CommonTable,
     either,
     filtered,
     numbered,
@@ -81,7 +81,7 @@ class RecursionSteps:
             self._own["several"] = "count_if(there) > 1"
         self._flags = list(dict.fromkeys([*self._own, *below]))
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[CommonTable]:
         """From the rows to what the parent joins: ``k0, k1 …``, ``item`` and the flags."""
         where = self._node.scope.where
         columns = [f"{quote('t', name)} AS {column}" for name, column in self._column.items()]
@@ -94,10 +94,10 @@ class RecursionSteps:
         steps += [self._step(str(k), f"down to level {k}", self._down(k)) for k in range(2, depth + 1)]
         steps += [self._step(f"up{k}", f"up from level {k}", self._up(k)) for k in range(depth, 1, -1)]
         label = f"{self._node.scope.label}: {self._node.scope.table.table}, {depth} levels"
-        return [*steps, Step(self._node.name, label, self._up(1))]
+        return [*steps, CommonTable(self._node.name, label, self._up(1))]
 
-    def _step(self, suffix: str, comment: str, sql: str) -> Step:
-        return Step(self._name(suffix), f"{self._node.scope.label}: {comment}", sql)
+    def _step(self, suffix: str, comment: str, sql: str) -> CommonTable:
+        return CommonTable(self._name(suffix), f"{self._node.scope.label}: {comment}", sql)
 
     def _name(self, suffix: str) -> str:
         return f"{self._node.name}_{suffix}"

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
     from bronze.identifiers import TableName
 
-Pairs: TypeAlias = tuple[tuple[str, str], ...]
+ColumnPairs: TypeAlias = tuple[tuple[str, str], ...]
 Omitted: TypeAlias = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Field:
+class DraftField:
     """A field of a draft: a column, or a join.
 
     Attributes:
@@ -44,11 +44,11 @@ class Join:
 
     verb: str
     table: TableName
-    on: Pairs
+    on: ColumnPairs
     through: TableName | None = None
-    to: Pairs = ()
-    fields: list[Field] = field(default_factory=list)
-    through_fields: list[Field] = field(default_factory=list)
+    to: ColumnPairs = ()
+    fields: list[DraftField] = field(default_factory=list)
+    through_fields: list[DraftField] = field(default_factory=list)
     omitted: list[Omitted] = field(default_factory=list)
     through_omitted: list[Omitted] = field(default_factory=list)
     counted: str = ""
@@ -66,13 +66,13 @@ class Draft:
 
     name: str
     root: TableName
-    fields: list[Field]
+    fields: list[DraftField]
     omitted: list[Omitted] = field(default_factory=list)
     not_followed: list[str] = field(default_factory=list)
     deleted_at: str | None = None
 
     @property
-    def joins(self) -> list[Field]:
+    def joins(self) -> list[DraftField]:
         """The fields that come from other tables."""
         return [each for each in self.fields if each.join is not None]
 
@@ -88,7 +88,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class UndraftedTable:
     """A table without a document of its own.
 
     Attributes:
@@ -105,14 +105,14 @@ class Proposal:
     """What was drafted, best first, and the tables that have no document of their own."""
 
     drafts: tuple[Draft, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[UndraftedTable, ...]
 
 
-def _depth(fields: Iterable[Field]) -> int:
+def _depth(fields: Iterable[DraftField]) -> int:
     return max((1 + _depth(each.join.fields) for each in fields if each.join is not None), default=0)
 
 
-def _tables(fields: Iterable[Field]) -> Iterator[TableName]:
+def _tables(fields: Iterable[DraftField]) -> Iterator[TableName]:
     for each in fields:
         if each.join is not None:
             yield each.join.table

@@ -10,13 +10,13 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gold.drafting.draft import Field
+from gold.drafting.draft import DraftField
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from bronze.identifiers import TableName
-    from gold.drafting.draft import Draft, Join, Omitted, Pairs
+    from gold.drafting.draft import ColumnPairs, Draft, Join, Omitted
 
 WIDTH: Final = 100
 
@@ -44,7 +44,7 @@ def table_text(table: TableName) -> str:
     return scalar(".".join(parts))
 
 
-def comment(text: str) -> str:
+def yaml_comment(text: str) -> str:
     """A text that may stand behind ``#``: one line, nothing that YAML refuses."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
@@ -65,7 +65,7 @@ def draft_text(draft: Draft, schema: str | None = None) -> str:
     lines += ["fields:", *_entries(draft.fields, draft.omitted, "  ")]
     if draft.not_followed:
         lines.append("# Left out, to keep the document readable; foreign keys lead there, too:")
-        lines += [f"#   {comment(each)}" for each in draft.not_followed]
+        lines += [f"#   {yaml_comment(each)}" for each in draft.not_followed]
     return "\n".join(lines) + "\n"
 
 
@@ -73,16 +73,16 @@ def _headline(draft: Draft) -> str:
     names = [each.name for each in draft.joins]
     shown = names if len(names) <= 6 else [*names[:5], f"{len(names) - 5} more"]
     what = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
-    return comment(f"One document per row of {draft.root}" + (f", with its {what}." if what else "."))
+    return yaml_comment(f"One document per row of {draft.root}" + (f", with its {what}." if what else "."))
 
 
-def _entries(fields: Sequence[Field], omitted: Iterable[Omitted], indent: str) -> Iterator[str]:
+def _entries(fields: Sequence[DraftField], omitted: Iterable[Omitted], indent: str) -> Iterator[str]:
     """Fields one below the other; columns first, then what is left out of them, then joins."""
     for each in fields:
         if each.join is None:
             yield f"{indent}- {_column(each)}"
     for name, why in omitted:
-        yield f"{indent}# - {comment(name)}    # {why}, left out"
+        yield f"{indent}# - {yaml_comment(name)}    # {why}, left out"
     for each in fields:
         if each.join is not None and each.join.counted:
             yield from _counted(each, each.join, indent)
@@ -90,10 +90,10 @@ def _entries(fields: Sequence[Field], omitted: Iterable[Omitted], indent: str) -
             yield from _join(each, each.join, indent)
 
 
-def _counted(each: Field, join: Join, indent: str) -> Iterator[str]:
+def _counted(each: DraftField, join: Join, indent: str) -> Iterator[str]:
     """The number of rows, and behind ``#`` the array of them."""
-    yield f"{indent}# {comment(each.note)}; `limit` or `cap` would keep an array of them short:"
-    for line in _join(Field(join.counted), join, indent):
+    yield f"{indent}# {yaml_comment(each.note)}; `limit` or `cap` would keep an array of them short:"
+    for line in _join(DraftField(join.counted), join, indent):
         yield f"{indent}# {line.removeprefix(indent)}"
     head, inner = f"{indent}- {scalar(each.name)}:", indent + "    "
     flat = f"{head} {{count: {table_text(join.table)}, on: {_pairs(join.on)}}}"
@@ -106,13 +106,13 @@ def _counted(each: Field, join: Join, indent: str) -> Iterator[str]:
     yield from _through(bare, inner) if join.through is not None else [f"{inner}on: {_pairs(join.on)}"]
 
 
-def _column(each: Field) -> str:
+def _column(each: DraftField) -> str:
     if each.name == each.column:
         return scalar(each.name)
     return f"{scalar(each.name)}: {{column: {scalar(each.column)}}}"
 
 
-def _join(each: Field, join: Join, indent: str) -> Iterator[str]:
+def _join(each: DraftField, join: Join, indent: str) -> Iterator[str]:
     head = f"{indent}- {scalar(each.name)}:"
     flat = _flat(join.fields, join.omitted)
     if join.verb == "one" and flat is not None and not each.note:
@@ -120,7 +120,7 @@ def _join(each: Field, join: Join, indent: str) -> Iterator[str]:
         if len(line) <= WIDTH:
             yield line
             return
-    yield head + (f"    # {comment(each.note)}" if each.note else "")
+    yield head + (f"    # {yaml_comment(each.note)}" if each.note else "")
     inner = indent + "    "
     yield f"{inner}{join.verb}: {table_text(join.table)}"
     yield from _through(join, inner) if join.through is not None else [f"{inner}on: {_pairs(join.on)}"]
@@ -144,10 +144,12 @@ def _through(join: Join, indent: str) -> Iterator[str]:
     if join.through_fields:
         yield from _list("fields", join.through_fields, join.through_omitted, inner)
     else:
-        yield from (f"{inner}# {comment(name)}    # {why}, left out" for name, why in join.through_omitted)
+        yield from (
+            f"{inner}# {yaml_comment(name)}    # {why}, left out" for name, why in join.through_omitted
+        )
 
 
-def _list(key: str, fields: Sequence[Field], omitted: Sequence[Omitted], indent: str) -> Iterator[str]:
+def _list(key: str, fields: Sequence[DraftField], omitted: Sequence[Omitted], indent: str) -> Iterator[str]:
     flat = _flat(fields, omitted)
     line = f"{indent}{key}: {flat}"
     if flat is not None and len(line) <= WIDTH:
@@ -157,14 +159,14 @@ def _list(key: str, fields: Sequence[Field], omitted: Sequence[Omitted], indent:
     yield from _entries(fields, omitted, indent + "  ")
 
 
-def _flat(fields: Sequence[Field], omitted: Sequence[Omitted]) -> str | None:
+def _flat(fields: Sequence[DraftField], omitted: Sequence[Omitted]) -> str | None:
     """Fields on one line; None where that would hide something."""
     if omitted or any(each.join is not None or each.name != each.column for each in fields):
         return None
     return "[" + ", ".join(scalar(each.name) for each in fields) + "]"
 
 
-def _pairs(pairs: Pairs) -> str:
+def _pairs(pairs: ColumnPairs) -> str:
     return "{" + ", ".join(f"{scalar(mine)}: {scalar(theirs)}" for mine, theirs in pairs) + "}"
 
 

@@ -24,7 +24,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from gold.drafting.draft import Draft, Field, Join, LeftOut, Proposal
+from gold.drafting.draft import Draft, DraftField, Join, Proposal, UndraftedTable
 from gold.drafting.foreign_keys import Schema, left_out
 from gold.drafting.names import (
     document_name,
@@ -77,7 +77,9 @@ def propose(tables: Iterable[Described], *, most: int = MAX_DOCUMENTS) -> Propos
     drafts = [draft for draft in drafts if draft.fields]  # none where all columns are bytes
     chosen = {draft.root for draft in drafts}
     left_out = (
-        LeftOut(table, _why_not(schema, table, ranked), tuple(d.name for d in drafts if table in d.tables))
+        UndraftedTable(
+            table, _why_not(schema, table, ranked), tuple(d.name for d in drafts if table in d.tables)
+        )
         for table in sorted(schema.tables)
         if table not in chosen
     )
@@ -108,7 +110,7 @@ class _Place:
     """
 
     table: Described
-    fields: list[Field]
+    fields: list[DraftField]
     omitted: list[Omitted]
     path: tuple[TableName, ...]
     label: str = ""
@@ -117,7 +119,7 @@ class _Place:
     manys: int = 0
     leaf: bool = False
     link: Described | None = None
-    link_fields: list[Field] = field(default_factory=list)
+    link_fields: list[DraftField] = field(default_factory=list)
     link_omitted: list[Omitted] = field(default_factory=list)
     inside: int = 1
 
@@ -182,7 +184,7 @@ class _Drafter:
                 name = unique([f"{singular(name)}_count", f"{name}_count"], taken)
                 note = "; ".join(filter(None, [note, candidate.counted]))
                 taken.add(name.lower())
-            place.fields.append(Field(name, join=candidate.join, note=note))
+            place.fields.append(DraftField(name, join=candidate.join, note=note))
             candidate.next.label = label
             self._waiting.append(candidate.next)
 
@@ -305,7 +307,7 @@ def _is_hierarchy(key: ForeignKey) -> bool:
 
 
 def _add_columns(
-    fields: list[Field], columns: Sequence[str], taken: set[str], *, top: bool = False, beside: str = ""
+    fields: list[DraftField], columns: Sequence[str], taken: set[str], *, top: bool = False, beside: str = ""
 ) -> None:
     """Columns under their own names; where a name cannot be, under the nearest. Own names go first."""
     plain = [name for name in columns if field_name(name, top=top) == name]
@@ -319,10 +321,10 @@ def _add_columns(
             clean = field_name(name, top=top)
             kept[name] = unique([clean, field_name(f"{beside}_{clean}")] if beside else [clean], taken)
             taken.add(kept[name].lower())
-    fields += [Field(kept[name], column=name) for name in columns]
+    fields += [DraftField(kept[name], column=name) for name in columns]
 
 
-def _filled(fields: list[Field], omitted: list[Omitted]) -> list[Field]:
+def _filled(fields: list[DraftField], omitted: list[Omitted]) -> list[DraftField]:
     """Without joins that show nothing: a child that consists of the columns it is joined by.
 
     Of one whose other columns are all left out, that is told among those of its parent.

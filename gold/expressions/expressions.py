@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gold.expressions.grammar import Reader
+from gold.expressions.grammar import ExpressionParser
 from gold.expressions.scanner import ColumnReference, parts_sql
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ def parse_expression(text: str, columns: Mapping[str, str], table: str) -> Expre
     Raises:
         ValueError: what it may not hold, or a word that is no column of the table.
     """
-    reader = Reader(text, columns, table)
+    parser = ExpressionParser(text, columns, table)
     try:
-        reader.whole()
+        parser.whole()
     except RecursionError:
         raise ValueError("it is nested too deeply to be read") from None
-    return Expression(tuple(reader.parts), tuple(reader.meetings))
+    return Expression(tuple(parser.parts), tuple(parser.meetings))

@@ -87,7 +87,7 @@ ELEMENTS: Final = frozenset(
 CONTAINERS: Final = frozenset(("array", "map", "named_struct"))
 """Those that only put their arguments together."""
 
-RESULTS: Final = (
+RESULT_TYPES: Final = (
     CASTS | READ_AS_MOMENT.keys() | {"cast", "try_cast", "from_json", "try_variant_get", "variant_get"}
 )
 """Those that read texts as whatever they give."""

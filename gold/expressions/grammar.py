@@ -33,7 +33,7 @@ from gold.expressions.functions import (
     MOMENT_ARGUMENTS,
     READ_AS_MOMENT,
     REFUSED,
-    RESULTS,
+    RESULT_TYPES,
     TEXT_MAKERS,
     met_in,
 )
@@ -69,7 +69,7 @@ _WITH_UNIT: Final = frozenset(
 )
 
 
-class Reader(Operators):
+class ExpressionParser(Operators):
     """Reads one expression."""
 
     def __init__(self, text: str, columns: Mapping[str, str], table: str) -> None:
@@ -211,7 +211,7 @@ class Reader(Operators):
         found = self._special.get(name, self._arguments)(name)
         self._must(")")
         by_form = name in READ_AS_MOMENT and len(self._given) > 1
-        if name in RESULTS and not by_form:
+        if name in RESULT_TYPES and not by_form:
             self._meet("result", [*self._given, self._since(start, replace(found, literal=False))])
         self._given = []
         return found

@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gold.compile.clauses import Step
+from gold.compile.clauses import CommonTable
 from gold.tree.nodes import Aggregate
 from silver.sql import as_json, comment, indented, quote
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from bronze.identifiers import TableName
-    from gold.compile.query import Relation
+    from gold.compile.query import TableSql
     from gold.expressions.expressions import Expression
     from gold.tree.nodes import Node, Recursion, Scope, Tree
 
@@ -51,7 +51,7 @@ class Affected:
         places: for each number: path of the place in the document (empty for the root) and its table.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[CommonTable, ...]
     query: str
     places: tuple[tuple[str, TableName], ...]
 
@@ -60,7 +60,7 @@ def affected_roots(
     tree: Tree,
     changed: Iterable[TableName],
     images: Callable[[TableName], str],
-    current: Relation,
+    current: TableSql,
     *,
     broadcast: bool = False,
 ) -> Affected | None:
@@ -117,12 +117,12 @@ def affected_roots(
 class _Walk:
     """From values of join columns to keys of roots. Values are columns ``v0, v1 …`` of a subquery."""
 
-    def __init__(self, tree: Tree, current: Relation, *, broadcast: bool) -> None:
+    def __init__(self, tree: Tree, current: TableSql, *, broadcast: bool) -> None:
         self._hint = "/*+ BROADCAST(c) */ " if broadcast else ""
         self._tree = tree
         self._current = current
         self._above = {id(child.scope): child for child in tree.nodes()}
-        self.steps: list[Step] = []
+        self.steps: list[CommonTable] = []
 
     def up(self, node: Node, place: int, values: str) -> str:
         """From what finds the rows of a node, or of a link before it.
@@ -164,7 +164,7 @@ class _Walk:
         # Each level begins with these rows again.
         name = f"walked{len(self.steps)}"
         label = f"{node.scope.label}: rows of {node.scope.table.table} to walk up from"
-        self.steps.append(Step(name, label, f"SELECT DISTINCT * FROM (\n{indented(values, '  ')}\n)"))
+        self.steps.append(CommonTable(name, label, f"SELECT DISTINCT * FROM (\n{indented(values, '  ')}\n)"))
         values = f"SELECT * FROM {name}"
         below = [f"v{wanted.index(this)}" for this, _ in recursion.on]
         found = values

@@ -136,7 +136,7 @@ class Through(Section):
     fields: Entries | None = None
 
 
-class Recursion(Section):
+class Recurse(Section):
     """Rows of the same table below each row, level by level, in a field of the same name.
 
     Attributes:
@@ -167,7 +167,7 @@ class OneField(Section):
     where: Snippet | None = None
     order_by: Orderings | None = None
     flatten: bool | Annotated[str, AfterValidator(_field_name)] = False
-    recurse: Recursion | None = None
+    recurse: Recurse | None = None
 
     @model_validator(mode="after")
     def _nested_or_flat(self) -> OneField:
@@ -244,7 +244,7 @@ class ManyField(_Joined):
     fields: Entries | None = None
     values: Name | None = None
     key_by: Name | None = None
-    recurse: Recursion | None = None
+    recurse: Recurse | None = None
 
     @model_validator(mode="after")
     def _fields_or_values(self) -> ManyField:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gold.tree.nodes import Tree
     from gold.tree.resolve import Catalog
 
-REMEDY: Final = "let the document file name what the source has now; the next start builds it anew"
+DOCUMENT_REMEDY: Final = "let the document file name what the source has now; the next start builds it anew"
 
 
 def check_document(document: Document, catalog: Catalog) -> list[ConfigurationError]:
@@ -33,7 +33,7 @@ def checked_tree(document: Document, catalog: Catalog) -> tuple[Tree | None, lis
             problem.message,
             code="document-invalid",
             where=f"{document.file.path}:{problem.line}",
-            remedy=REMEDY,
+            remedy=DOCUMENT_REMEDY,
         )
         for problem in ordered
     ]
@@ -47,5 +47,5 @@ def resolved(document: Document, catalog: Catalog) -> Tree:
     """
     tree, problems = resolve(document, catalog)
     if tree is None:
-        raise problems_error(document.file.path, problems, code="document-invalid", remedy=REMEDY)
+        raise problems_error(document.file.path, problems, code="document-invalid", remedy=DOCUMENT_REMEDY)
     return tree

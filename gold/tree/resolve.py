@@ -28,12 +28,12 @@ from gold.language.model import (
     ManyField,
     ObjectField,
     OneField,
+    Recurse,
     SqlField,
     Through,
     entry_name,
     through_paths,
 )
-from gold.language.model import Recursion as Recurse
 from gold.language.notation import OrderedColumn, parse_ordering
 from gold.tree.nodes import (
     Aggregate,

@@ -34,11 +34,11 @@ def show_document_schema(pipeline: Pipeline, document: str, output: Output) -> N
     Raises:
         SmeltError: no such document, or it does not fit the tables.
     """
-    from gold.compile.column_types import columns_of  # noqa: PLC0415 - loads Spark
+    from gold.compile.column_types import field_types  # noqa: PLC0415 - loads Spark
 
     tree = _tree(pipeline, document)
     with spark_for(pipeline, output) as spark:
-        schema = document_schema(document, columns_of(spark, tree), tree.key_fields)
+        schema = document_schema(document, field_types(spark, tree), tree.key_fields)
     output.document(json.dumps(schema, indent=2))
 
 

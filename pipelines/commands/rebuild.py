@@ -27,7 +27,7 @@ from bronze.store.contract import CHANGES
 from bronze.store.relations import read_relations
 from pipelines.commands.context import documents_named, open_gold, require_lake, spark_for
 from pipelines.runtime.locks import lake_lock, writing
-from pipelines.terminal.failures import TABLES_STOPPED, Failure, describe
+from pipelines.terminal.failures import TABLES_STOPPED, Failure, error_text
 from silver.errors import CODES, failure, table_error
 from silver.run.refusals import refused, there
 from silver.run.troubles import answers
@@ -102,7 +102,7 @@ def rebuild_silver(
             if (
                 why is not None
             ):  # it would be written over another table's rows, or by columns that do not fit
-                output.say(describe(why))
+                output.say(error_text(why))
                 failed.append(catalog[name].name)
                 continue
             for table in [catalog[name], *histories([catalog[name]], settings)]:
@@ -111,7 +111,7 @@ def rebuild_silver(
                         spark, pipeline, control, table, relations=relations, cut=cut, output=output
                     )
                 except TableError as error:
-                    output.say(describe(error))
+                    output.say(error_text(error))
                     failed.append(table.name)
                     whole = False
             if whole:

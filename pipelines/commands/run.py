@@ -16,7 +16,7 @@ from bronze.errors import DefiniteError
 from bronze.store.relations import read_relations
 from pipelines.commands.context import load_documents_of
 from pipelines.health.standing import standing_still
-from pipelines.runtime.progress_text import Progress
+from pipelines.runtime.progress_text import ProgressReporter
 from pipelines.runtime.supervisor import Supervisor
 from pipelines.runtime.targets import head_of_source, stage_goal
 from pipelines.terminal.failures import tables_stopped
@@ -46,7 +46,7 @@ def run_layers(
         output.say(f"carrying {', '.join(layers)} past {until}")
     elif "bronze" not in layers:
         _say_if_it_waits(pipeline, layers[0], output)
-    said = Progress(output)
+    progress = ProgressReporter(output)
     with (
         terminable(),
         Supervisor(
@@ -55,8 +55,8 @@ def run_layers(
             command=command,
             layers=layers,
             until=until,
-            observe=said.cut,
-            progress=said.reader,
+            observe=progress.cut,
+            progress=progress.reader,
             announce=output.say,
         ) as supervisor,
     ):

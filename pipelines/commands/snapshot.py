@@ -34,7 +34,7 @@ from bronze.setup.slot import read_slot
 from bronze.store.contract import CHANGES
 from bronze.store.marks import snapshot_of
 from bronze.store.resnapshot import request_snapshots
-from pipelines.runtime.progress_text import Progress, snapshot_text
+from pipelines.runtime.progress_text import ProgressReporter, snapshot_text
 from pipelines.runtime.reader_progress import read_progress
 from pipelines.runtime.supervisor import Supervisor
 from pipelines.terminal.failures import Failure, tables_stopped
@@ -239,7 +239,7 @@ def _read(pipeline: Pipeline, request: Request, output: Output, command: str) ->
             command=command,
             layers=("bronze",),
             until=request.lsn,
-            progress=Progress(output).reader,
+            progress=ProgressReporter(output).reader,
             announce=output.say,
         ) as supervisor:
             while not supervisor.wait(0.2):

@@ -56,7 +56,7 @@ class Meter:
 
 
 @dataclass(slots=True)
-class Layer:
+class LayerLine:
     """One line of the view.
 
     Attributes:
@@ -113,10 +113,10 @@ class LiveView:
         self._live = Live(console=output.console, refresh_per_second=4) if output.rich else None
         self.phase = ""
         self.heads = HeadHistory()
-        self.source = Layer("PostgreSQL", "transactions")
-        self.bronze = Layer("bronze", "changes", note="first snapshot")
-        self.silver = Layer("silver", "changes folded", note="Spark starts")
-        self.gold = Layer("gold", "documents written", note="Spark starts")
+        self.source = LayerLine("PostgreSQL", "transactions")
+        self.bronze = LayerLine("bronze", "changes", note="first snapshot")
+        self.silver = LayerLine("silver", "changes folded", note="Spark starts")
+        self.gold = LayerLine("gold", "documents written", note="Spark starts")
 
     def __enter__(self) -> Self:
         if self._live is not None:

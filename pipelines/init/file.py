@@ -8,13 +8,13 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from bronze.identifiers import pattern_of
-from gold.drafting.files import comment, scalar
+from gold.drafting.files import scalar, yaml_comment
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from bronze.shapes import PgType
-    from gold.drafting.draft import LeftOut, Proposal
+    from gold.drafting.draft import Proposal, UndraftedTable
     from pipelines.init.catalog import Excluded, SourceCatalog
 
 WIDTH: Final = 110
@@ -75,7 +75,7 @@ def pipeline_text(
     return "\n".join(lines) + "\n"
 
 
-def left_out_text(each: LeftOut) -> str:
+def left_out_text(each: UndraftedTable) -> str:
     """Why a table has no document of its own, and where its rows are to be seen."""
     inside = f"; stands in {', '.join(each.inside)}" if each.inside else ""
     return f"{each.table}: {each.reason}{inside}"
@@ -138,7 +138,7 @@ def _gold(proposal: Proposal, documents: Sequence[str]) -> Iterator[str]:
         return
     yield "  # Without a document of their own; a file in documents/ with `root` and `fields` makes one:"
     for each in proposal.left_out[:_LISTED]:
-        yield f"  #   {comment(left_out_text(each))}"
+        yield f"  #   {yaml_comment(left_out_text(each))}"
     if len(proposal.left_out) > _LISTED:
         yield f"  #   … and {len(proposal.left_out) - _LISTED} more"
 
@@ -161,6 +161,6 @@ def _escaped(text: str) -> str:
 
 def _wrapped(text: str, prefix: str) -> list[str]:
     return [
-        prefix + comment(line)
+        prefix + yaml_comment(line)
         for line in textwrap.wrap(text, WIDTH - len(prefix), break_long_words=False, break_on_hyphens=False)
     ]

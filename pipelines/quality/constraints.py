@@ -91,7 +91,7 @@ GROUP BY a.attrelid
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignKey:
+class ForeignKeyConstraint:
     """One foreign key of the source.
 
     Attributes: types: pg_type names of the child's columns, domains resolved to their base. weak: why
@@ -117,7 +117,7 @@ class Constraints:
     """
 
     read_at: datetime
-    foreign_keys: tuple[ForeignKey, ...] = ()
+    foreign_keys: tuple[ForeignKeyConstraint, ...] = ()
     enum_labels: dict[int, tuple[str, ...]] = field(default_factory=dict)
     not_null: dict[int, frozenset[int]] = field(default_factory=dict)
 
@@ -144,8 +144,8 @@ class Constraints:
         )
 
 
-def _foreign_key(plain: dict[str, Any]) -> ForeignKey:
-    return ForeignKey(
+def _foreign_key(plain: dict[str, Any]) -> ForeignKeyConstraint:
+    return ForeignKeyConstraint(
         plain["name"],
         TableName(**plain["child"]),
         tuple(plain["columns"]),
@@ -163,7 +163,7 @@ def read_constraints(connection: Connection[TupleRow]) -> Constraints:
         psycopg.Error: the connection broke.
     """
     keys = [
-        ForeignKey(
+        ForeignKeyConstraint(
             name, TableName(child_schema, child), tuple(columns), TableName(parent_schema, parent),
             tuple(referenced), tuple(types), weak,
         )

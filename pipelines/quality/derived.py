@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from bronze.shapes import PgType
     from gold.language.document import Document
     from gold.tree.nodes import Tree
-    from pipelines.quality.constraints import Constraints, ForeignKey
+    from pipelines.quality.constraints import Constraints, ForeignKeyConstraint
     from silver.schema.catalog import SilverTable
 
 NOT_NULL: Final = "expect_column_values_to_not_be_null"
@@ -184,7 +184,7 @@ def _enum(type_: PgType) -> PgType | None:
 
 
 def _of_foreign_key(
-    key: ForeignKey, tables: Mapping[str, Sequence[str]]
+    key: ForeignKeyConstraint, tables: Mapping[str, Sequence[str]]
 ) -> tuple[list[Expectation], str | None]:
     child, parent = f"silver.{key.child.silver_name}", f"silver.{key.parent.silver_name}"
     if child not in tables:

@@ -291,11 +291,11 @@ def _raised(outcome: Any) -> str | None:
     info: dict[str, Any] = outcome.exception_info or {}
     for found in (info, *(value for value in info.values() if isinstance(value, dict))):
         if found.get("raised_exception"):
-            return cause(str(found.get("exception_message") or "unknown error"))
+            return short_cause(str(found.get("exception_message") or "unknown error"))
     return None
 
 
-def cause(message: str) -> str:
+def short_cause(message: str) -> str:
     """The line of a message that says why: Spark's error class or innermost cause, where there is one."""
     lines = [line.strip() for line in message.splitlines() if line.strip()] or ["unknown error"]
     causes = [line for line in lines if line.startswith("Caused by: ")]

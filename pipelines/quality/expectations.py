@@ -111,7 +111,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class CutTable:
     """A table of the cut."""
 
     layer: Layer
@@ -143,7 +143,7 @@ class QualityResult:
     seconds: float
     commit_lsn: Lsn
     commit_ts: datetime | None
-    tables: tuple[Table, ...]
+    tables: tuple[CutTable, ...]
     rows: tuple[Result, ...]
     file_errors: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()

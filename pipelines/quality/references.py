@@ -16,7 +16,7 @@ import json
 import operator
 from typing import TYPE_CHECKING, Final
 
-from pipelines.quality.engine import cause
+from pipelines.quality.engine import short_cause
 from pipelines.quality.expectations import Result
 from silver.sql import quote
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _PER_QUERY: Final = 16
 """Foreign keys in one query: planning takes more than linear time."""
 
-SAMPLES: Final = 5
+ORPHAN_SAMPLES: Final = 5
 
 
 def check_references(
@@ -63,7 +63,7 @@ def _alone(about: Expectation, frame: Callable[[str], DataFrame], rows: dict[str
     try:
         return _check([about], frame, rows)[0]
     except SPARK_ERRORS as error:
-        return Result(about, None, error=cause(str(error)))
+        return Result(about, None, error=short_cause(str(error)))
 
 
 def _check(
@@ -123,7 +123,7 @@ def _compared(column: str, way: str) -> Column:
 def _result(about: Expectation, orphans: DataFrame, count: int, rows: int) -> Result:
     samples: tuple[str, ...] = ()
     if count:
-        taken = [row.asDict() for row in orphans.distinct().limit(SAMPLES).collect()]
+        taken = [row.asDict() for row in orphans.distinct().limit(ORPHAN_SAMPLES).collect()]
         samples = tuple(sorted(_shown(row) for row in taken))
     return Result(
         about,

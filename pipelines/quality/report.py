@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import ConfigurationError
-from pipelines.quality.sentences import Parts, sentence
+from pipelines.quality.sentences import Sentence, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ class Line:
     """One expectation as the report shows it."""
 
     result: Result
-    sentence: Parts
+    sentence: Sentence
 
     @property
     def status(self) -> str:

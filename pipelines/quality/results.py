@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bronze.lake.location import Lake
     from pipelines.quality.expectations import QualityResult, Result
 
-RESULTS: Final = "results"
+RESULTS_TABLE: Final = "results"
 
 RESULTS_SCHEMA: Final = pa.schema(
     [
@@ -83,7 +83,7 @@ def append_results(lake: Lake, result: QualityResult) -> None:
     ]
     rows += [{**common, "error": error} for error in result.file_errors]
     table = delta.open_or_create(
-        delta.location(lake, "quality", RESULTS),
+        delta.location(lake, "quality", RESULTS_TABLE),
         RESULTS_SCHEMA,
         description="One row per expectation and run",
     )
@@ -92,7 +92,7 @@ def append_results(lake: Lake, result: QualityResult) -> None:
 
 def past_runs(lake: Lake, limit: int) -> list[PastRun]:
     """The newest runs, oldest first."""
-    table = delta.open_table(delta.location(lake, "quality", RESULTS))
+    table = delta.open_table(delta.location(lake, "quality", RESULTS_TABLE))
     if table is None:
         return []
     rows = table.to_pyarrow_dataset().to_table(["run_id", "run_at", "success"])

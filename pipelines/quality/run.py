@@ -32,14 +32,14 @@ from pipelines.quality.constraints import (
 )
 from pipelines.quality.cut import QualityCut, quality_cut
 from pipelines.quality.derived import catalog_frame, from_catalog, from_documents
-from pipelines.quality.engine import Engine, cause
+from pipelines.quality.engine import Engine, short_cause
 from pipelines.quality.expectations import (
     FOREIGN_KEY,
+    CutTable,
     Expectation,
     LeftOut,
     QualityResult,
     Result,
-    Table,
 )
 from pipelines.quality.references import check_references
 from pipelines.quality.report import write_report
@@ -202,7 +202,7 @@ class _Checks:
                     rows[name] = live_rows(frames[name]).count()
                 except SPARK_ERRORS as error:  # a file that is gone, say: the other tables are looked at
                     for index in chain(*suites.values()):
-                        results[index] = Result(expectations[index], None, error=cause(str(error)))
+                        results[index] = Result(expectations[index], None, error=short_cause(str(error)))
                     continue
                 for derived, indexes in suites.items():
                     asked = [expectations[index] for index in indexes]
@@ -248,7 +248,7 @@ class _Checks:
             for frame in kept:
                 frame.unpersist()
 
-    def _size(self, table: Table) -> int:
+    def _size(self, table: CutTable) -> int:
         """Bytes of a table's files at the cut; asked of its log, not of Spark."""
         actions = DeltaTable(self.lake.uri(table.layer, table.name), version=table.version).get_add_actions()
         return sum(actions.column("size_bytes").to_pylist())

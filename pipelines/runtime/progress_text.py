@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _SAY_EVERY: Final = 5.0
 
 
-class Progress:
+class ProgressReporter:
     """Says on standard error what happens: each cut in a line, the reader's snapshot now and then."""
 
     def __init__(self, output: Output) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from bronze.lake.location import Layer
 
-Table: TypeAlias = "tuple[Layer, str]"
+TableAddress: TypeAlias = "tuple[Layer, str]"
 
 _TAKEN: Final = re.compile(r"[A-Za-z0-9_]+")
 _NAME: Final = r"(?:`(?:[^`]|``)*`|\w+)"
@@ -32,7 +32,7 @@ _PIECE: Final = re.compile(
 """What may hold a name, and what only looks as if it did: texts and comments."""
 
 
-def odd_views(tables: Iterable[Table]) -> dict[Table, str]:
+def odd_views(tables: Iterable[TableAddress]) -> dict[TableAddress, str]:
     """The temporary views, quoted, of those tables that need one."""
     known = list(tables)
     alike = Counter((layer, name.lower()) for layer, name in known)
@@ -46,7 +46,7 @@ def odd_views(tables: Iterable[Table]) -> dict[Table, str]:
     return views
 
 
-def with_views(statement: str, views: Mapping[Table, str]) -> str:
+def with_views(statement: str, views: Mapping[TableAddress, str]) -> str:
     """The statement with the views in the place of their tables' names.
 
     Case counts only between tables whose names differ in nothing else.

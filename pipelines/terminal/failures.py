@@ -109,14 +109,14 @@ def report(error: BaseException, *, debug: bool = False, log: Path | None = None
         _say(str(error))
         return error.exit_code
     if isinstance(error, SmeltError):
-        _say(describe(error))
+        _say(error_text(error))
         return STOPPED
     _say(_foreign(error))
     _say(f"the whole story is in {log}" if log else "run it with --debug to see where")
     return STOPPED
 
 
-def describe(error: SmeltError) -> str:
+def error_text(error: SmeltError) -> str:
     """An error of ours as a person reads it: where, what, remedy, and the page about it if there is one."""
     lines = [f"error: {without_secrets(str(error))}"]
     if isinstance(error, TransientError):

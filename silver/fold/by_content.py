@@ -29,18 +29,18 @@ from silver.fold.window import key_expression, key_struct
 from silver.sql import comma, key_text
 
 if TYPE_CHECKING:
-    from silver.fold.window import Layout, Window
+    from silver.fold.window import ColumnRoles, Window
     from silver.schema.catalog import SilverTable
 
 
 def netted(
-    table: SilverTable, window: Window, layout: Layout, *, each_commit: bool = False
+    table: SilverTable, window: Window, roles: ColumnRoles, *, each_commit: bool = False
 ) -> list[tuple[str, str]]:
     """Common table expressions over ``changes`` that end in ``folded``: one row per key that is another.
 
     With `each_commit`, one row per key and transaction.
     """
-    keys, facts = layout.keys, window.facts
+    keys, facts = roles.keys, window.facts
     image = sent_tuple(table) if facts.unchanged_toast and facts.old_tuples else "new"
     text = "coalesce(new[{0}], old[{0}])"  # a key column may be unchanged TOAST, too
     here = key_struct({name: key_expression(table, at, text.format(at)) for at, name in keys.items()})

@@ -75,7 +75,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ColumnRoles:
     """Which columns play which part in a window.
 
     Attributes:
@@ -91,7 +91,7 @@ class Layout:
     moved: bool
 
     @classmethod
-    def of(cls, table: SilverTable, window: Window) -> Layout:
+    def of(cls, table: SilverTable, window: Window) -> ColumnRoles:
         """The parts in this window."""
         facts = window.facts
         keys = {table.position(name): f"key_{table.position(name)}" for name in window.fold_key}

@@ -59,7 +59,7 @@ def own_session(spark: SparkSession) -> SparkSession:
     return session
 
 
-def mark(app: str, lsn: Lsn, position: Lsn | None = None) -> dict[str, str]:
+def mark_settings(app: str, lsn: Lsn, position: Lsn | None = None) -> dict[str, str]:
     """Settings by which a commit also sets an application transaction.
 
     Delta writes the one that a session names into whatever the session commits next, and skips a write whose

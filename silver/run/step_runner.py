@@ -23,7 +23,7 @@ from silver.fold import merge, row_versions
 from silver.fold.fold import commits, fold, moves, unfolded
 from silver.run.key_ranges import key_ranges
 from silver.run.pauses import Pauses
-from silver.run.sessions import mark
+from silver.run.sessions import mark_settings
 from silver.run.spark_settings import ONE_TASK, REWRITTEN, SMALL, generate_code, settings, tune
 from silver.run.table_log import SILVER_APP
 from silver.schema import alter, ddl
@@ -174,7 +174,8 @@ class StepRunner:
 
     def _commit(self, session: SparkSession, step: Step, statement: str) -> int:
         """Run the statement under the mark of its window; returns the table's version after it."""
-        with settings(session, mark(SILVER_APP, step.window.end)):  # an ALTER under it would be the window
+        # An ALTER under this mark would count as the window, so the mark is set for this statement alone.
+        with settings(session, mark_settings(SILVER_APP, step.window.end)):
             session.sql(statement).collect()
         return self._log.written(step.table.name).version
 

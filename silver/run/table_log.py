@@ -19,7 +19,7 @@ from deltalake.exceptions import TableNotFoundError
 from bronze.lsn import Lsn
 from silver.run.key_ranges import share_of
 from silver.schema.ddl import RELATION_PROPERTY
-from silver.schema.fields import Field, fields_of
+from silver.schema.fields import DeltaColumn, fields_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +45,7 @@ class Stored:
 
     version: int
     mark: Lsn | None
-    fields: tuple[Field, ...]
+    fields: tuple[DeltaColumn, ...]
     files: int
     relation: str | None = None
 

@@ -69,7 +69,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class WorklistEntry:
     """A table that silver has, or begins with, and what is to be done of it; None: it is done."""
 
     table: SilverTable
@@ -107,7 +107,7 @@ class Worklist:
         self._sessions = sessions
         self._troubles = troubles
 
-    def entries(self, attempt: Attempt) -> list[Entry]:
+    def entries(self, attempt: Attempt) -> list[WorklistEntry]:
         """Each table that silver has, or begins with, and its history.
 
         Raises:
@@ -162,13 +162,13 @@ class Worklist:
                     tables.append((table, start))
         return tables
 
-    def _entry(self, attempt: Attempt, table: SilverTable, reading: _Reading) -> Entry:
+    def _entry(self, attempt: Attempt, table: SilverTable, reading: _Reading) -> WorklistEntry:
         """The table with its work, if what is read holds anything."""
         if reading.activity is None:
-            return Entry(table, None)
+            return WorklistEntry(table, None)
         relation_id = table.relation.relation_id
         stored = self._log.read(table.name) if table.versioned else None
-        return Entry(
+        return WorklistEntry(
             table,
             Work(
                 table,
@@ -183,7 +183,7 @@ class Worklist:
             ),
         )
 
-    def _histories(self, attempt: Attempt, table: SilverTable, reading: _Reading) -> list[Entry]:
+    def _histories(self, attempt: Attempt, table: SilverTable, reading: _Reading) -> list[WorklistEntry]:
         """The history of a table, where it has one; mostly it stands where the table stands."""
         found = []
         for history in histories([table], self._settings):

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from silver.schema.catalog import SilverTable
-    from silver.schema.fields import Field
+    from silver.schema.fields import DeltaColumn
 
 
 def adopted(
-    target: str, table: SilverTable, actual: Sequence[Field], relation: str | None
-) -> tuple[list[str], list[Field]]:
+    target: str, table: SilverTable, actual: Sequence[DeltaColumn], relation: str | None
+) -> tuple[list[str], list[DeltaColumn]]:
     """Statements that make a table's columns those of another relation, and the columns after them.
 
     Args:
