@@ -211,7 +211,7 @@ class Gold:
             "its file, or the shape of a table that it reads, changed after it was built",
             code="document-not-built",
             where=name,
-            remedy="run `smelt gold FILE --until-caught-up`: the next build follows the change",
+            remedy="run `smelt gold FILE --until-caught-up`: the next build applies the change",
         )
         if cut is None or cut.commit_lsn != last.commit_lsn:
             raise outdated
@@ -322,10 +322,11 @@ class Gold:
         if later:
             shapes = ", ".join(f"{table.table} at {table.relation.from_lsn}" for table in later)
             raise _AheadOfCutError(
-                f"the silver cut {cut.commit_lsn} came before a new shape of {shapes}",
+                f"the silver cut {cut.commit_lsn} is older than the new shape of {shapes}",
                 code="document-waits",
                 where=build.document.name,
-                remedy="nothing where silver runs: its next cut has the shape; or run `smelt silver FILE`",
+                remedy="none while silver runs, as its next cut has the shape; otherwise run "
+                "`smelt silver FILE`",
             )
         missing = sorted(table.name for table in tree.tables().values() if table.name not in cut.tables)
         if missing:
@@ -334,8 +335,8 @@ class Gold:
                 f"which the silver cut {cut.commit_lsn} lacks",
                 code="document-waits",
                 where=build.document.name,
-                remedy="its copy is not complete, or the table has stopped: see `smelt status`; where it was "
-                "dropped at the source, take it out of the document file",
+                remedy="its snapshot is not complete, or the table has stopped: see `smelt status`; if it "
+                "was dropped at the source, remove it from the document file",
             )
         return tree
 

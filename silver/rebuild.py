@@ -91,9 +91,9 @@ def rebuild(
     if is_left_out(bronze, table.table):
         raise TableError(
             table.table,
-            "the source does not have it under this name any more, or the pipeline does not carry it",
+            "the source no longer has a table of this name, or the pipeline does not carry it",
             code="rebuild-incomplete",
-            remedy="nothing to rebuild: no cut names it; see source.tables where it should be carried",
+            remedy="none is needed, as no cut names it; to carry it, correct source.tables",
         )
     if snapshot is None or snapshot > end or not is_whole(bronze, table.table, end):
         raise _incomplete(table)
@@ -131,7 +131,7 @@ def remove_scratch(lake: Lake) -> None:
 def _incomplete(table: SilverTable) -> TableError:
     return TableError(
         table.table,
-        "bronze does not have all rows and changes of it",
+        "bronze lacks some of its rows or changes",
         code="rebuild-incomplete",
         remedy=resnapshot_remedy(table.table, "resnapshot it"),
     )
@@ -166,7 +166,7 @@ def _keep(
     )
     any_ended = bool(session.sql(f"SELECT 1 FROM {source} WHERE {where} LIMIT 1").collect())
     if former or (any_ended and changed):
-        what = f"has the column {former[0]} from" if former else "has rows that ended, in another shape,"
+        what = f"has the column {former[0]} from" if former else "has rows that ended, with other columns,"
         raise TableError(
             table.table,
             f"silver.{table.name} {what} before the newest snapshot, which would be lost",
@@ -236,5 +236,5 @@ def _replace(
         try:
             session.sql(lost)
         except Exception:  # its rows are right
-            _LOGGER.warning("silver.%s is not clustered by its key any more", table.name, exc_info=True)
+            _LOGGER.warning("silver.%s is no longer clustered by its key", table.name, exc_info=True)
     return log.written(table.name).version

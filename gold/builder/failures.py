@@ -52,7 +52,7 @@ def unknown_error(name: str, error: Exception) -> DefiniteError:
         f"{type(error).__name__}: {said[:_LENGTH]}",
         code="document-failed",
         where=name,
-        remedy="what the message says: an expression that fails on some value, or files of a table that "
+        remedy="see the message: either an expression fails on some value, or files of a table "
         "cannot be read (smelt rebuild FILE silver TABLE); it was tried twice, and is with the next change",
     )
 

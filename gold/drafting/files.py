@@ -64,7 +64,7 @@ def draft_text(draft: Draft, schema: str | None = None) -> str:
         )
     lines += ["fields:", *_entries(draft.fields, draft.omitted, "  ")]
     if draft.not_followed:
-        lines.append("# Left out, to keep the document readable; foreign keys lead there, too:")
+        lines.append("# Left out to keep the document readable, although foreign keys lead there:")
         lines += [f"#   {yaml_comment(each)}" for each in draft.not_followed]
     return "\n".join(lines) + "\n"
 

@@ -93,12 +93,12 @@ def _why_not(schema: Schema, name: TableName, ranked: Sequence[Described]) -> st
         first, second = schema.keys[name]
         return f"a link between {first.target} and {second.target}"
     if table in ranked:
-        return "less hangs on it than on those that were drafted"
+        return "fewer tables depend on it than on those that were drafted"
     if schema.children(table):
-        return "small and only pointed at, like a list of countries"
+        return "small and only referenced, like a list of countries"
     if any(child is not table for child, _ in schema.incoming[name]):
-        return "others use it, but nothing hangs on it"
-    return "nothing hangs on it" if schema.keys[name] else "no foreign key leads to it or from it"
+        return "other tables reference it, but none depends on it"
+    return "no table depends on it" if schema.keys[name] else "no foreign key leads to it or from it"
 
 
 @dataclass(slots=True)
@@ -337,7 +337,7 @@ def _filled(fields: list[DraftField], omitted: list[Omitted]) -> list[DraftField
             if not join.fields and not join.counted:
                 names = ", ".join(name for name, _ in (*join.omitted, *join.through_omitted))
                 if names:
-                    omitted.append((f"{each.name} ({join.table})", f"all that it has is: {names}"))
+                    omitted.append((f"{each.name} ({join.table})", f"its only columns are: {names}"))
                 continue
         kept.append(each)
     return kept

@@ -147,7 +147,7 @@ REFUSED: Final = {word: reason for reason, words in _REASONS.items() for word in
 """For words that people write: what they would bring in."""
 
 INSTEAD: Final = {
-    "the clock": "compare with the clock where the document is read",
+    "the clock": "compare with the current time where the document is read",
     "unix_timestamp": "write unix_seconds(timestamp), or to_unix_timestamp(text, 'yyyy-MM-dd HH:mm:ss')",
     "current_timezone": "write 'UTC', in which documents are built",
     "an aggregate": "write a field of its own: {sum: schema.table.column, on: {…}}",

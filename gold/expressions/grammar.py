@@ -94,9 +94,9 @@ class ExpressionParser(Operators):
         if token is END:
             return
         if token.lower == ",":
-            raise ValueError("',' cannot stand here: one expression only")
+            raise ValueError("',' is not allowed here: give one expression only")
         if token.lower == "as":
-            raise ValueError("'as' belongs into cast(… as type) and struct(… as name)")
+            raise ValueError("'as' belongs in cast(… as type) and struct(… as name)")
         raise self._unexpected()
 
     def _primary(self) -> Operand:
@@ -115,7 +115,7 @@ class ExpressionParser(Operators):
             self._take()
             found = self._expression()
             if self._is(","):
-                raise ValueError("',' cannot stand here: one value in parentheses; write struct(…)")
+                raise ValueError("',' is not allowed here: parentheses hold one value; write struct(…)")
             self._must(")")
             return found
         if token.kind == "word":

@@ -189,7 +189,7 @@ def both(*operands: Operand) -> Operand:
 def made(name: str, found: Sequence[Operand]) -> Operand:
     """A text of others. One that is made of literals alone could be any, and nobody would see which."""
     if constant(found):
-        raise ValueError(f"{name!r} of literals alone is not possible here: write the text itself")
+        raise ValueError(f"{name!r} of literals alone is not allowed here: write the text itself")
     joins = name in {"||", "concat"}
     if not joins and name not in TEXT_FUNCTIONS:
         instants.refuse(found)

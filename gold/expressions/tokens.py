@@ -81,10 +81,10 @@ def tokens_of(text: str) -> list[Token]:
         if match is None:
             character = text[position]
             hint = f": {_HINTS[character]}" if character in _HINTS else ""
-            raise ValueError(f"{character!r} cannot stand here{hint}")
+            raise ValueError(f"{character!r} is not allowed here{hint}")
         kind = match.lastgroup or ""
         if kind == "comment":
-            raise ValueError("comments cannot stand in an expression; write them as YAML comments")
+            raise ValueError("comments are not allowed in an expression; write them as YAML comments")
         if match[0] in {"->", "=>"}:
             raise ValueError(f"{match[0]!r}: lambdas and named arguments cannot be used")
         if match[0] == "::":

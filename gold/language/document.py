@@ -91,7 +91,7 @@ def _name_clashes(document: Document) -> Iterator[Problem]:
     for index, entry in enumerate(definition.fields):
         for name in output_names(entry):
             if name.lower() in Definition.OWN or name.lower().startswith(Definition.OWN_PREFIX):
-                said = f"{name!r} is a name of our own in every gold table; choose another"
+                said = f"{name!r} is the name of a column that every gold table has; choose another"
                 yield Problem(file.line(("fields", index)), said)
     yield from _clashes(definition.fields, ("fields",), file, {})
 
@@ -105,7 +105,7 @@ def _clashes(
         for output in output_names(entry):
             if output.lower() in taken:
                 first = taken[output.lower()]
-                yield Problem(line, f"field {output!r} stands twice in one object (first at line {first})")
+                yield Problem(line, f"field {output!r} is given twice in one object (first at line {first})")
             taken.setdefault(output.lower(), line)
         name = entry_name(entry)
         if isinstance(entry, dict):

@@ -51,10 +51,10 @@ def _one_verb(value: Any) -> Any:
         raise ValueError(f"expected a mapping with one of {', '.join(VERBS)}")  # noqa: TRY004 - pydantic wants it
     verbs = [key for key in value if key in VERBS]
     if len(verbs) > 1:
-        raise ValueError(f"{verbs[0]!r} and {verbs[1]!r} cannot stand in one field")
+        raise ValueError(f"{verbs[0]!r} and {verbs[1]!r} cannot be used in one field")
     if not verbs:
         first = next(iter(value), "")
-        raise ValueError(f"says nothing to take{suggestion(first, VERBS)}")
+        raise ValueError(f"does not say what to take{suggestion(first, VERBS)}")
     return value
 
 
@@ -68,7 +68,7 @@ def _verb_tag(value: Any) -> str:
 def _one_name(value: Any) -> Any:
     if isinstance(value, dict) and len(value) != 1:
         names = ", ".join(repr(name) for name in value) or "nothing"
-        raise ValueError(f"an entry is a column's name, or one name with a mapping; this one holds {names}")
+        raise ValueError(f"an entry is a column's name, or one name with a mapping; this one has {names}")
     if not isinstance(value, str | dict):
         raise ValueError("an entry is a column's name, or one name with a mapping")  # noqa: TRY004
     return value
@@ -255,9 +255,9 @@ class ManyField(_Joined):
         if self.recurse is not None and self.values is not None:
             raise ValueError("'recurse' nests rows in the objects above them: give 'fields', not 'values'")
         if self.values is not None and any(step.fields is not None for step in self.join_path):
-            raise ValueError("'through.fields' has no place among plain 'values'; use 'fields'")
+            raise ValueError("'through.fields' cannot be used with plain 'values'; use 'fields'")
         if self.key_by is not None and (self.limit is not None or self.cap is not None):
-            raise ValueError("a map takes all rows: 'limit' and 'cap' mean nothing to 'key_by'")
+            raise ValueError("a map takes all rows: 'limit' and 'cap' cannot be used with 'key_by'")
         return self
 
 
@@ -311,13 +311,13 @@ class AggregateField(_Joined):
         function = self.function
         _, column = self.target
         if column is None and function != "count":
-            raise ValueError(f"{function} wants a column (expected schema.table.column)")
+            raise ValueError(f"{function} needs a column (expected schema.table.column)")
         if function not in {"collect", "first", "last"} and self.order_by is not None:
-            raise ValueError(f"'order_by' means nothing to {function}")
+            raise ValueError(f"'order_by' cannot be used with {function}")
         if function != "collect" and (self.limit is not None or self.cap is not None):
-            raise ValueError(f"'limit' and 'cap' mean nothing to {function}")
+            raise ValueError(f"'limit' and 'cap' cannot be used with {function}")
         if any(step.fields is not None for step in self.join_path):
-            raise ValueError("'through.fields' means nothing to an aggregate")
+            raise ValueError("'through.fields' cannot be used with an aggregate")
         return self
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gold.tree.nodes import Tree
     from gold.tree.resolve import Catalog
 
-DOCUMENT_REMEDY: Final = "let the document file name what the source has now; the next start builds it anew"
+DOCUMENT_REMEDY: Final = "correct the document file to match the source; the next start rebuilds the document"
 
 
 def check_document(document: Document, catalog: Catalog) -> list[ConfigurationError]:

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from gold.tree.nodes import Tree
 
 KINDS: Final = {
-    "twice": "is there more than once",
+    "twice": "exists more than once",
     "missing": "is missing",
-    "surplus": "should not be there",
+    "surplus": "should not exist",
     "differs": "differs",
     "hash": "has a content hash that is not of its content",
     "lsn": "has a _commit_lsn that is missing or after the cut",

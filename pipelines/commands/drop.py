@@ -66,10 +66,10 @@ def run_drop(pipeline: Pipeline, output: Output) -> None:
     if theirs is not None:
         output.line(theirs + ";")
         output.say(
-            f"publication {source.publication} is not changed: this pipeline did not make it, or an early "
+            f"publication {source.publication} is not changed: this pipeline did not create it, or an early "
             "release of deltasmelt did; run the statement above yourself if nobody else subscribes to it"
         )
     elif not statements:
-        output.say("there is neither slot nor publication; nothing to do")
+        output.say("there is no slot and no publication; nothing to do")
     elif not source.manage:
         output.say("source.manage is false: nothing was changed; run the statements above yourself")

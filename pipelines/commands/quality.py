@@ -68,7 +68,7 @@ def show_quality(result: QualityResult, output: Output) -> None:
             )
             for row in result.failed
         ]
-        columns = ("table", "column", "expectation", "severity", "rows that break it")
+        columns = ("table", "column", "expectation", "severity", "failing rows")
         output.table(columns, rows, title="failed", right=columns[-1:])
     for text in result.errors:
         output.line(f"could not be checked: {text}", style="yellow")

@@ -147,14 +147,14 @@ def _derive(
     except Exception as error:
         if not answers(spark):
             raise
-        _LOGGER.warning("%s could not be derived", table.table, exc_info=error)
+        _LOGGER.warning("%s could not be rebuilt", table.table, exc_info=error)
         raise table_error(table.table, str(error)) or failure(table.table, error) from None
     run = Run("silver", table.name, "full", None, end, reason="smelt rebuild", started_at=started)
     run.delta_version, run.seconds = version, time.monotonic() - clock
     control.record_runs([run])
     cut = replace(cut, tables={**cut.tables, table.name: version}, recorded_at=datetime.now(UTC))
     control.record_cut(cut)
-    output.line(f"silver.{table.name}: derived from bronze as of {end}, version {version}")
+    output.line(f"silver.{table.name}: rebuilt from bronze as of {end}, version {version}")
     return cut
 
 
@@ -170,7 +170,7 @@ def rebuild_gold(spark: SparkSession, pipeline: Pipeline, names: Sequence[str], 
         if name in errors:
             output.say(f"gold.{name}: {errors[name].message}\n  remedy: {errors[name].remedy}")
         else:
-            output.line(f"gold.{name}: built from silver as a whole")
+            output.line(f"gold.{name}: rebuilt in full from silver")
     return [name for name in names if name in errors]
 
 
@@ -185,6 +185,6 @@ def _tables_named(pipeline: Pipeline, name: str | None) -> list[TableName]:
             f"silver has no table {name!r}{suggestion(name, known)}",
             code="table-unknown",
             where=str(pipeline.path),
-            remedy="name it as in silver (orders, sales__orders) or at the source (public.orders)",
+            remedy="use its name in silver (orders, sales__orders) or at the source (public.orders)",
         )
     return [known[name]]

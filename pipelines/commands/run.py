@@ -43,7 +43,7 @@ def run_layers(
     until = None
     if until_caught_up:
         until = head_of_source(pipeline) if "bronze" in layers else stage_goal(pipeline, layers[0])
-        output.say(f"carrying {', '.join(layers)} past {until}")
+        output.say(f"running {', '.join(layers)} until {until} is reached")
     elif "bronze" not in layers:
         _say_if_it_waits(pipeline, layers[0], output)
     progress = ProgressReporter(output)
@@ -69,7 +69,7 @@ def run_layers(
         if found:
             raise tables_stopped(found.stopped, waiting=found.waiting)
         empty = "bronze" in layers and not read_relations(pipeline.lake_address())
-        output.say("caught up" + (": there is no table to carry; `smelt check` says why" if empty else ""))
+        output.say("caught up" + (": there are no tables to carry; `smelt check` says why" if empty else ""))
 
 
 def _say_if_it_waits(pipeline: Pipeline, layer: Layer, output: Output) -> None:

@@ -90,15 +90,15 @@ def run_snapshot(
         request = _request(pipeline, names, every=every)
     asked = _ask(pipeline, request)
     listed = ", ".join(map(str, request.tables)) or "no table"
-    output.say(f"asked for {listed}, as of a point after {request.lsn}")
+    output.say(f"requested snapshots of {listed}, as of a point after {request.lsn}")
     if wait:
         with terminable():
             _await(pipeline, request, output, command)
-        output.say(f"taken: {listed}")
+        output.say(f"snapshots complete: {listed}")
     elif not asked:
-        output.say("bronze is empty yet: the first start takes every table anyway")
+        output.say("bronze is still empty: the first start snapshots every table anyway")
     else:
-        output.say("a running reader takes them within seconds, else the next start does")
+        output.say("a running reader starts them within seconds; otherwise the next start does")
     if request.stopped:
         raise tables_stopped([str(table) for table in request.stopped])
 
@@ -151,9 +151,9 @@ def _request(pipeline: Pipeline, names: Sequence[str], *, every: bool) -> Reques
     source = pipeline.source
     if bool(names) == every:
         raise ConfigurationError(
-            "no table is named" if not names else "--all and names of tables exclude each other",
+            "no table is named" if not names else "--all cannot be combined with table names",
             code="table-unknown",
-            remedy="give names or patterns of tables, or --all",
+            remedy="give tables, patterns or --all",
         )
     with connect(source) as connection, translated(source):
         tables = select_tables(connection, source, sizes=False)
@@ -178,7 +178,8 @@ def _start_over(pipeline: Pipeline, output: Output) -> bool:
     if lost is None:
         return False
     output.say(
-        f"changes between {lost.before} and {lost.lsn} are lost to the stream; every table makes them good"
+        f"changes between {lost.before} and {lost.lsn} are missing from the stream; "
+        "every table is resnapshotted"
     )
     return True
 
@@ -216,8 +217,8 @@ def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -
             view = read_progress(lake)
             more = "" if view is None else f"; {snapshot_text(view)}"
             output.say(
-                f"{time.strftime('%H:%M:%S')} the running reader has taken {taken} of "
-                f"{len(request.tables)}{more}"
+                f"{time.strftime('%H:%M:%S')} the running reader has completed {taken} of "
+                f"{len(request.tables)} snapshots{more}"
             )
         time.sleep(_LOOK_SECONDS)
 
@@ -270,7 +271,7 @@ def _raise_failed(control: ControlTables, waiting: Sequence[TableName], before: 
         and _key(error) not in before
     ]
     if failed:
-        lines = [f"{error.name} could not be taken: {error.message}" for error in failed]
+        lines = [f"{error.name} could not be snapshotted: {error.message}" for error in failed]
         remedies = [f"remedy: {error.remedy}" for error in failed[:1] if error.remedy]
         raise Failure("\n".join([*lines, *remedies]))
 

@@ -157,7 +157,7 @@ def print_summary(summary: Summary, pipeline: Pipeline, output: Output, *, secon
         f"({summary.changes:,} changed rows, the first snapshot included); {seconds_text(seconds)} in all."
     )
     output.line(f"The lake lies in {pipeline.lake_address().path}")
-    output.line("PostgreSQL has stopped; the lake needs it no more. Try next:", style="bold")
+    output.line("PostgreSQL has stopped; the lake does not need it. Try next:", style="bold")
     file = shlex.quote(_short(pipeline.path))
     for what, statement in _STATEMENTS:
         output.line()

@@ -116,7 +116,7 @@ def _say_documents(output: Output, proposal: Proposal, documents: Mapping[Path, 
         )
     if not documents:
         output.line(
-            "no documents: no foreign key joins two of the tables; docs/gold.md shows how to write one"
+            "no documents: no foreign key joins two of the tables; docs/gold.md shows how to write a document"
         )
         return
     if proposal.left_out:
@@ -131,7 +131,7 @@ def _say_next(output: Output, out: Path, proposal: Proposal, secrets: Mapping[st
     file = shlex.quote(str(out))
     output.line("next:")
     for key, variable in secrets.items():
-        output.line(f"  export {variable}=…    # the {key} is in no file; the pipeline takes it from there")
+        output.line(f"  export {variable}=…    # the {key} is in no file; the pipeline reads this variable")
     what = "the documents, and " if proposal.drafts else ""
     output.line(f"  smelt check {file}    # {what}what the server still needs")
     output.line(f"  smelt run {file}")

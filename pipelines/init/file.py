@@ -59,14 +59,14 @@ def pipeline_text(
     """
     schemas = [item_text(pattern_of(schema)) for schema in catalog.schemas]
     lines = [
-        "# Written by `smelt init`; docs/pipeline-file.md lists everything that can be said here.",
+        "# Written by `smelt init`; docs/pipeline-file.md describes every key.",
         f"pipeline: {value_text(pipeline_name(catalog.database))}",
         "source:",
         *(f"  {key}: {value_text(value)}" for key, value in connection),
-        *(f"  {key}: ${{{variable}}}    # stays in the environment" for key, variable in secrets),
-        f"  slot: {slot}    # the first start makes slot and publication",
+        *(f"  {key}: ${{{variable}}}    # from the environment" for key, variable in secrets),
+        f"  slot: {slot}    # the first start creates slot and publication",
         f"  publication: {slot}",
-        f"  tables: [{', '.join(schemas)}]    # all tables, those to come as well",
+        f"  tables: [{', '.join(schemas)}]    # all tables, future ones included",
         *_exclude(catalog),
         "lake: {path: ./lake}    # a folder, or the URL of an object store",
         *_types(catalog),
@@ -77,7 +77,7 @@ def pipeline_text(
 
 def left_out_text(each: UndraftedTable) -> str:
     """Why a table has no document of its own, and where its rows are to be seen."""
-    inside = f"; stands in {', '.join(each.inside)}" if each.inside else ""
+    inside = f"; included in {', '.join(each.inside)}" if each.inside else ""
     return f"{each.table}: {each.reason}{inside}"
 
 
@@ -109,7 +109,7 @@ def _types(catalog: SourceCatalog) -> Iterator[str]:
     ]
     if not columns:
         return
-    yield "# numeric without a precision is text in silver. To have numbers, with as many digits as you need:"
+    yield "# numeric without a precision is text in silver. For numbers, state the digits that you need:"
     yield "# silver:"
     yield "#   types:"
     for column in columns[:_LISTED]:
@@ -136,7 +136,7 @@ def _gold(proposal: Proposal, documents: Sequence[str]) -> Iterator[str]:
         yield from (f"    - {value_text(pattern)}" for pattern in documents)
     if not proposal.drafts or not proposal.left_out:
         return
-    yield "  # Without a document of their own; a file in documents/ with `root` and `fields` makes one:"
+    yield "  # Without a document of their own; a file in documents/ with `root` and `fields` adds one:"
     for each in proposal.left_out[:_LISTED]:
         yield f"  #   {yaml_comment(left_out_text(each))}"
     if len(proposal.left_out) > _LISTED:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _NO_FOLDER: Final = (FileExistsError, NotADirectoryError)
-_REMEDY: Final = "name another file or folder with --out, or move what is there"
+_REMEDY: Final = "choose another file or folder with --out, or move what is there"
 
 
 def refuse_existing(files: Mapping[Path, object]) -> None:
@@ -56,7 +56,7 @@ def write_new(files: Mapping[Path, str]) -> None:
         if isinstance(error, FileExistsError) and str(error.filename) in map(str, files):
             raise _exists([next(path for path in files if str(path) == str(error.filename))]) from None
         if isinstance(error, OSError):
-            reason = "a folder is needed there" if isinstance(error, _NO_FOLDER) else error.strerror
+            reason = "is not a folder" if isinstance(error, _NO_FOLDER) else error.strerror
             raise DefiniteError(
                 f"cannot be written: {reason}; nothing was written",
                 code="file-unwritable",
@@ -73,7 +73,7 @@ def write_new(files: Mapping[Path, str]) -> None:
 def _exists(paths: list[Path]) -> ConfigurationError:
     others = f" (and {', '.join(str(path) for path in paths[1:])})" if paths[1:] else ""
     return ConfigurationError(
-        f"exists already{others}; nothing was written",
+        f"already exists{others}; nothing was written",
         code="file-exists",
         where=str(paths[0]),
         remedy=_REMEDY,

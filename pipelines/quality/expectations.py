@@ -86,7 +86,7 @@ class Result:
     Attributes:
         success: None where it could not be checked; then `error` says why.
         element_count: rows of the table.
-        unexpected_count: rows that break it; None where it speaks of the table as a whole.
+        unexpected_count: failing rows; None where it speaks of the table as a whole.
         unexpected_percent: of the rows that it speaks of (a NULL is no breach of most expectations).
         observed: what was found, where the expectation speaks of the table or of a column as a whole.
         samples: some of the values (or rows, as JSON) that break it.

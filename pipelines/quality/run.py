@@ -154,7 +154,7 @@ def _constraints(pipeline: Pipeline, lake: Lake) -> tuple[Constraints | None, li
         if recorded is None:
             return None, [LeftOut("foreign keys", why)]
         as_of = f"{recorded.read_at:%Y-%m-%d %H:%M:%S} UTC"
-        return recorded, [LeftOut("newer constraints", f"{why}; its catalog is taken as of {as_of}")]
+        return recorded, [LeftOut("newer constraints", f"{why}; using its catalog as of {as_of}")]
     record_constraints(lake, constraints)
     return constraints, []
 
@@ -162,7 +162,7 @@ def _constraints(pipeline: Pipeline, lake: Lake) -> tuple[Constraints | None, li
 def _stopped(control: ControlTables) -> list[LeftOut]:
     """Tables and documents that stand still; their last state is not in the cut, or old."""
     return [
-        LeftOut(f"{error.scope} {error.name}", f"it stands still: {error.message}")
+        LeftOut(f"{error.scope} {error.name}", f"it has stopped: {error.message}")
         for error in control.open_errors()
         if error.scope in {"table", "document"} and stops(error)
     ]

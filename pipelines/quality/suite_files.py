@@ -59,7 +59,7 @@ class _Item(Section):
     @model_validator(mode="after")
     def _column_once(self) -> _Item:
         if self.column is not None and "column" in self.kwargs:
-            raise ValueError("column stands twice: beside kwargs and in it")
+            raise ValueError("column is given twice: beside kwargs and inside it")
         return self
 
 
@@ -97,7 +97,7 @@ class _SuiteFile(Section):
     @classmethod
     def _not_derived(cls, suite: str | None) -> str | None:
         if suite in DERIVED_SUITES:
-            raise ValueError(f"{suite!r} is the name of a suite that is derived; take another")
+            raise ValueError(f"{suite!r} is the name of a derived suite; choose another")
         return suite
 
     @field_validator("table")

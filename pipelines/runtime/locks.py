@@ -64,15 +64,16 @@ def _locked(path: Path, lake: str, command: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise DefiniteError(
-                f"this lake's {path.name} stage runs already: {_holder(path)}",
+                f"this lake's {path.name} stage is already running: {_holder(path)}",
                 code="already-running",
                 where=lake,
-                remedy="wait for it or stop it (Ctrl-C, or SIGTERM); one process at a time carries a stage",
+                remedy="wait for it or stop it (Ctrl-C, or SIGTERM); only one process at a time can run a "
+                "stage",
             ) from None
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
-            _LOGGER.warning("%s lies on a file system without locks; a second start goes unnoticed", path)
+            _LOGGER.warning("%s is on a file system without locks; a second start is not noticed", path)
         file.truncate(0)
         json.dump(
             {

@@ -198,7 +198,7 @@ class Maintenance:
         try:
             maintenance_errors.record(self._control, name, error)
         except Exception:
-            _LOGGER.warning("that could not be recorded", exc_info=True)
+            _LOGGER.warning("the failure could not be recorded", exc_info=True)
 
     def expire(self) -> int:
         """Remove cuts past retention from `control.cuts`; returns how many.

@@ -43,8 +43,8 @@ def record(control: ControlTables, name: str, error: Exception) -> None:
             name,
             MAINTENANCE_FAILED,
             message,
-            "its rows are right and go on; it is tried again by itself, ever more rarely, or at once by: "
-            "smelt maintain FILE",
+            "its rows are right and continue to be updated; maintenance is retried automatically, after "
+            "growing pauses, or at once by: smelt maintain FILE",
         )
     )
 

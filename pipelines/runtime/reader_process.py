@@ -127,7 +127,7 @@ def _send(events: TextIO, event: dict[str, Any]) -> None:
         events.write(json.dumps(event, default=str) + "\n")
         events.flush()
     except BrokenPipeError:  # the parent is gone; the watch on standard input ends us
-        _LOGGER.warning("nobody reads the reader's events any more")
+        _LOGGER.warning("nobody reads the reader's events any longer")
 
 
 def _stop_with_parent(stop: threading.Event) -> None:

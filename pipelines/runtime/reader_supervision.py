@@ -126,14 +126,15 @@ class ReaderProcess:
         )
         if self._silent_ends >= _SILENT_ENDS:
             raise DefiniteError(
-                f"the reader process ended {self._silent_ends} times without a word (last: {ended})",
+                f"the reader process ended {self._silent_ends} times without an error message "
+                f"(last: {ended})",
                 code="reader-died",
                 where=str(log_folder(self._pipeline.pipeline) / "smelt.log"),
                 remedy="read the log named above; out of memory is a common cause. Until the reader runs, "
                 "the slot keeps the server's log",
             )
         _LOGGER.warning(
-            "the reader process ended by %s; starting it again (%d of %d ends without getting on)",
+            "the reader process ended by %s; starting it again (%d of %d ends without progress)",
             ended,
             self._silent_ends,
             _SILENT_ENDS,
@@ -153,7 +154,7 @@ class ReaderProcess:
         try:
             process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            _LOGGER.warning("the reader process did not end within %s s; it is killed", _STOP_SECONDS)
+            _LOGGER.warning("the reader process did not end within %s s; killing it", _STOP_SECONDS)
             process.kill()
             process.wait()
         if self._listener is not None:
@@ -180,7 +181,7 @@ class ReaderProcess:
                 try:
                     self._on_progress(event)
                 except OSError as error:  # nobody can be told; the pipe must be read on, or the reader stands
-                    _LOGGER.warning("progress cannot be told: %s", error)
+                    _LOGGER.warning("progress could not be reported: %s", error)
                     self._on_progress = None
 
     def _got_on(self) -> bool:

@@ -211,6 +211,6 @@ def maintenance_text(done: MaintenanceResult) -> str:
     return (
         f"{done.layer}.{done.name}: {work}; files {before.count} → {after.count}, "
         f"{bytes_text(before.size)} → {bytes_text(after.size)}, "
-        f"rows behind deletion vectors {before.deleted_rows:,} → {after.deleted_rows:,}; "
+        f"deleted rows {before.deleted_rows:,} → {after.deleted_rows:,}; "
         f"removed {done.removed_files} files, {done.removed_log_entries} log entries; {done.seconds:.1f} s"
     )

@@ -148,6 +148,6 @@ def _take(source: Path, target: Path, checksum: str) -> None:
         raise DefiniteError(
             f"{target.name} has checksum {digest}, expected {checksum}",
             code="jars-checksum",
-            remedy="something on the way changed the file; fetch it elsewhere and use SMELT_JARS",
+            remedy="the file was changed on the way; fetch it elsewhere and use SMELT_JARS",
         )
     shutil.copyfile(found[0], target)

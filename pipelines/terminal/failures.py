@@ -42,13 +42,13 @@ TERMINATED: Final = 143
 HUNG_UP: Final = 129
 
 _OF_THE_SYSTEM: Final = {
-    errno.EACCES: "give this account the right to it, or name another place",
-    errno.EDQUOT: "make room, or raise the quota; then run the command again",
+    errno.EACCES: "grant this account access to it, or choose another path",
+    errno.EDQUOT: "free some space, or raise the quota; then run the command again",
     errno.EMFILE: "let the process open more files: ulimit -n 65536",
-    errno.ENOSPC: "make room; then run the command again",
-    errno.ENOTDIR: "a file stands where a folder is meant: name another place",
-    errno.EPERM: "give this account the right to it, or name another place",
-    errno.EROFS: "the file system is read-only: name another place",
+    errno.ENOSPC: "free some space; then run the command again",
+    errno.ENOTDIR: "a file is there instead of a folder: choose another path",
+    errno.EPERM: "grant this account access to it, or choose another path",
+    errno.EROFS: "the file system is read-only: choose another path",
 }
 _LOGGER = logging.getLogger("deltasmelt")
 _SECRETS: Final = re.compile(
@@ -78,10 +78,12 @@ def tables_stopped(names: Sequence[str], *, waiting: Sequence[str] = ()) -> Fail
         waiting: those of which something is still to come: changes that bronze lacks, a first copy.
     """
     said = [f"stopped by errors of their own: {', '.join(names)}"] if names else []
-    said += [f"waiting for what bronze or silver lacks of them: {', '.join(waiting)}"] if waiting else []
+    said += [f"waiting for data that bronze or silver still lacks: {', '.join(waiting)}"] if waiting else []
     remedy = "`smelt status` shows each error with its remedy"
     if waiting:
-        remedy += "; what waits for a copy gets it from the reader: smelt bronze FILE --until-caught-up"
+        remedy += (
+            "; a table that waits for a snapshot gets it from the reader: smelt bronze FILE --until-caught-up"
+        )
     return Failure(f"caught up, but {'; '.join(said)}\nremedy: {remedy}", exit_code=TABLES_STOPPED)
 
 
@@ -112,7 +114,7 @@ def report(error: BaseException, *, debug: bool = False, log: Path | None = None
         _say(error_text(error))
         return STOPPED
     _say(_foreign(error))
-    _say(f"the whole story is in {log}" if log else "run it with --debug to see where")
+    _say(f"the traceback is in {log}" if log else "run the command with --debug to see the traceback")
     return STOPPED
 
 
@@ -120,7 +122,7 @@ def error_text(error: SmeltError) -> str:
     """An error of ours as a person reads it: where, what, remedy, and the page about it if there is one."""
     lines = [f"error: {without_secrets(str(error))}"]
     if isinstance(error, TransientError):
-        lines.append("this kind heals by itself: run the command again")
+        lines.append("this error is usually temporary: run the command again")
     page = Path(__file__).parents[2] / "docs" / "errors" / f"{error.code}.md"
     if page.exists():
         lines.append(f"more: docs/errors/{error.code}.md")

@@ -91,7 +91,7 @@ class StepRunner:
             seconds = self._pauses.failed(table.name)
             self._owed[table.name] = table
             _LOGGER.warning(
-                "silver.%s is not clustered by its key; tried again in %.0f s", table.name, seconds,
+                "silver.%s could not be clustered by its key; will try again in %.0f s", table.name, seconds,
                 exc_info=True,
             )  # fmt: skip
         else:

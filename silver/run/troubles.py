@@ -114,7 +114,7 @@ class Troubles:
             if found is not None:
                 self._stop(found, end)
             else:
-                _LOGGER.warning("%s could not be carried to %s", table, end, exc_info=error)
+                _LOGGER.warning("%s could not be updated to %s", table, end, exc_info=error)
                 troubled[table] = error
 
     def settle(self, troubled: Mapping[TableName, Exception], end: Lsn) -> None:

@@ -103,7 +103,7 @@ def test_a_table_whose_columns_are_all_left_out_is_named() -> None:
         points("user_id", "users"),
     )
     text = texts(users, logins)["user"]
-    assert "(public.user_logins)    # all that it has is: password_hash, left out" in text
+    assert "(public.user_logins)    # its only columns are: password_hash, left out" in text
 
 
 def test_a_secret_of_a_link_is_named_where_the_link_shows_nothing_else() -> None:

@@ -29,8 +29,8 @@ def test_a_document_with_everything_is_read() -> None:
 @pytest.mark.parametrize(
     ("field", "said"),
     [
-        ("x: {mny: public.a, on: {id: id}, fields: [id]}", "says nothing to take; did you mean 'many'?"),
-        ("x: {many: public.a, one: public.a}", "'many' and 'one' cannot stand in one field"),
+        ("x: {mny: public.a, on: {id: id}, fields: [id]}", "does not say what to take; did you mean 'many'?"),
+        ("x: {many: public.a, one: public.a}", "'many' and 'one' cannot be used in one field"),
         (
             "x: {many: public.a, on: {id: id}, fields: [id], limt: 5}",
             "unknown key 'limt'; did you mean 'limit'?",
@@ -44,9 +44,9 @@ def test_a_document_with_everything_is_read() -> None:
         ("x: {many: public.a, on: {id: id}, fields: id}", "expected a list, found text"),
         ("x: {one: public.a, on: {id: id}, fields: [id], limit: 1}", "unknown key 'limit'"),
         ("x: {one: public.a, fields: [id]}", "'on' is missing"),
-        ("x: {sum: public.a, on: {id: id}}", "sum wants a column (expected schema.table.column)"),
+        ("x: {sum: public.a, on: {id: id}}", "sum needs a column (expected schema.table.column)"),
         ("x: {sum: public.a.b.c, on: {id: id}}", "names no table or column"),
-        ("x: {sum: public.a.b, on: {id: id}, limit: 3}", "'limit' and 'cap' mean nothing to sum"),
+        ("x: {sum: public.a.b, on: {id: id}, limit: 3}", "'limit' and 'cap' cannot be used with sum"),
         ("x: {last: public.a, on: {id: id}}", "last wants a column"),
         (
             "x: {many: public.a, on: {id: id}, fields: [id], limit: 3, cap: 3}",
@@ -121,7 +121,7 @@ def test_a_mistake_in_a_field_names_its_line_and_what_is_meant(field: str, said:
 
 
 def test_names_that_differ_only_in_case_are_one_name_in_spark() -> None:
-    assert "field 'Name' stands twice in one object (first at line 4)" in complaint(
+    assert "field 'Name' is given twice in one object (first at line 4)" in complaint(
         f"{HEAD}  - name\n  - Name\n"
     )
 
