@@ -1,11 +1,11 @@
 """Definite errors that only the data can show: raised inside a query, reported as a `TableError` outside.
 
 A query that meets what it must not guess about calls ``raise_error`` with a marker. The statement then fails
-as a whole and writes nothing, so the table keeps its last version, and the marker's code finds message and
-remedy here.
+as a whole and writes nothing, so the table keeps its last version. The marker's code finds message and remedy
+here.
 
-Whatever else ends a table's statement is that table's trouble too, as long as Spark answers at all: it is
-reported in the cause's own words (`failure`).
+Whatever else ends a table's statement is a failure of that table too, as long as Spark answers at all. It is
+reported in Spark's own words (`failure`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The fold: a window of raw changes to one row per key, as one Spark SQL query. Pure text, no Spark.
 
-The query reads the changes (`silver.fold.window`), reduces them to one row per key, and only then turns
+The query reads the changes (`silver.fold.window`) and reduces them to one row per key. Only then it turns
 PostgreSQL's text into typed values, key columns excepted. Rows are identified by their key
 (`silver.fold.by_key`) or, under REPLICA IDENTITY FULL, by their content (`silver.fold.by_content`). Where
 each key is known to occur once, nothing is reduced. Unchanged TOAST follows `silver.fold.toast`.

@@ -1,7 +1,7 @@
-"""Tables that silver must not carry as things stand: why, as their errors.
+"""Tables that silver must not carry as things are: why, as their errors.
 
-All of it is asked again in each cycle, so that it heals with its cause; and before a table is derived again
-(`smelt rebuild`), which would otherwise write over another table's rows.
+Everything is checked again in each cycle, so a refusal ends with its cause. It is also checked before a table
+is rebuilt (`smelt rebuild`), which would otherwise write over another table's rows.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Runs one step of a table: brings it to the step's shape, writes the statement, marks the place.
+"""Runs one step of a table: brings it to the step's shape, runs the statement, writes the mark.
 
-A small window's fold is computed once and kept; MERGE reads its source two or three times, and plans it each
+A small window's fold is computed once and kept: MERGE reads its source two or three times, and plans it each
 time. For windows of some hundred changes that halved its cost. A large fold is left to Delta, which keeps it
-by itself.
+itself.
 
-The mark and the rows are one commit. The ALTERs before it are commits of their own, outside the mark; each
-leaves a table from which the rest follows (`silver.schema.alter`). So it does not matter between which two
-the process ends, or which of them fails: nothing of a step is kept but what the table itself says.
+The mark and the rows are one commit. The ALTERs before it are separate commits without the mark; each leaves
+a table from which the rest follows (`silver.schema.alter`). So it does not matter between which two the
+process ends, or which of them fails: a step leaves nothing but what the table itself says.
 
-By what a table is clustered decides about time alone. A statement about that which fails stops no step; it is
-tried again between cycles, after growing pauses. A process that ends before it leaves the table clustered by
-nothing until its next snapshot or TRUNCATE.
+Clustering affects speed alone. A clustering statement that fails stops no step; it is tried again between
+cycles, after growing pauses. If the process ends before it, the table stays unclustered until its next
+snapshot or TRUNCATE.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Silver tables in the lake: where they are, which version, which mark, which columns. Reads logs, not rows.
 
-A table's place in the stream is the transaction mark ``deltasmelt.silver`` on the table itself. It is part of
-the very commit that holds the rows, so both cannot disagree; and Delta skips a write whose mark is not newer
+A table's position in the stream is the transaction mark ``deltasmelt.silver`` on the table itself. It is part
+of the very commit that holds the rows, so both cannot disagree. Delta skips a write whose mark is not newer
 than the table's, so a window is never applied twice.
 """
 

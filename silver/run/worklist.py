@@ -1,7 +1,7 @@
-"""What a cycle has to do: which tables can be carried on, from which LSN, with which changes.
+"""What a cycle has to do: which tables can be carried, from which LSN, with which changes.
 
-A table is carried on from what it holds. The mark on it says what that is; or, where its last windows changed
-nothing, the newest cut that names it. A table that silver does not have begins with its newest snapshot.
+A table is carried from what it holds. The mark on it says what that is; where its last windows changed
+nothing, the newest cut that names it does. A table that silver does not have begins with its newest snapshot.
 
 Left alone, and in no cut, are tables
 
@@ -9,7 +9,7 @@ Left alone, and in no cut, are tables
 * that the source no longer has, or the pipeline no longer reads;
 * that an error has stopped (`silver.run.troubles`).
 
-A history is a table of its own, with its own mark. Mostly it stands where its table stands, and what was read
+A history is a separate table with its own mark. Mostly it is at the same LSN as its table, and what was read
 for that one is read for both.
 """
 

@@ -1,9 +1,9 @@
 """The ALTERs that bring a silver table from any state to the wanted shape. Pure text.
 
 The steps follow from the table's own columns alone (`silver.schema.fields`): after a crash between two ALTERs
-the next cycle takes up where the last one stopped.
+the next cycle continues where the last one stopped.
 
-A column that came with a value for the rows before it is added with that value in its comment; then all rows
+A column that came with a value for the rows before it is added with that value in its comment. Then all rows
 get it, and then the comment is only the attnum. Killed in between, the next cycle finds the value there. No
 row that was written with the column is in the table before all of that is done.
 """
@@ -115,7 +115,7 @@ def _check_case(table: SilverTable) -> None:
 
 
 def _made_room(table: SilverTable, others: list[str], *, emptied: bool) -> list[str]:
-    """Columns that are no source's make room for one of their name; `others`, their names, follow.
+    """Columns that are not from the source make room for one of their name; `others`, their names, follow.
 
     Such are columns of a former table of this name, former columns of another type, and what somebody added.
 

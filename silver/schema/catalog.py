@@ -1,6 +1,6 @@
 """The silver tables that a source's relations give: names, columns, Spark types, keys. Needs no Spark.
 
-What gold, quality and the commands need to know of silver is here; how rows get there is not.
+What gold, quality and the commands need to know of silver is here, but not how rows get there.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def histories(tables: Iterable[SilverTable], settings: SilverSettings) -> list[S
 
 
 def check_names(table: SilverTable, tables: Iterable[SilverTable], settings: SilverSettings) -> None:
-    """Whether a table leaves our own names free.
+    """Whether a table uses no name that silver itself needs.
 
     Args:
         table: which.

@@ -1,6 +1,6 @@
-"""By which columns a silver table is clustered, and of which there are statistics. Pure text.
+"""The columns that a silver table is clustered by, and those that have statistics. Pure text.
 
-Clustering decides about time alone: a statement about it that fails leaves right rows (`is_optional`).
+Clustering affects speed alone: a clustering statement that fails leaves right rows (`is_optional`).
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def clustered_again(target: str, table: SilverTable, *, statistics: bool = False
 
 
 def is_optional(target: str, statement: str) -> bool:
-    """Whether a statement of `silver.schema.alter.steps` says by what the table is clustered, and no more."""
+    """Whether a statement of `silver.schema.alter.steps` is only about clustering."""
     alter = f"ALTER TABLE {target}"
     return statement.startswith(
         (f"{alter} CLUSTER BY ", f"{alter} SET TBLPROPERTIES ({literal(STATISTICS)} = ")

@@ -1,7 +1,7 @@
 """Columns of a silver table as Delta keeps them, and the comment that says where each comes from. Pure.
 
 A column carries its source's attnum in its comment (``attribute 3``), inside the schema itself. So a column
-is recognised after a rename, and two swapped names are told from two changed types.
+is recognised after a rename, and two swapped names are distinguished from two changed types.
 
 A column that came with a value for the rows before it is added with that value in its comment, too
 (``attribute 3; rows before it: 7``), until all rows have it (`silver.schema.alter`).
