@@ -1,9 +1,9 @@
 """One document as it would be at a cut, read by what finds its rows.
 
-The rows of each table that belong to the root are found one after another, from the root down, and kept; the
-document is then put together from them alone. In one query each place would find its rows again, and those of
-all places above it. In a large table, what the root's key finds is asked for by that key as it is, by which
-files are left out.
+The rows of each table that belong to the root are found one after another, from the root down, and kept. The
+document is then assembled from them alone. In one query each node would find its rows again, and those of all
+nodes above it. In a large table, rows are searched by the literal values of the root's key, which skips
+files.
 """
 
 from __future__ import annotations

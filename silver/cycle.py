@@ -16,7 +16,8 @@ Why it is right, at each point where it may be killed:
   no effect either.
 
 Which tables are carried is in `silver.run.worklist`. A table's history is a second table with its own mark;
-every cut names both or neither. One table's failure never stops others (`Silver._carry`, `silver.run.troubles`).
+every cut names both or neither. One table's failure never stops others: `Silver._carry`,
+`silver.run.troubles`.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """Building one document's table from one silver cut, fully or by its changes.
 
-*State.* The gold table itself says where it stands: Delta's application transaction ``deltasmelt.gold``
-(version: the cut's LSN), written in the same commit as the data, and the property
-``deltasmelt.definition``, a digest of the definition, the compiled types and the columns behind them,
-written in the same commit as the first data of that definition.
+*State.* The gold table itself says where it stands. Delta's application transaction ``deltasmelt.gold``
+(version: the cut's LSN) is written in the same commit as the data. The property ``deltasmelt.definition`` is
+a digest of the definition, the compiled types and the columns behind them. It is written in the same commit
+as the first data of that definition.
 
 *Killed anywhere.* Before the one commit of a build, the table is as before and its mark says so: the same
 changes are read again. After it, mark and data are both new. Building twice from an older mark gives the
-same documents, because they are made from the cut's rows and not from the old documents; the feed only says
-which of them to make. So a cycle can be repeated at will.
+same documents, because they are made from the cut's rows and not from the old documents. The feed only says
+which of them to build. So a cycle can be repeated at will.
 
-*Full builds* (`gold.builder.full`) happen for a first build, for a changed definition, where the feed of
-changes between the two cuts cannot be read, and where one was asked for. The reason is recorded. All others
-build the documents alone that changes reach (`gold.builder.incremental`).
+*Full builds* (`gold.builder.full`) happen for a first build, for a changed definition, where the change feed
+between the two cuts cannot be read, and on request. The reason is recorded. All other builds touch only the
+documents that changes reach (`gold.builder.incremental`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Building a whole document table.
 
-A first build and one by a changed definition are one ``CREATE OR REPLACE TABLE … AS SELECT``, which swaps
-data, schema and property in one commit. Where the definition is as before, one MERGE also deletes what is
-gone, so that unchanged documents are not written again. A build that was asked for (`smelt rebuild`) trusts
-nothing that the table says of itself: what a document holds is compared, not the hash beside it, and a table
-in which a document stands twice, which no MERGE can put right, is replaced.
+A first build, or one with a changed definition, is one ``CREATE OR REPLACE TABLE … AS SELECT``, which swaps
+data, schema and property in one commit. With the same definition, one MERGE also deletes documents that are
+gone, so that unchanged documents are not written again.
+
+A build on request (`smelt rebuild`) trusts nothing that the table says of itself: the content of a document
+is compared, not the hash beside it. A table in which a document exists twice, which no MERGE can correct, is
+replaced.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Building the documents that changed rows reach, and no others.
 
 The change feeds of silver's tables between two cuts give the old and the new images of changed rows. These
-give the affected roots (`gold.incremental.affected`), whose documents are assembled from the cut's rows and
+give the affected roots (`gold.incremental.affected`). Their documents are assembled from the cut's rows and
 merged in one commit.
 """
 
@@ -55,7 +55,7 @@ _MATCHED: Final = 20_000
 """Documents that each task of a MERGE can have in memory."""
 
 _WALKED: Final = 20_000
-"""Changed rows up to which what is found on the way up from them is sent to every task."""
+"""Changed rows up to which the rows on their join paths are broadcast to every task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class IncrementalBuild:
             ) from error
 
     def _find_roots(self, affected: Affected, reading: Mapping[str, str]) -> None:
-        """Keep the roots as the view ``affected``; note how many there are, and what each place reached."""
+        """Keep the roots as the view ``affected``; note how many each node reached."""
         run = self._build.run
         of_place = (f"count_if(array_contains({PLACES}, {n})) AS n{n}" for n in range(len(affected.places)))
         with settings(self._spark, reading):

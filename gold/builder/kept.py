@@ -12,8 +12,8 @@ class Kept:
     """The kept rows of one session.
 
     Local checkpoints, not a cache: MERGE refuses a cached source, and Spark's cache is one for all sessions,
-    so that a document which is done would take equal rows away from one that is not. Spark drops the rows
-    when nothing names them any more.
+    so a document that is done would take equal rows away from one that is not. Spark drops the rows when
+    nothing refers to them any longer.
     """
 
     def __init__(self, spark: SparkSession) -> None:

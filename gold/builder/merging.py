@@ -1,4 +1,4 @@
-"""The MERGE of documents that are made into their table: one commit that reads and writes what it must."""
+"""The MERGE of finished documents into their table: one commit that reads and writes only what it must."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Merge:
         position: mark of the table.
         restricted: the source is of the affected roots, and a row without content is a document to delete.
             Otherwise it is of all, and what is not in it is.
-        no_inserts: no document is new, and the source is small. Then it is sent to the target's rows, for
-            which Spark would shuffle and sort them otherwise.
+        no_inserts: no document is new, and the source is small. Then it is broadcast to the target's rows,
+            for which Spark would shuffle and sort them otherwise.
         distrust: somebody may have written to the table: its documents are compared, not their hashes.
     """
 

@@ -1,10 +1,11 @@
-"""How much a build assembles, and so how: from silver's statistics, from what is known, or weighed.
+"""How much a build assembles, and so how: from silver's statistics, from earlier builds, or weighed.
 
-What all tables of a document hold bounds each of its documents. Where even that is little, nothing more is
-asked. Else the largest document follows from the largest that the last builds made and the rows that changed
-since; or, where none is known, from how many rows one parent has at most in each table. Where that is more
-than the heap has room for, the documents are weighed (`gold.builder.weights`): what that finds too large is
-refused, before it ends the JVM and with it every other document.
+What all tables of a document hold bounds each of its documents. If even that is small, nothing more is asked.
+Otherwise the largest document follows from the largest that the last builds made and the rows that changed
+since. Where none is known, it follows from how many rows one parent has at most in each table.
+
+If that is more than the heap has room for, the documents are weighed (`gold.builder.weights`). A document
+that is then too large is refused, before it ends the JVM and with it every other document.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How large each document of a cut is, without assembling any: a query that adds up what it holds. Pure.
 
-The rows of each place are found and joined as the document's own query does it (`gold.compile.compiler`), but
-an element is a number, its bytes as JSON: text as long as it is, other values as wide as they mostly are.
-What one parent has is their sum, so that nothing grows with a document.
+The rows of each node are found and joined as the document's own query does it (`gold.compile.compiler`). But
+an element is a number, its bytes as JSON: the length of text, the usual width of other values. What one
+parent has is their sum, so that nothing grows with a document.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def weights_query(tree: Tree, relation: TableSql, sizes: TableSizes, roots: Root
 
 
 def fans_query(nodes: Sequence[Node], relation: TableSql, sizes: TableSizes) -> str:
-    """For each of some places (column ``node``) how many rows one parent has at most (``most``).
+    """For each of some nodes (column ``node``) how many rows one parent has at most (``most``).
 
-    Of a large table that is told by some of its rows, rather too many than too few: a parent that has a
-    noticeable share of the table has it of these rows, too.
+    Of a large table this is estimated from a sample, rather too high than too low: a parent that has a
+    noticeable share of the table has that share of the sample, too.
     """
     parts = []
     for node in nodes:

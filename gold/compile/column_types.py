@@ -1,10 +1,10 @@
 """The types of a document's columns, asked of Spark without any data.
 
-The tables that Spark is asked over have the columns alone that the document reads (and keys). So where an
-expression read another one, which no change of it would ever tell gold, Spark cannot find it, and the
-document is refused before it is built. So is one in which a text would become a moment of today
-(`gold.expressions.meetings`): the values that meet in its expressions have their types asked of Spark
-likewise.
+Spark is asked over tables that have only the columns that the document reads (and keys). If an
+expression reads another column, whose changes gold would not notice, Spark does not find that column, and the
+document is refused before it is built. Also refused is a document in which a text would become a moment of
+today (`gold.expressions.meetings`): Spark is asked for the types of the values that meet in its expressions
+too.
 """
 
 from __future__ import annotations

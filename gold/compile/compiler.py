@@ -1,20 +1,20 @@
 """A document as one Spark SQL query. Pure: a tree in, text out.
 
-Each node becomes one common table expression: its rows, joined with its own children, grouped by the
-columns that the parent finds them by (``k0, k1 …``), so that it joins the parent by LEFT JOIN on unique
-keys and never changes the number of the parent's rows. There is no correlated subquery, and columns of
-different tables meet only under their own aliases, so names cannot clash.
+Each node becomes one common table expression: its rows, joined with its own children, grouped by the columns
+that the parent finds them by (``k0, k1 …``). So it joins the parent by LEFT JOIN on unique keys and never
+changes the number of the parent's rows. There is no correlated subquery. Columns of different tables meet
+only under their own aliases, so names cannot clash.
 
 *Order.* ``collect_list`` has none: rows are numbered, or sorted by their key (`gold.compile.elements`).
 
 *Nothing found.* A missing partner of a LEFT JOIN is NULL; `many` and `collect` turn it into an empty array,
 counts into 0.
 
-*Restricted to some roots.* With `roots`, the rows of each table are first cut down by semi joins, from the
-roots outwards, so that an incremental run aggregates what belongs to its roots and nothing else. These row
-sets are steps of their own, because each is read several times: by its node and by the nodes below.
+*Restricted to some roots.* With `roots`, the rows of each table are first reduced by semi joins, outwards
+from the roots. So an incremental run aggregates what belongs to its roots and nothing else. These row sets
+are separate steps, because each is read several times: by its node and by the nodes below.
 
-*The same twice.* A rebuild gives the same last bit: `gold.compile.aggregates`.
+*Deterministic.* A rebuild gives the same last bit: `gold.compile.aggregates`.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class Compiler:
         return name
 
     def _belonging(self, scope: Scope, parent: str, on: Pairs) -> str:
-        """Rows of a table that belong to rows of `parent`, as a step; places that want the same share it."""
+        """Rows of a table that belong to rows of `parent`, as a step; nodes that need the same share it."""
         table = scope.table
         if parent == self._root and {theirs for _, theirs in on} <= set(self._tree.key):
             # The given keys find them as well; so the root's own rows need not be known first.
@@ -219,7 +219,7 @@ class Compiler:
         return self._rows[place].name
 
     def _below(self, node: Node) -> dict[str, str]:
-        """The flags that the children of a place raise, each with its condition."""
+        """The flags that the children of a node raise, each with its condition."""
         return {flag: flagged(node.children, flag) for flag in raised(node.children)}
 
     def _one(self, node: One, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:

@@ -1,10 +1,11 @@
 """The rows of a node as elements: their order, and how they are collected. Pure.
 
 ``collect_list`` has no order. So rows are numbered by a window over exactly the grouping columns, under their
-names (one shuffle and one sort serve both), and the collected structs are sorted by that number; thus every
-type and direction that ORDER BY knows can be used, and types without an order (maps) may be inside the
-elements. NULLs are placed explicitly, never by Spark's defaults. Where the order is that of keys alone, which
-are never NULL and ascending, the structs are sorted by them as they are, without numbers.
+names (one shuffle and one sort serve both). The collected structs are sorted by that number. So every type
+and direction that ORDER BY knows can be used, and types without an order (maps) may be inside the elements.
+
+NULLs are placed explicitly, never by Spark's defaults. Where the order is that of keys alone, which are never
+NULL and ascending, the structs are sorted by them as they are, without numbers.
 """
 
 from __future__ import annotations

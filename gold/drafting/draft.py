@@ -34,7 +34,7 @@ class Join:
 
     Attributes:
         verb: ``one`` or ``many``.
-        on: (its column, the parent's), or of a way through a link (the link's column, the parent's).
+        on: (its column, the parent's), or for a join through a link (the link's column, the parent's).
         through: the link.
         to: (the link's column, its column).
         omitted: columns that are left out, each with the reason.
@@ -78,7 +78,7 @@ class Draft:
 
     @property
     def depth(self) -> int:
-        """Joins on the longest way down."""
+        """Joins on the longest join path."""
         return _depth(self.fields)
 
     @property

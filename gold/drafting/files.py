@@ -45,7 +45,7 @@ def table_text(table: TableName) -> str:
 
 
 def yaml_comment(text: str) -> str:
-    """A text that may stand behind ``#``: one line, nothing that YAML refuses."""
+    """A text that may follow ``#``: one line, nothing that YAML refuses."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
@@ -91,7 +91,7 @@ def _entries(fields: Sequence[DraftField], omitted: Iterable[Omitted], indent: s
 
 
 def _counted(each: DraftField, join: Join, indent: str) -> Iterator[str]:
-    """The number of rows, and behind ``#`` the array of them."""
+    """The number of rows, and the array of them as a comment."""
     yield f"{indent}# {yaml_comment(each.note)}; `limit` or `cap` would keep an array of them short:"
     for line in _join(DraftField(join.counted), join, indent):
         yield f"{indent}# {line.removeprefix(indent)}"

@@ -1,21 +1,20 @@
-"""Documents that a source's foreign keys suggest: which tables deserve one, and what belongs into it. Pure.
+"""Documents that a source's foreign keys suggest: which tables deserve one, and what belongs in it. Pure.
 
-A foreign key has a direction, and the direction gives the verb. Seen from the child, the row it points at is
-a `one`; seen from the parent, the rows that point here are a `many`, or a `one` where the key is unique among
-them. A *link* table, which is nothing but two foreign keys and little more, is walked through.
+A foreign key has a direction, and the direction gives the verb. Seen from the child, the row it references is
+a `one`. Seen from the parent, the rows that reference it are a `many`, or a `one` where the key is unique
+among them. A *link* table, which has two foreign keys and little else, is joined through.
 
 A value that a join makes equal on both sides is shown once, on the side nearer the root: an order has
 `customer_id` and a `customer` without `id`; a customer has `orders` without `customer_id`. Nothing is lost
-by that, also where a key was declared NOT VALID and points nowhere.
+by that, also where a key was declared NOT VALID and references no row.
 
-What keeps a draft finite and readable: no table stands twice on one way down (but a table joined to itself,
-which goes no further), no `many` below a `one` (a country's customers are no part of an order), depths and a
-number of joins at most. Joins are taken breadth first, so that what lies near the root goes first where the
-number is reached; what was left out is said in the draft.
+What keeps a draft finite and readable: no table occurs twice on one join path (but a table joined to itself,
+which goes no further). There is no `many` below a `one`: a country's customers are no part of an order. Depth
+and number of joins are limited. Joins are taken breadth first, so those near the root come first when the
+limit is reached. The draft says what was left out.
 
-What keeps its documents small: where the statistics say that a parent, or a whole document, has very many
-rows of a table, they are counted, and the array of them stands in a comment. Each change of one of them would
-build and write all of them again. Columns of bytes are left out, and those whose names speak of secrets.
+What keeps its documents small: rows that are very many are counted (`_why_counted`). Columns of bytes are
+left out, and those whose names suggest secrets.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ MAX_JOINS: Final = 24
 MOST_EACH: Final = 500
 """Rows for one parent, on average, up to which they are drafted as an array; more are counted."""
 MOST_INSIDE: Final = 5_000
-"""Rows of one place in a document, on average, up to which likewise."""
+"""Rows of one node in a document, on average, up to which likewise."""
 
 _DELETED: Final = frozenset({"deleted_at", "deleted_on"})
 
@@ -236,7 +235,7 @@ class _Drafter:
             yield _Candidate(join, names, note, below, _why_counted(each, below.inside))
 
     def _linked(self, place: _Place) -> Iterator[_Candidate]:
-        """The rows behind link tables."""
+        """The rows that link tables lead to."""
         incoming = [
             (link, near)
             for link, near in self._schema.incoming[place.table.name]
@@ -371,12 +370,16 @@ def _without(
 
 
 def _each(rows: int, parents: int) -> int:
-    """Rows of a parent on the average, at least one; one where that is not known."""
+    """Rows of a parent on average, at least one; one where that is not known."""
     return max(1, round(rows / parents)) if parents else 1
 
 
 def _why_counted(each: int, inside: int) -> str:
-    """Why rows are counted, where they are too many for an array; else empty."""
+    """Why rows are counted, where they are too many for an array; else empty.
+
+    The statistics say so of one parent, or of a whole document. The array then is a comment in the draft:
+    each change of one row would build and write all of them again.
+    """
     if each > MOST_EACH:
         return f"about {each:,} each, so they are counted"
     return f"about {inside:,} in a document, so they are counted" if inside > MOST_INSIDE else ""

@@ -1,10 +1,11 @@
 """The SQL that document files may hold: one scalar, deterministic expression over the columns of one row.
 
 A document must be a function of silver's rows, or rebuilding it twice would give two results. So an
-expression may use operators, literals, the row's columns and the functions of `gold.expressions.functions`;
-no subquery, aggregate, window, clock, random number or session state can be written. And what it reads must
-be known exactly, because a change of any other column changes no document; so what is not sure is refused
-(`gold.expressions.grammar`). Whether types fit, Spark says when the document is compiled
+expression may use operators, literals, the row's columns and the functions of `gold.expressions.functions`.
+No subquery, aggregate, window, clock, random number or session state can be written.
+
+What it reads must be known exactly, because a change of any other column changes no document. So what is not
+sure is refused (`gold.expressions.grammar`). Whether types fit, Spark says when the document is compiled
 (`gold.compile.column_types`).
 """
 

@@ -58,7 +58,7 @@ TEXT_MAKERS: Final = TEXT_FUNCTIONS | frozenset(
     """concat decode reverse from_json json_object_keys parse_json regexp_extract_all slice split str_to_map
     try_parse_json try_variant_get unbase64 unhex to_binary try_to_binary flatten variant_get""".split()  # noqa: SIM905
 )
-"""Those by which a text could be built, or taken apart, that stands nowhere in the expression."""
+"""Those by which a text could be built, or taken apart, that the expression itself does not show."""
 
 CHOOSERS: Final = frozenset(("coalesce", "greatest", "ifnull", "least", "nullif", "nvl"))
 """Those that give one of their arguments."""

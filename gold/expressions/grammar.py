@@ -1,20 +1,20 @@
 """The grammar of SQL in documents: the scalar part of Spark's own, read strictly. Pure.
 
-What a word is, a column, a function, a field, a name that is given, a type, a unit or a part of an operator,
-follows from its place alone, as in Spark's grammar. A word at a place of which the reader is not sure is
-refused. Three things hold the reading against Spark's:
+A word may be a column, a function, a field, a given name, a type, a unit or a part of an operator. Which it
+is follows from its position alone, as in Spark's grammar. A word that the parser is not sure about is
+refused. Three things keep this reading and Spark's the same:
 
 * Every column is written with the row's alias and in backticks, every field and every given name in
-  backticks. So what is taken for a column here can be nothing else there, and no word that is taken for
-  something else here is left where Spark could find a column.
+  backticks. So what is taken for a column here can be nothing else there. No word that is taken for something
+  else here remains where Spark could find a column.
 * The rest of the text goes to Spark as it was read, token by token. So functions and operators mean what
   Spark says.
 * Before a document is built, Spark analyses it over tables that have the read columns alone
   (`gold.compile.column_types`).
 
-A general SQL parser is no help with this: sqlglot was tried. It takes what has no place here (aliases,
-hints, lambdas) without a word, and writes functions of Spark as others, which differ for NULL or times
-(``array_size`` as ``size``, ``datediff`` as a difference of days of clock time).
+A general SQL parser does not help: sqlglot was tried. It silently accepts what is not allowed here (aliases,
+hints, lambdas). It writes some of Spark's functions as others, which differ for NULL or times: ``array_size``
+as ``size``, ``datediff`` as a difference of days of clock time.
 """
 
 from __future__ import annotations

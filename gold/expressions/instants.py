@@ -1,12 +1,12 @@
-"""Texts by which Spark lets the clock in. Pure.
+"""Texts by which Spark would read the clock. Pure.
 
-Where Spark turns a text without a column in it into a date or a moment, ``now``, ``today``, ``tomorrow`` and
-``yesterday`` are the clock: in ``timestamp 'now'``, in a cast, in ``to_date('today')``, and unasked in
-``placed_at > 'today'``. A text that holds a time alone gets today's date. So such a text may stand only
-where it is surely taken as text: compared with text, as a pattern, or beside texts in a CASE.
+Where Spark turns a constant text into a date or a moment, ``now``, ``today``, ``tomorrow`` and ``yesterday``
+are the clock. It does so in ``timestamp 'now'``, in a cast, in ``to_date('today')``, and unasked in
+``placed_at > 'today'``. A text that holds only a time gets today's date. So such a text is allowed only where
+it is surely taken as text: compared with text, as a pattern, or beside texts in a CASE.
 
-What the types of the columns alone do not tell, elements of arrays, fields, what functions give, is noted as
-a `Meeting`, and decided by the types that Spark finds (`gold.expressions.meetings`).
+The types of the columns do not decide this for elements of arrays, fields, and what functions give. Such
+cases are noted as a `Meeting`, and decided by the types that Spark finds (`gold.expressions.meetings`).
 """
 
 from __future__ import annotations

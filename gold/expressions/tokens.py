@@ -1,8 +1,8 @@
 """The words, numbers, texts and signs of an expression in Spark SQL. Pure.
 
-Where a token ends is decided as Spark's own lexer decides it; what Spark reads in another way, or drops
-(comments, hints), or what depends on its settings (texts in double quotes), is refused, so that nothing is
-read here as a text that Spark takes for code, or the other way round.
+Where a token ends is decided as Spark's own lexer decides it. Refused is what Spark reads in another way or
+drops (comments, hints), and what depends on its settings (texts in double quotes). So nothing is read here as
+a text that Spark takes for code, and no code as a text.
 """
 
 from __future__ import annotations

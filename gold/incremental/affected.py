@@ -1,19 +1,18 @@
 """Which documents a set of changed rows can have changed. Pure: a tree in, SQL out.
 
 The argument. Let the document of a root differ between two cuts. Then somewhere in its tree the rows differ
-in a column that the document reads. Take a difference with no difference above it, towards the root. Its
-row is in the tree of one of both cuts, so the image of the row in that cut matches its parent, and
-everything above is the same in both cuts. So it is enough to take both images of every changed row at every
-place where its table stands, and to walk up over *current* rows alone: where a row in between changed too,
-it is a changed row itself and is walked up from its own images.
+in a column that the document reads. Take a difference with no difference above it, towards the root. Its row
+is in the tree of one of both cuts. So the image of the row in that cut matches its parent, and everything
+above is the same in both cuts. It is therefore enough to take both images of every changed row, at every
+place where its table occurs, and to walk up over *current* rows alone. Where a row in between changed too, it
+is a changed row itself and is walked up from its own images.
 
-Each image carries the columns that all places of its table read. At one place, images are grouped by key
-and by the columns read *there*; a row whose old and new image fall into one group did not change for this
-place and is dropped. An image that fails the place's `where` was not in the document and is dropped before
-that.
+Each image carries the columns that all places of its table read. At one place, images are grouped by key and
+by the columns read *there*. A row whose old and new image fall into one group did not change for this place
+and is dropped. An image that fails the place's `where` was not in the document and is dropped before that.
 
-The result may name a root that has not changed, or that no longer exists; rebuilding it then gives what is
-there already, or deletes nothing. It never lacks one.
+The result may name a root that has not changed, or that no longer exists. Rebuilding it then gives what is
+there already, or deletes nothing. The result never lacks an affected root.
 """
 
 from __future__ import annotations

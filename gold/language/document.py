@@ -1,4 +1,4 @@
-"""A document file, read and checked in itself; what it means for silver's tables is `gold.tree`'s."""
+"""A document file, read and checked in itself; `gold.tree` resolves it against silver's tables."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def output_names(entry: str | dict[str, Any]) -> list[str]:
 
 
 def _name_clashes(document: Document) -> Iterator[Problem]:
-    """Names that stand twice in one object, also by case alone, which Spark does not see."""
+    """Names that occur twice in one object, also those that differ in case alone, which Spark ignores."""
     definition, file = document.definition, document.file
     for index, entry in enumerate(definition.fields):
         for name in output_names(entry):

@@ -91,7 +91,7 @@ class ColumnField(Section):
 
     Attributes:
         column: the column.
-        default: stands in place of NULL.
+        default: the value in place of NULL.
     """
 
     column: Name
@@ -119,12 +119,12 @@ class ObjectField(Section):
 
 
 class Through(Section):
-    """A table on the way to the far one.
+    """A link table between the parent and the far table.
 
     Attributes:
         table: the table, as schema.table.
-        on: its columns: the columns of the table before, which is the parent for the first.
-        to: its columns: the far table's columns; stands in the last of several.
+        on: its columns: the columns of the table before it, or of the parent.
+        to: its columns: the far table's columns; only in the last of several.
         where: an SQL condition over its rows.
         fields: of its row, flat in each element.
     """
@@ -156,9 +156,9 @@ class OneField(Section):
         on: its columns: the parent's columns.
         fields: of the row.
         where: an SQL condition over the table's rows.
-        order_by: which row counts where several match; then the table's key.
-        flatten: true, or what to put before each of the fields' names.
-        recurse: more rows of the table behind the row, level by level.
+        order_by: which row is taken if several match; then the table's key.
+        flatten: true, or a prefix for the fields' names.
+        recurse: more rows of the table below the row, level by level.
     """
 
     one: TableText
@@ -177,7 +177,7 @@ class OneField(Section):
 
     @property
     def prefix(self) -> str:
-        """What stands before the names of flattened fields."""
+        """The prefix of the names of flattened fields."""
         return self.flatten if isinstance(self.flatten, str) else ""
 
 
@@ -206,7 +206,7 @@ class _Joined(Section):
             raise ValueError("give either 'on' or 'through'")
         for step in self.join_path[:-1]:
             if step.to is not None:
-                raise ValueError("'to' leads to the far table: it stands in the last step of 'through'")
+                raise ValueError("'to' leads to the far table: it belongs in the last step of 'through'")
         if self.join_path and self.join_path[-1].to is None:
             raise ValueError("'to' is missing in 'through': the columns that lead to the far table")
         if self.limit is not None and self.cap is not None:
@@ -225,13 +225,13 @@ class ManyField(_Joined):
     Attributes:
         many: the table, as schema.table.
         on: its columns: the parent's columns.
-        through: a link table, or several in a list, on the way to the table.
+        through: a link table, or a list of several, between the parent and the table.
         fields: of each element, which is an object.
         values: the column whose values are the elements.
         where: an SQL condition over the table's rows.
         order_by: the order of elements, each as: column [asc|desc] [nulls first|last]; then the table's key.
-        limit: so many elements at most.
-        cap: as limit, and the field is an object with items, count and truncated.
+        limit: the most elements.
+        cap: like limit, and the field is an object with items, count and truncated.
         key_by: the column by whose value each element is found; the field is a map.
         recurse: more rows of the table below each row, level by level.
     """
@@ -275,11 +275,11 @@ class AggregateField(_Joined):
         first: the value of schema.table.column in the first row by order_by.
         last: the value of schema.table.column in the last row by order_by.
         on: the table's columns: the parent's columns.
-        through: a link table, or several in a list, on the way to the table.
+        through: a link table, or a list of several, between the parent and the table.
         where: an SQL condition over the table's rows.
         order_by: of collect, first and last: column [asc|desc] [nulls first|last]; then the table's key.
-        limit: of collect: so many values at most.
-        cap: of collect: as limit, and the field is an object with items, count and truncated.
+        limit: of collect: the most values.
+        cap: of collect: like limit, and the field is an object with items, count and truncated.
     """
 
     model_config = ConfigDict(json_schema_extra={"allOf": [

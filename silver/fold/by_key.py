@@ -2,7 +2,7 @@
 
 **Events.** Seen from a key, a change is one of three: a row *arrives* (insert, snapshot row, or an update
 that moved a row here), the row that is here *changes*, or it *leaves* (delete, or an update that moved it
-away). An update that changes the key is both: a leave at the old key, an arrival at the new one.
+away). An update that changes the key is a leave at the old key, and an arrival at the new one.
 
 **Who is here at the end.** At the end of every transaction a key holds one row or none. With *before* (0 or
 1) rows in the target it holds *before* + arrivals - leaves. If that is one, it is the row that arrived last,
