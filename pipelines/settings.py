@@ -1,4 +1,4 @@
-"""The pipeline file: one YAML file that says what a pipeline reads, where its lake lies, how layers work.
+"""The pipeline file: one YAML file with what a pipeline reads, where its lake is, how layers work.
 
 Reading is strict, so that a misspelt key is found before it silently means "default": unknown keys and wrong
 types are errors with file and line. ``${ENV}`` and ``${ENV:-default}`` are expanded before validation.

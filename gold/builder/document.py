@@ -67,7 +67,7 @@ class Start:
 
 
 class DocumentBuild:
-    """Builds one document. Has a Spark session of its own, because transaction marks are session settings.
+    """Builds one document. Has its own Spark session, because transaction marks are session settings.
 
     Attributes:
         document: what is built.

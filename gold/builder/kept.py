@@ -26,7 +26,7 @@ class Kept:
         self._views.append(view)
 
     def forget(self) -> None:
-        """Name none of them any more."""
+        """Forget all of them."""
         for view in self._views:
             self._spark.catalog.dropTempView(view)
         self._views.clear()

@@ -37,7 +37,7 @@ INTERPRETED: Final = {
 }
 
 SINGLE_TASK: Final = {
-    # Joins in place need no broadcast, which would be a job of its own; one partition needs no second task.
+    # Joins in place need no broadcast, which would be one more job; one partition needs no second task.
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.shuffle.partitions": "1",
 }

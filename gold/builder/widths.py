@@ -32,7 +32,7 @@ _COMPRESSED: Final = 4
 _EMPTY: Final = 700
 """Bytes of a file for each of its columns, whatever that holds."""
 _OWN: Final = 24
-"""Of a document: what stands beside its fields."""
+"""Bytes of a document beside its fields."""
 
 
 def average(tree: Tree, sizes: TableSizes) -> int:

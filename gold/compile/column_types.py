@@ -39,7 +39,7 @@ def field_types(spark: SparkSession, tree: Tree) -> dict[str, Any]:
 
     Raises:
         PySparkException: an expression is not well-formed, or does not fit its types.
-        DefiniteError: a map has keys that have no text of their own.
+        DefiniteError: a map has keys without a text.
     """
     schema, fields = _schema(spark, tree)
     described: dict[str, Any] = StructType([schema[name] for name in fields]).jsonValue()
@@ -128,7 +128,7 @@ def _check_keys(tree: Tree, field: str, kind: DataType) -> None:
     """A document's content is compared as JSON, where a map's keys are texts.
 
     Raises:
-        DefiniteError: Spark has no text for some keys but one that names a place in memory.
+        DefiniteError: Spark has no text for some keys but an address in memory.
     """
     if isinstance(kind, StructType):
         for inner in kind:

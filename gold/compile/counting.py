@@ -1,4 +1,4 @@
-"""How often what may happen in a document (`gold.compile.query.FLAGS`) happened: a query of its own. Pure."""
+"""A query that counts how often the `FLAGS` of `gold.compile.query` were raised. Pure."""
 
 from __future__ import annotations
 

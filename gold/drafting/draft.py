@@ -89,7 +89,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class UndraftedTable:
-    """A table without a document of its own.
+    """A table without a document.
 
     Attributes:
         inside: documents that read it all the same.
@@ -102,7 +102,7 @@ class UndraftedTable:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What was drafted, best first, and the tables that have no document of their own."""
+    """What was drafted, best first, and the tables without a document."""
 
     drafts: tuple[Draft, ...]
     left_out: tuple[UndraftedTable, ...]

@@ -86,7 +86,7 @@ def propose(tables: Iterable[Described], *, most: int = MAX_DOCUMENTS) -> Propos
 
 
 def _why_not(schema: Schema, name: TableName, ranked: Sequence[Described]) -> str:
-    """Why a table has no document of its own."""
+    """Why a table has no document."""
     table = schema.tables[name]
     if name in schema.links:
         first, second = schema.keys[name]
@@ -326,7 +326,7 @@ def _add_columns(
 def _filled(fields: list[DraftField], omitted: list[Omitted]) -> list[DraftField]:
     """Without joins that show nothing: a child that consists of the columns it is joined by.
 
-    Of one whose other columns are all left out, that is told among those of its parent.
+    Of one whose other columns are all left out, that is said among those of its parent.
     """
     kept = []
     for each in fields:

@@ -150,8 +150,8 @@ INSTEAD: Final = {
     "the clock": "compare with the current time where the document is read",
     "unix_timestamp": "write unix_seconds(timestamp), or to_unix_timestamp(text, 'yyyy-MM-dd HH:mm:ss')",
     "current_timezone": "write 'UTC', in which documents are built",
-    "an aggregate": "write a field of its own: {sum: schema.table.column, on: {…}}",
-    "a subquery": "write a field of its own: {one: schema.table, on: {…}, fields: […]}",
+    "an aggregate": "write a separate field: {sum: schema.table.column, on: {…}}",
+    "a subquery": "write a separate field: {one: schema.table, on: {…}, fields: […]}",
     "a function that gives several rows": "keep the array: it is nested in the document",
 }
 """For words, or for what they would bring in: what to write."""

@@ -52,7 +52,7 @@ _KEYWORDS: Final = frozenset(
     not null or placing regexp rlike some then to trailing true unknown when""".split()  # noqa: SIM905
 )
 """Words of the grammar. Spark takes most of them for columns where nothing else fits; here a column of such a
-name stands in backticks, so that a slip of the pen does not become one."""
+name is written in backticks, so that a typing error does not become one."""
 
 _UNITS: Final = frozenset(
     """year years quarter quarters month months week weeks day days hour hours minute minutes second seconds
@@ -283,7 +283,7 @@ class ExpressionParser(Operators):
         given = instants.of_type(READ_AS_MOMENT.get(name, ""), constant=constant(found))
         return replace(given, literal=literal)
 
-    # Calls with a grammar of their own; each ends before its closing parenthesis.
+    # Calls with a special grammar; each ends before its closing parenthesis.
 
     def _cast(self, _name: str) -> Operand:
         found = self._expression()

@@ -57,7 +57,7 @@ _KEYS: Final = (
     "make texts of the keys, for example by hex(…)",
 )
 _PRINTED: Final = (
-    "a value that has no text of its own is printed here",
+    "a value that has no text is printed here",
     "make a text of it, for example by hex(…), to_json(…) or cast(… as string)",
 )
 

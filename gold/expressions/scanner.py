@@ -89,7 +89,7 @@ class Scanner:
         return self._next.lower in words
 
     def _may(self, *words: str) -> bool:
-        """Go past one of these words or signs, where it stands here."""
+        """Go past one of these words or signs, if it comes next."""
         found = self._is(*words)
         if found:
             self._take()

@@ -40,7 +40,7 @@ class Token:
         kind: ``text``, ``bytes``, ``number``, ``quoted`` (a name in backticks), ``word`` or ``sign``; ``end``
             after the last.
         text: as written.
-        spaced: white space stands before it.
+        spaced: white space comes before it.
     """
 
     kind: str
@@ -72,7 +72,7 @@ def tokens_of(text: str) -> list[Token]:
     """The tokens of an expression.
 
     Raises:
-        ValueError: something that cannot stand in one.
+        ValueError: something that is not allowed in one.
     """
     tokens: list[Token] = []
     position, spaced = 0, False

@@ -74,7 +74,7 @@ def affected_roots(
             them.
 
     Returns:
-        None where no changed table stands in the document.
+        None where no changed table is in the document.
     """
     tables = set(changed)
     walk = _Walk(tree, current, broadcast=broadcast)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document's definition and the file it stands in, which knows lines."""
+    """A document's definition and its file, which knows lines."""
 
     definition: Definition
     file: YamlFile

@@ -391,7 +391,7 @@ def entry_name(entry: str | dict[str, Any]) -> str:
 
 
 def through_paths(spec: ManyField | AggregateField) -> list[tuple[tuple[str | int, ...], Through]]:
-    """Tables between, each with where it stands below the field in the file."""
+    """Link tables, each with its path below the field in the file."""
     if isinstance(spec.through, list):
         return [(("through", index), step) for index, step in enumerate(spec.through)]
     return [(("through",), step) for step in spec.join_path]

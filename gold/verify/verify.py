@@ -170,7 +170,7 @@ class _Comparison:
         return f"(SELECT {', '.join(numbered(names))} FROM {rows}{self._among(names)})"
 
     def _among(self, key: Sequence[str]) -> str:
-        """The condition for keys of the sample, told by their text, which both sides share."""
+        """The condition for keys of the sample, by their text, which is the same on both sides."""
         if self._sample is None:
             return ""
         texts = ", ".join(f"CAST({name} AS STRING)" for name in key)

@@ -53,7 +53,7 @@ def _require_file(report: Path) -> None:
 
 
 def show_quality(result: QualityResult, output: Output) -> None:
-    """The result of a quality run: what failed, what was left out, where the report lies."""
+    """The result of a quality run: what failed, what was left out, where the report is."""
     if output.json:
         output.value(result.to_dict())
         return

@@ -1,13 +1,15 @@
-"""`smelt rebuild`: silver again from bronze, or gold again from silver; the server is not asked.
+"""`smelt rebuild`: silver again from bronze, or gold again from silver; the server is not needed.
 
 It holds the locks of the layers, so the stages must not run meanwhile; the reader may. Silver is first
-carried to bronze's frontier by a cycle; then each table, and its history where it has one, is derived as of
-that very LSN (`silver.rebuild`) and the cut is recorded again with the new versions. A table that an error
-had stopped and that can be derived joins the cut again; one that a cycle refuses, because its name or its
-columns clash or cannot be read, is refused here too, and another table's rows stay as they are.
+carried to bronze's frontier by a cycle. Then each table, and its history where it has one, is derived as of
+that very LSN (`silver.rebuild`), and the cut is recorded again with the new versions.
+
+A table that an error had stopped, and that can be derived, joins the cut again. One that a cycle refuses,
+because its name or its columns clash or cannot be read, is refused here too; another table's rows stay as
+they are.
 
 Gold sees from the record that its own cut followed which version it was built from, and compares that with
-the new one (`gold.cycle`); so documents that were built from a damaged table are put right by its next cycle.
+the new one (`gold.cycle`). So documents that were built from a damaged table are corrected by its next cycle.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ def run_rebuild(pipeline: Pipeline, layer: str, name: str | None, output: Output
 def rebuild_silver(
     spark: SparkSession, pipeline: Pipeline, tables: Sequence[TableName], output: Output
 ) -> list[str]:
-    """Derive tables; returns those that could not be, each having been said."""
+    """Rebuild tables; returns those that could not be rebuilt, each with a message printed."""
     from silver.cycle import Silver  # noqa: PLC0415 - loads Spark
 
     lake, settings = pipeline.lake_address(), pipeline.silver
@@ -159,7 +161,7 @@ def _derive(
 
 
 def rebuild_gold(spark: SparkSession, pipeline: Pipeline, names: Sequence[str], output: Output) -> list[str]:
-    """Build documents as a whole from silver's newest cut; returns those that have an error of their own."""
+    """Build documents in full from silver's newest cut; returns those that have an error."""
     lake = pipeline.lake_address()
     control = ControlTables(lake)
     gold = open_gold(spark, pipeline, control)

@@ -1,9 +1,9 @@
-"""`smelt run` and the single stages: what they promise, and how they say what they do.
+"""`smelt run` and the single stages: when they end, and how they report progress.
 
-``--until-caught-up`` notes the server's WAL position once, at the start, and ends when every layer holds
-everything up to it. Tables or documents that stand still by an error of their own do not hold up the others;
-they, and what waits for a copy, are named at the end (exit code 3, `pipelines.health.standing`).
-Without it, stages run until they are interrupted.
+``--until-caught-up`` notes the server's WAL position once, at the start. The run ends when every layer holds
+everything up to it. Tables or documents that an error has stopped do not hold up the others. They, and what
+waits for a snapshot, are named at the end (exit code 3, `pipelines.health.standing`). Without it, stages run
+until they are interrupted.
 
 Documents and settings are read before anything starts, so that a mistake in a file costs no snapshot.
 """

@@ -1,18 +1,18 @@
-"""`smelt snapshot`: resnapshot tables, whole, as of now, beside a running reader or without one.
+"""`smelt snapshot`: resnapshot whole tables as of now, with or without a running reader.
 
-The order is what makes it safe. First the tables' resnapshot marks are made durable in bronze
-(`bronze.store.resnapshot`), at the server's WAL position of this moment. From then on any reader takes them,
-whatever becomes of this command. Then whoever holds the lake's bronze stage does the work: a running reader
-notices the marks within seconds, and we wait for it; where none runs we are the reader, until bronze is
-caught up. A reader that ends while we wait is noticed the same way, and its work taken over.
+The order makes it safe. First the tables' resnapshot marks are made durable in bronze
+(`bronze.store.resnapshot`), at the server's present WAL position. From then on any reader takes the
+snapshots, whatever happens to this command. Then the process that holds the lake's bronze stage does the
+work. A running reader notices the marks within seconds, and we wait for it. Where none runs, we are the
+reader until bronze is caught up. If a reader ends while we wait, we take over its work likewise.
 
-With `--all` it is also the remedy for a slot that is lost or moved: what the stream cannot bring any more is
-given up first, in one commit that asks for every table (`bronze.reader.recovery`).
+With `--all` it is also the remedy for a slot that is lost or moved. What the stream can no longer deliver is
+given up first, in one commit that requests every table (`bronze.reader.recovery`).
 
 Only snapshots after that position count as done, so one that was under way when the command was given does
 not end it too early. Silver leaves a table out of its cuts from the mark on, so it cannot be past the
-snapshot when that comes; then it replaces the table's rows by the snapshot's, rows that no longer exist
-included.
+snapshot when that comes. Then it replaces the table's rows by the snapshot's, and removes rows that no longer
+exist.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Request:
     """What is asked for.
 
     Attributes:
-        tables: to be taken.
-        stopped: asked for too, but an error of their own is in the way.
+        tables: to be snapshotted.
+        stopped: requested too, but stopped by an error.
         lsn: snapshots after it count.
     """
 
@@ -76,14 +76,14 @@ def run_snapshot(
     Args:
         pipeline: the pipeline.
         names: tables or patterns (``public.order_*``).
-        output: says what happens.
+        output: reports what happens.
         every: all tables of the pipeline instead.
-        wait: return when they are taken; else when they are asked for.
+        wait: return when the snapshots are complete; else when they are requested.
         command: who we are, for the lake's lock.
 
     Raises:
-        SmeltError: a name is unknown; the server or the lake cannot be asked.
-        Failure: not all of them can be taken.
+        SmeltError: a name is unknown; the server or the lake cannot be reached.
+        Failure: some tables cannot be snapshotted.
     """
     request = _request(pipeline, names, every=every)
     if every and _start_over(pipeline, output):
@@ -194,7 +194,7 @@ def _ask(pipeline: Pipeline, request: Request) -> bool:
 
 
 def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -> None:
-    """Return when every table of the request is taken, by whomever.
+    """Return when every requested snapshot is complete, whichever process took it.
 
     Raises:
         Failure: one of them failed.

@@ -1,11 +1,11 @@
-"""`smelt demo`: a live shop on a PostgreSQL of its own, through every layer, and what came of it.
+"""`smelt demo`: a live shop on its own PostgreSQL, through every layer, and a summary.
 
 The demo is the product itself: the same supervisor as `smelt run`, a pipeline file in the demo's folder that
 every other command takes, the same quality run. Only the server and the shop's workload are the demo's own.
 
-It starts anew each time: the folder of an earlier demo (known by its marker file) is emptied, any other
-folder that is not empty is refused. The embedded server and its data are gone afterwards, whatever ends the
-demo; on a server that was given, a fresh database is made and dropped. The lake stays, and needs no server
+It starts from scratch each time: the folder of an earlier demo (known by its marker file) is emptied; any
+other folder that is not empty is refused. The embedded server and its data are removed afterwards, whatever
+ends the demo. On a given server, a new database is created and dropped. The lake stays, and needs no server
 to be read.
 """
 

@@ -1,8 +1,8 @@
-"""The demo's view: what the shop does, and how far behind each layer is, while it happens.
+"""The demo's view: what the shop does, and each layer's lag, while it happens.
 
-Lag in seconds is measured the same way for every layer: the server's head is noted twice a second, and a
-layer that stands at some LSN is as old as the moment the head was there. On a terminal a table is redrawn
-in place; elsewhere a line is printed now and then.
+Lag in seconds is measured the same way for every layer. The server's head is noted twice a second; a layer at
+some LSN lags by the time since the head was there. On a terminal a table is redrawn in place; elsewhere a
+line is printed now and then.
 """
 
 from __future__ import annotations

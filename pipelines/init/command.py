@@ -1,8 +1,8 @@
 """`smelt init`: a pipeline file and drafts of documents, from what the source's catalog says.
 
-Only reads the source, and writes files alone: no slot, no publication. What is written is what `smelt check`
-accepts: the tables that cannot be carried are excluded with their reason, the documents name what silver
-will have.
+It only reads the source, and writes files alone: no slot, no publication. `smelt check` accepts what is
+written: tables that cannot be carried are excluded with their reason, and the documents name what silver will
+have.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _DOCUMENTS: Final = "documents"
 SCHEMA_FILE: Final = "document.schema.json"
-"""By it editors complete and check document files; it lies beside them."""
+"""With it editors complete and check document files; it is beside them."""
 _LISTED: Final = 20
 
 
@@ -120,7 +120,7 @@ def _say_documents(output: Output, proposal: Proposal, documents: Mapping[Path, 
         )
         return
     if proposal.left_out:
-        output.line("without a document of their own:")
+        output.line("without a document:")
     for each in proposal.left_out[:_LISTED]:
         output.line(f"  {left_out_text(each)}", style="dim")
     if len(proposal.left_out) > _LISTED:

@@ -76,7 +76,7 @@ def pipeline_text(
 
 
 def left_out_text(each: UndraftedTable) -> str:
-    """Why a table has no document of its own, and where its rows are to be seen."""
+    """Why a table has no document, and which documents include its rows."""
     inside = f"; included in {', '.join(each.inside)}" if each.inside else ""
     return f"{each.table}: {each.reason}{inside}"
 
@@ -136,7 +136,7 @@ def _gold(proposal: Proposal, documents: Sequence[str]) -> Iterator[str]:
         yield from (f"    - {value_text(pattern)}" for pattern in documents)
     if not proposal.drafts or not proposal.left_out:
         return
-    yield "  # Without a document of their own; a file in documents/ with `root` and `fields` adds one:"
+    yield "  # Without a document; a file in documents/ with `root` and `fields` adds one:"
     for each in proposal.left_out[:_LISTED]:
         yield f"  #   {yaml_comment(left_out_text(each))}"
     if len(proposal.left_out) > _LISTED:
@@ -144,7 +144,7 @@ def _gold(proposal: Proposal, documents: Sequence[str]) -> Iterator[str]:
 
 
 def value_text(text: str) -> str:
-    """A value on a line of its own, in quotes where it needs them; ``${`` names no variable."""
+    """A value on a separate line, in quotes where it needs them; ``${`` names no variable."""
     escaped = _escaped(text)
     plain = _UNQUOTED.fullmatch(escaped) and ": " not in escaped and not _WORD.fullmatch(escaped)
     return escaped if plain else scalar(escaped)

@@ -1,8 +1,8 @@
-"""Files that did not exist before: all of them are written, or none, and none is written over.
+"""New files: all of them are written, or none, and no existing file is overwritten.
 
-Each text is first written to a file beside its place. Then each name is taken, which fails where somebody has
-it, and the text put there by a rename; what was taken is given back if anything fails on the way. The last
-file is the one that names the others, so that whoever sees it sees all of them.
+Each text is first written to a temporary file beside its path. Then each name is created, which fails if it
+exists, and the text is put there by a rename. If anything fails on the way, the created names are removed.
+The last file is the one that names the others, so that a process that sees it sees all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REMEDY: Final = "choose another file or folder with --out, or move what is ther
 
 
 def refuse_existing(files: Mapping[Path, object]) -> None:
-    """Make sure that nothing stands where files are to be written.
+    """Make sure that nothing exists where files are to be written.
 
     Raises:
         ConfigurationError: ``file-exists``.

@@ -1,12 +1,13 @@
 """What the source's catalog promises now: foreign keys, enum labels, NOT NULL.
 
-The stream announces a table's shape only when its next row changes, and it never announces a foreign key or a
-new enum label. So the catalog is asked once per run where the source can be reached, and what it said is kept
-in the lake (`quality.constraints`, one row) for the runs while the source is down. The catalog speaks of now
-and the cut of a moment before; what is derived from both (`pipelines.quality.derived`) takes the weaker
-promise, so that a change on its way is no false alarm.
+The stream announces a table's shape only when its next row changes. It never announces a foreign key or a new
+enum label. So the catalog is asked once per run where the source can be reached. What it said is kept in the
+lake (`quality.constraints`, one row) for runs while the source is down.
 
-Plain SQL on pg_catalog; columns that only newer servers have (``conenforced``, ``conperiod``: PostgreSQL 18)
+The catalog is of now and the cut of a moment before. What is derived from both (`pipelines.quality.derived`)
+takes the weaker promise, so that a change still in the stream is no false alarm.
+
+Plain SQL on pg_catalog. Columns that only newer servers have (``conenforced``, ``conperiod``: PostgreSQL 18)
 are read through ``to_jsonb``, where an older server's row has none.
 """
 
@@ -94,8 +95,10 @@ GROUP BY a.attrelid
 class ForeignKeyConstraint:
     """One foreign key of the source.
 
-    Attributes: types: pg_type names of the child's columns, domains resolved to their base. weak: why
-    PostgreSQL itself does not hold it for all rows, or compares in a way of its own; None where it does.
+    Attributes:
+        types: pg_type names of the child's columns, domains resolved to their base.
+        weak: why PostgreSQL itself does not enforce it for all rows, or compares differently; None where it
+            does.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """The cut that a quality run looks at: one LSN, and the Delta version of every table at it.
 
-Which LSN that is, `bronze.lake.consistent_cut` decides; every table is then read at its version of it and
-nothing else, whatever is written meanwhile. A foreign key checked across two
-moments would find orphans that never were.
+`bronze.lake.consistent_cut` decides which LSN that is. Every table is then read at its version of it and
+nothing else, whatever is written meanwhile. A foreign key checked across two moments would find orphans that
+never were.
 """
 
 from __future__ import annotations

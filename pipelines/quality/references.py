@@ -1,12 +1,12 @@
 """Foreign keys: every child's key is found in its parent, at the same cut.
 
 Great Expectations sees one table at a time; as one of its SQL expectations each foreign key would cost three
-Spark jobs. Here all of them are left anti joins in one query that returns a line for each; only those that
+Spark jobs. Here all of them are left anti joins in one query that returns a line for each. Only those that
 are broken are asked again for some of the orphans. As in PostgreSQL (MATCH SIMPLE), a row with a NULL among
 the columns refers to nothing and is in order.
 
 One that cannot be computed (a text beside a number, after an override of types) fails the query that it
-shares with others. These are then asked one by one, so that it alone is told as not checked.
+shares with others. These are then asked one by one, so that it alone is reported as not checked.
 """
 
 from __future__ import annotations

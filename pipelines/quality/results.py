@@ -1,7 +1,7 @@
-"""`quality.results`: one row per expectation and run, appended; what the report's history is drawn from.
+"""`quality.results`: one row per expectation and run, appended; the source of the report's history.
 
-Appended by one commit through delta-rs like the control tables, so that a run is there as a whole or not at
-all, and reading the history needs no Spark.
+Each run is appended by one commit through delta-rs, like the control tables. So a run is there as a whole or
+not at all, and reading the history needs no Spark.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A quality run from beginning to end: one cut, all suites, results kept, a report written.
 
-Every table is read at its version of one cut. A table's derived expectations and each of its suite files' are
-evaluated in one go, because what they ask of the table is then gathered into few Spark jobs; small tables are
-kept in memory meanwhile. Nothing is changed but `quality.*` and the report. When the run is killed, its
-results are not there, and nothing else is missing.
+Every table is read at its version of one cut. A table's derived expectations and those of each of its suite
+files are evaluated in one go, because their questions are then gathered into few Spark jobs. Small tables are
+kept in memory meanwhile. Nothing is changed but `quality.*` and the report. If the run is killed, its results
+are not there, and nothing else is missing.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _derived(
 
 
 def _constraints(pipeline: Pipeline, lake: Lake) -> tuple[Constraints | None, list[LeftOut]]:
-    """What the source's catalog says; what it said last where it cannot be asked."""
+    """What the source's catalog says, or what it last said if it cannot be asked."""
     try:
         with (
             connect(pipeline.source, application_name="deltasmelt quality") as connection,

@@ -1,7 +1,7 @@
-"""What an expectation means, as a sentence for the report; its name in Great Expectations stays beside it.
+"""What an expectation means, as a sentence for the report, beside its name in Great Expectations.
 
 A sentence is a list of parts: plain text, and names or values that are shown as code. Kinds without a
-sentence of their own are read out from their name.
+sentence here are read out from their name.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _range(kwargs: Mapping[str, Any]) -> Sentence:
     low, high = kwargs.get("min_value"), kwargs.get("max_value")
     strict_low, strict_high = bool(kwargs.get("strict_min")), bool(kwargs.get("strict_max"))
     if low is not None and high is not None and not strict_low and not strict_high:
-        return [("lies between ", False), (str(low), True), (" and ", False), (str(high), True)]
+        return [("is between ", False), (str(low), True), (" and ", False), (str(high), True)]
     bounds: Sentence = []
     if low is not None:
         bounds += [("is above " if strict_low else "is at least ", False), (str(low), True)]

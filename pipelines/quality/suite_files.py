@@ -1,4 +1,4 @@
-"""Suite files: what the owners of the data expect, in YAML. Strict, and every complaint names file and line.
+"""Suite files: what the owners of the data expect, in YAML. Strict; every error names file and line.
 
     table: silver.orders
     suite: orders                      # default: the file's name
@@ -10,8 +10,8 @@
         note: A negative total is a refund that was booked as an order.
 
 Names and arguments are Great Expectations' own. They are checked against it when the run has loaded it
-(`pipelines.quality.engine`), names of tables and columns against the cut; here stands what needs neither. A
-file that cannot be read spoils that file alone: the others are run, and the run fails all the same.
+(`pipelines.quality.engine`), names of tables and columns against the cut. What needs neither is here. If a
+file cannot be read, the others are run nevertheless, and the run fails.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """One pipeline at a time on one lake.
 
-A second start would write the same tables beside the first one: nothing would be lost (Delta refuses the
+A second start would write the same tables beside the first one. Nothing would be lost (Delta refuses the
 later commit), but both would fail in turns. So each stage holds a file lock of the lake's folder. The kernel
 releases it whatever ends the process, so a crash never leaves a lake locked. The file tells who holds it.
 
-`writing` is the other lock: it is waited for, and held for one cycle or the maintenance of one table.
+`writing` is the other lock: a process waits for it, and holds it for one cycle or the maintenance of one
+table.
 
-An object store has no such locks, nor have some network file systems; there the slot, which has one reader,
+An object store has no such locks, nor have some network file systems. There the slot, which has one reader,
 and Delta's commits keep order.
 """
 

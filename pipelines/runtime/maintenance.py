@@ -204,7 +204,7 @@ class Maintenance:
         """Remove cuts past retention from `control.cuts`; returns how many.
 
         Those that stay are thinned with their age, which frees no file, and old runs go
-        (`bronze.lake.thinning`). Where it cannot be read at which LSN a document stands, no cut leaves: it
+        (`bronze.lake.thinning`). If the LSN of a document cannot be read, no cut leaves: it
         might be the one that the document goes on from.
         """
         self._control.tidy()
@@ -279,8 +279,8 @@ class Maintenance:
         that commit. So did the changes that gold reads between two of them. It does not matter why a version
         is old: an idle table, a long cycle, or a gold far behind, whose cut of silver is kept.
 
-        What is kept stands in the table's properties (`pipelines.runtime.stated_retention`). Maintenance
-        that fails before that leaves the older statement, and removes nothing.
+        How long files are kept is in the table's properties (`pipelines.runtime.stated_retention`).
+        Maintenance that fails before that leaves the older statement, and removes nothing.
         """
         committed, count = committed_at(table, oldest), data_files(table)
         if committed is None or count <= files.count:

@@ -23,7 +23,7 @@ MAINTENANCE_FAILED: Final = "maintenance-failed"
 
 
 def stops(error: OpenError) -> bool:
-    """Whether an error is one for which a table or document stands still."""
+    """Whether an error stops its table or document."""
     return error.code != MAINTENANCE_FAILED
 
 

@@ -1,15 +1,16 @@
-"""The parent's side of the reader process: start it, hear its events, start it again, stop it.
+"""The parent's side of the reader process: start it, read its events, start it again, stop it.
 
 A definite error that the reader reports is raised here as the same error. Transient ones the reader retries
-by itself. A reader that ends without a word (killed, out of memory) is started again with growing pauses:
-it finds its place from bronze, so nothing is lost or doubled by that. After a handful of such ends without
-any progress in between, the run stops instead of hiding the fault.
+itself. A reader that ends without an error message (killed, out of memory) is started again after growing
+pauses: it finds its position in bronze, so nothing is lost or duplicated. After a handful of such ends
+without any progress in between, the run stops instead of hiding the fault.
 
-That a reader tells how far it is, is no progress: each tells so as soon as it starts, also one that dies at
-the same transaction each time, while the slot keeps the log for it. Progress is that bronze holds more of the
-stream than it ever did; of a reader that died while it copied tables, that more rows of one were copied than
-ever, or a table is complete: there the stream may get on while each copy ends the process. How long it lived
-says nothing: one that dies of a transaction which takes it a quarter of an hour to read dies of it each time.
+A reader's progress report is no progress: each reader reports as soon as it starts, also one that dies at the
+same transaction each time, while the slot retains WAL for it. Progress is that bronze holds more of the
+stream than it ever did. For a reader that died while it copied tables, progress is also that more rows of a
+table were copied than ever, or a table is complete: there the stream may advance while each copy ends the
+process. How long the process lived says nothing: a transaction that takes a quarter of an hour to read may
+end it each time.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ class ReaderProcess:
             if self._on_progress is not None:
                 try:
                     self._on_progress(event)
-                except OSError as error:  # nobody can be told; the pipe must be read on, or the reader stands
+                except OSError as error:  # read on, or the full pipe would stop the reader
                     _LOGGER.warning("progress could not be reported: %s", error)
                     self._on_progress = None
 

@@ -16,9 +16,9 @@ FILE_BYTES: Final = 64 * 2**20
 """Size of compacted files. A MERGE of neighbouring keys reads whole files: less than Delta's 1 GiB."""
 SMALL: Final = FILE_BYTES // 2
 _MANY: Final = 24
-"""Small files of one table from which compacting them pays by itself."""
+"""Small files of one table from which compacting them pays."""
 _DELETED_SHARE: Final = 0.2
-"""Share of deleted rows from which writing the others again pays by itself."""
+"""Share of deleted rows from which writing the others again pays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class Files:
 
     @property
     def many_small(self) -> bool:
-        """Whether compacting the small ones pays by itself."""
+        """Whether compacting the small ones pays."""
         return self.small >= _MANY
 
     @property
     def many_deleted_rows(self) -> bool:
-        """Whether writing the other rows again pays by itself."""
+        """Whether writing the other rows again pays."""
         return self.deleted_rows > _DELETED_SHARE * self.rows
 
 

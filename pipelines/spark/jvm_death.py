@@ -1,6 +1,6 @@
-"""A JVM that ended under our hands, told as that: why it did, as its exit code and its log say.
+"""A JVM that ended under our calls, reported as that: why it ended, as its exit code and its log say.
 
-What its callers see is an error of the connection to it, wherever they were. Out of memory it ends at once
+Its callers see an error of the connection to it, wherever they were. Out of memory it ends at once
 (`ExitOnOutOfMemoryError`, and Spark's own handler for tasks): one that went on would answer some calls and
 let others wait for ever.
 """
@@ -96,8 +96,8 @@ def _how(code: int) -> str:
 def _is_broken_connection(error: BaseException) -> bool:
     """Whether an error, or what it came from, is one of the connection to the JVM.
 
-    One that breaks while an answer is awaited is a bare `Py4JError` without a cause. A broken pipe is none of
-    ours: it is that of whoever reads our output.
+    One that breaks while an answer is awaited is a bare `Py4JError` without a cause. A broken pipe is
+    none of these: it is that of the process that reads our output.
     """
     from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # noqa: PLC0415
 

@@ -1,9 +1,10 @@
-"""Tables in a statement whose names Spark's own catalog does not take, or cannot tell apart. Pure.
+"""Tables in a statement whose names Spark's own catalog does not take, or cannot distinguish. Pure.
 
-`smelt sql` shows a table as a view ``silver.orders``. A view in a schema may be named with letters, digits
-and underscores of ASCII alone, and case does not count; a temporary view takes any name, but stands in no
-schema. So a table of another name becomes a temporary view, and a statement that names it as Spark SQL names
-such a table (``silver.`Order Details```) is given the view's name in its place.
+`smelt sql` shows a table as a view ``silver.orders``. The name of a view in a schema may hold letters, digits
+and underscores of ASCII alone, and case does not count. A temporary view takes any name, but is in no schema.
+
+So a table of another name becomes a temporary view. A statement that names it as Spark SQL names such a table
+(``silver.`Order Details```) gets the view's name instead.
 """
 
 from __future__ import annotations

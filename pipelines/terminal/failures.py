@@ -1,18 +1,18 @@
 """Errors become one message and an exit code here, and nowhere else.
 
-=====  =====================================================================================
+=====  ==================================================================================
 code   meaning
-=====  =====================================================================================
+=====  ==================================================================================
 0      what the command promises holds
-1      stopped: an error of ours with its remedy, or a comparison that did not hold
+1      stopped: an error with its remedy, or a comparison that did not hold
 2      the command line could not be understood
-3      caught up, but some tables or documents stand still because of an error of their own
+3      caught up, but some tables or documents have stopped by an error
 130    interrupted (Ctrl-C); 143 ended by SIGTERM; 129 by SIGHUP: the terminal was closed
-=====  =====================================================================================
+=====  ==================================================================================
 
-An error that nobody foresaw is shown in one line, with its traceback in the log file; ``--debug`` shows the
-traceback on the terminal. Nothing here prints a password: messages of our errors never hold one, and the text
-of foreign errors goes through `without_secrets`.
+An unexpected error is shown in one line, with its traceback in the log file; ``--debug`` shows the traceback
+on the terminal. Nothing here prints a password: messages of our errors never hold one, and the text of
+foreign errors goes through `without_secrets`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _SECRETS: Final = re.compile(
 )
 
 
-class Failure(Exception):  # noqa: N818 - not an error of its own: the end of a command with this exit code
+class Failure(Exception):  # noqa: N818 - no error, but the end of a command with this exit code
     """A command's promise does not hold; the message is printed as it is.
 
     Attributes:
@@ -71,13 +71,13 @@ class Failure(Exception):  # noqa: N818 - not an error of its own: the end of a 
 
 
 def tables_stopped(names: Sequence[str], *, waiting: Sequence[str] = ()) -> Failure:
-    """The end of a run that caught up while these tables or documents stand still.
+    """The end of a run that caught up while these tables or documents have stopped.
 
     Args:
-        names: those that an error of their own has stopped.
-        waiting: those of which something is still to come: changes that bronze lacks, a first copy.
+        names: those that an error has stopped.
+        waiting: those that still lack something: changes in bronze, or their first snapshot.
     """
-    said = [f"stopped by errors of their own: {', '.join(names)}"] if names else []
+    said = [f"stopped by errors: {', '.join(names)}"] if names else []
     said += [f"waiting for data that bronze or silver still lacks: {', '.join(waiting)}"] if waiting else []
     remedy = "`smelt status` shows each error with its remedy"
     if waiting:
@@ -101,7 +101,7 @@ def report(error: BaseException, *, debug: bool = False, log: Path | None = None
         return INTERRUPTED
     if isinstance(error, Terminated):
         if error.number == signal.SIGHUP:
-            return HUNG_UP  # there is no terminal any more to say it on
+            return HUNG_UP  # there is no longer a terminal to print on
         _say("ended by SIGTERM")
         return TERMINATED
     _LOGGER.error("command failed", exc_info=error)
@@ -119,7 +119,7 @@ def report(error: BaseException, *, debug: bool = False, log: Path | None = None
 
 
 def error_text(error: SmeltError) -> str:
-    """An error of ours as a person reads it: where, what, remedy, and the page about it if there is one."""
+    """One of our errors as text: where, what, remedy, and the page about it if there is one."""
     lines = [f"error: {without_secrets(str(error))}"]
     if isinstance(error, TransientError):
         lines.append("this error is usually temporary: run the command again")
@@ -130,7 +130,7 @@ def error_text(error: SmeltError) -> str:
 
 
 def _foreign(error: BaseException) -> str:
-    """An error that is not ours; of the file system's it is known what helps."""
+    """An error that is not ours; some of the file system have a remedy."""
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
         remedy = _OF_THE_SYSTEM.get(error.errno)
         more = "" if remedy is None else f"\nremedy: {remedy}"

@@ -109,7 +109,7 @@ WINDOW v AS ({partition})"""
 
 
 def _texts(table: SilverTable, commits: Fold) -> list[int]:
-    """Positions of columns whose text stands beside their value."""
+    """Positions of columns whose text is kept beside their value."""
     return [
         position
         for position, column in enumerate(table.columns)

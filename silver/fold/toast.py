@@ -44,7 +44,7 @@ def unchanged_toast(shapes: Iterable[ColumnMapping], names: frozenset[str], keys
     Args:
         shapes: of the window's rows.
         names: of such columns, as the rows that were written with these shapes call them.
-        keys: positions of key columns; their value stands in the old tuple, so they are never among them.
+        keys: positions of key columns; their value is in the old tuple, so they are never among them.
     """
     found = {
         position

@@ -133,7 +133,7 @@ def distinct_shapes(versions: Sequence[Relation]) -> list[Relation]:
 def splits(distinct: Sequence[Relation]) -> list[Lsn]:
     """LSNs right before which a window is split, ascending.
 
-    Where old tuples are full rows, a transaction with rows of several shapes is a window of its own: such a
+    Where old tuples are full rows, a transaction with rows of several shapes is a separate window: such a
     window cannot tell rows by their content (`silver.fold.by_content`).
     """
     found = {version.from_lsn for version in distinct}

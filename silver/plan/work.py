@@ -28,7 +28,7 @@ class Work:
         fresh: the table holds nothing yet, so it begins with a snapshot. It counts for history and soft
             deletes alone.
         healed: LSN of the snapshot that healed a gap in bronze, if there is one; of history and soft deletes
-            what lies before it is left out.
+            what comes before it is left out.
     """
 
     table: SilverTable

@@ -31,7 +31,7 @@ _BYTES: Final = 32 * 2**20
 """Most bytes of files whose rows are kept; in memory they take about five times as many."""
 
 _FILES: Final = 32
-"""Files that Spark looks for by itself; of more it makes a job."""
+"""Files that Spark lists in the driver; for more it runs a job."""
 
 _COLUMNS: Final = {
     "relation_id": "BIGINT", "commit_lsn": "BIGINT", "seq": "BIGINT", "lsn": "BIGINT",

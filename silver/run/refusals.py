@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def there(tables: Collection[SilverTable], bronze: DeltaTable, settings: SilverSettings) -> list[SilverTable]:
-    """Those of which silver has, or gets, a table; asked for where tables may want one name."""
+    """Those of which silver has, or gets, a table; needed where tables may claim one name."""
     if not settings.history:
         return []
     return [
@@ -47,7 +47,7 @@ def refused(
     last: Cut | None,
     settings: SilverSettings,
 ) -> TableError | None:
-    """Why a table cannot be carried as things stand.
+    """Why a table cannot be carried as things are.
 
     Args:
         table: which.

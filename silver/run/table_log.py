@@ -140,7 +140,7 @@ class SilverLog:
         return table
 
     def _location(self, name: str) -> str | None:
-        """Where the table lies; of a catalog's table the catalog knows it."""
+        """The table's location; the catalog knows that of a catalog's table."""
         if self._lake.path is not None:
             return self._lake.uri("silver", name)
         if name not in self._locations:

@@ -98,7 +98,7 @@ class Troubles:
         """A table's part of the cycle: its definite errors stop it, what may pass is put down in `troubled`.
 
         Raises:
-            TransientError: it will heal by itself.
+            TransientError: a temporary failure.
         """
         try:
             yield
@@ -149,7 +149,7 @@ class Troubles:
             return False
         try:
             self._check_answers(error)
-        except Exception as other:  # noqa: BLE001 - told by what fails next
+        except Exception as other:  # noqa: BLE001 - what fails next reports it
             _LOGGER.info("%s: %s", table, other)
             return False
         return True
@@ -208,7 +208,7 @@ class Troubles:
 
 
 def answers(spark: SparkSession) -> bool:
-    """Whether Spark answers: if not, a failure says nothing of a table, and nothing heals by itself."""
+    """Whether Spark answers: if not, a failure says nothing of a table, and no retry helps."""
     try:
         spark.sql("SELECT 1").collect()
     except Exception:  # noqa: BLE001 - that is the answer

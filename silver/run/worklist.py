@@ -111,7 +111,7 @@ class Worklist:
         """Each table that silver has, or begins with, and its history.
 
         Raises:
-            TransientError: it will heal by itself.
+            TransientError: a temporary failure.
         """
         begun = self._begun(attempt)
         if not begun:
@@ -184,7 +184,7 @@ class Worklist:
         )
 
     def _histories(self, attempt: Attempt, table: SilverTable, reading: _Reading) -> list[WorklistEntry]:
-        """The history of a table, where it has one; mostly it stands where the table stands."""
+        """The history of a table, where it has one; mostly it is at the same LSN as the table."""
         found = []
         for history in histories([table], self._settings):
             start = self._start(attempt, history)

@@ -101,7 +101,7 @@ def steps(
 
 
 def _check_case(table: SilverTable) -> None:
-    """Whether all columns can stand in one table."""
+    """Whether all columns can be in one table."""
     seen: dict[str, str] = {}
     for column in table.columns:
         other = seen.setdefault(column.name.lower(), column.name)

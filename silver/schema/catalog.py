@@ -105,7 +105,7 @@ class SilverTable:
         return self.columns[self.position(name)]
 
     def position(self, name: str) -> int:
-        """Where the column of that name stands among `columns`.
+        """The index of the column of that name among `columns`.
 
         Raises:
             KeyError: there is none.
@@ -158,7 +158,7 @@ def check_names(table: SilverTable, tables: Iterable[SilverTable], settings: Sil
 
     Args:
         table: which.
-        tables: those that there are, or that are to come; one that is left out wants no name.
+        tables: those that there are, or that are to come; one that is left out needs no name.
         settings: what they ask for.
 
     Raises:

@@ -20,7 +20,7 @@ STATISTICS: Final = "delta.dataSkippingStatsColumns"
 _CLUSTERING_COLUMNS: Final = 4
 """How many Delta takes at most."""
 _INDEXED_COLUMNS: Final = 32
-"""Of how many of the first columns Delta keeps statistics by itself."""
+"""How many of the first columns have statistics by default."""
 _WITH_STATISTICS: Final = frozenset(
     (
         "SMALLINT",
@@ -49,12 +49,12 @@ def clustering_columns(table: SilverTable) -> list[str]:
 
 
 def is_wide(table: SilverTable, clustering: Sequence[str]) -> bool:
-    """Whether a column to cluster by comes after those that Delta keeps statistics of by itself."""
+    """Whether a column to cluster by comes after those that have statistics by default."""
     return any(_leaves_before(table, name) >= _INDEXED_COLUMNS for name in clustering)
 
 
 def _leaves_before(table: SilverTable, name: str) -> int:
-    """How many columns, counted inside structs, stand before this one."""
+    """How many columns, counted inside structs, come before this one."""
     before = table.columns[: table.position(name)]
     return sum(max(1, column.spark_type.count(": ")) for column in before)
 
@@ -84,7 +84,7 @@ def recluster_for_drop(table: SilverTable, names: Mapping[int, str], types: Mapp
 def clustered_again(target: str, table: SilverTable, *, statistics: bool = False) -> list[str]:
     """Cluster a table whose rows were all replaced: Delta's INSERT OVERWRITE forgets by what it was.
 
-    A commit of its own, without data. Killed before it, the table is clustered by nothing until its next
+    A separate commit, without data. Killed before it, the table is not clustered until its next
     snapshot or TRUNCATE; that costs time when its files are compacted, and nothing else.
 
     Args:

@@ -122,7 +122,7 @@ def test_one_line_names_what_stands_still() -> None:
     ended = tables_stopped(["a", "b"], waiting=["c"])
     assert ended.exit_code == 3
     first, _, remedy = str(ended).partition("\n")
-    assert "stopped by errors of their own: a, b; waiting for" in first
+    assert "stopped by errors: a, b; waiting for" in first
     assert first.endswith(": c")
     assert remedy.startswith("remedy: ")
 
@@ -148,7 +148,7 @@ def test_silver_that_leaves_a_table_out_without_an_error_ends_with_exit_code_3(
             )
         assert ended.value.exit_code == 3
         first = str(ended.value).partition("\n")[0]
-        assert "errors of their own: gapped" in first or layers == ["silver"]
+        assert "stopped by errors: gapped" in first or layers == ["silver"]
         assert first.endswith(": public.gapped") or layers == ["gold"]
     cut = told.control.latest_cut("silver")
     assert cut is not None
