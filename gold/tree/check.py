@@ -16,16 +16,12 @@ if TYPE_CHECKING:
 DOCUMENT_REMEDY: Final = "correct the document file to match the source; the next start rebuilds the document"
 
 
-def check_document(document: Document, catalog: Catalog) -> list[ConfigurationError]:
-    """Everything that is wrong with a document's tables, columns and types, each with ``file:line``.
-
-    An unknown name brings the nearest known one. An empty list means that the document can be compiled.
-    """
-    return checked_tree(document, catalog)[1]
-
-
 def checked_tree(document: Document, catalog: Catalog) -> tuple[Tree | None, list[ConfigurationError]]:
-    """The resolved document, None where something is wrong with it; and what, as `check_document` says it."""
+    """The resolved document, None where something is wrong with it; and everything that is wrong.
+
+    Each problem of a table, a column or a type has its ``file:line``; an unknown name brings the nearest
+    known one. Without problems the document can be compiled.
+    """
     tree, problems = resolve(document, catalog)
     ordered = sorted(dict.fromkeys(problems), key=lambda problem: problem.line)
     return tree, [

@@ -47,7 +47,6 @@ class ReaderProcess:
 
     Attributes:
         finished: it reached its target and ended.
-        restarts: how often it had to be started again.
     """
 
     def __init__(
@@ -69,7 +68,6 @@ class ReaderProcess:
         self._streamed = self._copied = self._copying = False
         self._start_again_at: float | None = None
         self.finished = False
-        self.restarts = 0
 
     @property
     def pid(self) -> int | None:
@@ -96,7 +94,7 @@ class ReaderProcess:
         self._listener.start()
 
     def check(self) -> None:
-        """Raise what the reader reported; start it again if it ended without a word.
+        """Raise what the reader reported; start it again if it ended without an error.
 
         Raises:
             SmeltError: the reader's own error, or that it keeps ending.
@@ -104,7 +102,6 @@ class ReaderProcess:
         if self._start_again_at is not None:
             if time.monotonic() >= self._start_again_at:
                 self._start_again_at = None
-                self.restarts += 1
                 self.start()
             return
         process = self._process
@@ -118,7 +115,7 @@ class ReaderProcess:
             raise self._error
         if self.finished:
             return
-        if self._got_on():
+        if self._progressed():
             self._silent_ends = 0
             self._backoff.reset()
         self._silent_ends += 1
@@ -185,7 +182,7 @@ class ReaderProcess:
                     _LOGGER.warning("progress could not be reported: %s", error)
                     self._on_progress = None
 
-    def _got_on(self) -> bool:
+    def _progressed(self) -> bool:
         """Whether the reader that has just ended did something that those before it had not."""
         return self._copied or (self._streamed and not self._copying)
 
