@@ -27,7 +27,7 @@ _HINTS: Final = {
     '"': "write columns as they are or in `backticks`, text in 'single quotes'",
     "'": "a text that does not end",
     "`": "a name that does not end",
-    ";": "one expression only",
+    ";": "give one expression only",
 }
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([01][0-7]{2})|(.))|''", re.DOTALL)
 

@@ -198,8 +198,8 @@ def test_every_table_without_a_document_is_named_with_the_reason_and_where_it_st
         "products": ("customer", "order"),
         "tags": ("customer",),
     }
-    assert why(proposal, "countries").startswith("small and only pointed at")
-    assert why(proposal, "products").startswith("small and only pointed at")
+    assert why(proposal, "countries").startswith("small and only referenced")
+    assert why(proposal, "products").startswith("small and only referenced")
     assert why(proposal, "customer_tags") == "a link between public.customers and public.tags"
     assert why(proposal, "order_items") == "no table depends on it"
 
