@@ -111,7 +111,7 @@ class Silver:
         position = None if bronze is None else position_of(bronze)
         if bronze is None or position is None:
             return None
-        self._troubles.look(bronze)
+        self._troubles.begin(bronze)
         last = self._control.latest_cut("silver")
         relations = read_relations(self._lake)
         end = self._end(position, last, relations, until)
@@ -122,10 +122,10 @@ class Silver:
             again = replace(attempt, only=attempt.troubled.keys(), troubled={})
             more_tables, more_runs = self._carry(again)
             tables, runs = [*tables, *more_tables], [*runs, *more_runs]
-            self._troubles.settle(again.troubled, end)
+            self._troubles.pause(again.troubled, end)
         self._troubles.close_healed((one.table for one in tables), relations)
-        if self._runner.owes:
-            self._runner.settle(self._sessions.own())
+        if self._runner.owes_clustering:
+            self._runner.cluster_owed(self._sessions.own())
         names = {one.name for one in tables}
         if last is not None and last.commit_lsn == end and not runs and names == set(last.tables):
             return None
@@ -201,7 +201,7 @@ class Silver:
         futures = [(one.table.table, self._pool.submit(self._run, one)) for one in busy]
         for name, future in futures:
             try:
-                with self._troubles.apart(name, attempt.end, attempt.troubled):
+                with self._troubles.isolated(name, attempt.end, attempt.troubled):
                     runs.append(future.result())
             except TransientError as error:
                 transient.append(error)

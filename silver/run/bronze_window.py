@@ -59,7 +59,7 @@ class Later:
     size: int
 
     @property
-    def little(self) -> bool:
+    def is_small(self) -> bool:
         """Whether their rows are worth keeping."""
         return self.rows <= _ROWS and self.size <= _BYTES
 

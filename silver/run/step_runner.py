@@ -67,11 +67,11 @@ class StepRunner:
         self._pauses: Pauses[str] = Pauses()
 
     @property
-    def owes(self) -> bool:
+    def owes_clustering(self) -> bool:
         """Whether some table is not clustered by its key."""
         return bool(self._owed)
 
-    def settle(self, session: SparkSession) -> None:
+    def cluster_owed(self, session: SparkSession) -> None:
         """Cluster tables by their keys that could not be clustered when their rows were written.
 
         Args:

@@ -64,7 +64,7 @@ class Troubles:
         """Those that have stopped."""
         return frozenset({*self._stopped, *self._paused})
 
-    def look(self, bronze: DeltaTable) -> None:
+    def begin(self, bronze: DeltaTable) -> None:
         """A cycle begins, which sees this version of `bronze.changes`."""
         self._bronze = bronze
 
@@ -72,7 +72,7 @@ class Troubles:
         """Whether a definite error has stopped a table."""
         return table in self._stopped
 
-    def stands(self, table: TableName, snapshot: Lsn | None, end: Lsn) -> bool:
+    def skips(self, table: TableName, snapshot: Lsn | None, end: Lsn) -> bool:
         """Whether a table is skipped in this cycle.
 
         Args:
@@ -88,13 +88,13 @@ class Troubles:
             del self._stopped[table]
         return False
 
-    def left_out(self, table: TableName) -> None:
+    def forget(self, table: TableName) -> None:
         """The source no longer has a table: what stopped it no longer matters."""
         self._stopped.pop(table, None)
         self._passed(table)
 
     @contextmanager
-    def apart(self, table: TableName, end: Lsn, troubled: dict[TableName, Exception]) -> Iterator[None]:
+    def isolated(self, table: TableName, end: Lsn, troubled: dict[TableName, Exception]) -> Iterator[None]:
         """A table's part of the cycle: its definite errors stop it, what may pass is put down in `troubled`.
 
         Raises:
@@ -117,7 +117,7 @@ class Troubles:
                 _LOGGER.warning("%s could not be updated to %s", table, end, exc_info=error)
                 troubled[table] = error
 
-    def settle(self, troubled: Mapping[TableName, Exception], end: Lsn) -> None:
+    def pause(self, troubled: Mapping[TableName, Exception], end: Lsn) -> None:
         """Record what ended tables twice, and skip them for a while.
 
         Raises:

@@ -119,7 +119,7 @@ class Worklist:
         windows = self._windows(attempt, {table.relation.relation_id: start for table, start in begun})
         found = []
         for table, start in begun:
-            with self._troubles.apart(table.table, attempt.end, attempt.troubled):
+            with self._troubles.isolated(table.table, attempt.end, attempt.troubled):
                 stored = self._log.read(table.name)
                 changes, activity = windows[table.relation.relation_id]
                 activity = activity or self._shape_alone(table, stored)
@@ -141,11 +141,11 @@ class Worklist:
                 continue
             snapshot = snapshot_of(bronze, table.table)
             if is_left_out(bronze, table.table):
-                self._troubles.left_out(table.table)
+                self._troubles.forget(table.table)
                 continue  # dropped or renamed: no cut from now on can say that it is the source
-            if self._troubles.stands(table.table, snapshot, end):
+            if self._troubles.skips(table.table, snapshot, end):
                 continue
-            with self._troubles.apart(table.table, end, attempt.troubled):
+            with self._troubles.isolated(table.table, end, attempt.troubled):
                 start = self._start(attempt, table)
                 if start is not None and not is_whole(bronze, table.table, end):
                     continue  # bronze lacks changes of it; a snapshot after the gap is on its way
@@ -218,7 +218,7 @@ class Worklist:
         and what came since they stopped is much, that is read for them alone.
         """
         last, groups = attempt.last, [starts]
-        if last is not None and not files_after(attempt.bronze, min(starts.values())).little:
+        if last is not None and not files_after(attempt.bronze, min(starts.values())).is_small:
             lagging = {relation: start for relation, start in starts.items() if start < last.commit_lsn}
             others = {relation: start for relation, start in starts.items() if relation not in lagging}
             groups = [group for group in (others, lagging) if group]
@@ -239,7 +239,7 @@ class Worklist:
             return changes, {}
         session, small = self._sessions.own(), later.rows <= SMALL
         tune(session, small=small)
-        if keep and later.little:
+        if keep and later.is_small:
             changes = self._source.keep(session, bronze, later, relations=starts, low=low, end=end, one=small)
         found = {
             row["relation_id"]: activity_of(row.asDict())

@@ -112,7 +112,7 @@ def test_the_shop_gives_documents_that_check_accepts(
     assert (
         f"wrote {tmp_path / 'documents' / 'customer.yml'}: one document per row of public.customers" in said
     )
-    assert "public.countries: small and only pointed at" in said
+    assert "public.countries: small and only referenced" in said
     assert f"smelt check {tmp_path / 'pipeline.yml'}" in said
 
 
@@ -264,7 +264,7 @@ def test_nothing_is_written_where_a_file_exists(tmp_path: Path, shop: str, exist
     (tmp_path / existing).write_text("mine")
     said = one_message(smelt("init", "--dsn", shop, folder=tmp_path))
     assert f"{existing}: already exists; nothing was written" in said
-    assert "remedy: name another file or folder with --out" in said
+    assert "remedy: choose another file or folder with --out" in said
     assert "more: docs/errors/file-exists.md" in said
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} - {
         "logs/smelt.log"
