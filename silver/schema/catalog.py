@@ -185,7 +185,7 @@ def check_names(table: SilverTable, tables: Iterable[SilverTable], settings: Sil
         if other.name in names:
             said = f"its history needs the name silver.{history[0].name}, which is that of {other.table}"
         elif any(one.name == table.name for one in histories([other], settings)):
-            said = f"it needs the name silver.{table.name}, which is that of the history of {other.table}"
+            said = f"it needs the name silver.{table.name}, which is the history of {other.table}"
         else:
             continue
         raise TableError(
