@@ -60,7 +60,7 @@ def draft_text(draft: Draft, schema: str | None = None) -> str:
     ]
     if draft.deleted_at is not None:
         lines.append(
-            f'# where: "{draft.deleted_at} is null"    # then rows marked as deleted have no document'
+            f'# where: "{comment(draft.deleted_at)} is null"    # then rows marked as deleted have no document'
         )
     lines += ["fields:", *_entries(draft.fields, draft.omitted, "  ")]
     if draft.not_followed:
@@ -82,12 +82,17 @@ def _entries(fields: Sequence[Field], omitted: Iterable[Omitted], indent: str) -
         if each.join is None:
             yield f"{indent}- {_column(each)}"
     for name, why in omitted:
-        yield f"{indent}# - {comment(name)}    # {why}, left out"
+        yield f"{indent}# - {_left_out(name, why)}"
     for each in fields:
         if each.join is not None and each.join.counted:
             yield from _counted(each, each.join, indent)
         elif each.join is not None:
             yield from _join(each, each.join, indent)
+
+
+def _left_out(name: str, why: str) -> str:
+    """Of a comment: what is left out, and the reason, which may name columns."""
+    return comment(f"{name}    # {why}, left out")
 
 
 def _counted(each: Field, join: Join, indent: str) -> Iterator[str]:
@@ -144,7 +149,7 @@ def _through(join: Join, indent: str) -> Iterator[str]:
     if join.through_fields:
         yield from _list("fields", join.through_fields, join.through_omitted, inner)
     else:
-        yield from (f"{inner}# {comment(name)}    # {why}, left out" for name, why in join.through_omitted)
+        yield from (f"{inner}# {_left_out(name, why)}" for name, why in join.through_omitted)
 
 
 def _list(key: str, fields: Sequence[Field], omitted: Sequence[Omitted], indent: str) -> Iterator[str]:
