@@ -59,9 +59,8 @@ def draft_text(draft: Draft, schema: str | None = None) -> str:
         f"root: {table_text(draft.root)}",
     ]
     if draft.deleted_at is not None:
-        lines.append(
-            f'# where: "{draft.deleted_at} is null"    # then rows marked as deleted have no document'
-        )
+        column = yaml_comment(draft.deleted_at)
+        lines.append(f'# where: "{column} is null"    # then rows marked as deleted have no document')
     lines += ["fields:", *_entries(draft.fields, draft.omitted, "  ")]
     if draft.not_followed:
         lines.append("# Left out to keep the document readable, although foreign keys lead there:")
@@ -82,12 +81,17 @@ def _entries(fields: Sequence[DraftField], omitted: Iterable[Omitted], indent: s
         if each.join is None:
             yield f"{indent}- {_column(each)}"
     for name, why in omitted:
-        yield f"{indent}# - {yaml_comment(name)}    # {why}, left out"
+        yield f"{indent}# - {_left_out(name, why)}"
     for each in fields:
         if each.join is not None and each.join.counted:
             yield from _counted(each, each.join, indent)
         elif each.join is not None:
             yield from _join(each, each.join, indent)
+
+
+def _left_out(name: str, why: str) -> str:
+    """Of a comment: what is left out, and the reason, which may name columns."""
+    return yaml_comment(f"{name}    # {why}, left out")
 
 
 def _counted(each: DraftField, join: Join, indent: str) -> Iterator[str]:
@@ -144,9 +148,7 @@ def _through(join: Join, indent: str) -> Iterator[str]:
     if join.through_fields:
         yield from _list("fields", join.through_fields, join.through_omitted, inner)
     else:
-        yield from (
-            f"{inner}# {yaml_comment(name)}    # {why}, left out" for name, why in join.through_omitted
-        )
+        yield from (f"{inner}# {_left_out(name, why)}" for name, why in join.through_omitted)
 
 
 def _list(key: str, fields: Sequence[DraftField], omitted: Sequence[Omitted], indent: str) -> Iterator[str]:
