@@ -95,9 +95,10 @@ def _left_out(name: str, why: str) -> str:
 
 
 def _counted(each: DraftField, join: Join, indent: str) -> Iterator[str]:
-    """The number of rows, and the array of them as a comment."""
-    yield f"{indent}# {yaml_comment(each.note)}; `limit` or `cap` would keep an array of them short:"
-    for line in _join(DraftField(join.counted), join, indent):
+    """The number of rows, and the array of them as a comment; no array of rows that have nothing to show."""
+    short = "; `limit` or `cap` would keep an array of them short:" if join.fields else ""
+    yield f"{indent}# {yaml_comment(each.note)}{short}"
+    for line in _join(DraftField(join.counted), join, indent) if join.fields else ():
         yield f"{indent}# {line.removeprefix(indent)}"
     head, inner = f"{indent}- {scalar(each.name)}:", indent + "    "
     flat = f"{head} {{count: {table_text(join.table)}, on: {_pairs(join.on)}}}"

@@ -461,7 +461,9 @@ def test_a_reason_in_a_comment_may_name_a_column_that_yaml_refuses() -> None:
     """Found by the random schemas below."""
     columns = {"item": "int4", "\x7f": "bytea"}
     parts = described("parts", columns, ("item",), points("item", "items"), unique=[("item",)])
-    assert "its only columns are: ?, left out" in "".join(texts(described("items", "id int4"), parts).values())
+    assert "its only columns are: ?, left out" in "".join(
+        texts(described("items", "id int4"), parts).values()
+    )
 
 
 @given(names)
