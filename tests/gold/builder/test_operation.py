@@ -366,8 +366,8 @@ def test_smelt_rebuild_gold_says_which_documents_it_could_not_build(
     with pytest.raises(Failure, match="left as they are: country"):
         run_rebuild(pipeline, "gold", None, Output())
     said = capsys.readouterr()
-    assert "gold.parcel_line: built" in said.out
-    assert "gold.country: built" not in said.out
+    assert "gold.parcel_line: rebuilt" in said.out
+    assert "gold.country: rebuilt" not in said.out
     assert "is older than the new shape of public.countries" in said.out + said.err
     assert versions(str(world.lake.path))["country"] == versions_before["country"]
     world.gold = world.start_gold(world.documents)
@@ -380,7 +380,7 @@ def test_smelt_rebuild_gold_says_which_documents_it_could_not_build(
     with pytest.raises(Failure, match="left as they are: country"):
         run_rebuild(pipeline, "gold", "country", Output())
     said = capsys.readouterr()
-    assert "gold.country: built" not in said.out
+    assert "gold.country: rebuilt" not in said.out
     assert "needs silver.countries" in said.out + said.err
     shop.resnapshot("countries")
     world.gold = world.start_gold(world.documents)
