@@ -1,6 +1,6 @@
-"""Row state to documents. Spark SQL.
+"""Row state to documents, by Spark SQL.
 
-In reading order: `documents` (the language), `tree` (a document resolved against silver's catalog),
-`compile` (its query), `affected` (which roots changes touch), `build` (one document's table), `cycle` (all
-of them).
+In reading order: `language` (the document file), `expressions` (the SQL in it), `tree` (a document resolved
+against silver's catalog), `compile` (its query), `incremental` (which roots changes affect). Then `builder`
+(one document's table), `cycle` (all of them). Beside these: `preview`, `explain`, `verify`, `drafting`.
 """

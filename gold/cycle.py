@@ -1,18 +1,18 @@
 """The gold cycle: all documents to the newest silver cut.
 
 Documents are built side by side, as many as the heap has room for (`gold.builder.memory`), each in one commit
-of its own table; the gold cut that names them all is
-recorded after the last one. A crash in between leaves some tables ahead of the newest gold cut, never a cut
-that names what is not there, and the next cycle brings every document to one cut again.
+of its own table. The gold cut that names them all is recorded after the last one. A crash in between leaves
+some tables ahead of the newest gold cut, never a cut that names what is not there. The next cycle brings
+every document to one cut again.
 
-A document that cannot be built (a column that is gone, an expression that fails on a value) stops alone:
-the error is recorded with its remedy and the others go on. It is tried again when there is a new cut, or
-the same one is recorded again. Its table and mark stay as they were, so it starts from the very record of
-silver's cut that it was built from; where that is not surely known any more, it is built as a whole.
+A document that cannot be built (a column that is gone, an expression that fails on a value) stops alone: the
+error is recorded with its remedy and the others continue. It is tried again when there is a new cut, or the
+same one is recorded again. Its table and mark stay as they were, so it starts from the very record of
+silver's cut that it was built from. Where that record is not surely known, it is built in full.
 
-A lake that does not answer is no document's trouble (`silver.run.outages`): the cycle ends with a
-`TransientError` and is done again after a pause. Where one document meets that in one cycle after the other,
-the cause is its own after all, and the others do not wait any longer.
+A lake that does not answer is no document's failure (`silver.run.outages`): the cycle ends with a
+`TransientError` and is repeated after a pause. If one document meets that in several cycles in a row, it
+counts as that document's own failure, and the others no longer wait for it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CatalogProvider: TypeAlias = Callable[[], "Mapping[TableName, SilverTable]"]
 
 
 def close_undefined(control: ControlTables, defined: Collection[str]) -> None:
-    """Close the errors of documents that are not defined any more: nothing else ever would."""
+    """Close the errors of documents that are no longer defined: nothing else ever would."""
     for error in control.open_errors():
         if error.scope == "document" and error.name not in defined:
             control.close_errors("document", error.name)
@@ -81,7 +81,7 @@ class Gold:
         *,
         machine: Machine | None = None,
     ) -> None:
-        from gold.builder.document import DocumentBuild  # noqa: PLC0415 - whoever only reads definitions needs no Spark
+        from gold.builder.document import DocumentBuild  # noqa: PLC0415 - reading definitions alone needs no Spark
         from gold.builder.sizing import machine_of  # noqa: PLC0415
 
         self._control = control
@@ -211,7 +211,7 @@ class Gold:
             "its file, or the shape of a table that it reads, changed after it was built",
             code="document-not-built",
             where=name,
-            remedy="run `smelt gold FILE --until-caught-up`: the next build follows the change",
+            remedy="run `smelt gold FILE --until-caught-up`: the next build applies the change",
         )
         if cut is None or cut.commit_lsn != last.commit_lsn:
             raise outdated
@@ -251,7 +251,7 @@ class Gold:
         except TransientError:
             raise
         except SmeltError as error:
-            # Silver's next cut is on its way; only who asked for a rebuild of this one is told.
+            # Silver's next cut will have the shape; only a requested rebuild reports this.
             if rebuild or not isinstance(error, _AheadOfCutError):
                 self._record(name, cut, error)
             return None
@@ -266,7 +266,7 @@ class Gold:
         Raises:
             SmeltError: the document's error.
             TransientError: the lake does not answer.
-            Exception: Spark itself does not answer any more.
+            Exception: Spark itself no longer answers.
         """
         from gold.builder.failures import document_error, unknown_error  # noqa: PLC0415 - they load Spark
         from silver.run.troubles import answers, unreachable  # noqa: PLC0415
@@ -322,10 +322,11 @@ class Gold:
         if later:
             shapes = ", ".join(f"{table.table} at {table.relation.from_lsn}" for table in later)
             raise _AheadOfCutError(
-                f"the silver cut {cut.commit_lsn} came before a new shape of {shapes}",
+                f"the silver cut {cut.commit_lsn} is older than the new shape of {shapes}",
                 code="document-waits",
                 where=build.document.name,
-                remedy="nothing where silver runs: its next cut has the shape; or run `smelt silver FILE`",
+                remedy="none while silver runs, as its next cut has the shape; otherwise run "
+                "`smelt silver FILE`",
             )
         missing = sorted(table.name for table in tree.tables().values() if table.name not in cut.tables)
         if missing:
@@ -334,8 +335,8 @@ class Gold:
                 f"which the silver cut {cut.commit_lsn} lacks",
                 code="document-waits",
                 where=build.document.name,
-                remedy="its copy is not complete, or the table has stopped: see `smelt status`; where it was "
-                "dropped at the source, take it out of the document file",
+                remedy="its snapshot is not complete, or the table has stopped: see `smelt status`; if it "
+                "was dropped at the source, remove it from the document file",
             )
         return tree
 

@@ -1,6 +1,6 @@
-"""How changes reach a document: each place of its tree, and the way from there to the roots. Pure.
+"""How changes reach a document: each node of its tree, and the join path from there to the roots. Pure.
 
-It is told from what gold itself works by: the scopes of the tree with the columns they read
+It is read from what gold itself works by: the scopes of the tree with the columns they read
 (`gold.tree.resolve`) and the columns by which rows are walked up (`gold.incremental.affected`).
 """
 
@@ -20,74 +20,77 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
-    """A step from rows towards the roots.
+class JoinStep:
+    """A join on the path from rows to the roots.
 
     Attributes:
-        this: table and columns that the step starts from, ``public.order_items.order_id``.
-        other: table and columns that have the same values one step nearer to the root.
-        levels: of a join of a table with itself: how often it may be taken.
+        from_columns: table and columns that the step starts from, ``public.order_items.order_id``.
+        to_columns: table and columns that have the same values one step nearer to the root.
+        max_times: of a join of a table with itself: how often it may be taken.
     """
 
-    this: str
-    other: str
-    levels: int = 1
+    from_columns: str
+    to_columns: str
+    max_times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ExplainedNode:
     """One occurrence of a table in a document.
 
     Attributes:
         path: fields from the document down, ``orders.items``; empty for the root.
-        also: other fields that come from one pass over the same rows (aggregates).
-        verb: ``root``, ``one``, ``many``, ``through`` (a table on the way to the path's own), or aggregates.
+        other_paths: other fields that come from one pass over the same rows (aggregates).
+        kind: ``root``, ``one``, ``many``, ``through`` (a link table to the path's own table), or aggregates.
+        table: its name with the schema.
         key: the table's key.
-        reads: columns; a change in any other column of the table marks nothing here.
+        columns: those that are read; a change in any other column of the table affects no document here.
         where: the conditions that rows must meet; one is enough.
-        order: the order of the rows, complete; empty where it does not matter.
-        way: from the row to the root whose document a change marks; empty for the root itself.
+        order_by: the order of the rows, complete; empty where it does not matter.
+        join_path: from the row to the root whose document a change affects; empty for the root itself.
     """
 
     path: str
-    also: tuple[str, ...]
-    verb: str
+    other_paths: tuple[str, ...]
+    kind: str
     table: str
     key: tuple[str, ...]
-    reads: tuple[str, ...]
+    columns: tuple[str, ...]
     where: str | None
-    order: tuple[str, ...]
-    way: tuple[Hop, ...]
+    order_by: tuple[str, ...]
+    join_path: tuple[JoinStep, ...]
 
 
-def explain(tree: Tree) -> list[Place]:
-    """Every place of a document: the root, then in the order of the file, tables between before theirs."""
+def explain(tree: Tree) -> list[ExplainedNode]:
+    """Every node of a document: the root, then in the order of the file, link tables before their table."""
     above = {id(node.scope): node for node in tree.nodes()}
-    places = [_place(tree.root, "root", [tree.root.where], ())]
+    explained = [_node(tree.root, "root", [tree.root.where], ())]
     for node in tree.nodes():
-        ways = [_way(node, index, above) for index in range(len(node.scopes))]
-        places += [
-            _place(link.scope, "through", [link.scope.where], way)
-            for link, way in zip(node.links, ways, strict=False)
+        paths = [_join_path(node, index, above) for index in range(len(node.scopes))]
+        explained += [
+            _node(link.scope, "through", [link.scope.where], path)
+            for link, path in zip(node.links, paths, strict=False)
         ]
         measures = node.measures if isinstance(node, Aggregate) else []
         wheres = [measure.where for measure in measures] or [node.scope.where]
-        own = _place(node.scope, _verb(node), [] if None in wheres else wheres, ways[-1])
-        also = tuple(measure.label for measure in measures[1:])
-        order = tuple(_ordered(wanted) for wanted in _order(node))
-        places.append(replace(own, also=also, order=order))
-    return places
+        own = _node(node.scope, _kind(node), [] if None in wheres else wheres, paths[-1])
+        others = tuple(measure.label for measure in measures[1:])
+        order_by = tuple(_ordered(wanted) for wanted in _order(node))
+        explained.append(replace(own, other_paths=others, order_by=order_by))
+    return explained
 
 
-def _place(scope: Scope, verb: str, wheres: Sequence[Expression | None], way: Sequence[Hop]) -> Place:
+def _node(
+    scope: Scope, kind: str, wheres: Sequence[Expression | None], path: Sequence[JoinStep]
+) -> ExplainedNode:
     table = scope.table
-    reads = tuple(column.name for column in table.columns if column.name in scope.reads | set(table.key))
+    columns = tuple(column.name for column in table.columns if column.name in scope.reads | set(table.key))
     texts = dict.fromkeys(str(where) for where in wheres if where is not None)
     where = " or ".join(texts if len(texts) < 2 else (f"({text})" for text in texts)) or None
-    return Place(scope.label, (), verb, str(table.table), table.key, reads, where, (), tuple(way))
+    return ExplainedNode(scope.label, (), kind, str(table.table), table.key, columns, where, (), tuple(path))
 
 
-def _verb(node: Node) -> str:
+def _kind(node: Node) -> str:
     match node:
         case Aggregate():
             return ", ".join(dict.fromkeys(measure.function for measure in node.measures))
@@ -112,25 +115,25 @@ def _ordered(wanted: OrderedColumn) -> str:
     return text if usual else f"{text} nulls {'first' if wanted.nulls_first else 'last'}"
 
 
-def _way(node: Node, index: int, above: dict[int, Node]) -> list[Hop]:
+def _join_path(node: Node, index: int, above: dict[int, Node]) -> list[JoinStep]:
     """From one of a node's scopes to the root."""
-    hops: list[Hop] = []
+    path: list[JoinStep] = []
     if node.recursion is not None:
         table = node.scope.table.table
-        hops.append(_hop(table, node.recursion.on, table, node.recursion.depth - 1))
+        path.append(_step(table, node.recursion.on, table, node.recursion.depth - 1))
     scopes = [node.parent, *node.scopes]
-    hops += [
-        _hop(scopes[place + 1].table.table, node.on_at(place), scopes[place].table.table)
-        for place in range(index, -1, -1)
+    path += [
+        _step(scopes[link + 1].table.table, node.on_at(link), scopes[link].table.table)
+        for link in range(index, -1, -1)
     ]
     if id(node.parent) in above:
         parent = above[id(node.parent)]
-        hops += _way(parent, len(parent.links), above)
-    return hops
+        path += _join_path(parent, len(parent.links), above)
+    return path
 
 
-def _hop(this: object, on: Sequence[tuple[str, str]], other: object, levels: int = 1) -> Hop:
+def _step(this: object, on: Sequence[tuple[str, str]], other: object, times: int = 1) -> JoinStep:
     mine, theirs = (", ".join(pair[side] for pair in on) for side in (0, 1))
     if len(on) > 1:
         mine, theirs = f"({mine})", f"({theirs})"
-    return Hop(f"{this}.{mine}", f"{other}.{theirs}", levels)
+    return JoinStep(f"{this}.{mine}", f"{other}.{theirs}", times)

@@ -1,9 +1,9 @@
 """One document as it would be at a cut, read by what finds its rows.
 
-The rows of each table that belong to the root are found one after another, from the root down, and kept; the
-document is then put together from them alone. In one query each place would find its rows again, and those of
-all places above it. In a large table, what the root's key finds is asked for by that key as it is, by which
-files are left out.
+The rows of each table that belong to the root are found one after another, from the root down, and kept. The
+document is then assembled from them alone. In one query each node would find its rows again, and those of all
+nodes above it. In a large table, rows are searched by the literal values of the root's key, which skips
+files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from bronze.errors import DefiniteError
 from gold.builder.kept import Kept
 from gold.builder.sizing import Sizing
-from gold.builder.spark_settings import INTERPRETED, ONE_TASK, SORTED
+from gold.builder.spark_settings import INTERPRETED, SINGLE_TASK, SORTED
 from gold.builder.views import CutViews
 from gold.builder.weights import Roots
 from gold.compile.column_types import schema_of
@@ -84,7 +84,7 @@ class Preview:
             roots = Roots(_ROOT, frozenset(step.name for step in compiled.shared))
             plan = self._sizing.of_one(tree, relation, sizes, roots)
         document = as_json(map(quote, compiled.fields), pretty=True)
-        wanted = {**INTERPRETED, **ONE_TASK, **({} if plan.together else SORTED)}
+        wanted = {**INTERPRETED, **SINGLE_TASK, **({} if plan.together else SORTED)}
         with settings(self._spark, wanted):
             row = self._spark.sql(f"SELECT {document} AS json FROM (\n{compiled.assembly}\n)").first()
         return None if row is None else str(row["json"])

@@ -1,7 +1,7 @@
 """`smelt` and ``python -m pipelines``: the command from its first moment on.
 
-Loading what reads the command line takes a fraction of a second, and nothing there could tell what an
-interruption is: Ctrl-C would print a traceback. Until then it just ends the process, as it does any other.
+Loading the command line's modules takes a fraction of a second. Until then nothing can handle an
+interruption: Ctrl-C would print a traceback. So it just ends the process meanwhile, as by default.
 """
 
 from __future__ import annotations

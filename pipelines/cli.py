@@ -1,8 +1,7 @@
 """The command `smelt`: parses, calls, and nothing else.
 
-Each command imports what it needs when it runs, so that ``smelt --help`` and ``smelt status`` start without
-Spark, Great Expectations or the database driver. What is printed is in `output`, what goes wrong in
-`failures`.
+Each command imports what it needs when it runs. So ``smelt --help`` and ``smelt status`` start without Spark,
+Great Expectations or the database driver. `pipelines.terminal` prints results and errors.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="smelt",
-    help="PostgreSQL's write-ahead log to Delta tables: raw records, row state, documents.",
+    help="Carry PostgreSQL's changes into Delta tables: raw records, row state, documents.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -37,15 +36,15 @@ app = typer.Typer(
 )
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")]
-OutputFormat = Annotated[Format, typer.Option("--output", help="For people, or JSON for programs.")]
+OutputFormat = Annotated[Format, typer.Option("--output", help="Text for people, or JSON for programs.")]
 UntilCaughtUp = Annotated[
     bool,
-    typer.Option("--until-caught-up", help="End once all is carried that the server held at the start."),
+    typer.Option("--until-caught-up", help="Stop when what was there at the start is processed."),
 ]
 
 
 class RebuiltLayer(StrEnum):
-    """What `smelt rebuild` can derive again."""
+    """The layers that `smelt rebuild` can rebuild."""
 
     silver = "silver"
     gold = "gold"
@@ -65,10 +64,11 @@ def smelt(
     *,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
     debug: Annotated[  # noqa: ARG001 - taken out of the arguments by `main`, shown here
-        bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")
+        bool,
+        typer.Option("--debug", help="Show the traceback of an error; allowed anywhere."),
     ] = False,
 ) -> None:
-    """PostgreSQL's write-ahead log to Delta tables: raw records, row state, documents."""
+    """Carry PostgreSQL's changes into Delta tables: raw records, row state, documents."""
     if version:
         typer.echo(f"deltasmelt {_version()}")
         raise typer.Exit
@@ -77,17 +77,15 @@ def smelt(
 @app.command()
 def demo(
     *,
-    seconds: Annotated[float, typer.Option(min=1, help="How long the shop is busy.")] = 60.0,
-    folder: Annotated[Path, typer.Option(help="Where the demo's lake and files go.")] = Path("demo-lake"),
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds for which the shop makes changes.")] = 60.0,
+    folder: Annotated[Path, typer.Option(help="Folder for the demo's lake and files.")] = Path("demo-lake"),
     dsn: Annotated[
         str | None,
-        typer.Option(
-            help="A server of your own (role that may create databases) instead of the embedded one."
-        ),
+        typer.Option(help="Connection string of your own server; its role must be able to create databases."),
     ] = None,
-    rate: Annotated[float, typer.Option(min=0.1, help="Transactions per second of the shop.")] = 150.0,
+    rate: Annotated[float, typer.Option(min=0.1, help="The shop's transactions per second.")] = 150.0,
 ) -> None:
-    """A live shop on an embedded PostgreSQL through every layer, with a quality report; no set-up."""
+    """Run the whole pipeline on a demo shop. It uses an embedded PostgreSQL and needs no set-up."""
     from pipelines.demo.demo import run_demo
 
     _start("demo")
@@ -99,20 +97,20 @@ def init(
     *,
     dsn: Annotated[
         str | None,
-        typer.Option(help="The source. Without it libpq's variables: PGHOST, PGDATABASE, PGSERVICE …"),
+        typer.Option(help="Connection string; default: libpq's PGHOST, PGDATABASE, PGSERVICE …"),
     ] = None,
-    out: Annotated[Path, typer.Option(help="The pipeline file; documents/ lies beside it.")] = Path(
+    out: Annotated[Path, typer.Option(help="Pipeline file to write; documents/ is made beside it.")] = Path(
         "pipeline.yml"
     ),
     schema: Annotated[
-        list[str] | None, typer.Option(metavar="SCHEMA", help="Only its tables; several times for several.")
+        list[str] | None, typer.Option(metavar="SCHEMA", help="Only tables of this schema; may be repeated.")
     ] = None,
 ) -> None:
-    """Write a pipeline file, and drafts of documents from the source's foreign keys."""
+    """Write a pipeline file and draft documents. They follow the source's foreign keys."""
     from pipelines.init.command import run_init
 
     if dsn is None and not any(name in os.environ for name in _LIBPQ):
-        raise typer.BadParameter("say which database: --dsn postgresql://user@host:5432/database")
+        raise typer.BadParameter("no database is given: use --dsn postgresql://user@host:5432/database")
     _start("init")
     run_init(Output(), dsn=dsn, out=out, schemas=schema or [])
 
@@ -121,10 +119,10 @@ def init(
 def check(
     file: File,
     *,
-    offline: Annotated[bool, typer.Option("--offline", help="Look at the files alone.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Check files and lake only.")] = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Say everything that would stop or degrade the pipeline, each with what fixes it."""
+    """Report what would stop or degrade the pipeline, with remedies."""
     from pipelines.commands.check import show_check
 
     show_check(_load(file), Output(output), offline=offline)
@@ -132,25 +130,25 @@ def check(
 
 @app.command()
 def run(file: File, *, until_caught_up: UntilCaughtUp = False) -> None:
-    """Run all stages: the reader, silver and gold."""
+    """Run all stages: the reader (bronze), silver and gold."""
     _run(file, ("bronze", "silver", "gold"), "run", until_caught_up=until_caught_up)
 
 
 @app.command()
 def bronze(file: File, *, until_caught_up: UntilCaughtUp = False) -> None:
-    """Run the reader alone: the server's log into bronze."""
+    """Run only the reader: from the server's WAL into bronze."""
     _run(file, ("bronze",), "bronze", until_caught_up=until_caught_up)
 
 
 @app.command()
 def silver(file: File, *, until_caught_up: UntilCaughtUp = False) -> None:
-    """Run silver alone: bronze into row state."""
+    """Run only silver: from bronze's raw records to row state."""
     _run(file, ("silver",), "silver", until_caught_up=until_caught_up)
 
 
 @app.command()
 def gold(file: File, *, until_caught_up: UntilCaughtUp = False) -> None:
-    """Run gold alone: row state into documents."""
+    """Run only gold: from silver's row state to documents."""
     _run(file, ("gold",), "gold", until_caught_up=until_caught_up)
 
 
@@ -158,10 +156,10 @@ def gold(file: File, *, until_caught_up: UntilCaughtUp = False) -> None:
 def status(
     file: File,
     *,
-    watch: Annotated[bool, typer.Option("--watch", help="Again every two seconds, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")] = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Show how far each layer is behind, the slot's health, tables, documents, errors."""
+    """Show lag, slot health, tables, documents and open errors."""
     from pipelines.runtime.reader_process import without_pandas
 
     without_pandas()
@@ -177,11 +175,11 @@ def sql(
         str, typer.Argument(metavar="SQL", help="Spark SQL over bronze.*, silver.*, gold.*")
     ],
     *,
-    as_of: Annotated[str | None, typer.Option(metavar="LSN|TIME", help="As it was then.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Rows shown as text.")] = 1000,
+    as_of: Annotated[str | None, typer.Option(metavar="LSN|TIME", help="Query an earlier state.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Most rows to show as text.")] = 1000,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Run Spark SQL over the lake, all tables at one consistent cut."""
+    """Query the lake by Spark SQL, all tables at one consistent cut."""
     from pipelines.commands.sql import run_sql
 
     run_sql(_open(file), statement, Output(output), as_of=as_of, limit=limit)
@@ -193,17 +191,18 @@ def explain(
     document: Annotated[str | None, typer.Argument(help="Name of the document.")] = None,
     *,
     schema: Annotated[
-        bool, typer.Option("--schema", help="Its JSON Schema; without a document, that of document files.")
+        bool,
+        typer.Option("--schema", help="Its JSON Schema; without a document, that of document files."),
     ] = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Show how changes reach a document: its places, the columns read there, the ways to the roots."""
+    """Show how changes reach a document: tables, columns, join paths."""
     from pipelines.commands.explain import show_document_schema, show_explanation, show_file_schema
 
     pipeline = _load(file)
     if document is None:
         if not schema:
-            raise typer.BadParameter("name a document, or ask for the --schema of document files")
+            raise typer.BadParameter("name a document, or use --schema for the JSON Schema of document files")
         show_file_schema(Output(output))
     elif schema:
         show_document_schema(pipeline, document, Output(output))
@@ -215,9 +214,9 @@ def explain(
 def preview(
     file: File,
     document: Annotated[str, typer.Argument(help="Name of the document.")],
-    key: Annotated[list[str], typer.Option("--key", help="Its key; several times for a composite one.")],
+    key: Annotated[list[str], typer.Option("--key", help="Its key; repeat the option for a composite key.")],
 ) -> None:
-    """Print one document as JSON, built now from silver's newest cut."""
+    """Print one document as JSON, as silver's newest cut gives it."""
     from pipelines.commands.preview import run_preview
 
     run_preview(_open(file), document, key, Output())
@@ -229,11 +228,11 @@ def verify(
     *,
     document: Annotated[str | None, typer.Option(help="Only this document.")] = None,
     sample: Annotated[
-        float | None, typer.Option(min=0.000001, max=1.0, help="Compare this fraction of the keys.")
+        float | None, typer.Option(min=0.000001, max=1.0, help="Compare only this fraction of the keys.")
     ] = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Compare gold with a full rebuild at its recorded cut; print the first differences."""
+    """Compare gold with a full rebuild. Prints the first differences at gold's recorded cut."""
     from pipelines.commands.verify import run_verify
 
     run_verify(_open(file), Output(output), document=document, sample=sample)
@@ -243,10 +242,10 @@ def verify(
 def quality(
     file: File,
     *,
-    report: Annotated[Path | None, typer.Option(help="Write the HTML report there.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report to this file.")] = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Check silver and gold against what the source's catalog and your suites expect."""
+    """Check data quality. Expectations come from the source's constraints and your suites."""
     from pipelines.commands.quality import run_quality_checks
 
     run_quality_checks(_open(file), Output(output), report=report)
@@ -256,13 +255,13 @@ def quality(
 def snapshot(
     file: File,
     tables: Annotated[
-        list[str] | None, typer.Argument(metavar="TABLE...", help="Tables or patterns: public.order_*")
+        list[str] | None, typer.Argument(metavar="TABLE...", help="Tables or patterns, e.g. public.order_*")
     ] = None,
     *,
-    every: Annotated[bool, typer.Option("--all", help="Every table of the pipeline.")] = False,
-    wait: Annotated[bool, typer.Option(help="End when they are taken, not when they are asked for.")] = True,
+    every: Annotated[bool, typer.Option("--all", help="All tables of the pipeline.")] = False,
+    wait: Annotated[bool, typer.Option(help="Wait for the snapshots, or only request them.")] = True,
 ) -> None:
-    """Resnapshot tables, whole, as of now; beside a running reader or without one."""
+    """Resnapshot whole tables as of now. A reader may run meanwhile, or none."""
     from pipelines.runtime.reader_process import without_pandas
 
     without_pandas()
@@ -274,10 +273,10 @@ def snapshot(
 @app.command()
 def rebuild(
     file: File,
-    layer: Annotated[RebuiltLayer, typer.Argument(help="silver from bronze, or gold from silver.")],
+    layer: Annotated[RebuiltLayer, typer.Argument(help="silver (from bronze) or gold (from silver).")],
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One table or document.")] = None,
 ) -> None:
-    """Derive silver again from bronze, or gold from silver; the server is not asked."""
+    """Rebuild silver from bronze, or gold from silver. The server is not needed."""
     from pipelines.commands.rebuild import run_rebuild
 
     run_rebuild(_open(file), layer.value, name, Output())
@@ -285,7 +284,7 @@ def rebuild(
 
 @app.command()
 def maintain(file: File, *, output: OutputFormat = Format.TEXT) -> None:
-    """Join, cluster and vacuum the files of silver and gold, within lake.retention."""
+    """Compact, cluster and vacuum silver and gold. What lake.retention needs is kept."""
     from pipelines.commands.maintain import run_maintain
 
     run_maintain(_open(file), Output(output))
@@ -293,7 +292,7 @@ def maintain(file: File, *, output: OutputFormat = Format.TEXT) -> None:
 
 @app.command()
 def drop(file: File) -> None:
-    """Remove the slot and the publication at the source; never the lake."""
+    """Remove the slot and the publication; the lake is kept."""
     from pipelines.commands.drop import run_drop
 
     run_drop(_load(file), Output())
@@ -306,7 +305,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given or bool(os.environ.get("SMELT_DEBUG"))
-    logging.getLogger().addHandler(logging.NullHandler())  # until there is a log file: not on the terminal
+    logging.getLogger().addHandler(logging.NullHandler())  # until there is a log file, print nothing
     code = 0
     try:
         result = app([word for word in given if word != "--debug"], prog_name="smelt", standalone_mode=False)
@@ -318,7 +317,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except _CommandLineError as error:
         error.show()
         code = failures.USAGE
-    except BrokenPipeError:  # the reader of our output has had enough
+    except BrokenPipeError:  # whoever reads our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = failures.STOPPED
     except (Exception, KeyboardInterrupt, Terminated) as error:  # noqa: BLE001 - reported, all of them

@@ -1,4 +1,4 @@
-"""Where the files of ``conf/`` lie: inside the wheel, or beside the packages of a source tree."""
+"""Where the files of ``conf/`` are: inside the wheel, or beside the packages of a source tree."""
 
 from __future__ import annotations
 

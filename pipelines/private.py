@@ -1,8 +1,8 @@
 """Folders that no other account can have prepared or can change: for what is run or trusted later.
 
-The name of a folder below `/tmp` can be guessed, and whoever makes it first decides what is in it. So a
-folder is used only where it is a real one (no link), of our own account, and writable by that account alone;
-else nothing in it is looked at.
+The name of a folder below `/tmp` can be guessed, and the account that makes it first decides what is in it.
+So a folder is used only if it is a real one (no link), of our own account, and writable by that account
+alone. Otherwise nothing in it is looked at.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pipeline file: one YAML file that says what a pipeline reads, where its lake lies, how layers work.
+"""The pipeline file: one YAML file with what a pipeline reads, where its lake is, how layers work.
 
 Reading is strict, so that a misspelt key is found before it silently means "default": unknown keys and wrong
 types are errors with file and line. ``${ENV}`` and ``${ENV:-default}`` are expanded before validation.
@@ -192,7 +192,7 @@ def _refuse_misread(pipeline: Pipeline, yaml: YamlFile) -> None:
             f"{_without_query(path)!r}",
             code="lake-path",
             where=yaml.where(("lake", "path")),
-            remedy="give it another name: without [ ] ^ | \\, control characters, and % before two digits or "
+            remedy="choose another name: without [ ] ^ | \\, control characters, and % before two digits or "
             "letters up to f; in a URL without any % ? #",
         )
 
@@ -213,8 +213,8 @@ def _refuse_unserved(pipeline: Pipeline, yaml: YamlFile) -> None:
     for path, asked in unserved.items():
         if asked:
             raise ConfigurationError(
-                f"{'.'.join(path)} is not served yet by this version",
+                f"{'.'.join(path)} is not supported by this version yet",
                 code="not-served",
                 where=yaml.where(path),
-                remedy="remove it; docs/pipeline-file.md says what is served",
+                remedy="remove it; docs/pipeline-file.md lists what is supported",
             )

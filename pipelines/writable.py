@@ -13,7 +13,7 @@ def why_unwritable(folder: Path) -> str | None:
     """What keeps this account from writing there; None where nothing is known to."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if not there.is_dir():
-        return "a file stands there, not a folder" if there == folder else f"{there} is a file, not a folder"
+        return "it is a file, not a folder" if there == folder else f"{there} is a file, not a folder"
     if not os.access(there, os.W_OK | os.X_OK):
         return f"this account may not write in {there}"
     return None

@@ -2,22 +2,22 @@
 
 Why it is right, at each point where it may be killed:
 
-* Bronze's frontier C is read first. Everything up to it is in bronze, whole transactions only, and the
-  version of `bronze.changes` is pinned; what arrives later is not seen.
-* A table's window is (what it holds, C]. What it holds is said by the mark on the table, written by the same
-  commit as the rows, or, where its last windows changed nothing, by the newest cut that names it. So each
-  change is applied to exactly the state that precedes it, exactly once.
-* Killed between two tables: some are at C, others not. The next cycle's frontier C' >= C carries all of them
-  to C'; no cut names the state between. Killed between two ALTERs or before the statement: the rest of the
-  ALTERs follows from the table's own columns.
-* The cut is one commit after all tables' own commits. Killed before it: the next cycle has nothing left to
-  fold, or more, and records the cut. Should a statement leave no commit because it has no effect, the mark
-  stays behind, and folding that window again has no effect either.
+* **The frontier.** Bronze's frontier C is read first. Everything up to it is in bronze, whole transactions
+  only. The version of `bronze.changes` is pinned; what arrives later is not seen.
+* **The window** of a table is (what it holds, C]. What it holds is stated by the mark on the table, written
+  by the same commit as the rows. Where its last windows changed nothing, the newest cut that names it states
+  it. So each change is applied once, to exactly the state before it.
+* **Killed between two tables**: some are at C, others are not. The next cycle's frontier C' >= C carries all
+  of them to C'; no cut names the state between.
+* **Killed between two ALTERs**, or before the statement: the other ALTERs follow from the table's columns.
+* **Killed before the cut**, which is one commit after all tables' own commits: the next cycle has nothing
+  left to fold, or more, and records the cut.
+* **A statement without effect** may leave no commit. The mark then stays, and folding that window again has
+  no effect either.
 
-Which tables are carried on, and which are left alone, is in `silver.run.worklist`. A table's history is a
-second table, with a mark of its own; every cut names both or neither.
-
-One table's trouble is never everyone's: see `Silver._carry` and `silver.run.troubles`.
+Which tables are carried is in `silver.run.worklist`. A table's history is a second table with its own mark;
+every cut names both or neither. One table's failure never stops others: `Silver._carry`,
+`silver.run.troubles`.
 """
 
 from __future__ import annotations
@@ -105,13 +105,13 @@ class Silver:
             until: go no further than this LSN, but never less far than what a table already holds.
 
         Returns:
-            The cut; None where there is nothing new.
+            The cut; None where nothing is new.
         """
         bronze = self._open_bronze()
         position = None if bronze is None else position_of(bronze)
         if bronze is None or position is None:
             return None
-        self._troubles.look(bronze)
+        self._troubles.begin(bronze)
         last = self._control.latest_cut("silver")
         relations = read_relations(self._lake)
         end = self._end(position, last, relations, until)
@@ -122,10 +122,10 @@ class Silver:
             again = replace(attempt, only=attempt.troubled.keys(), troubled={})
             more_tables, more_runs = self._carry(again)
             tables, runs = [*tables, *more_tables], [*runs, *more_runs]
-            self._troubles.settle(again.troubled, end)
+            self._troubles.pause(again.troubled, end)
         self._troubles.close_healed((one.table for one in tables), relations)
-        if self._runner.owes:
-            self._runner.settle(self._sessions.own())
+        if self._runner.owes_clustering:
+            self._runner.cluster_owed(self._sessions.own())
         names = {one.name for one in tables}
         if last is not None and last.commit_lsn == end and not runs and names == set(last.tables):
             return None
@@ -166,24 +166,23 @@ class Silver:
         """LSN of the newest window that a table holds; ZERO where it holds none, or cannot be read."""
         try:
             stored = self._log.read(table.name)
-        except Exception:  # noqa: BLE001 - told as that table's own trouble where its part begins
+        except Exception:  # noqa: BLE001 - reported as that table's failure where its part begins
             return ZERO
         return ZERO if stored is None or stored.mark is None else stored.mark
 
     def _carry(self, attempt: Attempt) -> tuple[list[SilverTable], list[Run]]:
         """Carry tables to an LSN; those that could not be carried are then in `Attempt.troubled`.
 
-        Whatever ends a table's part, a statement or a look at its log, ends that part alone, and is tried
-        once more in the same cycle. That starts from what the table holds then, as after a kill: its mark
-        says what is done, and its columns say which ALTERs are left. A failure that heals by itself, or after
-        which Spark no longer answers, ends the cycle after the tables that run beside it are done. No cut is
-        recorded then.
+        Whatever ends a table's part, a statement or a look at its log, ends that part alone. It is tried once
+        more in the same cycle, from what the table holds then, as after a kill: its mark says what is done,
+        and its columns say which ALTERs are left. A temporary failure, or one after which Spark no longer
+        answers, ends the cycle once the tables beside it are done. No cut is recorded then.
 
         Returns:
-            The tables that stand there now, and the runs.
+            The tables that a cut may name, and the runs.
 
         Raises:
-            TransientError: it will heal by itself.
+            TransientError: a temporary failure.
         """
         entries = self._worklist.entries(attempt)
         runs = self._run_all([one.work for one in entries if one.work is not None], attempt)
@@ -196,13 +195,13 @@ class Silver:
         return stand, runs
 
     def _run_all(self, busy: Sequence[Work], attempt: Attempt) -> list[Run]:
-        """Run all tables side by side; what ends one of them is its own (`silver.run.troubles`)."""
+        """Run all tables side by side; what ends one of them ends it alone (`silver.run.troubles`)."""
         runs: list[Run] = []
         transient: list[TransientError] = []
         futures = [(one.table.table, self._pool.submit(self._run, one)) for one in busy]
         for name, future in futures:
             try:
-                with self._troubles.apart(name, attempt.end, attempt.troubled):
+                with self._troubles.isolated(name, attempt.end, attempt.troubled):
                     runs.append(future.result())
             except TransientError as error:
                 transient.append(error)

@@ -1,11 +1,11 @@
 """Definite errors that only the data can show: raised inside a query, reported as a `TableError` outside.
 
 A query that meets what it must not guess about calls ``raise_error`` with a marker. The statement then fails
-as a whole and writes nothing, so the table keeps its last version, and the marker's code finds message and
-remedy here.
+as a whole and writes nothing, so the table keeps its last version. The marker's code finds message and remedy
+here.
 
-Whatever else ends a table's statement is that table's trouble too, as long as Spark answers at all: it is
-reported in the cause's own words (`failure`).
+Whatever else ends a table's statement is a failure of that table too, as long as Spark answers at all. It is
+reported in Spark's own words (`failure`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _MEANINGS: Final = {
         "read the column as text: in the pipeline file, silver.types: {{{table}.<column>: string}}",
     ),
     "key-missing": (
-        "a change came without its key",
-        "let the replica identity cover the key: ALTER TABLE {table} REPLICA IDENTITY DEFAULT or FULL; then "
+        "a change has no key",
+        "make the replica identity cover the key: ALTER TABLE {table} REPLICA IDENTITY DEFAULT or FULL; then "
         + _RESNAPSHOT,
     ),
     "key-not-unique": (
@@ -46,7 +46,7 @@ _MEANINGS: Final = {
         _RESNAPSHOT,
     ),
     "value-missing": (
-        "an out-of-line value that PostgreSQL did not send is not in silver either (key {detail})",
+        "an unchanged TOAST value, which PostgreSQL did not send, is not in silver either (key {detail})",
         _RESNAPSHOT,
     ),
     "unknown-shape": (
@@ -100,10 +100,10 @@ def failure(table: TableName, error: Exception) -> TableError:
         return TableError(table, error.message, code=error.code, remedy=error.remedy)
     return TableError(
         table,
-        f"the table could not be carried on: {cause(error)}",
+        f"the table could not be updated: {cause(error)}",
         code="table-failed",
-        remedy="it is tried again by itself, ever more rarely; where somebody else changed its silver table, "
-        f"undo that; or {_RESNAPSHOT.format(table=table)}",
+        remedy="it is retried automatically, after growing pauses; if something else changed its silver "
+        f"table, undo that; or {_RESNAPSHOT.format(table=table)}",
     )
 
 

@@ -1,21 +1,20 @@
-"""A silver table derived again from bronze alone, as a new version of the same Delta table.
+"""A silver table rebuilt from bronze alone, as a new version of the same Delta table.
 
-The table's changes since its newest snapshot are folded, by the very steps of a cycle, into a table of their
-own in a folder beside the lake's layers; then one INSERT OVERWRITE makes its rows the table's. So:
+The table's changes since its newest snapshot are folded, by the very steps of a cycle, into a scratch table
+in a folder beside the lake's layers. Then one INSERT OVERWRITE makes its rows the table's. So:
 
 * nothing of what the table holds is read: whatever was wrong with it is gone;
-* readers of older versions, and of cuts, read on; the change is one commit;
+* readers of older versions, and of cuts, are not affected; the change is one commit;
 * killed before that commit, the table is as it was, and the next start removes the folder and begins again.
   Killed after it, the table has the right rows, and the next cut names the new version.
 
-The commit carries the mark of the LSN that the rows stand at, unless the table has it already: Delta would
+The commit carries the mark of the LSN that the rows are of, unless the table has it already: Delta would
 take that for a window done twice and skip the write.
 
 **History and soft deletes.** What ended before the snapshot is not in the changes since. So those rows alone
-are taken from the table: versions that began before the snapshot, those of them that ended after it as if
-they still held; rows deleted up to the snapshot. Everything else is derived. Where that cannot be done
-exactly, because the table's shape has changed since the snapshot or because it has columns from before it,
-nothing is done and the error says so.
+are taken from the table: versions that began before the snapshot (as if still valid, if they ended after it),
+and rows deleted up to the snapshot. Everything else is derived. That is not exact if the table's shape
+changed since the snapshot, or if it has columns from before it. Then nothing is done, and the error says so.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from silver.plan.history_steps import plan_versions
 from silver.plan.steps import distinct_shapes, plan
 from silver.plan.work import Work
 from silver.run.bronze_window import whole
-from silver.run.sessions import mark, own_session
+from silver.run.sessions import mark_settings, own_session
 from silver.run.spark_settings import settings as session_settings
 from silver.run.spark_settings import tune
 from silver.run.step_runner import StepRunner
@@ -91,9 +90,9 @@ def rebuild(
     if is_left_out(bronze, table.table):
         raise TableError(
             table.table,
-            "the source does not have it under this name any more, or the pipeline does not carry it",
+            "the source no longer has a table of this name, or the pipeline does not carry it",
             code="rebuild-incomplete",
-            remedy="nothing to rebuild: no cut names it; see source.tables where it should be carried",
+            remedy="none is needed, as no cut names it; to carry it, correct source.tables",
         )
     if snapshot is None or snapshot > end or not is_whole(bronze, table.table, end):
         raise _incomplete(table)
@@ -107,7 +106,7 @@ def rebuild(
         raise _incomplete(table)  # the snapshot is of a former table of this name
     versions = tuple(one for one in relations if one.relation_id == relation_id and one.from_lsn <= end)
     remove_scratch(lake)
-    # A name of its own each time: Spark remembers what lay at a path.
+    # A new name each time: Spark remembers what was at a path.
     scratch = Lake(path=f"{lake.path}/{SCRATCH}/{uuid.uuid4().hex}")
     kept = table.versioned and _keep(session, lake, scratch, table, versions=versions, snapshot=snapshot)
     work = Work(table, versions, changes, activity, start, end, settings, fresh=not kept)
@@ -131,7 +130,7 @@ def remove_scratch(lake: Lake) -> None:
 def _incomplete(table: SilverTable) -> TableError:
     return TableError(
         table.table,
-        "bronze does not have all rows and changes of it",
+        "bronze lacks some of its rows or changes",
         code="rebuild-incomplete",
         remedy=resnapshot_remedy(table.table, "resnapshot it"),
     )
@@ -166,7 +165,7 @@ def _keep(
     )
     any_ended = bool(session.sql(f"SELECT 1 FROM {source} WHERE {where} LIMIT 1").collect())
     if former or (any_ended and changed):
-        what = f"has the column {former[0]} from" if former else "has rows that ended, in another shape,"
+        what = f"has the column {former[0]} from" if former else "has rows that ended, with other columns,"
         raise TableError(
             table.table,
             f"silver.{table.name} {what} before the newest snapshot, which would be lost",
@@ -214,7 +213,7 @@ def _replace(
     stored = log.read(table.name)
     if stored is None:
         statements = ddl.create(target, table)
-    else:  # mostly none: a cycle has just been there
+    else:  # mostly none, because a cycle has just run
         statements, fields = adopted(target, table, stored.fields, stored.relation)
         statements += alter.steps(target, table, fields, settings, emptied=False)
     for statement in statements:
@@ -227,7 +226,7 @@ def _replace(
         source = by_attnum.get(field.attnum) if field.attnum is not None else field.name
         known = source is not None and (field.attnum is not None or source in by_name)
         values[field.name] = quote(str(source)) if known else f"CAST(NULL AS {field.ddl})"
-    with session_settings(session, mark(SILVER_APP, end, stored.mark)):
+    with session_settings(session, mark_settings(SILVER_APP, end, stored.mark)):
         session.sql(
             f"INSERT OVERWRITE {target} ({', '.join(quote(name) for name in values)})\n"
             f"SELECT {', '.join(values.values())}\nFROM {scratch.sql('silver', table.name)}"
@@ -236,5 +235,5 @@ def _replace(
         try:
             session.sql(lost)
         except Exception:  # its rows are right
-            _LOGGER.warning("silver.%s is not clustered by its key any more", table.name, exc_info=True)
+            _LOGGER.warning("silver.%s is no longer clustered by its key", table.name, exc_info=True)
     return log.written(table.name).version

@@ -25,8 +25,8 @@ JSON_OPTIONS: Final = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     "ignoreNullFields": "false",
 }
-"""How Spark writes values as JSON everywhere: it would leave out what is NULL, and cut times off after the
-millisecond, which hides changes below it."""
+"""How Spark writes values as JSON everywhere. By default it would leave out NULLs and cut times off after the
+millisecond, which hides smaller changes."""
 
 
 def quote(*parts: str) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bronze.lake.location import Layer
     from bronze.lsn import Lsn
 
-Scope: TypeAlias = Literal["pipeline", "table", "document"]
+ErrorScope: TypeAlias = Literal["pipeline", "table", "document"]
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 
@@ -89,7 +89,7 @@ class Cut:
 class OpenError:
     """An error that has not healed; a row of `control.errors` whose `closed_at` is NULL."""
 
-    scope: Scope
+    scope: ErrorScope
     name: str
     code: str
     message: str

@@ -44,7 +44,7 @@ def resnapshot_of(changes: DeltaTable, table: TableName) -> Lsn | None:
     return None if version is None else Lsn(version)
 
 
-def needs_copy(changes: DeltaTable, table: TableName) -> bool:
+def needs_snapshot(changes: DeltaTable, table: TableName) -> bool:
     """Whether an open `bronze.changes` lacks a snapshot of this table that is new enough."""
     taken, wanted = snapshot_of(changes, table), resnapshot_of(changes, table)
     return taken is None or (wanted is not None and wanted >= taken)

@@ -52,7 +52,7 @@ class TableMarks:
             TransientError: ``lake-unwritable``.
         """
         return self._changes.look(
-            lambda changes: {table for table in tables if resnapshot.needs_copy(changes, table)}
+            lambda changes: {table for table in tables if resnapshot.needs_snapshot(changes, table)}
         )
 
     def requests(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:

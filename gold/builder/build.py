@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gold.builder.memory import Room
     from gold.builder.sizing import Sizing
     from gold.builder.widths import TableSizes
-    from gold.compile.query import Relation
+    from gold.compile.query import TableSql
     from gold.tree.nodes import Tree
     from silver.run.table_log import SilverLog
 
@@ -76,6 +76,6 @@ class Build:
 
     tree: Tree
     cut: Cut
-    relation: Relation
+    relation: TableSql
     sizes: TableSizes
     run: Run

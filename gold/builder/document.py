@@ -1,18 +1,18 @@
 """Building one document's table from one silver cut, fully or by its changes.
 
-*State.* The gold table itself says where it stands: Delta's application transaction ``deltasmelt.gold``
-(version: the cut's LSN), written in the same commit as the data, and the property
-``deltasmelt.definition``, a digest of the definition, the compiled types and the columns behind them,
-written in the same commit as the first data of that definition.
+*State.* The gold table itself says where it stands. Delta's application transaction ``deltasmelt.gold``
+(version: the cut's LSN) is written in the same commit as the data. The property ``deltasmelt.definition`` is
+a digest of the definition, the compiled types and the columns behind them. It is written in the same commit
+as the first data of that definition.
 
 *Killed anywhere.* Before the one commit of a build, the table is as before and its mark says so: the same
 changes are read again. After it, mark and data are both new. Building twice from an older mark gives the
-same documents, because they are made from the cut's rows and not from the old documents; the feed only says
-which of them to make. So a cycle can be repeated at will.
+same documents, because they are made from the cut's rows and not from the old documents. The feed only says
+which of them to build. So a cycle can be repeated at will.
 
-*Full builds* (`gold.builder.full`) happen for a first build, for a changed definition, where the feed of
-changes between the two cuts cannot be read, and where one was asked for. The reason is recorded. All others
-build the documents alone that changes reach (`gold.builder.incremental`).
+*Full builds* (`gold.builder.full`) happen for a first build, for a changed definition, where the change feed
+between the two cuts cannot be read, and on request. The reason is recorded. All other builds touch only the
+documents that changes reach (`gold.builder.incremental`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from bronze.lake import delta
 from bronze.lake.control import Cut, Run
 from gold.builder.build import Build, Workplace
-from gold.builder.full import Definition, build_full
+from gold.builder.full import TableDefinition, build_full
 from gold.builder.gold_table import GoldTable, TableState
 from gold.builder.incremental import IncrementalBuild
 from gold.builder.kept import Kept
@@ -67,7 +67,7 @@ class Start:
 
 
 class DocumentBuild:
-    """Builds one document. Has a Spark session of its own, because transaction marks are session settings.
+    """Builds one document. Has its own Spark session, because transaction marks are session settings.
 
     Attributes:
         document: what is built.
@@ -84,7 +84,7 @@ class DocumentBuild:
         self._spark = spark = own_session(spark)
         self._lake = lake
         self._unpinned = unpinned(spark)
-        self._definitions: dict[str, Definition] = {}
+        self._definitions: dict[str, TableDefinition] = {}
         self._views = CutViews(spark, lake)
         silver, kept, sizing = SilverLog(spark, lake), Kept(spark), Sizing(spark, machine)
         self._work = Workplace(spark, lake, self.table, silver, kept, sizing, room)
@@ -138,7 +138,7 @@ class DocumentBuild:
             run.mode, run.reason = "full", reason
             self.largest = build_full(self._work, build, state, definition, distrust=rebuild)
 
-    def _definition(self, tree: Tree) -> Definition:
+    def _definition(self, tree: Tree) -> TableDefinition:
         """All that decides what the table holds: definition, types, columns behind names, keys.
 
         Keys do: arrays are in the order of their rows' keys where nothing else orders them.
@@ -156,7 +156,7 @@ class DocumentBuild:
         if known not in self._definitions:
             schema = schema_of(self._spark, tree).simpleString()
             digest = hashlib.sha256(f"{known}\n{schema}".encode()).hexdigest()
-            self._definitions[known] = Definition(digest, NTZ.lower() in schema)
+            self._definitions[known] = TableDefinition(digest, NTZ.lower() in schema)
         return self._definitions[known]
 
 

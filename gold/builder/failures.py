@@ -1,10 +1,12 @@
 """What a failed Spark statement says about a document.
 
 Spark tells its errors by SQLSTATE. Class 22 (a value that cannot be computed) and class 42 (a query that is
-not well-formed) are the document's own, whether they come as Spark's error or deep inside a task's. What
-begins with ``DELTA_`` speaks of a table, not of an expression. Anything else (a disk, memory, a lost
-executor; but also a Java exception that an expression raised) is not known to be the document's: it is tried
-once more, and then recorded in its own words (`unknown_error`), so that the other documents go on.
+not well-formed) are the document's own. They may come as Spark's error, or deep inside a task's. What
+begins with ``DELTA_`` is about a table, not an expression.
+
+Anything else is not known to be the document's: a disk, memory, a lost executor, but also a Java exception
+that an expression raised. It is tried once more, and then recorded in its own words (`unknown_error`), so
+that the other documents continue.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def unknown_error(name: str, error: Exception) -> DefiniteError:
         f"{type(error).__name__}: {said[:_LENGTH]}",
         code="document-failed",
         where=name,
-        remedy="what the message says: an expression that fails on some value, or files of a table that "
+        remedy="see the message: either an expression fails on some value, or files of a table "
         "cannot be read (smelt rebuild FILE silver TABLE); it was tried twice, and is with the next change",
     )
 

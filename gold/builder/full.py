@@ -1,10 +1,12 @@
 """Building a whole document table.
 
-A first build and one by a changed definition are one ``CREATE OR REPLACE TABLE … AS SELECT``, which swaps
-data, schema and property in one commit. Where the definition is as before, one MERGE also deletes what is
-gone, so that unchanged documents are not written again. A build that was asked for (`smelt rebuild`) trusts
-nothing that the table says of itself: what a document holds is compared, not the hash beside it, and a table
-in which a document stands twice, which no MERGE can put right, is replaced.
+A first build, or one with a changed definition, is one ``CREATE OR REPLACE TABLE … AS SELECT``, which swaps
+data, schema and property in one commit. With the same definition, one MERGE also deletes documents that are
+gone, so that unchanged documents are not written again.
+
+A build on request (`smelt rebuild`) trusts nothing that the table says of itself: the content of a document
+is compared, not the hash beside it. A table in which a document exists twice, which no MERGE can correct, is
+replaced.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from gold.builder.spark_settings import (
 )
 from gold.compile.compiler import compile_tree
 from gold.compile.counting import count_flagged
-from silver.run.sessions import mark
+from silver.run.sessions import mark_settings
 from silver.run.spark_settings import settings
 from silver.schema.widening import NTZ_FEATURE
 from silver.sql import literal, quote
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class TableDefinition:
     """What a document's table is built by.
 
     Attributes:
@@ -52,7 +54,7 @@ class Definition:
 
 
 def build_full(
-    work: Workplace, build: Build, state: TableState | None, definition: Definition, *, distrust: bool
+    work: Workplace, build: Build, state: TableState | None, definition: TableDefinition, *, distrust: bool
 ) -> int:
     """Build all documents; returns the bytes of the largest, about.
 
@@ -83,7 +85,7 @@ def build_full(
 
 
 def _write(
-    work: Workplace, build: Build, state: TableState | None, definition: Definition, *, distrust: bool
+    work: Workplace, build: Build, state: TableState | None, definition: TableDefinition, *, distrust: bool
 ) -> None:
     compiled = compile_tree(build.tree, build.relation)
     work.count_flagged(*count_flagged(build.tree, build.relation), build.run)
@@ -99,7 +101,7 @@ def _write(
     kept, join = _kept_lsn(work.table.address, compiled, state, f"{int(build.cut.commit_lsn)}L", same=same)
     columns = ", ".join(f"d.{quote(name)}" for name in compiled.columns)
     position = None if state is None else state.position
-    with settings(work.spark, mark(GOLD_APP, build.cut.commit_lsn, position)):
+    with settings(work.spark, mark_settings(GOLD_APP, build.cut.commit_lsn, position)):
         work.spark.sql(
             f"CREATE OR REPLACE TABLE {work.table.address} USING DELTA "
             f"TBLPROPERTIES ({_properties(definition)}) AS\n"
@@ -151,7 +153,7 @@ def _key_columns(compiled: Compiled, state: TableState) -> tuple[str, ...] | Non
     return compiled.key if {*compiled.key, quote(HASH), quote(LSN)} <= state.columns else None
 
 
-def _properties(definition: Definition) -> str:
+def _properties(definition: TableDefinition) -> str:
     properties = {
         DEFINITION_PROPERTY: definition.digest,
         "delta.enableChangeDataFeed": "true",

@@ -1,4 +1,4 @@
-"""A document's table, as its Delta log tells of it: where it stands, its files, what was written last."""
+"""A document's table as its Delta log shows it: its mark, its files, what was written last."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class GoldTable:
 
     Attributes:
         address: as SQL names it.
-        uri: where it lies.
+        uri: its location.
     """
 
     def __init__(self, lake: Lake, name: str) -> None:

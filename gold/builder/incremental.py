@@ -1,7 +1,7 @@
 """Building the documents that changed rows reach, and no others.
 
 The change feeds of silver's tables between two cuts give the old and the new images of changed rows. These
-give the affected roots (`gold.incremental.affected`), whose documents are assembled from the cut's rows and
+give the affected roots (`gold.incremental.affected`). Their documents are assembled from the cut's rows and
 merged in one commit.
 """
 
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from gold.builder.failures import SPARK_ERRORS, condition
 from gold.builder.gold_table import is_small, size_of
-from gold.builder.memory import Sizes
-from gold.builder.memory import plan as make_plan
+from gold.builder.memory import Sizes, assembly_plan
 from gold.builder.merging import ROOT, Merge, merge
 from gold.builder.sizing import LARGEST
 from gold.builder.spark_settings import (
@@ -21,7 +20,7 @@ from gold.builder.spark_settings import (
     HASH,
     INTERPRETED,
     LEAN,
-    ONE_TASK,
+    SINGLE_TASK,
     SORTED,
     content_hash,
     hash_and_bytes,
@@ -56,7 +55,7 @@ _MATCHED: Final = 20_000
 """Documents that each task of a MERGE can have in memory."""
 
 _WALKED: Final = 20_000
-"""Changed rows up to which what is found on the way up from them is sent to every task."""
+"""Changed rows up to which the rows on their join paths are broadcast to every task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +208,7 @@ class IncrementalBuild:
             ) from error
 
     def _find_roots(self, affected: Affected, reading: Mapping[str, str]) -> None:
-        """Keep the roots as the view ``affected``; note how many there are, and what each place reached."""
+        """Keep the roots as the view ``affected``; note how many each node reached."""
         run = self._build.run
         of_place = (f"count_if(array_contains({PLACES}, {n})) AS n{n}" for n in range(len(affected.places)))
         with settings(self._spark, reading):
@@ -251,7 +250,7 @@ class IncrementalBuild:
         compiled, plan, run = how.compiled, how.plan, self._build.run
         wanted = {
             **how.reading,
-            **(ONE_TASK if how.single_task else partitions(plan)),
+            **(SINGLE_TASK if how.single_task else partitions(plan)),
             **({} if how.single_task and plan.together else SORTED),
         }
         measured = not plan.together
@@ -268,7 +267,7 @@ class IncrementalBuild:
         what = Merge(
             compiled, "SELECT * FROM made", self._build.cut, position, restricted=True, no_inserts=no_inserts
         )
-        with settings(self._spark, {**reading, **(ONE_TASK if how.single_task else {}), **read_by(plan)}):
+        with settings(self._spark, {**reading, **(SINGLE_TASK if how.single_task else {}), **read_by(plan)}):
             merge(self._spark, table, what, run)
 
     def _measured(self, *, tasks: int) -> Plan:
@@ -279,7 +278,7 @@ class IncrementalBuild:
         ).collect()[0]
         run.details["bytes"], run.details["largest_bytes"] = int(row["total"]), int(row["largest"])
         sizes = Sizes(run.changes, int(row["total"]), int(row["largest"]))
-        return make_plan(sizes, self._work.sizing.machine, tasks=tasks)
+        return assembly_plan(sizes, self._work.sizing.machine, tasks=tasks)
 
 
 def _made(compiled: Compiled, *, measured: bool) -> str:

@@ -12,8 +12,8 @@ class Kept:
     """The kept rows of one session.
 
     Local checkpoints, not a cache: MERGE refuses a cached source, and Spark's cache is one for all sessions,
-    so that a document which is done would take equal rows away from one that is not. Spark drops the rows
-    when nothing names them any more.
+    so a document that is done would take equal rows away from one that is not. Spark drops the rows when
+    nothing refers to them any longer.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -26,7 +26,7 @@ class Kept:
         self._views.append(view)
 
     def forget(self) -> None:
-        """Name none of them any more."""
+        """Forget all of them."""
         for view in self._views:
             self._spark.catalog.dropTempView(view)
         self._views.clear()

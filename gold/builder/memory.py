@@ -1,9 +1,9 @@
-"""How much of documents fits into memory at once. Pure: sizes in, a plan out.
+"""How many documents fit into memory at once. Pure: sizes in, a plan out.
 
 Sizes are bytes of documents as JSON. While a document is assembled, the heap holds its elements as rows and
-as arrays of each level, the finished row and its JSON, from which the hash is made; a task that collects all
-documents at once holds that of all of them, one that collects them sorted by their key of one. So a heap has
-room for so many bytes of documents, and builds that run side by side share it (`Room`).
+as arrays of each level, the finished row and its JSON, from which the hash is made. A task that collects all
+documents at once holds that of all of them; one that collects them sorted by their key holds that of one. So
+a heap has room for so many bytes of documents, and builds that run side by side share it (`Room`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RESERVED: Final = 300 * 2**20
 """Bytes of the heap for Spark itself, its classes and plans."""
 
 _SHARE: Final = 0.85
-"""Of the heap that may be full: a collector without room works for nothing else."""
+"""Share of the heap that may be full: above it the garbage collector takes all the time."""
 
 _FOR_A_PLAN: Final = 128 * 2**20
 """Bytes of the heap for planning one document of many joins, with what else it keeps."""
@@ -48,7 +48,7 @@ class Machine:
     Attributes:
         heap: bytes of the JVM's heap.
         cores: tasks at once.
-        setting: by which the heap is made larger.
+        setting: that makes the heap larger.
     """
 
     heap: int
@@ -104,8 +104,8 @@ class Plan:
     needed: int
 
 
-def plan(sizes: Sizes, machine: Machine, *, tasks: int) -> Plan:
-    """How so much is assembled within the machine's room.
+def assembly_plan(sizes: Sizes, machine: Machine, *, tasks: int) -> Plan:
+    """How documents of these sizes are assembled within the machine's memory.
 
     Args:
         sizes: of the documents.
@@ -127,7 +127,10 @@ def plan(sizes: Sizes, machine: Machine, *, tasks: int) -> Plan:
 
 
 class Room:
-    """The memory that builds share. Who asks first is served first, so that a large one is not passed by."""
+    """The memory that builds share.
+
+    It is given in the order of requests, so that a large build does not starve.
+    """
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -137,7 +140,7 @@ class Room:
 
     @contextmanager
     def of(self, wanted: int) -> Iterator[None]:
-        """Hold so many bytes for a block; who wants more than there is gets all of it."""
+        """Hold so many bytes for a block; a request for more than there is gets all of it."""
         wanted, ticket = min(wanted, self._size), object()
         with self._changed:
             self._waiting.append(ticket)

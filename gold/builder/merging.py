@@ -1,4 +1,4 @@
-"""The MERGE of documents that are made into their table: one commit that reads and writes what it must."""
+"""The MERGE of finished documents into their table: one commit that reads and writes only what it must."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gold.builder.spark_settings import GOLD_APP, HASH, LSN
 from gold.incremental.key_bitmap import MOST_KEYS, bitmap, in_bitmap
 from silver.fold.merge import prunable
 from silver.run.key_ranges import key_ranges, share_of
-from silver.run.sessions import mark
+from silver.run.sessions import mark_settings
 from silver.run.spark_settings import settings
 from silver.sql import as_json, literal, quote
 
@@ -38,8 +38,8 @@ class Merge:
         position: mark of the table.
         restricted: the source is of the affected roots, and a row without content is a document to delete.
             Otherwise it is of all, and what is not in it is.
-        no_inserts: no document is new, and the source is small. Then it is sent to the target's rows, for
-            which Spark would shuffle and sort them otherwise.
+        no_inserts: no document is new, and the source is small. Then it is broadcast to the target's rows,
+            for which Spark would shuffle and sort them otherwise.
         distrust: somebody may have written to the table: its documents are compared, not their hashes.
     """
 
@@ -64,7 +64,7 @@ def merge(spark: SparkSession, table: GoldTable, what: Merge, run: Run) -> None:
             *_clauses(what),
         ]
     )
-    with settings(spark, mark(GOLD_APP, what.cut.commit_lsn, what.position)):
+    with settings(spark, mark_settings(GOLD_APP, what.cut.commit_lsn, what.position)):
         result = spark.sql(statement).first()
     if result is not None:
         run.inserts, run.updates = int(result["num_inserted_rows"]), int(result["num_updated_rows"])

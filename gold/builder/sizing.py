@@ -1,10 +1,11 @@
-"""How much a build assembles, and so how: from silver's statistics, from what is known, or weighed.
+"""How much a build assembles, and so how: from silver's statistics, from earlier builds, or weighed.
 
-What all tables of a document hold bounds each of its documents. Where even that is little, nothing more is
-asked. Else the largest document follows from the largest that the last builds made and the rows that changed
-since; or, where none is known, from how many rows one parent has at most in each table. Where that is more
-than the heap has room for, the documents are weighed (`gold.builder.weights`): what that finds too large is
-refused, before it ends the JVM and with it every other document.
+What all tables of a document hold bounds each of its documents. If even that is small, nothing more is asked.
+Otherwise the largest document follows from the largest that the last builds made and the rows that changed
+since. Where none is known, it follows from how many rows one parent has at most in each table.
+
+If that is more than the heap has room for, the documents are weighed (`gold.builder.weights`). A document
+that is then too large is refused, before it ends the JVM and with it every other document.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.errors import PySparkException
 
 from bronze.errors import DefiniteError
-from gold.builder.memory import Machine, Plan, Sizes, bytes_of, cores_of, plan
-from gold.builder.spark_settings import LEAN, ONE_TASK
+from gold.builder.memory import Machine, Plan, Sizes, assembly_plan, bytes_of, cores_of
+from gold.builder.spark_settings import LEAN, SINGLE_TASK
 from gold.builder.weights import BYTES, fans_query, weights_query
 from gold.builder.widths import average, below, many, most
 from silver.run.spark_settings import settings
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
     from gold.builder.weights import Roots
     from gold.builder.widths import TableSizes
-    from gold.compile.query import Relation
+    from gold.compile.query import TableSql
     from gold.tree.nodes import Tree
 
 _UNTOLD: Final = 64 * 2**30
@@ -69,7 +70,7 @@ class Sizing:
         self._spark = spark
         self.machine = machine
 
-    def of_all(self, tree: Tree, relation: Relation, tables: TableSizes, *, tasks: int) -> tuple[Plan, int]:
+    def of_all(self, tree: Tree, relation: TableSql, tables: TableSizes, *, tasks: int) -> tuple[Plan, int]:
         """How all documents are built, and the bytes of the largest.
 
         Raises:
@@ -78,12 +79,12 @@ class Sizing:
         documents = tables[tree.root.table.table][0]
         largest = self._largest(tree, relation, tables, None)
         total = max(documents * average(tree, tables), largest)
-        return plan(Sizes(documents, total, largest), self.machine, tasks=tasks), largest
+        return assembly_plan(Sizes(documents, total, largest), self.machine, tasks=tasks), largest
 
     def of_some(
         self,
         tree: Tree,
-        relation: Relation,
+        relation: TableSql,
         tables: TableSizes,
         *,
         roots: Roots,
@@ -118,18 +119,18 @@ class Sizing:
             largest = self._weighed(tree, relation, tables, roots)
             of_all = None if known is None else max(largest, known)
         total = max(number * average(tree, tables), min(number * largest, most(tree, tables)))
-        return plan(Sizes(number, total, largest), self.machine, tasks=tasks), of_all
+        return assembly_plan(Sizes(number, total, largest), self.machine, tasks=tasks), of_all
 
-    def of_one(self, tree: Tree, relation: Relation, tables: TableSizes, roots: Roots) -> Plan:
+    def of_one(self, tree: Tree, relation: TableSql, tables: TableSizes, roots: Roots) -> Plan:
         """How the one document of a relation is made.
 
         Raises:
             DefiniteError: it has no room.
         """
         largest = self._largest(tree, relation, tables, roots)
-        return plan(Sizes(1, largest, largest), self.machine, tasks=1)
+        return assembly_plan(Sizes(1, largest, largest), self.machine, tasks=1)
 
-    def _largest(self, tree: Tree, relation: Relation, tables: TableSizes, roots: Roots | None) -> int:
+    def _largest(self, tree: Tree, relation: TableSql, tables: TableSizes, roots: Roots | None) -> int:
         """Bytes of the largest document, rather too many than too few.
 
         Raises:
@@ -138,7 +139,7 @@ class Sizing:
         bound = self._bound(tree, relation, tables, None)
         return bound if bound <= self.machine.room else self._weighed(tree, relation, tables, roots)
 
-    def _bound(self, tree: Tree, relation: Relation, tables: TableSizes, known: int | None) -> int:
+    def _bound(self, tree: Tree, relation: TableSql, tables: TableSizes, known: int | None) -> int:
         """Bytes that no document has more of, by statistics alone."""
         bound = most(tree, tables)
         if bound <= self.machine.room // 8:
@@ -147,15 +148,15 @@ class Sizing:
             return min(known, bound)
         return min(bound, most(tree, tables, self._fans(tree, relation, tables)))
 
-    def _fans(self, tree: Tree, relation: Relation, tables: TableSizes) -> dict[int, int]:
+    def _fans(self, tree: Tree, relation: TableSql, tables: TableSizes) -> dict[int, int]:
         nodes = many(tree)
         if not nodes:
             return {}
-        with settings(self._spark, {**LEAN, **ONE_TASK}):  # of so few rows one task makes the groups
+        with settings(self._spark, {**LEAN, **SINGLE_TASK}):  # of so few rows one task makes the groups
             rows = self._spark.sql(fans_query(nodes, relation, tables)).collect()
         return {int(row["node"]): int(row["most"]) for row in rows}
 
-    def _weighed(self, tree: Tree, relation: Relation, tables: TableSizes, roots: Roots | None) -> int:
+    def _weighed(self, tree: Tree, relation: TableSql, tables: TableSizes, roots: Roots | None) -> int:
         query = weights_query(tree, relation, tables, roots)
         key = ", ".join(f"CAST(k{i} AS STRING)" for i in range(len(tree.key)))
         with settings(self._spark, LEAN):

@@ -1,7 +1,7 @@
 """What gold's tables and statements share: plans for little data, the mark of a commit, own columns.
 
-The mark of a gold table is one commit with its data (`silver.run.sessions.mark`), for MERGE and for CREATE OR
-REPLACE TABLE alike.
+The mark of a gold table is one commit with its data (`silver.run.sessions.mark_settings`), for MERGE and for
+CREATE OR REPLACE TABLE alike.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ INTERPRETED: Final = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
-ONE_TASK: Final = {
-    # Joins in place need no broadcast, which would be a job of its own; one partition needs no second task.
+SINGLE_TASK: Final = {
+    # Joins in place need no broadcast, which would be one more job; one partition needs no second task.
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.shuffle.partitions": "1",
 }
 
-SMALL_PLAN: Final = {**INTERPRETED, **ONE_TASK}
+SMALL_PLAN: Final = {**INTERPRETED, **SINGLE_TASK}
 
 SORTED: Final = {
     # What is collected comes sorted by its group. Spark's default, a hash table of 128 groups, would give up

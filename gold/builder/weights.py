@@ -1,8 +1,8 @@
 """How large each document of a cut is, without assembling any: a query that adds up what it holds. Pure.
 
-The rows of each place are found and joined as the document's own query does it (`gold.compile.compiler`), but
-an element is a number, its bytes as JSON: text as long as it is, other values as wide as they mostly are.
-What one parent has is their sum, so that nothing grows with a document.
+The rows of each node are found and joined as the document's own query does it (`gold.compile.compiler`). But
+an element is a number, its bytes as JSON: the length of text, the usual width of other values. What one
+parent has is their sum, so that nothing grows with a document.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gold.builder.widths import TableSizes
-    from gold.compile.query import Relation
+    from gold.compile.query import TableSql
     from gold.tree.nodes import Collect, Many, Node, One, Recursion, Scope, Tree, TreeField
 
 BYTES: Final = "bytes"
@@ -43,7 +43,7 @@ class Roots:
     kept: frozenset[str]
 
 
-def weights_query(tree: Tree, relation: Relation, sizes: TableSizes, roots: Roots | None = None) -> str:
+def weights_query(tree: Tree, relation: TableSql, sizes: TableSizes, roots: Roots | None = None) -> str:
     """The key of each document, ``k0, k1 …``, and its `BYTES`, about.
 
     Args:
@@ -55,11 +55,11 @@ def weights_query(tree: Tree, relation: Relation, sizes: TableSizes, roots: Root
     return _Weights(tree, relation, sizes, roots).query()
 
 
-def fans_query(nodes: Sequence[Node], relation: Relation, sizes: TableSizes) -> str:
-    """For each of some places (column ``node``) how many rows one parent has at most (``most``).
+def fans_query(nodes: Sequence[Node], relation: TableSql, sizes: TableSizes) -> str:
+    """For each of some nodes (column ``node``) how many rows one parent has at most (``most``).
 
-    Of a large table that is told by some of its rows, rather too many than too few: a parent that has a
-    noticeable share of the table has it of these rows, too.
+    Of a large table this is estimated from a sample, rather too high than too low: a parent that has a
+    noticeable share of the table has that share of the sample, too.
     """
     parts = []
     for node in nodes:
@@ -78,7 +78,7 @@ def fans_query(nodes: Sequence[Node], relation: Relation, sizes: TableSizes) -> 
 
 
 class _Weights(Compiler):
-    def __init__(self, tree: Tree, relation: Relation, sizes: TableSizes, roots: Roots | None) -> None:
+    def __init__(self, tree: Tree, relation: TableSql, sizes: TableSizes, roots: Roots | None) -> None:
         super().__init__(tree, relation, None if roots is None else roots.view)
         self._sizes = sizes
         self._depth: dict[str, int] = {}

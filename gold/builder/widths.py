@@ -1,9 +1,9 @@
 """How large documents are, as far as the statistics of silver's tables tell. Pure.
 
-Of each place in a document: how many rows of its table are there, and how wide is one of them as JSON. The
-number of rows follows from the numbers of the tables, on the average; or from the most that one parent has
-(`fans`), for the largest document. No place has more rows than its table, where rows are found from one
-parent only; those of a `one` are as many as those of its parent.
+For each node of a document: how many rows of its table are there, and how wide is one of them as JSON? The
+number of rows follows from the sizes of the tables, on average; for the largest document, from the most rows
+that one parent has (`fans`). No node has more rows than its table, where rows are found from one parent only.
+Those of a `one` are as many as those of its parent.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COMPRESSED: Final = 4
 _EMPTY: Final = 700
 """Bytes of a file for each of its columns, whatever that holds."""
 _OWN: Final = 24
-"""Of a document: what stands beside its fields."""
+"""Bytes of a document beside its fields."""
 
 
 def average(tree: Tree, sizes: TableSizes) -> int:

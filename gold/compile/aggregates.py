@@ -1,6 +1,6 @@
 """Aggregates over the rows of a node, as Spark SQL. Pure.
 
-Sums of floating-point values depend on the order of their terms; they are taken over sorted values, so that a
+Sums of floating-point values depend on the order of their terms. They are taken over sorted values, so that a
 rebuild gives the same last bit. Sums of integers and decimals are exact in any order.
 """
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CommonTable:
     """A named SELECT of a query.
 
     Attributes:
@@ -26,7 +26,7 @@ class Step:
     sql: str
 
 
-def with_steps(steps: Sequence[Step], final: str) -> str:
+def with_steps(steps: Sequence[CommonTable], final: str) -> str:
     """A query whose common table expressions are the steps."""
     if not steps:
         return final

@@ -1,10 +1,10 @@
 """The types of a document's columns, asked of Spark without any data.
 
-The tables that Spark is asked over have the columns alone that the document reads (and keys). So where an
-expression read another one, which no change of it would ever tell gold, Spark cannot find it, and the
-document is refused before it is built. So is one in which a text would become a moment of today
-(`gold.expressions.meetings`): the values that meet in its expressions have their types asked of Spark
-likewise.
+Spark is asked over tables that have only the columns that the document reads (and keys). If an
+expression reads another column, whose changes gold would not notice, Spark does not find that column, and the
+document is refused before it is built. Also refused is a document in which a text would become a moment of
+today (`gold.expressions.meetings`): Spark is asked for the types of the values that meet in its expressions
+too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gold.compile.compiler import compile_tree
 from gold.expressions.meetings import objection
 from gold.expressions.scanner import parts_sql
 from gold.language.types import map_key
-from gold.tree.check import REMEDY
+from gold.tree.check import DOCUMENT_REMEDY
 from gold.tree.nodes import Aggregate, Nested, Value
 from silver.sql import quote
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from gold.tree.nodes import Scope, Tree, TreeField
 
 
-def columns_of(spark: SparkSession, tree: Tree) -> dict[str, Any]:
+def field_types(spark: SparkSession, tree: Tree) -> dict[str, Any]:
     """Spark's description of a document's fields (`StructType.jsonValue`).
 
     Raises:
         PySparkException: an expression is not well-formed, or does not fit its types.
-        DefiniteError: a map has keys that have no text of their own.
+        DefiniteError: a map has keys without a text.
     """
     schema, fields = _schema(spark, tree)
     described: dict[str, Any] = StructType([schema[name] for name in fields]).jsonValue()
@@ -50,7 +50,7 @@ def schema_of(spark: SparkSession, tree: Tree) -> StructType:
     """The columns of a document's query.
 
     Raises:
-        PySparkException: as `columns_of`.
+        PySparkException: as `field_types`.
         DefiniteError: likewise.
     """
     return _schema(spark, tree)[0]
@@ -128,7 +128,7 @@ def _check_keys(tree: Tree, field: str, kind: DataType) -> None:
     """A document's content is compared as JSON, where a map's keys are texts.
 
     Raises:
-        DefiniteError: Spark has no text for some keys but one that names a place in memory.
+        DefiniteError: Spark has no text for some keys but an address in memory.
     """
     if isinstance(kind, StructType):
         for inner in kind:
@@ -144,7 +144,7 @@ def _check_keys(tree: Tree, field: str, kind: DataType) -> None:
                 where=tree.name,
                 remedy="make texts of the keys, for example by hex(…)"
                 if isinstance(kind.keyType, BinaryType)
-                else REMEDY,
+                else DOCUMENT_REMEDY,
             )
         _check_keys(tree, field, kind.valueType)
 

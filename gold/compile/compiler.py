@@ -1,20 +1,20 @@
 """A document as one Spark SQL query. Pure: a tree in, text out.
 
-Each node becomes one common table expression: its rows, joined with its own children, grouped by the
-columns that the parent finds them by (``k0, k1 …``), so that it joins the parent by LEFT JOIN on unique
-keys and never changes the number of the parent's rows. There is no correlated subquery, and columns of
-different tables meet only under their own aliases, so names cannot clash.
+Each node becomes one common table expression: its rows, joined with its own children, grouped by the columns
+that the parent finds them by (``k0, k1 …``). So it joins the parent by LEFT JOIN on unique keys and never
+changes the number of the parent's rows. There is no correlated subquery. Columns of different tables meet
+only under their own aliases, so names cannot clash.
 
 *Order.* ``collect_list`` has none: rows are numbered, or sorted by their key (`gold.compile.elements`).
 
 *Nothing found.* A missing partner of a LEFT JOIN is NULL; `many` and `collect` turn it into an empty array,
 counts into 0.
 
-*Restricted to some roots.* With `roots`, the rows of each table are first cut down by semi joins, from the
-roots outwards, so that an incremental run aggregates what belongs to its roots and nothing else. These row
-sets are steps of their own, because each is read several times: by its node and by the nodes below.
+*Restricted to some roots.* With `roots`, the rows of each table are first reduced by semi joins, outwards
+from the roots. So an incremental run aggregates what belongs to its roots and nothing else. These row sets
+are separate steps, because each is read several times: by its node and by the nodes below.
 
-*The same twice.* A rebuild gives the same last bit: `gold.compile.aggregates`.
+*Deterministic.* A rebuild gives the same last bit: `gold.compile.aggregates`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gold.compile.aggregates import measured
-from gold.compile.clauses import Step, either, equal, numbered, select, struct, subquery
+from gold.compile.clauses import CommonTable, either, equal, numbered, select, struct, subquery
 from gold.compile.elements import collected, collected_by_key, is_by_key, join_path, named, ordering, place_of
 from gold.compile.flags import flagged, raised
-from gold.compile.query import KEY, Compiled, Relation, flag_column
+from gold.compile.query import KEY, Compiled, TableSql, flag_column
 from gold.compile.recursion import RecursionSteps
 from gold.tree.nodes import Aggregate, Child, Collect, Flattened, Many, Nested, One, Pick, Value, ascii_word
 from silver.sql import quote
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 def compile_tree(
     tree: Tree,
-    relation: Relation,
+    relation: TableSql,
     *,
     roots: str | None = None,
     single_task: bool = False,
@@ -71,7 +71,7 @@ class Compiler:
     def __init__(
         self,
         tree: Tree,
-        relation: Relation,
+        relation: TableSql,
         roots: str | None,
         *,
         single_task: bool = False,
@@ -85,8 +85,8 @@ class Compiler:
         self.given: Sequence[str] = ()
         self.by_value: Collection[TableName] = ()
         self._root = ""
-        self._rows: dict[tuple[TableName, str, Pairs], Step] = {}
-        self._nodes: list[Step] = []
+        self._rows: dict[tuple[TableName, str, Pairs], CommonTable] = {}
+        self._nodes: list[CommonTable] = []
 
     def document(self) -> Compiled:
         """The whole document."""
@@ -144,7 +144,7 @@ class Compiler:
         where = _not_null(node)
         where += [scope.where.sql(alias) for scope, _, alias in join_path(node) if scope.where is not None]
         comment = f"{node.scope.label}: {node.scope.table.table}"
-        self._nodes.append(Step(node.name, comment, self._grouped(node, rows, keys, where)))
+        self._nodes.append(CommonTable(node.name, comment, self._grouped(node, rows, keys, where)))
 
     def _grouped(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
         """The rows of a node as one row for each parent: ``k0, k1 …``, then ``item`` or ``m0, m1 …``."""
@@ -194,11 +194,11 @@ class Compiler:
         columns = [*key, *(f"any_value({name}) AS {name}" for name in rest)]
         sql = select(columns, subquery(every)) + f"\nGROUP BY {', '.join(key)}"
         name = f"r{len(self._rows)}_{ascii_word(scope.table.name)}"
-        self._rows[scope.table.table, name, ()] = Step(name, f"rows of {', '.join(levels)}", sql)
+        self._rows[scope.table.table, name, ()] = CommonTable(name, f"rows of {', '.join(levels)}", sql)
         return name
 
     def _belonging(self, scope: Scope, parent: str, on: Pairs) -> str:
-        """Rows of a table that belong to rows of `parent`, as a step; places that want the same share it."""
+        """Rows of a table that belong to rows of `parent`, as a step; nodes that need the same share it."""
         table = scope.table
         if parent == self._root and {theirs for _, theirs in on} <= set(self._tree.key):
             # The given keys find them as well; so the root's own rows need not be known first.
@@ -215,11 +215,11 @@ class Compiler:
             sql = f"SELECT {self._hint}{columns}\nFROM {self._relation(table.table)} AS t\n{found}"
             name = f"r{len(self._rows)}_{ascii_word(table.name)}"
             whose = "the roots" if parent == self._roots else parent
-            self._rows[place] = Step(name, f"rows of {table.table} that belong to {whose}", sql)
+            self._rows[place] = CommonTable(name, f"rows of {table.table} that belong to {whose}", sql)
         return self._rows[place].name
 
     def _below(self, node: Node) -> dict[str, str]:
-        """The flags that the children of a place raise, each with its condition."""
+        """The flags that the children of a node raise, each with its condition."""
         return {flag: flagged(node.children, flag) for flag in raised(node.children)}
 
     def _one(self, node: One, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:

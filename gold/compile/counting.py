@@ -1,4 +1,4 @@
-"""How often what may happen in a document (`gold.compile.query.FLAGS`) happened: a query of its own. Pure."""
+"""A query that counts how often the `FLAGS` of `gold.compile.query` were raised. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gold.tree.nodes import Value
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gold.compile.query import Relation
+    from gold.compile.query import TableSql
     from gold.tree.nodes import Node, Tree
 
 
-def count_flagged(tree: Tree, relation: Relation) -> tuple[tuple[str, ...], str]:
+def count_flagged(tree: Tree, relation: TableSql) -> tuple[tuple[str, ...], str]:
     """Those of `FLAGS` that can happen, and the query that counts their roots, empty where none can.
 
     It is made of nothing else, so that it costs a part of the document and not all of it again.

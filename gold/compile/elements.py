@@ -1,10 +1,11 @@
 """The rows of a node as elements: their order, and how they are collected. Pure.
 
 ``collect_list`` has no order. So rows are numbered by a window over exactly the grouping columns, under their
-names (one shuffle and one sort serve both), and the collected structs are sorted by that number; thus every
-type and direction that ORDER BY knows can be used, and types without an order (maps) may be inside the
-elements. NULLs are placed explicitly, never by Spark's defaults. Where the order is that of keys alone, which
-are never NULL and ascending, the structs are sorted by them as they are, without numbers.
+names (one shuffle and one sort serve both). The collected structs are sorted by that number. So every type
+and direction that ORDER BY knows can be used, and types without an order (maps) may be inside the elements.
+
+NULLs are placed explicitly, never by Spark's defaults. Where the order is that of keys alone, which are never
+NULL and ascending, the structs are sorted by them as they are, without numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from gold.tree.nodes import Collect, Node, One, Pairs, Scope, TreeField
 
-Ordering: TypeAlias = "list[tuple[OrderedColumn, str]]"
+RowOrder: TypeAlias = "list[tuple[OrderedColumn, str]]"
 """By what rows are ordered, with the alias of each column's table."""
 
 _WITHOUT_ORDER: Final = re.compile(r"map|variant|json|interval", re.IGNORECASE)
@@ -37,7 +38,7 @@ def join_path(node: Node) -> list[tuple[Scope, Pairs, str]]:
     return [*links, (node.scope, node.on, "t")]
 
 
-def ordering(node: One | Many | Collect | Pick) -> Ordering:
+def ordering(node: One | Many | Collect | Pick) -> RowOrder:
     """By what the rows of a node are ordered; no two are equal."""
     order = [(wanted, "t") for wanted in node.order]
     for scope, _, alias in reversed(join_path(node)[:-1]):
@@ -47,12 +48,12 @@ def ordering(node: One | Many | Collect | Pick) -> Ordering:
     return order
 
 
-def named(order: Ordering) -> list[str]:
+def named(order: RowOrder) -> list[str]:
     """What is ordered by, as the columns ``o0, o1 …``."""
     return [f"{quote(alias, wanted.column)} AS o{index}" for index, (wanted, alias) in enumerate(order)]
 
 
-def place_of(names: Sequence[str], order: Ordering) -> str:
+def place_of(names: Sequence[str], order: RowOrder) -> str:
     """The place of a row among those with the same `names`, over the columns that `named` gives."""
     return row_number(names, [ordered(wanted, f"o{index}") for index, (wanted, _) in enumerate(order)])
 

@@ -7,14 +7,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from gold.compile.clauses import Step, with_steps
+from gold.compile.clauses import CommonTable, with_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from bronze.identifiers import TableName
 
-Relation: TypeAlias = "Callable[[TableName], str]"
+TableSql: TypeAlias = "Callable[[TableName], str]"
 """Gives the SQL relation of a silver table, e.g. ``delta.`/lake/silver/orders` VERSION AS OF 7``."""
 
 
@@ -47,8 +47,8 @@ class Compiled:
         flags: those of `FLAGS` that can happen.
     """
 
-    rows: tuple[Step, ...]
-    nodes: tuple[Step, ...]
+    rows: tuple[CommonTable, ...]
+    nodes: tuple[CommonTable, ...]
     final: str
     columns: tuple[str, ...]
     fields: tuple[str, ...]
@@ -62,7 +62,7 @@ class Compiled:
         return with_steps((*self.rows, *self.nodes), self.final)
 
     @property
-    def shared(self) -> tuple[Step, ...]:
+    def shared(self) -> tuple[CommonTable, ...]:
         """Those of `rows` that are worth computing first: read more than once, or by another such."""
         texts = [step.sql for step in (*self.rows, *self.nodes)] + [self.final]
         times = Counter(word for text in texts for word in _WORD.findall(text))

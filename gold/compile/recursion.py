@@ -1,13 +1,13 @@
 """A table joined to itself, level by level, as steps of a document's query. Pure.
 
-*Down.* Each row's own fields are made once. Then one relation grows: a row of it is a way down from the
+*Down.* Each row's own fields are made once. Then one relation grows. A row of it is a path down from the
 parent, with the row of every level (``r1, r2 …``) and the keys of all of them (``p1, p2 …``). A row whose key
-is on the way already would lead round in a circle: it is marked (``a2, a3 …``), goes no further and is no
-element. Where the parent is a row of the same table, its key is the beginning of the way.
+is already on the path would close a cycle: it is marked (``a2, a3 …``), goes no further and is no element.
+Where the parent is a row of the same table, its key is the beginning of the path.
 
-*Up.* From the last level to the first, ways that are alike up to the level above are one group; the rows of
-the level become the elements of the row above. A way is told by its keys, not by its last row, so that a row
-that can be reached in several ways has below it, on each, what is not above it.
+*Up.* From the last level to the first, paths that are equal up to the level above are one group. The rows of
+the level become the elements of the row above. A path is identified by its keys, not by its last row. So a
+row that can be reached by several paths has below it, on each, what is not above it.
 
 No step but the rows themselves is read twice, so the query grows by one join and one group for each level.
 The deepest rows have no field for what would be below them.
@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gold.compile.clauses import (
-    Step,
+    CommonTable,
     either,
     filtered,
     numbered,
@@ -81,7 +81,7 @@ class RecursionSteps:
             self._own["several"] = "count_if(there) > 1"
         self._flags = list(dict.fromkeys([*self._own, *below]))
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[CommonTable]:
         """From the rows to what the parent joins: ``k0, k1 …``, ``item`` and the flags."""
         where = self._node.scope.where
         columns = [f"{quote('t', name)} AS {column}" for name, column in self._column.items()]
@@ -94,10 +94,10 @@ class RecursionSteps:
         steps += [self._step(str(k), f"down to level {k}", self._down(k)) for k in range(2, depth + 1)]
         steps += [self._step(f"up{k}", f"up from level {k}", self._up(k)) for k in range(depth, 1, -1)]
         label = f"{self._node.scope.label}: {self._node.scope.table.table}, {depth} levels"
-        return [*steps, Step(self._node.name, label, self._up(1))]
+        return [*steps, CommonTable(self._node.name, label, self._up(1))]
 
-    def _step(self, suffix: str, comment: str, sql: str) -> Step:
-        return Step(self._name(suffix), f"{self._node.scope.label}: {comment}", sql)
+    def _step(self, suffix: str, comment: str, sql: str) -> CommonTable:
+        return CommonTable(self._name(suffix), f"{self._node.scope.label}: {comment}", sql)
 
     def _name(self, suffix: str) -> str:
         return f"{self._node.name}_{suffix}"
@@ -129,7 +129,7 @@ class RecursionSteps:
         return select(columns, f"{self._parent} AS p", [f"JOIN {rows} AS s ON {matches}"])
 
     def _down(self, level: int) -> str:
-        """One level more. A way that ends keeps its keys, so that it still is one group of its own."""
+        """One level more. A path that ends keeps its keys, so that it remains a separate group."""
         before = level - 1
         there = f"s.{self._column[self._node.scope.table.key[0]]} IS NOT NULL"
         key, way = self._key("s"), f"c.p{before}"
@@ -144,7 +144,7 @@ class RecursionSteps:
         return select(columns, f"{self._name(str(before))} AS c", [join])
 
     def _up(self, level: int) -> str:
-        """The rows of one level as elements of the row above; ways that differ no more are one row."""
+        """The rows of one level as elements of the row above; paths that no longer differ are one row."""
         node, last = self._node, level == self._recursion.depth
         source = self._name(str(level) if last else f"up{level + 1}")
         groups = self._keys() if level == 1 else [f"p{level - 1}"]

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
     from bronze.identifiers import TableName
 
-Pairs: TypeAlias = tuple[tuple[str, str], ...]
+ColumnPairs: TypeAlias = tuple[tuple[str, str], ...]
 Omitted: TypeAlias = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Field:
+class DraftField:
     """A field of a draft: a column, or a join.
 
     Attributes:
@@ -34,7 +34,7 @@ class Join:
 
     Attributes:
         verb: ``one`` or ``many``.
-        on: (its column, the parent's), or of a way through a link (the link's column, the parent's).
+        on: (its column, the parent's), or for a join through a link (the link's column, the parent's).
         through: the link.
         to: (the link's column, its column).
         omitted: columns that are left out, each with the reason.
@@ -44,11 +44,11 @@ class Join:
 
     verb: str
     table: TableName
-    on: Pairs
+    on: ColumnPairs
     through: TableName | None = None
-    to: Pairs = ()
-    fields: list[Field] = field(default_factory=list)
-    through_fields: list[Field] = field(default_factory=list)
+    to: ColumnPairs = ()
+    fields: list[DraftField] = field(default_factory=list)
+    through_fields: list[DraftField] = field(default_factory=list)
     omitted: list[Omitted] = field(default_factory=list)
     through_omitted: list[Omitted] = field(default_factory=list)
     counted: str = ""
@@ -66,19 +66,19 @@ class Draft:
 
     name: str
     root: TableName
-    fields: list[Field]
+    fields: list[DraftField]
     omitted: list[Omitted] = field(default_factory=list)
     not_followed: list[str] = field(default_factory=list)
     deleted_at: str | None = None
 
     @property
-    def joins(self) -> list[Field]:
+    def joins(self) -> list[DraftField]:
         """The fields that come from other tables."""
         return [each for each in self.fields if each.join is not None]
 
     @property
     def depth(self) -> int:
-        """Joins on the longest way down."""
+        """Joins on the longest join path."""
         return _depth(self.fields)
 
     @property
@@ -88,8 +88,8 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A table without a document of its own.
+class UndraftedTable:
+    """A table without a document.
 
     Attributes:
         inside: documents that read it all the same.
@@ -102,17 +102,17 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What was drafted, best first, and the tables that have no document of their own."""
+    """What was drafted, best first, and the tables without a document."""
 
     drafts: tuple[Draft, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[UndraftedTable, ...]
 
 
-def _depth(fields: Iterable[Field]) -> int:
+def _depth(fields: Iterable[DraftField]) -> int:
     return max((1 + _depth(each.join.fields) for each in fields if each.join is not None), default=0)
 
 
-def _tables(fields: Iterable[Field]) -> Iterator[TableName]:
+def _tables(fields: Iterable[DraftField]) -> Iterator[TableName]:
     for each in fields:
         if each.join is not None:
             yield each.join.table

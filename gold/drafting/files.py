@@ -10,13 +10,13 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gold.drafting.draft import Field
+from gold.drafting.draft import DraftField
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from bronze.identifiers import TableName
-    from gold.drafting.draft import Draft, Join, Omitted, Pairs
+    from gold.drafting.draft import ColumnPairs, Draft, Join, Omitted
 
 WIDTH: Final = 100
 
@@ -44,8 +44,8 @@ def table_text(table: TableName) -> str:
     return scalar(".".join(parts))
 
 
-def comment(text: str) -> str:
-    """A text that may stand behind ``#``: one line, nothing that YAML refuses."""
+def yaml_comment(text: str) -> str:
+    """A text that may follow ``#``: one line, nothing that YAML refuses."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
@@ -59,13 +59,12 @@ def draft_text(draft: Draft, schema: str | None = None) -> str:
         f"root: {table_text(draft.root)}",
     ]
     if draft.deleted_at is not None:
-        lines.append(
-            f'# where: "{draft.deleted_at} is null"    # then rows marked as deleted have no document'
-        )
+        column = yaml_comment(draft.deleted_at)
+        lines.append(f'# where: "{column} is null"    # then rows marked as deleted have no document')
     lines += ["fields:", *_entries(draft.fields, draft.omitted, "  ")]
     if draft.not_followed:
-        lines.append("# Left out, to keep the document readable; foreign keys lead there, too:")
-        lines += [f"#   {comment(each)}" for each in draft.not_followed]
+        lines.append("# Left out to keep the document readable, although foreign keys lead there:")
+        lines += [f"#   {yaml_comment(each)}" for each in draft.not_followed]
     return "\n".join(lines) + "\n"
 
 
@@ -73,16 +72,16 @@ def _headline(draft: Draft) -> str:
     names = [each.name for each in draft.joins]
     shown = names if len(names) <= 6 else [*names[:5], f"{len(names) - 5} more"]
     what = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
-    return comment(f"One document per row of {draft.root}" + (f", with its {what}." if what else "."))
+    return yaml_comment(f"One document per row of {draft.root}" + (f", with its {what}." if what else "."))
 
 
-def _entries(fields: Sequence[Field], omitted: Iterable[Omitted], indent: str) -> Iterator[str]:
+def _entries(fields: Sequence[DraftField], omitted: Iterable[Omitted], indent: str) -> Iterator[str]:
     """Fields one below the other; columns first, then what is left out of them, then joins."""
     for each in fields:
         if each.join is None:
             yield f"{indent}- {_column(each)}"
     for name, why in omitted:
-        yield f"{indent}# - {comment(name)}    # {why}, left out"
+        yield f"{indent}# - {_left_out(name, why)}"
     for each in fields:
         if each.join is not None and each.join.counted:
             yield from _counted(each, each.join, indent)
@@ -90,10 +89,16 @@ def _entries(fields: Sequence[Field], omitted: Iterable[Omitted], indent: str) -
             yield from _join(each, each.join, indent)
 
 
-def _counted(each: Field, join: Join, indent: str) -> Iterator[str]:
-    """The number of rows, and behind ``#`` the array of them."""
-    yield f"{indent}# {comment(each.note)}; `limit` or `cap` would keep an array of them short:"
-    for line in _join(Field(join.counted), join, indent):
+def _left_out(name: str, why: str) -> str:
+    """Of a comment: what is left out, and the reason, which may name columns."""
+    return yaml_comment(f"{name}    # {why}, left out")
+
+
+def _counted(each: DraftField, join: Join, indent: str) -> Iterator[str]:
+    """The number of rows, and the array of them as a comment; no array of rows that have nothing to show."""
+    short = "; `limit` or `cap` would keep an array of them short:" if join.fields else ""
+    yield f"{indent}# {yaml_comment(each.note)}{short}"
+    for line in _join(DraftField(join.counted), join, indent) if join.fields else ():
         yield f"{indent}# {line.removeprefix(indent)}"
     head, inner = f"{indent}- {scalar(each.name)}:", indent + "    "
     flat = f"{head} {{count: {table_text(join.table)}, on: {_pairs(join.on)}}}"
@@ -106,13 +111,13 @@ def _counted(each: Field, join: Join, indent: str) -> Iterator[str]:
     yield from _through(bare, inner) if join.through is not None else [f"{inner}on: {_pairs(join.on)}"]
 
 
-def _column(each: Field) -> str:
+def _column(each: DraftField) -> str:
     if each.name == each.column:
         return scalar(each.name)
     return f"{scalar(each.name)}: {{column: {scalar(each.column)}}}"
 
 
-def _join(each: Field, join: Join, indent: str) -> Iterator[str]:
+def _join(each: DraftField, join: Join, indent: str) -> Iterator[str]:
     head = f"{indent}- {scalar(each.name)}:"
     flat = _flat(join.fields, join.omitted)
     if join.verb == "one" and flat is not None and not each.note:
@@ -120,7 +125,7 @@ def _join(each: Field, join: Join, indent: str) -> Iterator[str]:
         if len(line) <= WIDTH:
             yield line
             return
-    yield head + (f"    # {comment(each.note)}" if each.note else "")
+    yield head + (f"    # {yaml_comment(each.note)}" if each.note else "")
     inner = indent + "    "
     yield f"{inner}{join.verb}: {table_text(join.table)}"
     yield from _through(join, inner) if join.through is not None else [f"{inner}on: {_pairs(join.on)}"]
@@ -144,10 +149,10 @@ def _through(join: Join, indent: str) -> Iterator[str]:
     if join.through_fields:
         yield from _list("fields", join.through_fields, join.through_omitted, inner)
     else:
-        yield from (f"{inner}# {comment(name)}    # {why}, left out" for name, why in join.through_omitted)
+        yield from (f"{inner}# {_left_out(name, why)}" for name, why in join.through_omitted)
 
 
-def _list(key: str, fields: Sequence[Field], omitted: Sequence[Omitted], indent: str) -> Iterator[str]:
+def _list(key: str, fields: Sequence[DraftField], omitted: Sequence[Omitted], indent: str) -> Iterator[str]:
     flat = _flat(fields, omitted)
     line = f"{indent}{key}: {flat}"
     if flat is not None and len(line) <= WIDTH:
@@ -157,14 +162,14 @@ def _list(key: str, fields: Sequence[Field], omitted: Sequence[Omitted], indent:
     yield from _entries(fields, omitted, indent + "  ")
 
 
-def _flat(fields: Sequence[Field], omitted: Sequence[Omitted]) -> str | None:
+def _flat(fields: Sequence[DraftField], omitted: Sequence[Omitted]) -> str | None:
     """Fields on one line; None where that would hide something."""
     if omitted or any(each.join is not None or each.name != each.column for each in fields):
         return None
     return "[" + ", ".join(scalar(each.name) for each in fields) + "]"
 
 
-def _pairs(pairs: Pairs) -> str:
+def _pairs(pairs: ColumnPairs) -> str:
     return "{" + ", ".join(f"{scalar(mine)}: {scalar(theirs)}" for mine, theirs in pairs) + "}"
 
 

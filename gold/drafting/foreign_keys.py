@@ -1,9 +1,9 @@
-"""Foreign keys between tables: which are links, which are looked up, which deserve a document. Pure.
+"""Foreign keys between tables: which are links, which are lookups, which deserve a document. Pure.
 
-A table deserves a document where rows of others belong to its rows: orders to a customer, items to an order.
-Not so a *link* table, which is nothing but two foreign keys and little more, nor a *lookup*, which is small,
-points nowhere and is only pointed at: countries, kinds, states. What a catalog says of that is a hint, not a
-proof, so the choice is a ranking, and each table that is left out is told with the reason.
+A table deserves a document if rows of others belong to its rows: orders to a customer, items to an order. A
+*link* table, which has two foreign keys and little else, deserves none. Nor does a *lookup*: it is small, it
+references nothing and is only referenced (countries, kinds, states). What a catalog says of that is a hint,
+not a proof. So the choice is a ranking, and each table that is left out is reported with the reason.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Schema:
         self.links = {name for name, each in self.tables.items() if self._is_link(each)}
 
     def _joins(self, child: Described, key: ForeignKey) -> bool:
-        """Whether both ends are carried, in types that silver can compare."""
+        """Whether both tables are carried, in types that silver can compare."""
         parent = self.tables.get(key.target)
         if parent is None:
             return False
@@ -138,7 +138,7 @@ class Schema:
         return narrow or 0 < table.rows * _LOOKUP_SHARE <= largest
 
     def score(self, table: Described) -> tuple[int, int]:
-        """How much hangs on a table: its children, those that it owns and those with children more."""
+        """How much depends on a table: its children, counted higher if owned or with children."""
         points = 0
         for child, key in self.children(table):
             deep = any(other is not child for other, _ in self.incoming[child.name])
@@ -161,7 +161,7 @@ class Schema:
         ]
 
     def roots(self) -> list[Described]:
-        """Tables that deserve a document, best first; where none seems to, those that others point at."""
+        """Tables that deserve a document, best first; where none seems to, those that others reference."""
         able = [each for each in self.tables.values() if each.table.key and each.name not in self.links]
         able = [each for each in able if self.children(each)] or [
             each for each in able if any(child is not each for child, _ in self.incoming[each.name])

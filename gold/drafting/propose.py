@@ -1,21 +1,20 @@
-"""Documents that a source's foreign keys suggest: which tables deserve one, and what belongs into it. Pure.
+"""Documents that a source's foreign keys suggest: which tables deserve one, and what belongs in it. Pure.
 
-A foreign key has a direction, and the direction gives the verb. Seen from the child, the row it points at is
-a `one`; seen from the parent, the rows that point here are a `many`, or a `one` where the key is unique among
-them. A *link* table, which is nothing but two foreign keys and little more, is walked through.
+A foreign key has a direction, and the direction gives the verb. Seen from the child, the row it references is
+a `one`. Seen from the parent, the rows that reference it are a `many`, or a `one` where the key is unique
+among them. A *link* table, which has two foreign keys and little else, is joined through.
 
 A value that a join makes equal on both sides is shown once, on the side nearer the root: an order has
 `customer_id` and a `customer` without `id`; a customer has `orders` without `customer_id`. Nothing is lost
-by that, also where a key was declared NOT VALID and points nowhere.
+by that, also where a key was declared NOT VALID and references no row.
 
-What keeps a draft finite and readable: no table stands twice on one way down (but a table joined to itself,
-which goes no further), no `many` below a `one` (a country's customers are no part of an order), depths and a
-number of joins at most. Joins are taken breadth first, so that what lies near the root goes first where the
-number is reached; what was left out is said in the draft.
+What keeps a draft finite and readable: no table occurs twice on one join path (but a table joined to itself,
+which goes no further). There is no `many` below a `one`: a country's customers are no part of an order. Depth
+and number of joins are limited. Joins are taken breadth first, so those near the root come first when the
+limit is reached. The draft says what was left out.
 
-What keeps its documents small: where the statistics say that a parent, or a whole document, has very many
-rows of a table, they are counted, and the array of them stands in a comment. Each change of one of them would
-build and write all of them again. Columns of bytes are left out, and those whose names speak of secrets.
+What keeps its documents small: rows that are very many are counted (`_why_counted`). Columns of bytes are
+left out, and those whose names suggest secrets.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from gold.drafting.draft import Draft, Field, Join, LeftOut, Proposal
+from gold.drafting.draft import Draft, DraftField, Join, Proposal, UndraftedTable
 from gold.drafting.foreign_keys import Schema, left_out
 from gold.drafting.names import (
     document_name,
@@ -54,7 +53,7 @@ MAX_JOINS: Final = 24
 MOST_EACH: Final = 500
 """Rows for one parent, on average, up to which they are drafted as an array; more are counted."""
 MOST_INSIDE: Final = 5_000
-"""Rows of one place in a document, on average, up to which likewise."""
+"""Rows of one node in a document, on average, up to which likewise."""
 
 _DELETED: Final = frozenset({"deleted_at", "deleted_on"})
 
@@ -77,7 +76,9 @@ def propose(tables: Iterable[Described], *, most: int = MAX_DOCUMENTS) -> Propos
     drafts = [draft for draft in drafts if draft.fields]  # none where all columns are bytes
     chosen = {draft.root for draft in drafts}
     left_out = (
-        LeftOut(table, _why_not(schema, table, ranked), tuple(d.name for d in drafts if table in d.tables))
+        UndraftedTable(
+            table, _why_not(schema, table, ranked), tuple(d.name for d in drafts if table in d.tables)
+        )
         for table in sorted(schema.tables)
         if table not in chosen
     )
@@ -85,18 +86,18 @@ def propose(tables: Iterable[Described], *, most: int = MAX_DOCUMENTS) -> Propos
 
 
 def _why_not(schema: Schema, name: TableName, ranked: Sequence[Described]) -> str:
-    """Why a table has no document of its own."""
+    """Why a table has no document."""
     table = schema.tables[name]
     if name in schema.links:
         first, second = schema.keys[name]
         return f"a link between {first.target} and {second.target}"
     if table in ranked:
-        return "less hangs on it than on those that were drafted"
+        return "fewer tables depend on it than on those that were drafted"
     if schema.children(table):
-        return "small and only pointed at, like a list of countries"
+        return "small and only referenced, like a list of countries"
     if any(child is not table for child, _ in schema.incoming[name]):
-        return "others use it, but nothing hangs on it"
-    return "nothing hangs on it" if schema.keys[name] else "no foreign key leads to it or from it"
+        return "other tables reference it, but none depends on it"
+    return "no table depends on it" if schema.keys[name] else "no foreign key leads to it or from it"
 
 
 @dataclass(slots=True)
@@ -108,7 +109,7 @@ class _Place:
     """
 
     table: Described
-    fields: list[Field]
+    fields: list[DraftField]
     omitted: list[Omitted]
     path: tuple[TableName, ...]
     label: str = ""
@@ -117,7 +118,7 @@ class _Place:
     manys: int = 0
     leaf: bool = False
     link: Described | None = None
-    link_fields: list[Field] = field(default_factory=list)
+    link_fields: list[DraftField] = field(default_factory=list)
     link_omitted: list[Omitted] = field(default_factory=list)
     inside: int = 1
 
@@ -182,7 +183,7 @@ class _Drafter:
                 name = unique([f"{singular(name)}_count", f"{name}_count"], taken)
                 note = "; ".join(filter(None, [note, candidate.counted]))
                 taken.add(name.lower())
-            place.fields.append(Field(name, join=candidate.join, note=note))
+            place.fields.append(DraftField(name, join=candidate.join, note=note))
             candidate.next.label = label
             self._waiting.append(candidate.next)
 
@@ -234,7 +235,7 @@ class _Drafter:
             yield _Candidate(join, names, note, below, _why_counted(each, below.inside))
 
     def _linked(self, place: _Place) -> Iterator[_Candidate]:
-        """The rows behind link tables."""
+        """The rows that link tables lead to."""
         incoming = [
             (link, near)
             for link, near in self._schema.incoming[place.table.name]
@@ -305,7 +306,7 @@ def _is_hierarchy(key: ForeignKey) -> bool:
 
 
 def _add_columns(
-    fields: list[Field], columns: Sequence[str], taken: set[str], *, top: bool = False, beside: str = ""
+    fields: list[DraftField], columns: Sequence[str], taken: set[str], *, top: bool = False, beside: str = ""
 ) -> None:
     """Columns under their own names; where a name cannot be, under the nearest. Own names go first."""
     plain = [name for name in columns if field_name(name, top=top) == name]
@@ -319,13 +320,13 @@ def _add_columns(
             clean = field_name(name, top=top)
             kept[name] = unique([clean, field_name(f"{beside}_{clean}")] if beside else [clean], taken)
             taken.add(kept[name].lower())
-    fields += [Field(kept[name], column=name) for name in columns]
+    fields += [DraftField(kept[name], column=name) for name in columns]
 
 
-def _filled(fields: list[Field], omitted: list[Omitted]) -> list[Field]:
+def _filled(fields: list[DraftField], omitted: list[Omitted]) -> list[DraftField]:
     """Without joins that show nothing: a child that consists of the columns it is joined by.
 
-    Of one whose other columns are all left out, that is told among those of its parent.
+    Of one whose other columns are all left out, that is said among those of its parent.
     """
     kept = []
     for each in fields:
@@ -335,7 +336,7 @@ def _filled(fields: list[Field], omitted: list[Omitted]) -> list[Field]:
             if not join.fields and not join.counted:
                 names = ", ".join(name for name, _ in (*join.omitted, *join.through_omitted))
                 if names:
-                    omitted.append((f"{each.name} ({join.table})", f"all that it has is: {names}"))
+                    omitted.append((f"{each.name} ({join.table})", f"its only columns are: {names}"))
                 continue
         kept.append(each)
     return kept
@@ -369,12 +370,16 @@ def _without(
 
 
 def _each(rows: int, parents: int) -> int:
-    """Rows of a parent on the average, at least one; one where that is not known."""
+    """Rows of a parent on average, at least one; one where that is not known."""
     return max(1, round(rows / parents)) if parents else 1
 
 
 def _why_counted(each: int, inside: int) -> str:
-    """Why rows are counted, where they are too many for an array; else empty."""
+    """Why rows are counted, where they are too many for an array; else empty.
+
+    The statistics say so of one parent, or of a whole document. The array then is a comment in the draft:
+    each change of one row would build and write all of them again.
+    """
     if each > MOST_EACH:
         return f"about {each:,} each, so they are counted"
     return f"about {inside:,} in a document, so they are counted" if inside > MOST_INSIDE else ""

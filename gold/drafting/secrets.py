@@ -1,8 +1,7 @@
-"""Which columns hold secrets, by what their names say. Pure.
+"""Which columns hold secrets, as far as their names tell. Pure.
 
-A name is read as the words that it is made of, in any spelling: ``api_key``, ``ApiKey``, ``apikey``. What a
-number, a moment or a yes and no hold is no secret, whatever they are called: ``password_changed_at``,
-``token_count``.
+A name is read as the words that it is made of, in any spelling: ``api_key``, ``ApiKey``, ``apikey``. A
+number, a moment or a boolean is no secret, whatever it is called: ``password_changed_at``, ``token_count``.
 """
 
 from __future__ import annotations

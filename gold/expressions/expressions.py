@@ -1,10 +1,11 @@
 """The SQL that document files may hold: one scalar, deterministic expression over the columns of one row.
 
 A document must be a function of silver's rows, or rebuilding it twice would give two results. So an
-expression may use operators, literals, the row's columns and the functions of `gold.expressions.functions`;
-no subquery, aggregate, window, clock, random number or session state can be written. And what it reads must
-be known exactly, because a change of any other column changes no document; so what is not sure is refused
-(`gold.expressions.grammar`). Whether types fit, Spark says when the document is compiled
+expression may use operators, literals, the row's columns and the functions of `gold.expressions.functions`.
+No subquery, aggregate, window, clock, random number or session state can be written.
+
+What it reads must be known exactly, because a change of any other column changes no document. So what is not
+sure is refused (`gold.expressions.grammar`). Whether types fit, Spark says when the document is compiled
 (`gold.compile.column_types`).
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gold.expressions.grammar import Reader
+from gold.expressions.grammar import ExpressionParser
 from gold.expressions.scanner import ColumnReference, parts_sql
 
 if TYPE_CHECKING:
@@ -65,9 +66,9 @@ def parse_expression(text: str, columns: Mapping[str, str], table: str) -> Expre
     Raises:
         ValueError: what it may not hold, or a word that is no column of the table.
     """
-    reader = Reader(text, columns, table)
+    parser = ExpressionParser(text, columns, table)
     try:
-        reader.whole()
+        parser.whole()
     except RecursionError:
         raise ValueError("it is nested too deeply to be read") from None
-    return Expression(tuple(reader.parts), tuple(reader.meetings))
+    return Expression(tuple(parser.parts), tuple(parser.meetings))

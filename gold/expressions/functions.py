@@ -58,7 +58,7 @@ TEXT_MAKERS: Final = TEXT_FUNCTIONS | frozenset(
     """concat decode reverse from_json json_object_keys parse_json regexp_extract_all slice split str_to_map
     try_parse_json try_variant_get unbase64 unhex to_binary try_to_binary flatten variant_get""".split()  # noqa: SIM905
 )
-"""Those by which a text could be built, or taken apart, that stands nowhere in the expression."""
+"""Those by which a text could be built, or taken apart, that the expression itself does not show."""
 
 CHOOSERS: Final = frozenset(("coalesce", "greatest", "ifnull", "least", "nullif", "nvl"))
 """Those that give one of their arguments."""
@@ -87,7 +87,7 @@ ELEMENTS: Final = frozenset(
 CONTAINERS: Final = frozenset(("array", "map", "named_struct"))
 """Those that only put their arguments together."""
 
-RESULTS: Final = (
+RESULT_TYPES: Final = (
     CASTS | READ_AS_MOMENT.keys() | {"cast", "try_cast", "from_json", "try_variant_get", "variant_get"}
 )
 """Those that read texts as whatever they give."""
@@ -147,11 +147,11 @@ REFUSED: Final = {word: reason for reason, words in _REASONS.items() for word in
 """For words that people write: what they would bring in."""
 
 INSTEAD: Final = {
-    "the clock": "compare with the clock where the document is read",
+    "the clock": "compare with the current time where the document is read",
     "unix_timestamp": "write unix_seconds(timestamp), or to_unix_timestamp(text, 'yyyy-MM-dd HH:mm:ss')",
     "current_timezone": "write 'UTC', in which documents are built",
-    "an aggregate": "write a field of its own: {sum: schema.table.column, on: {…}}",
-    "a subquery": "write a field of its own: {one: schema.table, on: {…}, fields: […]}",
+    "an aggregate": "write a separate field: {sum: schema.table.column, on: {…}}",
+    "a subquery": "write a separate field: {one: schema.table, on: {…}, fields: […]}",
     "a function that gives several rows": "keep the array: it is nested in the document",
 }
 """For words, or for what they would bring in: what to write."""

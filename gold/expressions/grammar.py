@@ -1,20 +1,20 @@
 """The grammar of SQL in documents: the scalar part of Spark's own, read strictly. Pure.
 
-What a word is, a column, a function, a field, a name that is given, a type, a unit or a part of an operator,
-follows from its place alone, as in Spark's grammar. A word at a place of which the reader is not sure is
-refused. Three things hold the reading against Spark's:
+A word may be a column, a function, a field, a given name, a type, a unit or a part of an operator. Which it
+is follows from its position alone, as in Spark's grammar. A word that the parser is not sure about is
+refused. Three things keep this reading and Spark's the same:
 
 * Every column is written with the row's alias and in backticks, every field and every given name in
-  backticks. So what is taken for a column here can be nothing else there, and no word that is taken for
-  something else here is left where Spark could find a column.
+  backticks. So what is taken for a column here can be nothing else there. No word that is taken for something
+  else here remains where Spark could find a column.
 * The rest of the text goes to Spark as it was read, token by token. So functions and operators mean what
   Spark says.
 * Before a document is built, Spark analyses it over tables that have the read columns alone
   (`gold.compile.column_types`).
 
-A general SQL parser is no help with this: sqlglot was tried. It takes what has no place here (aliases,
-hints, lambdas) without a word, and writes functions of Spark as others, which differ for NULL or times
-(``array_size`` as ``size``, ``datediff`` as a difference of days of clock time).
+A general SQL parser does not help: sqlglot was tried. It silently accepts what is not allowed here (aliases,
+hints, lambdas). It writes some of Spark's functions as others, which differ for NULL or times: ``array_size``
+as ``size``, ``datediff`` as a difference of days of clock time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gold.expressions.functions import (
     MOMENT_ARGUMENTS,
     READ_AS_MOMENT,
     REFUSED,
-    RESULTS,
+    RESULT_TYPES,
     TEXT_MAKERS,
     met_in,
 )
@@ -52,7 +52,7 @@ _KEYWORDS: Final = frozenset(
     not null or placing regexp rlike some then to trailing true unknown when""".split()  # noqa: SIM905
 )
 """Words of the grammar. Spark takes most of them for columns where nothing else fits; here a column of such a
-name stands in backticks, so that a slip of the pen does not become one."""
+name is written in backticks, so that a typing error does not become one."""
 
 _UNITS: Final = frozenset(
     """year years quarter quarters month months week weeks day days hour hours minute minutes second seconds
@@ -69,7 +69,7 @@ _WITH_UNIT: Final = frozenset(
 )
 
 
-class Reader(Operators):
+class ExpressionParser(Operators):
     """Reads one expression."""
 
     def __init__(self, text: str, columns: Mapping[str, str], table: str) -> None:
@@ -94,9 +94,9 @@ class Reader(Operators):
         if token is END:
             return
         if token.lower == ",":
-            raise ValueError("',' cannot stand here: one expression only")
+            raise ValueError("',' is not allowed here: give one expression only")
         if token.lower == "as":
-            raise ValueError("'as' belongs into cast(… as type) and struct(… as name)")
+            raise ValueError("'as' belongs in cast(… as type) and struct(… as name)")
         raise self._unexpected()
 
     def _primary(self) -> Operand:
@@ -115,7 +115,7 @@ class Reader(Operators):
             self._take()
             found = self._expression()
             if self._is(","):
-                raise ValueError("',' cannot stand here: one value in parentheses; write struct(…)")
+                raise ValueError("',' is not allowed here: parentheses hold one value; write struct(…)")
             self._must(")")
             return found
         if token.kind == "word":
@@ -211,7 +211,7 @@ class Reader(Operators):
         found = self._special.get(name, self._arguments)(name)
         self._must(")")
         by_form = name in READ_AS_MOMENT and len(self._given) > 1
-        if name in RESULTS and not by_form:
+        if name in RESULT_TYPES and not by_form:
             self._meet("result", [*self._given, self._since(start, replace(found, literal=False))])
         self._given = []
         return found
@@ -283,7 +283,7 @@ class Reader(Operators):
         given = instants.of_type(READ_AS_MOMENT.get(name, ""), constant=constant(found))
         return replace(given, literal=literal)
 
-    # Calls with a grammar of their own; each ends before its closing parenthesis.
+    # Calls with a special grammar; each ends before its closing parenthesis.
 
     def _cast(self, _name: str) -> Operand:
         found = self._expression()

@@ -1,12 +1,12 @@
-"""Texts by which Spark lets the clock in. Pure.
+"""Texts by which Spark would read the clock. Pure.
 
-Where Spark turns a text without a column in it into a date or a moment, ``now``, ``today``, ``tomorrow`` and
-``yesterday`` are the clock: in ``timestamp 'now'``, in a cast, in ``to_date('today')``, and unasked in
-``placed_at > 'today'``. A text that holds a time alone gets today's date. So such a text may stand only
-where it is surely taken as text: compared with text, as a pattern, or beside texts in a CASE.
+Where Spark turns a constant text into a date or a moment, ``now``, ``today``, ``tomorrow`` and ``yesterday``
+are the clock. It does so in ``timestamp 'now'``, in a cast, in ``to_date('today')``, and unasked in
+``placed_at > 'today'``. A text that holds only a time gets today's date. So such a text is allowed only where
+it is surely taken as text: compared with text, as a pattern, or beside texts in a CASE.
 
-What the types of the columns alone do not tell, elements of arrays, fields, what functions give, is noted as
-a `Meeting`, and decided by the types that Spark finds (`gold.expressions.meetings`).
+The types of the columns do not decide this for elements of arrays, fields, and what functions give. Such
+cases are noted as a `Meeting`, and decided by the types that Spark finds (`gold.expressions.meetings`).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def check_typed(word: str, value: str) -> None:
     """
     if not _DATED.fullmatch(value):
         raise ValueError(
-            f"{word} {value!r} is not possible here: the clock, or no date; "
+            f"{word} {value!r} is not allowed here: it depends on the clock, or is no date; "
             f"write {word} '2026-01-31', the year first"
         )
 
@@ -138,12 +138,12 @@ def check_read(*operands: Operand, ddl: str) -> None:
     for operand in operands:
         if types.base(ddl) in _TEXTS:
             if operand.kind == "bytes":
-                raise ValueError("bytes as a text are not possible here: write the text itself")
+                raise ValueError("bytes as a text are not allowed here: write the text itself")
             continue
         refuse([operand])
         if operand.kind == "text" and not operand.constant and types.base(ddl) in _MOMENTS:
             raise ValueError(
-                "a text as a timestamp is not possible here: the clock, as one that holds a time alone gets "
+                "a text as a timestamp is not allowed here: a text that holds only a time gets "
                 "today's date; write to_timestamp(text, 'yyyy-MM-dd HH:mm:ss') with the form of the text, or "
                 "cast(text as timestamp_ntz)"
             )
@@ -158,7 +158,7 @@ def refuse(operands: Iterable[Operand]) -> None:
     for operand in operands:
         if operand.clock is not None:
             raise ValueError(
-                f"{operand.clock!r} is not possible here: the clock, where it becomes a date or a time; "
+                f"{operand.clock!r} is not allowed here: as a date or time it depends on the clock; "
                 "write a date as date '2026-01-31'; where text is meant, compare it with a text column or "
                 "cast(… as string), or look for it in cast(… as array<string>)"
             )

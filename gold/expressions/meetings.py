@@ -1,14 +1,15 @@
-"""Texts that Spark would read as moments, told by the types that it finds.
+"""Texts that Spark would read as moments, found by the types of the values that meet.
 
-A text that holds a time alone, ``12:30:00``, is a moment of *today* where Spark makes a TIMESTAMP of it: the
+A text that holds only a time, ``12:30:00``, is a moment of *today* where Spark makes a TIMESTAMP of it: the
 document would depend on the day on which it is built. Spark does so wherever a text meets a TIMESTAMP, deep
-inside arrays, maps and structs too, and mostly without being asked. The reader of expressions notes every
-place where values meet (`gold.expressions.instants.Meeting`); here the types of these values, which Spark
-finds without any data, decide. Literals were looked at by the reader. (A text as DATE or TIMESTAMP_NTZ is no
-trouble: one without a date fails, or is NULL.)
+inside arrays, maps and structs too, and mostly without being asked.
 
-Likewise for texts that Spark makes of values it has no text for: a map's keys in JSON, and what a format
-string prints as Java does, would be the place of a value in memory.
+The parser of expressions notes where values meet (`gold.expressions.instants.Meeting`), and has checked
+literals. Here the types of these values decide, which Spark finds without any data. (A text as DATE or
+TIMESTAMP_NTZ is no problem: one without a date fails, or is NULL.)
+
+Likewise for texts that Spark makes of values that have no text: the keys of a map in JSON, or what a format
+string prints as Java does, would be an address in memory.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _KEYS: Final = (
     "make texts of the keys, for example by hex(…)",
 )
 _PRINTED: Final = (
-    "a value that has no text of its own is printed here",
+    "a value that has no text is printed here",
     "make a text of it, for example by hex(…), to_json(…) or cast(… as string)",
 )
 

@@ -50,7 +50,7 @@ class Operators(Scanner, ABC):
         return self._since(start, found)
 
     def _since(self, start: int, found: Operand) -> Operand:
-        """A value with where it stands."""
+        """A value with its position."""
         return replace(found, start=start, end=self._place)
 
     def _meet(self, how: str, operands: Sequence[Operand]) -> None:
@@ -78,7 +78,7 @@ class Operators(Scanner, ABC):
         return self._predicate(self._value())
 
     def _predicate(self, left: Operand) -> Operand:
-        """What may stand once after a value."""
+        """What may follow a value once."""
         if self._may("is"):
             return self._is_something(left)
         negated = self._may("not")
@@ -182,14 +182,14 @@ def constant(operands: Sequence[Operand]) -> bool:
 
 
 def both(*operands: Operand) -> Operand:
-    """What is known of a value that depends on others and has a type of its own."""
+    """What is known of a value that depends on others and has another type."""
     return Operand(constant=constant(operands))
 
 
 def made(name: str, found: Sequence[Operand]) -> Operand:
     """A text of others. One that is made of literals alone could be any, and nobody would see which."""
     if constant(found):
-        raise ValueError(f"{name!r} of literals alone is not possible here: write the text itself")
+        raise ValueError(f"{name!r} of literals alone is not allowed here: write the text itself")
     joins = name in {"||", "concat"}
     if not joins and name not in TEXT_FUNCTIONS:
         instants.refuse(found)

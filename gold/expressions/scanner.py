@@ -89,7 +89,7 @@ class Scanner:
         return self._next.lower in words
 
     def _may(self, *words: str) -> bool:
-        """Go past one of these words or signs, where it stands here."""
+        """Go past one of these words or signs, if it comes next."""
         found = self._is(*words)
         if found:
             self._take()
@@ -112,16 +112,16 @@ class Scanner:
             hint = (
                 ": join texts by ||" if self._place and self._tokens[self._place - 1].kind == "text" else ""
             )
-            return ValueError(f"{token.text} cannot stand here{hint}")
+            return ValueError(f"{token.text} is not allowed here{hint}")
         hint = f"; {wanted!r} is expected" if wanted else ""
-        return ValueError(f"{token.text!r} cannot stand here{hint}")
+        return ValueError(f"{token.text!r} is not allowed here{hint}")
 
     @staticmethod
     def _refused(token: Token) -> ValueError:
         reason = REFUSED[token.lower]
         instead = INSTEAD.get(token.lower) or INSTEAD.get(reason)
         return ValueError(
-            f"{token.text!r} is not possible here: {reason} (a field is a function of its row)"
+            f"{token.text!r} is not allowed here: {reason} (a field is a function of its row)"
             + (f"; {instead}" if instead else "")
         )
 

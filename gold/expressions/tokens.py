@@ -1,8 +1,8 @@
 """The words, numbers, texts and signs of an expression in Spark SQL. Pure.
 
-Where a token ends is decided as Spark's own lexer decides it; what Spark reads in another way, or drops
-(comments, hints), or what depends on its settings (texts in double quotes), is refused, so that nothing is
-read here as a text that Spark takes for code, or the other way round.
+Where a token ends is decided as Spark's own lexer decides it. Refused is what Spark reads in another way or
+drops (comments, hints), and what depends on its settings (texts in double quotes). So nothing is read here as
+a text that Spark takes for code, and no code as a text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HINTS: Final = {
     '"': "write columns as they are or in `backticks`, text in 'single quotes'",
     "'": "a text that does not end",
     "`": "a name that does not end",
-    ";": "one expression only",
+    ";": "give one expression only",
 }
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([01][0-7]{2})|(.))|''", re.DOTALL)
 
@@ -40,7 +40,7 @@ class Token:
         kind: ``text``, ``bytes``, ``number``, ``quoted`` (a name in backticks), ``word`` or ``sign``; ``end``
             after the last.
         text: as written.
-        spaced: white space stands before it.
+        spaced: white space comes before it.
     """
 
     kind: str
@@ -72,7 +72,7 @@ def tokens_of(text: str) -> list[Token]:
     """The tokens of an expression.
 
     Raises:
-        ValueError: something that cannot stand in one.
+        ValueError: something that is not allowed in one.
     """
     tokens: list[Token] = []
     position, spaced = 0, False
@@ -81,10 +81,10 @@ def tokens_of(text: str) -> list[Token]:
         if match is None:
             character = text[position]
             hint = f": {_HINTS[character]}" if character in _HINTS else ""
-            raise ValueError(f"{character!r} cannot stand here{hint}")
+            raise ValueError(f"{character!r} is not allowed here{hint}")
         kind = match.lastgroup or ""
         if kind == "comment":
-            raise ValueError("comments cannot stand in an expression; write them as YAML comments")
+            raise ValueError("comments are not allowed in an expression; write them as YAML comments")
         if match[0] in {"->", "=>"}:
             raise ValueError(f"{match[0]!r}: lambdas and named arguments cannot be used")
         if match[0] == "::":

@@ -1,19 +1,18 @@
 """Which documents a set of changed rows can have changed. Pure: a tree in, SQL out.
 
 The argument. Let the document of a root differ between two cuts. Then somewhere in its tree the rows differ
-in a column that the document reads. Take a difference with no difference above it, towards the root. Its
-row is in the tree of one of both cuts, so the image of the row in that cut matches its parent, and
-everything above is the same in both cuts. So it is enough to take both images of every changed row at every
-place where its table stands, and to walk up over *current* rows alone: where a row in between changed too,
-it is a changed row itself and is walked up from its own images.
+in a column that the document reads. Take a difference with no difference above it, towards the root. Its row
+is in the tree of one of both cuts. So the image of the row in that cut matches its parent, and everything
+above is the same in both cuts. It is therefore enough to take both images of every changed row, at every
+place where its table occurs, and to walk up over *current* rows alone. Where a row in between changed too, it
+is a changed row itself and is walked up from its own images.
 
-Each image carries the columns that all places of its table read. At one place, images are grouped by key
-and by the columns read *there*; a row whose old and new image fall into one group did not change for this
-place and is dropped. An image that fails the place's `where` was not in the document and is dropped before
-that.
+Each image carries the columns that all places of its table read. At one place, images are grouped by key and
+by the columns read *there*. A row whose old and new image fall into one group did not change for this place
+and is dropped. An image that fails the place's `where` was not in the document and is dropped before that.
 
-The result may name a root that has not changed, or that no longer exists; rebuilding it then gives what is
-there already, or deletes nothing. It never lacks one.
+The result may name a root that has not changed, or that no longer exists. Rebuilding it then gives what is
+there already, or deletes nothing. The result never lacks an affected root.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gold.compile.clauses import Step
+from gold.compile.clauses import CommonTable
 from gold.tree.nodes import Aggregate
 from silver.sql import as_json, comment, indented, quote
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from bronze.identifiers import TableName
-    from gold.compile.query import Relation
+    from gold.compile.query import TableSql
     from gold.expressions.expressions import Expression
     from gold.tree.nodes import Node, Recursion, Scope, Tree
 
@@ -51,7 +50,7 @@ class Affected:
         places: for each number: path of the place in the document (empty for the root) and its table.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[CommonTable, ...]
     query: str
     places: tuple[tuple[str, TableName], ...]
 
@@ -60,7 +59,7 @@ def affected_roots(
     tree: Tree,
     changed: Iterable[TableName],
     images: Callable[[TableName], str],
-    current: Relation,
+    current: TableSql,
     *,
     broadcast: bool = False,
 ) -> Affected | None:
@@ -75,7 +74,7 @@ def affected_roots(
             them.
 
     Returns:
-        None where no changed table stands in the document.
+        None where no changed table is in the document.
     """
     tables = set(changed)
     walk = _Walk(tree, current, broadcast=broadcast)
@@ -117,12 +116,12 @@ def affected_roots(
 class _Walk:
     """From values of join columns to keys of roots. Values are columns ``v0, v1 …`` of a subquery."""
 
-    def __init__(self, tree: Tree, current: Relation, *, broadcast: bool) -> None:
+    def __init__(self, tree: Tree, current: TableSql, *, broadcast: bool) -> None:
         self._hint = "/*+ BROADCAST(c) */ " if broadcast else ""
         self._tree = tree
         self._current = current
         self._above = {id(child.scope): child for child in tree.nodes()}
-        self.steps: list[Step] = []
+        self.steps: list[CommonTable] = []
 
     def up(self, node: Node, place: int, values: str) -> str:
         """From what finds the rows of a node, or of a link before it.
@@ -164,7 +163,7 @@ class _Walk:
         # Each level begins with these rows again.
         name = f"walked{len(self.steps)}"
         label = f"{node.scope.label}: rows of {node.scope.table.table} to walk up from"
-        self.steps.append(Step(name, label, f"SELECT DISTINCT * FROM (\n{indented(values, '  ')}\n)"))
+        self.steps.append(CommonTable(name, label, f"SELECT DISTINCT * FROM (\n{indented(values, '  ')}\n)"))
         values = f"SELECT * FROM {name}"
         below = [f"v{wanted.index(this)}" for this, _ in recursion.on]
         found = values

@@ -1,10 +1,10 @@
 """Old and new images of rows from silver's change feed. Pure: names in, SQL out.
 
-The feed holds every step between two cuts. Gold compares two cuts, so the steps between do not matter: the
-first image of a key is its old one, if it is of a row that went (``update_preimage``, ``delete``); the last
-is its new one, if it is of a row that came. A row that came and went within the steps has neither. A
+The feed holds every step between two cuts. Gold compares two cuts, so the steps between do not matter. The
+first image of a key is its old one, if it is of a row that left (``update_preimage``, ``delete``). The last
+is its new one, if it is of a row that arrived. A row that arrived and left within the steps has neither. A
 version that deletes and inserts one key (a table written over) gives both. Where silver keeps deleted rows, a
-row that is marked as deleted is there no more: its update has an old image alone.
+row that is marked as deleted no longer counts: its update has an old image alone.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """Finding the documents of some keys in a large gold table: a condition on the target of a MERGE alone.
 
-A MERGE that may insert joins outwards from its source, for which Spark shuffles and sorts the whole target,
-three times. With a condition on the target alone most of its rows are left out where they are read. A list of
-the keys would be such a condition, but is text that Spark analyses value by value. Instead the keys' hashes
-mark bits in a bitmap, and a row of the target is read on if its own bit is marked; so is, by chance, one in
-thirty others, which the join then drops. The bitmap is one literal of the statement and no part of the code
-that Spark generates, which therefore is the same for every window, and compiled once.
+A MERGE that may insert joins outwards from its source. For that Spark shuffles and sorts the whole target,
+three times. A condition on the target alone drops most of its rows where they are read. A list of the keys
+would be such a condition, but it is text that Spark analyses value by value.
+
+Instead the keys' hashes set bits in a bitmap, and a row of the target is read on if its own bit is set. By
+chance, so is one in thirty others, which the join then drops. (It is a Bloom filter of one hash.) The bitmap
+is one literal of the statement and no part of the code that Spark generates. So that code is the same for
+every window, and compiled once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Which record of silver's cut a document was built from, and which versions of a table hold the same rows.
 
-A version is not a state: files are joined and properties set by commits of their own, which change no row.
-Where two records of one LSN differ by such versions alone they are the same cut, and a gold table that was
-only cared for still is what the newest gold cut says. Without this a document for which nothing happens would
-be built as a whole after each upkeep.
+A version is not a state: compaction and properties are separate commits, which change no row. If two records
+of one LSN differ by such versions alone, they are the same cut. A gold table that was only maintained still
+is what the newest gold cut says. Otherwise a document for which nothing happens would be built in full after
+each maintenance.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CARE: Final = frozenset(
 """Operations that change no row."""
 
 _MOST: Final = 10_000
-"""Commits to look at: a table that is further behind is read by its feed."""
+"""Commits to look at: a table that lags further is read by its feed."""
 
 
 def holds_the_same(uri: str, since: int, until: int) -> bool:
@@ -57,13 +57,13 @@ def built_from(
     known_by: datetime | None,
     same: Callable[[str, int, int], bool] = lambda _name, one, other: one == other,
 ) -> Cut | None:
-    """The silver cut that a document was built from; None where that is not known any more.
+    """The silver cut that a document was built from; None where that is no longer known.
 
-    Silver may have recorded the cut of one LSN again, with a table that was derived again. Then the gold cut
-    that names the document's table tells which record it was; and where no gold cut names it, because the
-    document failed since or the process was killed, none of them can be relied on. A record that only has
-    more tables than those before it, or later versions with the same rows, is no other: the document needed
-    none of them.
+    Silver may have recorded the cut of one LSN again, with a table that was rebuilt. Then the gold cut that
+    names the document's table tells which record it was. If no gold cut names it, because the document failed
+    since or the process was killed, none of them can be relied on. A record that only has more tables than
+    those before it, or later versions with the same rows, counts as the same: the document needed none of
+    them.
 
     Args:
         control: where cuts are recorded.

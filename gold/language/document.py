@@ -1,4 +1,4 @@
-"""A document file, read and checked in itself; what it means for silver's tables is `gold.tree`'s."""
+"""A document file, read and checked in itself; `gold.tree` resolves it against silver's tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document's definition and the file it stands in, which knows lines."""
+    """A document's definition and its file, which knows lines."""
 
     definition: Definition
     file: YamlFile
@@ -86,12 +86,12 @@ def output_names(entry: str | dict[str, Any]) -> list[str]:
 
 
 def _name_clashes(document: Document) -> Iterator[Problem]:
-    """Names that stand twice in one object, also by case alone, which Spark does not see."""
+    """Names that occur twice in one object, also those that differ in case alone, which Spark ignores."""
     definition, file = document.definition, document.file
     for index, entry in enumerate(definition.fields):
         for name in output_names(entry):
             if name.lower() in Definition.OWN or name.lower().startswith(Definition.OWN_PREFIX):
-                said = f"{name!r} is a name of our own in every gold table; choose another"
+                said = f"{name!r} is the name of a column that every gold table has; choose another"
                 yield Problem(file.line(("fields", index)), said)
     yield from _clashes(definition.fields, ("fields",), file, {})
 
@@ -105,7 +105,7 @@ def _clashes(
         for output in output_names(entry):
             if output.lower() in taken:
                 first = taken[output.lower()]
-                yield Problem(line, f"field {output!r} stands twice in one object (first at line {first})")
+                yield Problem(line, f"field {output!r} is given twice in one object (first at line {first})")
             taken.setdefault(output.lower(), line)
         name = entry_name(entry)
         if isinstance(entry, dict):

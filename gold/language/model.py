@@ -51,10 +51,10 @@ def _one_verb(value: Any) -> Any:
         raise ValueError(f"expected a mapping with one of {', '.join(VERBS)}")  # noqa: TRY004 - pydantic wants it
     verbs = [key for key in value if key in VERBS]
     if len(verbs) > 1:
-        raise ValueError(f"{verbs[0]!r} and {verbs[1]!r} cannot stand in one field")
+        raise ValueError(f"{verbs[0]!r} and {verbs[1]!r} cannot be used in one field")
     if not verbs:
         first = next(iter(value), "")
-        raise ValueError(f"says nothing to take{suggestion(first, VERBS)}")
+        raise ValueError(f"does not say what to take{suggestion(first, VERBS)}")
     return value
 
 
@@ -68,7 +68,7 @@ def _verb_tag(value: Any) -> str:
 def _one_name(value: Any) -> Any:
     if isinstance(value, dict) and len(value) != 1:
         names = ", ".join(repr(name) for name in value) or "nothing"
-        raise ValueError(f"an entry is a column's name, or one name with a mapping; this one holds {names}")
+        raise ValueError(f"an entry is a column's name, or one name with a mapping; this one has {names}")
     if not isinstance(value, str | dict):
         raise ValueError("an entry is a column's name, or one name with a mapping")  # noqa: TRY004
     return value
@@ -91,7 +91,7 @@ class ColumnField(Section):
 
     Attributes:
         column: the column.
-        default: stands in place of NULL.
+        default: the value in place of NULL.
     """
 
     column: Name
@@ -119,12 +119,12 @@ class ObjectField(Section):
 
 
 class Through(Section):
-    """A table on the way to the far one.
+    """A link table between the parent and the far table.
 
     Attributes:
         table: the table, as schema.table.
-        on: its columns: the columns of the table before, which is the parent for the first.
-        to: its columns: the far table's columns; stands in the last of several.
+        on: its columns: the columns of the table before it, or of the parent.
+        to: its columns: the far table's columns; only in the last of several.
         where: an SQL condition over its rows.
         fields: of its row, flat in each element.
     """
@@ -136,7 +136,7 @@ class Through(Section):
     fields: Entries | None = None
 
 
-class Recursion(Section):
+class Recurse(Section):
     """Rows of the same table below each row, level by level, in a field of the same name.
 
     Attributes:
@@ -156,9 +156,9 @@ class OneField(Section):
         on: its columns: the parent's columns.
         fields: of the row.
         where: an SQL condition over the table's rows.
-        order_by: which row counts where several match; then the table's key.
-        flatten: true, or what to put before each of the fields' names.
-        recurse: more rows of the table behind the row, level by level.
+        order_by: which row is taken if several match; then the table's key.
+        flatten: true, or a prefix for the fields' names.
+        recurse: more rows of the table below the row, level by level.
     """
 
     one: TableText
@@ -167,7 +167,7 @@ class OneField(Section):
     where: Snippet | None = None
     order_by: Orderings | None = None
     flatten: bool | Annotated[str, AfterValidator(_field_name)] = False
-    recurse: Recursion | None = None
+    recurse: Recurse | None = None
 
     @model_validator(mode="after")
     def _nested_or_flat(self) -> OneField:
@@ -177,7 +177,7 @@ class OneField(Section):
 
     @property
     def prefix(self) -> str:
-        """What stands before the names of flattened fields."""
+        """The prefix of the names of flattened fields."""
         return self.flatten if isinstance(self.flatten, str) else ""
 
 
@@ -206,7 +206,7 @@ class _Joined(Section):
             raise ValueError("give either 'on' or 'through'")
         for step in self.join_path[:-1]:
             if step.to is not None:
-                raise ValueError("'to' leads to the far table: it stands in the last step of 'through'")
+                raise ValueError("'to' leads to the far table: it belongs in the last step of 'through'")
         if self.join_path and self.join_path[-1].to is None:
             raise ValueError("'to' is missing in 'through': the columns that lead to the far table")
         if self.limit is not None and self.cap is not None:
@@ -225,13 +225,13 @@ class ManyField(_Joined):
     Attributes:
         many: the table, as schema.table.
         on: its columns: the parent's columns.
-        through: a link table, or several in a list, on the way to the table.
+        through: a link table, or a list of several, between the parent and the table.
         fields: of each element, which is an object.
         values: the column whose values are the elements.
         where: an SQL condition over the table's rows.
         order_by: the order of elements, each as: column [asc|desc] [nulls first|last]; then the table's key.
-        limit: so many elements at most.
-        cap: as limit, and the field is an object with items, count and truncated.
+        limit: the most elements.
+        cap: like limit, and the field is an object with items, count and truncated.
         key_by: the column by whose value each element is found; the field is a map.
         recurse: more rows of the table below each row, level by level.
     """
@@ -244,7 +244,7 @@ class ManyField(_Joined):
     fields: Entries | None = None
     values: Name | None = None
     key_by: Name | None = None
-    recurse: Recursion | None = None
+    recurse: Recurse | None = None
 
     @model_validator(mode="after")
     def _fields_or_values(self) -> ManyField:
@@ -255,9 +255,9 @@ class ManyField(_Joined):
         if self.recurse is not None and self.values is not None:
             raise ValueError("'recurse' nests rows in the objects above them: give 'fields', not 'values'")
         if self.values is not None and any(step.fields is not None for step in self.join_path):
-            raise ValueError("'through.fields' has no place among plain 'values'; use 'fields'")
+            raise ValueError("'through.fields' cannot be used with plain 'values'; use 'fields'")
         if self.key_by is not None and (self.limit is not None or self.cap is not None):
-            raise ValueError("a map takes all rows: 'limit' and 'cap' mean nothing to 'key_by'")
+            raise ValueError("a map takes all rows: 'limit' and 'cap' cannot be used with 'key_by'")
         return self
 
 
@@ -275,11 +275,11 @@ class AggregateField(_Joined):
         first: the value of schema.table.column in the first row by order_by.
         last: the value of schema.table.column in the last row by order_by.
         on: the table's columns: the parent's columns.
-        through: a link table, or several in a list, on the way to the table.
+        through: a link table, or a list of several, between the parent and the table.
         where: an SQL condition over the table's rows.
         order_by: of collect, first and last: column [asc|desc] [nulls first|last]; then the table's key.
-        limit: of collect: so many values at most.
-        cap: of collect: as limit, and the field is an object with items, count and truncated.
+        limit: of collect: the most values.
+        cap: of collect: like limit, and the field is an object with items, count and truncated.
     """
 
     model_config = ConfigDict(json_schema_extra={"allOf": [
@@ -311,13 +311,13 @@ class AggregateField(_Joined):
         function = self.function
         _, column = self.target
         if column is None and function != "count":
-            raise ValueError(f"{function} wants a column (expected schema.table.column)")
+            raise ValueError(f"{function} needs a column (expected schema.table.column)")
         if function not in {"collect", "first", "last"} and self.order_by is not None:
-            raise ValueError(f"'order_by' means nothing to {function}")
+            raise ValueError(f"'order_by' cannot be used with {function}")
         if function != "collect" and (self.limit is not None or self.cap is not None):
-            raise ValueError(f"'limit' and 'cap' mean nothing to {function}")
+            raise ValueError(f"'limit' and 'cap' cannot be used with {function}")
         if any(step.fields is not None for step in self.join_path):
-            raise ValueError("'through.fields' means nothing to an aggregate")
+            raise ValueError("'through.fields' cannot be used with an aggregate")
         return self
 
 
@@ -391,7 +391,7 @@ def entry_name(entry: str | dict[str, Any]) -> str:
 
 
 def through_paths(spec: ManyField | AggregateField) -> list[tuple[tuple[str | int, ...], Through]]:
-    """Tables between, each with where it stands below the field in the file."""
+    """Link tables, each with its path below the field in the file."""
     if isinstance(spec.through, list):
         return [(("through", index), step) for index, step in enumerate(spec.through)]
     return [(("through",), step) for step in spec.join_path]

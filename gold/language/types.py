@@ -38,7 +38,7 @@ def orderable(ddl: str) -> bool:
 
 
 def map_key(ddl: str) -> bool:
-    """Whether values can be the names in a JSON object: Spark writes others by their place in memory."""
+    """Whether values can be the names in a JSON object: Spark writes others by their address in memory."""
     return not re.search(r"\b(?:BINARY|ARRAY|STRUCT|MAP|VARIANT|INTERVAL)\b", ddl.upper())
 
 

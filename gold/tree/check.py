@@ -13,19 +13,15 @@ if TYPE_CHECKING:
     from gold.tree.nodes import Tree
     from gold.tree.resolve import Catalog
 
-REMEDY: Final = "let the document file name what the source has now; the next start builds it anew"
-
-
-def check_document(document: Document, catalog: Catalog) -> list[ConfigurationError]:
-    """Everything that is wrong with a document's tables, columns and types, each with ``file:line``.
-
-    An unknown name brings the nearest known one. An empty list means that the document can be compiled.
-    """
-    return checked_tree(document, catalog)[1]
+DOCUMENT_REMEDY: Final = "correct the document file to match the source; the next start rebuilds the document"
 
 
 def checked_tree(document: Document, catalog: Catalog) -> tuple[Tree | None, list[ConfigurationError]]:
-    """The resolved document, None where something is wrong with it; and what, as `check_document` says it."""
+    """The resolved document, None where something is wrong with it; and everything that is wrong.
+
+    Each problem of a table, a column or a type has its ``file:line``; an unknown name brings the nearest
+    known one. Without problems the document can be compiled.
+    """
     tree, problems = resolve(document, catalog)
     ordered = sorted(dict.fromkeys(problems), key=lambda problem: problem.line)
     return tree, [
@@ -33,7 +29,7 @@ def checked_tree(document: Document, catalog: Catalog) -> tuple[Tree | None, lis
             problem.message,
             code="document-invalid",
             where=f"{document.file.path}:{problem.line}",
-            remedy=REMEDY,
+            remedy=DOCUMENT_REMEDY,
         )
         for problem in ordered
     ]
@@ -47,5 +43,5 @@ def resolved(document: Document, catalog: Catalog) -> Tree:
     """
     tree, problems = resolve(document, catalog)
     if tree is None:
-        raise problems_error(document.file.path, problems, code="document-invalid", remedy=REMEDY)
+        raise problems_error(document.file.path, problems, code="document-invalid", remedy=DOCUMENT_REMEDY)
     return tree

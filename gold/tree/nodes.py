@@ -63,7 +63,7 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Flattened:
-    """A field of a `one`'s row that stands in the object around it (`flatten` in the file)."""
+    """A field of a `one`'s row that is put into the object around it (`flatten` in the file)."""
 
     name: str
     node: Node

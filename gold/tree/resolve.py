@@ -1,13 +1,12 @@
 """A document resolved against silver's catalog: the tree that is checked, compiled and walked.
 
-Every name of the definition has become a table, a column or an expression here, and everything that can be
-wrong with a name or a type has been said, with the line of the file that says it. What follows
-(`gold.compile.compiler`, `gold.incremental.affected`) takes the tree and cannot fail.
+Every name of the definition has become a table, a column or an expression here. Everything that can be wrong
+with a name or a type has been reported, with the line of the file. What follows (`gold.compile.compiler`,
+`gold.incremental.affected`) takes the tree and cannot fail.
 
 A *scope* is one occurrence of a table in the document: the root, or the rows of one `one`, `many` or
-aggregate. The same table at two places is two scopes, each with its own set of columns that it reads;
-pruning of changes rests on these sets, so every expression of a scope adds its columns to them here, in one
-place.
+aggregate. The same table at two places is two scopes, each with its own set of columns that it reads. Pruning
+of changes rests on these sets, so every expression of a scope adds its columns to them here, in one place.
 
 Aggregates over the same rows (table, `on`, `through`) are one node with several measures, so that they cost
 one pass.
@@ -28,12 +27,12 @@ from gold.language.model import (
     ManyField,
     ObjectField,
     OneField,
+    Recurse,
     SqlField,
     Through,
     entry_name,
     through_paths,
 )
-from gold.language.model import Recursion as Recurse
 from gold.language.notation import OrderedColumn, parse_ordering
 from gold.tree.nodes import (
     Aggregate,

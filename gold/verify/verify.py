@@ -1,13 +1,14 @@
 """Whether a document's table is what a full rebuild at its recorded cut would make.
 
 Both sides are of the past: the gold table at the version that the newest gold cut names, and silver at the
-cut of the same LSN, so it does not matter that stages are at work meanwhile. Documents are compared by a hash
-of their content that is computed anew on both sides; the stored hash is not trusted but compared as well,
-because later cycles decide by it what to write. A document that is there twice, or whose `_commit_lsn` lies
-after the cut, is wrong too.
+cut of the same LSN. So stages may work meanwhile.
 
-With a sample, the same fraction of keys is taken on both sides by a hash of the key, so documents that should
-not be there are found as well as those that are missing.
+Documents are compared by a hash of their content that is computed again on both sides. The stored hash is not
+trusted but compared as well, because later cycles decide by it what to write. A document that exists twice,
+or whose `_commit_lsn` is after the cut, is wrong too.
+
+With a sample, the same fraction of keys is taken on both sides by a hash of the key. So surplus documents are
+found as well as missing ones.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ if TYPE_CHECKING:
     from gold.tree.nodes import Tree
 
 KINDS: Final = {
-    "twice": "is there more than once",
+    "twice": "exists more than once",
     "missing": "is missing",
-    "surplus": "should not be there",
+    "surplus": "should not exist",
     "differs": "differs",
     "hash": "has a content hash that is not of its content",
     "lsn": "has a _commit_lsn that is missing or after the cut",
@@ -169,7 +170,7 @@ class _Comparison:
         return f"(SELECT {', '.join(numbered(names))} FROM {rows}{self._among(names)})"
 
     def _among(self, key: Sequence[str]) -> str:
-        """The condition for keys of the sample, told by their text, which both sides share."""
+        """The condition for keys of the sample, by their text, which is the same on both sides."""
         if self._sample is None:
             return ""
         texts = ", ".join(f"CAST({name} AS STRING)" for name in key)

@@ -39,6 +39,6 @@ def show_check(pipeline: Pipeline, output: Output, *, offline: bool = False) -> 
                     output.line(f"  {line}")
         what = f"{pipeline.path.name}" if offline else f"{pipeline.path.name} and {describe(pipeline.source)}"
         verdict = ", ".join(counted(counts[level], level) for level in ("error", "warning") if counts[level])
-        output.line(f"{what}: {verdict or 'nothing stands in the way'}")
+        output.line(f"{what}: {verdict or 'no problems found'}")
     if counts["error"]:
-        raise Failure(f"{counted(counts['error'], 'error')} would stop the pipeline, or a table of it")
+        raise Failure(f"{counted(counts['error'], 'error')} would stop the pipeline or one of its tables")

@@ -79,7 +79,7 @@ def documents_named(pipeline: Pipeline, name: str | None) -> list[Document]:
             f"there is no document {name!r}{suggestion(name, names)}",
             code="document-unknown",
             where=str(pipeline.path),
-            remedy="gold.documents in the pipeline file says which files are read",
+            remedy="gold.documents in the pipeline file selects the files",
         )
     return [document for document in documents if name in (None, document.name)]
 
@@ -94,7 +94,7 @@ def require_lake(pipeline: Pipeline) -> Cut:
     cut = ControlTables(lake).latest_cut("silver")
     if cut is None:
         raise DefiniteError(
-            "the lake is empty: nothing has reached silver yet",
+            "the lake is empty: silver has no cut yet",
             code="layer-empty",
             where=lake.path or str(lake.catalog),
             remedy=f"run `smelt run {pipeline.path.name} --until-caught-up` first",

@@ -1,12 +1,12 @@
-"""`smelt drop`: take the pipeline's slot and publication away from the source; the lake stays as it is.
+"""`smelt drop`: remove the pipeline's slot and publication at the source; the lake stays as it is.
 
-A slot that nobody reads keeps the server's log for ever, so a pipeline that is given up must lose it. The
-lake remembers its place; a pipeline that starts again after this finds the gap and says so instead of
-passing it.
+A slot that nobody reads keeps the server's log for ever, so a pipeline that is given up must drop it. The
+lake remembers its position. A pipeline that starts again after this finds the gap and reports it instead of
+skipping it.
 
-A publication may be older than the pipeline, and have other subscribers. Only one that carries the mark of
-ours (`bronze.setup.publication.is_ours`) is dropped; of another, also of one that a release before the mark
-made, the statement is printed.
+A publication may be older than the pipeline, and have other subscribers. Only one with our mark
+(`bronze.setup.publication.is_ours`) is dropped. For any other, also one that a release before the mark made,
+the statement is printed.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def run_drop(pipeline: Pipeline, output: Output) -> None:
     if theirs is not None:
         output.line(theirs + ";")
         output.say(
-            f"publication {source.publication} is not changed: this pipeline did not make it, or an early "
+            f"publication {source.publication} is not changed: this pipeline did not create it, or an early "
             "release of deltasmelt did; run the statement above yourself if nobody else subscribes to it"
         )
     elif not statements:
-        output.say("there is neither slot nor publication; nothing to do")
+        output.say("there is no slot and no publication; nothing to do")
     elif not source.manage:
         output.say("source.manage is false: nothing was changed; run the statements above yourself")

@@ -17,7 +17,7 @@ from silver.schema.catalog import silver_catalog
 
 if TYPE_CHECKING:
     from bronze.lake.control import Run
-    from gold.explain import Place
+    from gold.explain import ExplainedNode
     from gold.tree.nodes import Tree
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
@@ -34,16 +34,16 @@ def show_document_schema(pipeline: Pipeline, document: str, output: Output) -> N
     Raises:
         SmeltError: no such document, or it does not fit the tables.
     """
-    from gold.compile.column_types import columns_of  # noqa: PLC0415 - loads Spark
+    from gold.compile.column_types import field_types  # noqa: PLC0415 - loads Spark
 
     tree = _tree(pipeline, document)
     with spark_for(pipeline, output) as spark:
-        schema = document_schema(document, columns_of(spark, tree), tree.key_fields)
+        schema = document_schema(document, field_types(spark, tree), tree.key_fields)
     output.document(json.dumps(schema, indent=2))
 
 
 def show_explanation(pipeline: Pipeline, document: str, output: Output) -> None:
-    """Print a document's places, what is read there, which roots a change marks, and the last run.
+    """Print a document's nodes: the columns read there, the join paths to the root, and the last run.
 
     Raises:
         SmeltError: no such document, or it does not fit the tables.
@@ -53,19 +53,15 @@ def show_explanation(pipeline: Pipeline, document: str, output: Output) -> None:
     run = next((run for run in runs if run.mode in {"incremental", "full"}), None)
     reached = _reached(run)
     if output.json:
-        places = [
-            {**asdict(place), "last_run": reached.get((place.path, place.table))} for place in explain(tree)
-        ]
-        output.value(
-            {"document": tree.name, "key": list(tree.key), "places": places, "last_run": _plain(run)}
-        )
+        nodes = [{**asdict(node), "last_run": reached.get((node.path, node.table))} for node in explain(tree)]
+        output.value({"document": tree.name, "key": list(tree.key), "nodes": nodes, "last_run": _plain(run)})
         return
     where = f", where {tree.root.where}" if tree.root.where is not None else ""
     said = f"one document per row of {tree.root.table.table}, found by {', '.join(tree.key)}{where}"
     output.line(f"gold.{tree.name}: {said}", style="bold")
     output.line(f"last run  {_run_text(run)}")
-    for place in explain(tree):
-        _say(place, reached.get((place.path, place.table)), output)
+    for node in explain(tree):
+        _say(node, reached.get((node.path, node.table)), output)
 
 
 def _tree(pipeline: Pipeline, name: str) -> Tree:
@@ -75,17 +71,17 @@ def _tree(pipeline: Pipeline, name: str) -> Tree:
 
 
 def _reached(run: Run | None) -> dict[tuple[str, str], dict[str, int]]:
-    """For each place that the last incremental run looked at: changed rows of its table, and roots marked."""
+    """For each node that the last incremental run looked at: its changed rows, and the affected roots."""
     if run is None:
         return {}
     details: dict[str, Any] = run.details
     rows = details.get("changed_rows", {})
     return {
-        (place["path"], place["table"]): {
-            "changed_rows": rows.get(place["table"], 0),
-            "roots": place["roots"],
+        (node["path"], node["table"]): {
+            "changed_rows": rows.get(node["table"], 0),
+            "affected_roots": node["roots"],
         }
-        for place in details.get("affected_roots", [])
+        for node in details.get("affected_roots", [])
     }
 
 
@@ -102,31 +98,32 @@ def _run_text(run: Run | None) -> str:
     written = f"{run.inserts:,} inserted, {run.updates:,} updated, {run.deletes:,} deleted"
     if run.mode == "full":
         return f"full ({run.reason}) as of {run.to_lsn}: {written}, {seconds_text(run.seconds)}"
-    marked = f"{run.changes:,} {'document' if run.changes == 1 else 'documents'} marked"
-    return f"incremental, as of {run.to_lsn}: {marked}; {written}, {seconds_text(run.seconds)}"
+    affected = f"{run.changes:,} {'document' if run.changes == 1 else 'documents'} affected"
+    return f"incremental, as of {run.to_lsn}: {affected}; {written}, {seconds_text(run.seconds)}"
 
 
-def _say(place: Place, reached: dict[str, int] | None, output: Output) -> None:
+def _say(node: ExplainedNode, reached: dict[str, int] | None, output: Output) -> None:
     output.line()
-    heading = ", ".join([place.path, *place.also]) or "the document itself"
-    verb = "" if place.verb == "root" else f"{place.verb} "
-    output.line(f"{heading}: {verb}{place.table}", style="bold")
-    _entry(output, "key", ", ".join(place.key))
-    _entry(output, "reads", ", ".join(place.reads))
-    if place.where is not None and place.verb != "root":
-        _entry(output, "where", place.where)
-    if place.order:
-        _entry(output, "order", ", ".join(place.order))
-    hops = [
-        f"{hop.this} = {hop.other}" + (f", up to {hop.levels} times" if hop.levels > 1 else "")
-        for hop in place.way
+    heading = ", ".join([node.path, *node.other_paths]) or "the document itself"
+    kind = "" if node.kind == "root" else f"{node.kind} "
+    output.line(f"{heading}: {kind}{node.table}", style="bold")
+    _entry(output, "key", ", ".join(node.key))
+    _entry(output, "columns", ", ".join(node.columns))
+    if node.where is not None and node.kind != "root":
+        _entry(output, "where", node.where)
+    if node.order_by:
+        _entry(output, "order by", ", ".join(node.order_by))
+    joins = [
+        f"{join.from_columns} = {join.to_columns}"
+        + (f", up to {join.max_times} times" if join.max_times > 1 else "")
+        for join in node.join_path
     ]
-    _entry(output, "marks", *(hops or ["the document of its own row"]))
+    _entry(output, "join path", *(joins or ["none: each row is the root of one document"]))
     if reached is not None:
         _entry(
             output,
             "last run",
-            f"{reached['changed_rows']:,} changed rows, {reached['roots']:,} documents marked",
+            f"{reached['changed_rows']:,} changed rows, {reached['affected_roots']:,} documents affected",
         )
 
 

@@ -1,7 +1,6 @@
-"""`smelt maintain`: the upkeep of every table of silver and gold, now; one line for each.
+"""`smelt maintain`: maintenance of every table of silver and gold, now; one line for each.
 
-Beside a running pipeline it takes turns with the cycles, table by table. Bronze is kept in order by its
-reader.
+Beside a running pipeline it takes turns with the cycles, table by table. Bronze is maintained by its reader.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 from bronze.errors import SmeltError
 from bronze.lake.control_tables import ControlTables
 from pipelines.commands.context import require_lake, spark_for
-from pipelines.runtime.stages import maintenance, upkeep_text
+from pipelines.runtime.stages import maintenance, maintenance_text
 from pipelines.terminal.failures import TABLES_STOPPED, Failure, without_secrets
 from silver.errors import cause
 
@@ -31,16 +30,16 @@ def run_maintain(pipeline: Pipeline, output: Output) -> None:
     require_lake(pipeline)
     control = ControlTables(pipeline.lake_address())
     with spark_for(pipeline, output) as spark:
-        upkeep = maintenance(spark, pipeline, control, ("silver", "gold"))
-        for done in upkeep.all_tables():
+        work = maintenance(spark, pipeline, control, ("silver", "gold"))
+        for done in work.all_tables():
             if output.json:
                 output.value(asdict(done))
             else:
-                output.line(upkeep_text(done))
-        for name, error in upkeep.failed.items():
+                output.line(maintenance_text(done))
+        for name, error in work.failed.items():
             output.say(
                 without_secrets(f"{name}: {error.message if isinstance(error, SmeltError) else cause(error)}")
             )
-    if upkeep.failed:
-        names = ", ".join(sorted(upkeep.failed))
-        raise Failure(f"upkeep failed: {names}", exit_code=TABLES_STOPPED)
+    if work.failed:
+        names = ", ".join(sorted(work.failed))
+        raise Failure(f"maintenance failed: {names}", exit_code=TABLES_STOPPED)

@@ -53,7 +53,7 @@ def _require_file(report: Path) -> None:
 
 
 def show_quality(result: QualityResult, output: Output) -> None:
-    """The result of a quality run: what failed, what was left out, where the report lies."""
+    """The result of a quality run: what failed, what was left out, where the report is."""
     if output.json:
         output.value(result.to_dict())
         return
@@ -68,7 +68,7 @@ def show_quality(result: QualityResult, output: Output) -> None:
             )
             for row in result.failed
         ]
-        columns = ("table", "column", "expectation", "severity", "rows that break it")
+        columns = ("table", "column", "expectation", "severity", "failing rows")
         output.table(columns, rows, title="failed", right=columns[-1:])
     for text in result.errors:
         output.line(f"could not be checked: {text}", style="yellow")

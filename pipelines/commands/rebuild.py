@@ -1,13 +1,15 @@
-"""`smelt rebuild`: silver again from bronze, or gold again from silver; the server is not asked.
+"""`smelt rebuild`: silver again from bronze, or gold again from silver; the server is not needed.
 
 It holds the locks of the layers, so the stages must not run meanwhile; the reader may. Silver is first
-carried to bronze's frontier by a cycle; then each table, and its history where it has one, is derived as of
-that very LSN (`silver.rebuild`) and the cut is recorded again with the new versions. A table that an error
-had stopped and that can be derived joins the cut again; one that a cycle refuses, because its name or its
-columns clash or cannot be read, is refused here too, and another table's rows stay as they are.
+carried to bronze's frontier by a cycle. Then each table, and its history where it has one, is derived as of
+that very LSN (`silver.rebuild`), and the cut is recorded again with the new versions.
+
+A table that an error had stopped, and that can be derived, joins the cut again. One that a cycle refuses,
+because its name or its columns clash or cannot be read, is refused here too; another table's rows stay as
+they are.
 
 Gold sees from the record that its own cut followed which version it was built from, and compares that with
-the new one (`gold.cycle`); so documents that were built from a damaged table are put right by its next cycle.
+the new one (`gold.cycle`). So documents that were built from a damaged table are corrected by its next cycle.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from bronze.store.contract import CHANGES
 from bronze.store.relations import read_relations
 from pipelines.commands.context import documents_named, open_gold, require_lake, spark_for
 from pipelines.runtime.locks import lake_lock, writing
-from pipelines.terminal.failures import TABLES_STOPPED, Failure, describe
+from pipelines.terminal.failures import TABLES_STOPPED, Failure, error_text
 from silver.errors import CODES, failure, table_error
 from silver.run.refusals import refused, there
 from silver.run.troubles import answers
@@ -78,7 +80,7 @@ def run_rebuild(pipeline: Pipeline, layer: str, name: str | None, output: Output
 def rebuild_silver(
     spark: SparkSession, pipeline: Pipeline, tables: Sequence[TableName], output: Output
 ) -> list[str]:
-    """Derive tables; returns those that could not be, each having been said."""
+    """Rebuild tables; returns those that could not be rebuilt, each with a message printed."""
     from silver.cycle import Silver  # noqa: PLC0415 - loads Spark
 
     lake, settings = pipeline.lake_address(), pipeline.silver
@@ -102,7 +104,7 @@ def rebuild_silver(
             if (
                 why is not None
             ):  # it would be written over another table's rows, or by columns that do not fit
-                output.say(describe(why))
+                output.say(error_text(why))
                 failed.append(catalog[name].name)
                 continue
             for table in [catalog[name], *histories([catalog[name]], settings)]:
@@ -111,7 +113,7 @@ def rebuild_silver(
                         spark, pipeline, control, table, relations=relations, cut=cut, output=output
                     )
                 except TableError as error:
-                    output.say(describe(error))
+                    output.say(error_text(error))
                     failed.append(table.name)
                     whole = False
             if whole:
@@ -147,19 +149,19 @@ def _derive(
     except Exception as error:
         if not answers(spark):
             raise
-        _LOGGER.warning("%s could not be derived", table.table, exc_info=error)
+        _LOGGER.warning("%s could not be rebuilt", table.table, exc_info=error)
         raise table_error(table.table, str(error)) or failure(table.table, error) from None
     run = Run("silver", table.name, "full", None, end, reason="smelt rebuild", started_at=started)
     run.delta_version, run.seconds = version, time.monotonic() - clock
     control.record_runs([run])
     cut = replace(cut, tables={**cut.tables, table.name: version}, recorded_at=datetime.now(UTC))
     control.record_cut(cut)
-    output.line(f"silver.{table.name}: derived from bronze as of {end}, version {version}")
+    output.line(f"silver.{table.name}: rebuilt from bronze as of {end}, version {version}")
     return cut
 
 
 def rebuild_gold(spark: SparkSession, pipeline: Pipeline, names: Sequence[str], output: Output) -> list[str]:
-    """Build documents as a whole from silver's newest cut; returns those that have an error of their own."""
+    """Build documents in full from silver's newest cut; returns those that have an error."""
     lake = pipeline.lake_address()
     control = ControlTables(lake)
     gold = open_gold(spark, pipeline, control)
@@ -170,7 +172,7 @@ def rebuild_gold(spark: SparkSession, pipeline: Pipeline, names: Sequence[str], 
         if name in errors:
             output.say(f"gold.{name}: {errors[name].message}\n  remedy: {errors[name].remedy}")
         else:
-            output.line(f"gold.{name}: built from silver as a whole")
+            output.line(f"gold.{name}: rebuilt in full from silver")
     return [name for name in names if name in errors]
 
 
@@ -185,6 +187,6 @@ def _tables_named(pipeline: Pipeline, name: str | None) -> list[TableName]:
             f"silver has no table {name!r}{suggestion(name, known)}",
             code="table-unknown",
             where=str(pipeline.path),
-            remedy="name it as in silver (orders, sales__orders) or at the source (public.orders)",
+            remedy="use its name in silver (orders, sales__orders) or at the source (public.orders)",
         )
     return [known[name]]

@@ -1,9 +1,9 @@
-"""`smelt run` and the single stages: what they promise, and how they say what they do.
+"""`smelt run` and the single stages: when they end, and how they report progress.
 
-``--until-caught-up`` notes the server's WAL position once, at the start, and ends when every layer holds
-everything up to it. Tables or documents that stand still by an error of their own do not hold up the others;
-they, and what waits for a copy, are named at the end (exit code 3, `pipelines.health.standing`).
-Without it, stages run until they are interrupted.
+``--until-caught-up`` notes the server's WAL position once, at the start. The run ends when every layer holds
+everything up to it. Tables or documents that an error has stopped do not hold up the others. They, and what
+waits for a snapshot, are named at the end (exit code 3, `pipelines.health.standing`). Without it, stages run
+until they are interrupted.
 
 Documents and settings are read before anything starts, so that a mistake in a file costs no snapshot.
 """
@@ -16,7 +16,7 @@ from bronze.errors import DefiniteError
 from bronze.store.relations import read_relations
 from pipelines.commands.context import load_documents_of
 from pipelines.health.standing import standing_still
-from pipelines.runtime.progress_text import Progress
+from pipelines.runtime.progress_text import ProgressReporter
 from pipelines.runtime.supervisor import Supervisor
 from pipelines.runtime.targets import head_of_source, stage_goal
 from pipelines.terminal.failures import tables_stopped
@@ -43,10 +43,10 @@ def run_layers(
     until = None
     if until_caught_up:
         until = head_of_source(pipeline) if "bronze" in layers else stage_goal(pipeline, layers[0])
-        output.say(f"carrying {', '.join(layers)} past {until}")
+        output.say(f"running {', '.join(layers)} until {until} is reached")
     elif "bronze" not in layers:
         _say_if_it_waits(pipeline, layers[0], output)
-    said = Progress(output)
+    progress = ProgressReporter(output)
     with (
         terminable(),
         Supervisor(
@@ -55,8 +55,8 @@ def run_layers(
             command=command,
             layers=layers,
             until=until,
-            observe=said.cut,
-            progress=said.reader,
+            observe=progress.cut,
+            progress=progress.reader,
             announce=output.say,
         ) as supervisor,
     ):
@@ -69,7 +69,7 @@ def run_layers(
         if found:
             raise tables_stopped(found.stopped, waiting=found.waiting)
         empty = "bronze" in layers and not read_relations(pipeline.lake_address())
-        output.say("caught up" + (": there is no table to carry; `smelt check` says why" if empty else ""))
+        output.say("caught up" + (": there are no tables to carry; `smelt check` says why" if empty else ""))
 
 
 def _say_if_it_waits(pipeline: Pipeline, layer: Layer, output: Output) -> None:

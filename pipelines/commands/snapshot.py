@@ -1,18 +1,18 @@
-"""`smelt snapshot`: resnapshot tables, whole, as of now, beside a running reader or without one.
+"""`smelt snapshot`: resnapshot whole tables as of now, with or without a running reader.
 
-The order is what makes it safe. First the tables' resnapshot marks are made durable in bronze
-(`bronze.store.resnapshot`), at the server's WAL position of this moment. From then on any reader takes them,
-whatever becomes of this command. Then whoever holds the lake's bronze stage does the work: a running reader
-notices the marks within seconds, and we wait for it; where none runs we are the reader, until bronze is
-caught up. A reader that ends while we wait is noticed the same way, and its work taken over.
+The order makes it safe. First the tables' resnapshot marks are made durable in bronze
+(`bronze.store.resnapshot`), at the server's present WAL position. From then on any reader takes the
+snapshots, whatever happens to this command. Then the process that holds the lake's bronze stage does the
+work. A running reader notices the marks within seconds, and we wait for it. Where none runs, we are the
+reader until bronze is caught up. If a reader ends while we wait, we take over its work likewise.
 
-With `--all` it is also the remedy for a slot that is lost or moved: what the stream cannot bring any more is
-given up first, in one commit that asks for every table (`bronze.reader.recovery`).
+With `--all` it is also the remedy for a slot that is lost or moved. What the stream can no longer deliver is
+given up first, in one commit that requests every table (`bronze.reader.recovery`).
 
-Only snapshots behind that position count as done, so one that was under way when the command was given does
+Only snapshots after that position count as done, so one that was under way when the command was given does
 not end it too early. Silver leaves a table out of its cuts from the mark on, so it cannot be past the
-snapshot when that comes; then it replaces the table's rows by the snapshot's, rows that no longer exist
-included.
+snapshot when that comes. Then it replaces the table's rows by the snapshot's, and removes rows that no longer
+exist.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from bronze.setup.slot import read_slot
 from bronze.store.contract import CHANGES
 from bronze.store.marks import snapshot_of
 from bronze.store.resnapshot import request_snapshots
-from pipelines.runtime.progress_text import Progress, snapshot_text
+from pipelines.runtime.progress_text import ProgressReporter, snapshot_text
 from pipelines.runtime.reader_progress import read_progress
 from pipelines.runtime.supervisor import Supervisor
 from pipelines.terminal.failures import Failure, tables_stopped
@@ -58,8 +58,8 @@ class Request:
     """What is asked for.
 
     Attributes:
-        tables: to be taken.
-        stopped: asked for too, but an error of their own is in the way.
+        tables: to be snapshotted.
+        stopped: requested too, but stopped by an error.
         lsn: snapshots after it count.
     """
 
@@ -76,29 +76,29 @@ def run_snapshot(
     Args:
         pipeline: the pipeline.
         names: tables or patterns (``public.order_*``).
-        output: says what happens.
+        output: reports what happens.
         every: all tables of the pipeline instead.
-        wait: return when they are taken; else when they are asked for.
+        wait: return when the snapshots are complete; else when they are requested.
         command: who we are, for the lake's lock.
 
     Raises:
-        SmeltError: a name is unknown; the server or the lake cannot be asked.
-        Failure: not all of them can be taken.
+        SmeltError: a name is unknown; the server or the lake cannot be reached.
+        Failure: some tables cannot be snapshotted.
     """
     request = _request(pipeline, names, every=every)
     if every and _start_over(pipeline, output):
         request = _request(pipeline, names, every=every)
     asked = _ask(pipeline, request)
     listed = ", ".join(map(str, request.tables)) or "no table"
-    output.say(f"asked for {listed}, as of a point after {request.lsn}")
+    output.say(f"requested snapshots of {listed}, as of a point after {request.lsn}")
     if wait:
         with terminable():
             _await(pipeline, request, output, command)
-        output.say(f"taken: {listed}")
+        output.say(f"snapshots complete: {listed}")
     elif not asked:
-        output.say("bronze is empty yet: the first start takes every table anyway")
+        output.say("bronze is still empty: the first start snapshots every table anyway")
     else:
-        output.say("a running reader takes them within seconds, else the next start does")
+        output.say("a running reader starts them within seconds; otherwise the next start does")
     if request.stopped:
         raise tables_stopped([str(table) for table in request.stopped])
 
@@ -151,9 +151,9 @@ def _request(pipeline: Pipeline, names: Sequence[str], *, every: bool) -> Reques
     source = pipeline.source
     if bool(names) == every:
         raise ConfigurationError(
-            "no table is named" if not names else "--all and names of tables exclude each other",
+            "no table is named" if not names else "--all cannot be combined with table names",
             code="table-unknown",
-            remedy="give names or patterns of tables, or --all",
+            remedy="give tables, patterns or --all",
         )
     with connect(source) as connection, translated(source):
         tables = select_tables(connection, source, sizes=False)
@@ -178,7 +178,8 @@ def _start_over(pipeline: Pipeline, output: Output) -> bool:
     if lost is None:
         return False
     output.say(
-        f"changes between {lost.before} and {lost.lsn} are lost to the stream; every table makes them good"
+        f"changes between {lost.before} and {lost.lsn} are missing from the stream; "
+        "every table is resnapshotted"
     )
     return True
 
@@ -193,7 +194,7 @@ def _ask(pipeline: Pipeline, request: Request) -> bool:
 
 
 def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -> None:
-    """Return when every table of the request is taken, by whomever.
+    """Return when every requested snapshot is complete, whichever process took it.
 
     Raises:
         Failure: one of them failed.
@@ -216,14 +217,14 @@ def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -
             view = read_progress(lake)
             more = "" if view is None else f"; {snapshot_text(view)}"
             output.say(
-                f"{time.strftime('%H:%M:%S')} the running reader has taken {taken} of "
-                f"{len(request.tables)}{more}"
+                f"{time.strftime('%H:%M:%S')} the running reader has completed {taken} of "
+                f"{len(request.tables)} snapshots{more}"
             )
         time.sleep(_LOOK_SECONDS)
 
 
 def _waiting(pipeline: Pipeline, request: Request) -> list[TableName]:
-    """Tables of the request without a snapshot behind it."""
+    """Tables of the request without a snapshot after it."""
     changes = delta.open_table(delta.location(pipeline.lake_address(), "bronze", CHANGES))
     if changes is None:
         return list(request.tables)
@@ -239,7 +240,7 @@ def _read(pipeline: Pipeline, request: Request, output: Output, command: str) ->
             command=command,
             layers=("bronze",),
             until=request.lsn,
-            progress=Progress(output).reader,
+            progress=ProgressReporter(output).reader,
             announce=output.say,
         ) as supervisor:
             while not supervisor.wait(0.2):
@@ -270,7 +271,7 @@ def _raise_failed(control: ControlTables, waiting: Sequence[TableName], before: 
         and _key(error) not in before
     ]
     if failed:
-        lines = [f"{error.name} could not be taken: {error.message}" for error in failed]
+        lines = [f"{error.name} could not be snapshotted: {error.message}" for error in failed]
         remedies = [f"remedy: {error.remedy}" for error in failed[:1] if error.remedy]
         raise Failure("\n".join([*lines, *remedies]))
 

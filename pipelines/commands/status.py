@@ -82,8 +82,8 @@ def _print(status: Status, output: Output) -> None:
 def _slot(status: Status) -> str:
     slot = status.slot
     if slot is None:
-        return "unknown" if status.source_error else "not there yet"
-    read = f"read by backend {slot.active_pid}" if slot.active_pid is not None else "nobody reads it"
+        return "unknown" if status.source_error else "not created yet"
+    read = f"read by backend {slot.active_pid}" if slot.active_pid is not None else "no reader"
     text = f"{slot.name}: wal_status {slot.wal_status}, {read}"
     if slot.invalidation:
         text += f", invalidated ({slot.invalidation})"

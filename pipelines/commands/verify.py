@@ -39,7 +39,7 @@ def run_verify(
 def verify_documents(
     spark: SparkSession, pipeline: Pipeline, names: list[str], *, sample: float | None, output: Output
 ) -> list[Verification]:
-    """Compare documents one after the other, each being said."""
+    """Compare documents one after the other, and print each result."""
     from gold.verify.verify import verify  # noqa: PLC0415 - loads Spark
 
     lake = pipeline.lake_address()

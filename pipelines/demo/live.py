@@ -1,8 +1,8 @@
-"""The demo's view: what the shop does, and how far behind each layer is, while it happens.
+"""The demo's view: what the shop does, and each layer's lag, while it happens.
 
-Lag in seconds is measured the same way for every layer: the server's head is noted twice a second, and a
-layer that stands at some LSN is as old as the moment the head was there. On a terminal a table is redrawn
-in place; elsewhere a line is printed now and then.
+Lag in seconds is measured the same way for every layer. The server's head is noted twice a second; a layer at
+some LSN lags by the time since the head was there. On a terminal a table is redrawn in place; elsewhere a
+line is printed now and then.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Meter:
 
 
 @dataclass(slots=True)
-class Layer:
+class LayerLine:
     """One line of the view.
 
     Attributes:
@@ -113,10 +113,10 @@ class LiveView:
         self._live = Live(console=output.console, refresh_per_second=4) if output.rich else None
         self.phase = ""
         self.heads = HeadHistory()
-        self.source = Layer("PostgreSQL", "transactions")
-        self.bronze = Layer("bronze", "changes", note="first snapshot")
-        self.silver = Layer("silver", "changes folded", note="Spark starts")
-        self.gold = Layer("gold", "documents written", note="Spark starts")
+        self.source = LayerLine("PostgreSQL", "transactions")
+        self.bronze = LayerLine("bronze", "changes", note="first snapshot")
+        self.silver = LayerLine("silver", "changes folded", note="Spark starts")
+        self.gold = LayerLine("gold", "documents written", note="Spark starts")
 
     def __enter__(self) -> Self:
         if self._live is not None:

@@ -1,6 +1,6 @@
-"""What came of the demo: a nested document, silver beside the source, the quality report, what to try.
+"""The summary of the demo: a nested document, silver beside the source, the quality report, what to try.
 
-Everything is read from the lake as any user would read it, at the cut that the layers reached; only the row
+Everything is read from the lake as any user would read it, at the cut that the layers reached. Only the row
 counts of the other side are PostgreSQL's own.
 """
 
@@ -96,7 +96,7 @@ def summarize(
         spark: the session of the run.
         pipeline: the demo's pipeline.
         tables: source table to silver's name.
-        source: connection to the shop, which is closed by now: nothing changes any more.
+        source: connection to the shop, which is closed by now: nothing changes any longer.
         transactions: that the shop committed.
         changes: rows that bronze took, the first snapshot included.
         say: is told what is being done.
@@ -156,8 +156,8 @@ def print_summary(summary: Summary, pipeline: Pipeline, output: Output, *, secon
         f"{summary.transactions:,} transactions of a live shop were carried through every layer "
         f"({summary.changes:,} changed rows, the first snapshot included); {seconds_text(seconds)} in all."
     )
-    output.line(f"The lake lies in {pipeline.lake_address().path}")
-    output.line("PostgreSQL has stopped; the lake needs it no more. Try next:", style="bold")
+    output.line(f"The lake is in {pipeline.lake_address().path}")
+    output.line("PostgreSQL has stopped; the lake does not need it. Try next:", style="bold")
     file = shlex.quote(_short(pipeline.path))
     for what, statement in _STATEMENTS:
         output.line()
@@ -181,7 +181,7 @@ def _program() -> str:
 
 
 def _short(path: Path) -> str:
-    """Relative to the working folder where it lies in it."""
+    """Relative to the working folder if it is inside."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:

@@ -1,9 +1,9 @@
 """The shop at work: what customers and clerks do, as SQL, at a steady rate.
 
 Every kind of change that a pipeline has to carry happens: inserts over several tables in one transaction,
-updates that leave a large out-of-line text alone, deletes that cascade, rows that move to another parent, key
-changes, links added and removed, a rolled-back transaction. Ids are drawn from what exists, so the workload
-needs no state of its own besides a count of customers and orders.
+updates that leave a large TOAST value unchanged, deletes that cascade. Rows move to another parent, keys
+change, links are added and removed, a transaction is rolled back. Ids are drawn from what exists, so the
+workload keeps no state but a count of customers and orders.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def change_mind(shop: Shop) -> None:
 
 
 def write_note(shop: Shop) -> None:
-    """A long note is written anew."""
+    """A long note is written again, with other text."""
     shop.run(
         "UPDATE customers SET notes = repeat(%s, 100) WHERE id = %s",
         f"Call of {time.time():.0f}: all settled. ",

@@ -1,4 +1,4 @@
-"""How a pipeline stands, as values; printing is the commands'.
+"""The state of a pipeline, as values; `commands` prints them.
 
 In reading order: `check`, `status`, `standing`.
 """

@@ -1,10 +1,12 @@
 """`smelt check`: everything that would stop or degrade a pipeline, without changing anything.
 
-Four things are looked at, and a failure of one does not hide what the others find: the files (documents,
-suites, settings that name tables), the lake (whose it is, where its stream stands), the source
-(`bronze.checks.inspect`), and how they fit: documents against the source's columns, type overrides against
-its types, the slot against the place of the stream. Offline, documents are checked against the shapes that
-the lake has recorded, where there are any.
+Four things are checked, and a failure of one does not hide what the others find:
+
+* the files: documents, suites, settings that name tables;
+* the lake: whose it is, where its stream ends;
+* the source (`bronze.checks.inspect`);
+* how they fit: documents against the source's columns, type overrides against its types, the slot against the
+  position of the stream. Offline, documents are checked against the shapes that the lake has recorded.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""What stands still although a run is caught up: tables and documents that the newest cuts do not name.
+"""What has stopped although a run is caught up: tables and documents that the newest cuts do not name.
 
-A run that must catch up carries a position, not a list of tables: a table that an error stopped, or of which
-bronze lacks changes, is left out of the cuts, and the others go on to the end. So the end looks for it. What
-counts is the newest cut of each layer that ran:
+A run that must catch up carries a position, not a list of tables. A table that an error stopped, or of which
+bronze lacks changes, is left out of the cuts, and the others go on to the end. So the end looks for such
+tables. What counts is the newest cut of each layer that ran:
 
 * silver's must name every table that bronze has as of then and that the source still has. One that it does
-  not name is stopped if an error of it is open, whoever recorded that, and waits for its copy if not. A
-  table that was never looked for at the source (made and dropped while no reader ran) is nobody's;
+  not name is stopped if it has an open error, from whatever process, and waits for its snapshot if not. A
+  table that was never found at the source (created and dropped while no reader ran) does not count;
 * gold's must name every document that is defined;
-* beside that, errors which a layer that ran records and closes itself: it alone could have healed them.
+* besides, errors count that a layer which ran records and closes itself: it alone could have closed them.
 
-An error of upkeep (`upkeep-failed`) stops nothing and does not count.
+An error of maintenance (`maintenance-failed`) stops nothing and does not count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bronze.store.contract import CHANGES
 from bronze.store.gaps import is_left_out
 from bronze.store.marks import fingerprint_app, snapshot_of
 from bronze.store.relations import read_relations
-from pipelines.runtime.upkeep_errors import stops
+from pipelines.runtime.maintenance_errors import stops
 from silver.schema.catalog import silver_catalog
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What stands still, by name.
+    """What has stopped, by name.
 
     Attributes:
-        stopped: tables and documents with an error of their own.
+        stopped: tables and documents with an open error.
         waiting: those that lack something which is still to come, without an error.
     """
 
@@ -70,7 +70,7 @@ def standing_still(
     if "silver" in layers:
         carried, lacking = _tables(lake, settings, control.latest_cut("silver"))
         fine = {name for table in carried for name in (str(table.table), table.name)}
-        known = {table.name: str(table.table) for table in lacking}  # it may be told by its name in silver
+        known = {table.name: str(table.table) for table in lacking}  # its error may have its name in silver
         stopped |= {
             known.get(error.name, error.name)
             for error in errors

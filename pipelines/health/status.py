@@ -1,8 +1,8 @@
 """Where every layer stands: the lag ladder, the slot's health, each table and document, open errors.
 
-Works without Spark, in well under a second of its own: the lake is asked through delta-rs, the server by
-three queries. Each half is shown without the other, with the reason: a source that is down, a lake that is
-not there yet.
+Works without Spark, in well under a second: the lake is read through delta-rs, the server is asked by three
+queries. Each half is shown without the other, with the reason: a source that is down, a lake that does not
+exist yet.
 
 How the ladder is measured, at each rung as exactly as its source allows:
 
@@ -33,8 +33,8 @@ from bronze.store.contract import CHANGES
 from bronze.store.marks import snapshot_of
 from bronze.store.position import position_of
 from bronze.store.relations import read_relations
+from pipelines.runtime.maintenance_errors import stops
 from pipelines.runtime.reader_progress import read_progress
-from pipelines.runtime.upkeep_errors import stops
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -271,7 +271,7 @@ def _tables(
     stopped = {error.name: error for error in errors if error.scope == "table" and stops(error)}
     found = []
     for table in sorted(newest):
-        names = (str(table), table.silver_name)  # the reader speaks of the source's table, silver of its own
+        names = (str(table), table.silver_name)  # the reader names the source's table, silver its own
         error = next((stopped.pop(name) for name in names if name in stopped), None)
         waiting = changes is not None and snapshot_of(changes, table) is not None
         before = "waiting" if waiting else "snapshot"
@@ -284,7 +284,7 @@ def _tables(
 
 
 def _with_dropped(tables: tuple[TableStatus, ...], there: set[TableName]) -> tuple[TableStatus, ...]:
-    """Those that the source has no more; one with an error stays as it is."""
+    """Those that the source no longer has; one with an error stays as it is."""
     names = {str(table) for table in there}
     return tuple(
         table if table.name in names or table.error is not None else replace(table, state="dropped")

@@ -222,7 +222,7 @@ def _no_tables(connection: psycopg.Connection[Any], source: SourceSettings) -> C
         "the database has no tables",
         code="no-tables",
         where=describe(source),
-        remedy=f"give the database that holds your tables{listed}, or make them first",
+        remedy=f"give the database that holds your tables{listed}, or create them first",
     )
 
 

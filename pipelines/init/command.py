@@ -1,8 +1,8 @@
 """`smelt init`: a pipeline file and drafts of documents, from what the source's catalog says.
 
-Only reads the source, and writes files alone: no slot, no publication. What is written is what `smelt check`
-accepts: the tables that cannot be carried are excluded with their reason, the documents name what silver
-will have.
+It only reads the source, and writes files alone: no slot, no publication. `smelt check` accepts what is
+written: tables that cannot be carried are excluded with their reason, and the documents name what silver will
+have.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _DOCUMENTS: Final = "documents"
 SCHEMA_FILE: Final = "document.schema.json"
-"""By it editors complete and check document files; it lies beside them."""
+"""With it editors complete and check document files; it is beside them."""
 _LISTED: Final = 20
 
 
@@ -116,11 +116,11 @@ def _say_documents(output: Output, proposal: Proposal, documents: Mapping[Path, 
         )
     if not documents:
         output.line(
-            "no documents: no foreign key joins two of the tables; docs/gold.md shows how to write one"
+            "no documents: no foreign key joins two of the tables; docs/gold.md shows how to write a document"
         )
         return
     if proposal.left_out:
-        output.line("without a document of their own:")
+        output.line("without a document:")
     for each in proposal.left_out[:_LISTED]:
         output.line(f"  {left_out_text(each)}", style="dim")
     if len(proposal.left_out) > _LISTED:
@@ -131,7 +131,7 @@ def _say_next(output: Output, out: Path, proposal: Proposal, secrets: Mapping[st
     file = shlex.quote(str(out))
     output.line("next:")
     for key, variable in secrets.items():
-        output.line(f"  export {variable}=…    # the {key} is in no file; the pipeline takes it from there")
+        output.line(f"  export {variable}=…    # the {key} is in no file; the pipeline reads this variable")
     what = "the documents, and " if proposal.drafts else ""
     output.line(f"  smelt check {file}    # {what}what the server still needs")
     output.line(f"  smelt run {file}")

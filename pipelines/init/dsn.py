@@ -1,6 +1,6 @@
 """The connection as the pipeline file names it: as it was given, but without its secrets.
 
-A secret stays in the environment. The file says the variable that holds it as a key of its own, not inside
+A secret stays in the environment. The file names the variable that holds it in a separate key, not inside
 the connection string, where a password with an ``@`` would have to be percent-encoded.
 """
 

@@ -8,13 +8,13 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from bronze.identifiers import pattern_of
-from gold.drafting.files import comment, scalar
+from gold.drafting.files import scalar, yaml_comment
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from bronze.shapes import PgType
-    from gold.drafting.draft import LeftOut, Proposal
+    from gold.drafting.draft import Proposal, UndraftedTable
     from pipelines.init.catalog import Excluded, SourceCatalog
 
 WIDTH: Final = 110
@@ -59,14 +59,14 @@ def pipeline_text(
     """
     schemas = [item_text(pattern_of(schema)) for schema in catalog.schemas]
     lines = [
-        "# Written by `smelt init`; docs/pipeline-file.md lists everything that can be said here.",
+        "# Written by `smelt init`; docs/pipeline-file.md describes every key.",
         f"pipeline: {value_text(pipeline_name(catalog.database))}",
         "source:",
         *(f"  {key}: {value_text(value)}" for key, value in connection),
-        *(f"  {key}: ${{{variable}}}    # stays in the environment" for key, variable in secrets),
-        f"  slot: {slot}    # the first start makes slot and publication",
+        *(f"  {key}: ${{{variable}}}    # from the environment" for key, variable in secrets),
+        f"  slot: {slot}    # the first start creates slot and publication",
         f"  publication: {slot}",
-        f"  tables: [{', '.join(schemas)}]    # all tables, those to come as well",
+        f"  tables: [{', '.join(schemas)}]    # all tables, future ones included",
         *_exclude(catalog),
         "lake: {path: ./lake}    # a folder, or the URL of an object store",
         *_types(catalog),
@@ -75,9 +75,9 @@ def pipeline_text(
     return "\n".join(lines) + "\n"
 
 
-def left_out_text(each: LeftOut) -> str:
-    """Why a table has no document of its own, and where its rows are to be seen."""
-    inside = f"; stands in {', '.join(each.inside)}" if each.inside else ""
+def left_out_text(each: UndraftedTable) -> str:
+    """Why a table has no document, and which documents include its rows."""
+    inside = f"; included in {', '.join(each.inside)}" if each.inside else ""
     return f"{each.table}: {each.reason}{inside}"
 
 
@@ -109,7 +109,7 @@ def _types(catalog: SourceCatalog) -> Iterator[str]:
     ]
     if not columns:
         return
-    yield "# numeric without a precision is text in silver. To have numbers, with as many digits as you need:"
+    yield "# numeric without a precision is text in silver. For numbers, state the digits that you need:"
     yield "# silver:"
     yield "#   types:"
     for column in columns[:_LISTED]:
@@ -136,15 +136,15 @@ def _gold(proposal: Proposal, documents: Sequence[str]) -> Iterator[str]:
         yield from (f"    - {value_text(pattern)}" for pattern in documents)
     if not proposal.drafts or not proposal.left_out:
         return
-    yield "  # Without a document of their own; a file in documents/ with `root` and `fields` makes one:"
+    yield "  # Without a document; a file in documents/ with `root` and `fields` adds one:"
     for each in proposal.left_out[:_LISTED]:
-        yield f"  #   {comment(left_out_text(each))}"
+        yield f"  #   {yaml_comment(left_out_text(each))}"
     if len(proposal.left_out) > _LISTED:
         yield f"  #   … and {len(proposal.left_out) - _LISTED} more"
 
 
 def value_text(text: str) -> str:
-    """A value on a line of its own, in quotes where it needs them; ``${`` names no variable."""
+    """A value on a separate line, in quotes where it needs them; ``${`` names no variable."""
     escaped = _escaped(text)
     plain = _UNQUOTED.fullmatch(escaped) and ": " not in escaped and not _WORD.fullmatch(escaped)
     return escaped if plain else scalar(escaped)
@@ -161,6 +161,6 @@ def _escaped(text: str) -> str:
 
 def _wrapped(text: str, prefix: str) -> list[str]:
     return [
-        prefix + comment(line)
+        prefix + yaml_comment(line)
         for line in textwrap.wrap(text, WIDTH - len(prefix), break_long_words=False, break_on_hyphens=False)
     ]

@@ -1,8 +1,8 @@
-"""Files that did not exist before: all of them are written, or none, and none is written over.
+"""New files: all of them are written, or none, and no existing file is overwritten.
 
-Each text is first written to a file beside its place. Then each name is taken, which fails where somebody has
-it, and the text put there by a rename; what was taken is given back if anything fails on the way. The last
-file is the one that names the others, so that whoever sees it sees all of them.
+Each text is first written to a temporary file beside its path. Then each name is created, which fails if it
+exists, and the text is put there by a rename. If anything fails on the way, the created names are removed.
+The last file is the one that names the others, so that a process that sees it sees all of them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _NO_FOLDER: Final = (FileExistsError, NotADirectoryError)
-_REMEDY: Final = "name another file or folder with --out, or move what is there"
+_REMEDY: Final = "choose another file or folder with --out, or move what is there"
 
 
 def refuse_existing(files: Mapping[Path, object]) -> None:
-    """Make sure that nothing stands where files are to be written.
+    """Make sure that nothing exists where files are to be written.
 
     Raises:
         ConfigurationError: ``file-exists``.
@@ -56,7 +56,7 @@ def write_new(files: Mapping[Path, str]) -> None:
         if isinstance(error, FileExistsError) and str(error.filename) in map(str, files):
             raise _exists([next(path for path in files if str(path) == str(error.filename))]) from None
         if isinstance(error, OSError):
-            reason = "a folder is needed there" if isinstance(error, _NO_FOLDER) else error.strerror
+            reason = "is not a folder" if isinstance(error, _NO_FOLDER) else error.strerror
             raise DefiniteError(
                 f"cannot be written: {reason}; nothing was written",
                 code="file-unwritable",
@@ -73,7 +73,7 @@ def write_new(files: Mapping[Path, str]) -> None:
 def _exists(paths: list[Path]) -> ConfigurationError:
     others = f" (and {', '.join(str(path) for path in paths[1:])})" if paths[1:] else ""
     return ConfigurationError(
-        f"exists already{others}; nothing was written",
+        f"already exists{others}; nothing was written",
         code="file-exists",
         where=str(paths[0]),
         remedy=_REMEDY,

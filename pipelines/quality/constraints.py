@@ -1,12 +1,13 @@
 """What the source's catalog promises now: foreign keys, enum labels, NOT NULL.
 
-The stream announces a table's shape only when its next row changes, and it never announces a foreign key or a
-new enum label. So the catalog is asked once per run where the source can be reached, and what it said is kept
-in the lake (`quality.constraints`, one row) for the runs while the source is down. The catalog speaks of now
-and the cut of a moment before; what is derived from both (`pipelines.quality.derived`) takes the weaker
-promise, so that a change on its way is no false alarm.
+The stream announces a table's shape only when its next row changes. It never announces a foreign key or a new
+enum label. So the catalog is asked once per run where the source can be reached. What it said is kept in the
+lake (`quality.constraints`, one row) for runs while the source is down.
 
-Plain SQL on pg_catalog; columns that only newer servers have (``conenforced``, ``conperiod``: PostgreSQL 18)
+The catalog is of now and the cut of a moment before. What is derived from both (`pipelines.quality.derived`)
+takes the weaker promise, so that a change still in the stream is no false alarm.
+
+Plain SQL on pg_catalog. Columns that only newer servers have (``conenforced``, ``conperiod``: PostgreSQL 18)
 are read through ``to_jsonb``, where an older server's row has none.
 """
 
@@ -91,11 +92,13 @@ GROUP BY a.attrelid
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignKey:
+class ForeignKeyConstraint:
     """One foreign key of the source.
 
-    Attributes: types: pg_type names of the child's columns, domains resolved to their base. weak: why
-    PostgreSQL itself does not hold it for all rows, or compares in a way of its own; None where it does.
+    Attributes:
+        types: pg_type names of the child's columns, domains resolved to their base.
+        weak: why PostgreSQL itself does not enforce it for all rows, or compares differently; None where it
+            does.
     """
 
     name: str
@@ -117,7 +120,7 @@ class Constraints:
     """
 
     read_at: datetime
-    foreign_keys: tuple[ForeignKey, ...] = ()
+    foreign_keys: tuple[ForeignKeyConstraint, ...] = ()
     enum_labels: dict[int, tuple[str, ...]] = field(default_factory=dict)
     not_null: dict[int, frozenset[int]] = field(default_factory=dict)
 
@@ -144,8 +147,8 @@ class Constraints:
         )
 
 
-def _foreign_key(plain: dict[str, Any]) -> ForeignKey:
-    return ForeignKey(
+def _foreign_key(plain: dict[str, Any]) -> ForeignKeyConstraint:
+    return ForeignKeyConstraint(
         plain["name"],
         TableName(**plain["child"]),
         tuple(plain["columns"]),
@@ -163,7 +166,7 @@ def read_constraints(connection: Connection[TupleRow]) -> Constraints:
         psycopg.Error: the connection broke.
     """
     keys = [
-        ForeignKey(
+        ForeignKeyConstraint(
             name, TableName(child_schema, child), tuple(columns), TableName(parent_schema, parent),
             tuple(referenced), tuple(types), weak,
         )

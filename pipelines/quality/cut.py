@@ -1,8 +1,8 @@
 """The cut that a quality run looks at: one LSN, and the Delta version of every table at it.
 
-Which LSN that is, `bronze.lake.consistent_cut` decides; every table is then read at its version of it and
-nothing else, whatever is written meanwhile. A foreign key checked across two
-moments would find orphans that never were.
+`bronze.lake.consistent_cut` decides which LSN that is. Every table is then read at its version of it and
+nothing else, whatever is written meanwhile. A foreign key checked across two moments would find orphans that
+never were.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bronze.errors import ConfigurationError
 from bronze.lake.consistent_cut import choose_cut
-from pipelines.quality.expectations import LeftOut, Table
+from pipelines.quality.expectations import CutTable, LeftOut
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -30,10 +30,10 @@ class QualityCut:
 
     commit_lsn: Lsn
     commit_ts: datetime | None
-    tables: tuple[Table, ...]
+    tables: tuple[CutTable, ...]
     left_out: tuple[LeftOut, ...] = ()
 
-    def frame(self, spark: SparkSession, lake: Lake, table: Table) -> DataFrame:
+    def frame(self, spark: SparkSession, lake: Lake, table: CutTable) -> DataFrame:
         """The table as it was at the cut."""
         return spark.sql(f"SELECT * FROM {lake.sql(table.layer, table.name)} VERSION AS OF {table.version}")
 
@@ -61,5 +61,5 @@ def quality_cut(control: ControlTables, *, with_gold: bool, where: str) -> Quali
     if with_gold and cut.gold is None:
         has_cuts = control.latest_cut("gold") is not None
         left_out = (LeftOut("gold", "no cut at an LSN of silver" if has_cuts else "no cut yet"),)
-    tables = tuple(Table(layer, name, version) for (layer, name), version in cut.versions.items())
+    tables = tuple(CutTable(layer, name, version) for (layer, name), version in cut.versions.items())
     return QualityCut(cut.commit_lsn, cut.commit_ts, tables, left_out)

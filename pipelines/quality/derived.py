@@ -1,19 +1,18 @@
-"""Expectations that nobody had to write: NOT NULL, keys unique, enum labels, foreign keys, documents of rows.
+"""Derived expectations: NOT NULL, unique keys, enum labels, foreign keys, documents of rows.
 
-They ask one question: is silver still what PostgreSQL promised? So each is the weaker of two promises, that
-of the shape which bronze recorded for the cut and that of the catalog as it was last read, which may be older
-or newer than the cut:
+They ask one question: is silver still what PostgreSQL promised? So each is the weaker of two promises: that
+of the shape which bronze recorded for the cut, and that of the catalog as it was last read. The catalog may
+be older or newer than the cut.
 
-* NOT NULL holds where both say so: rows before ``SET NOT NULL`` or after ``DROP NOT NULL`` may be on their
-  way.
+* NOT NULL holds where both say so: rows before ``SET NOT NULL`` or after ``DROP NOT NULL`` may still be in
+  the stream.
 * An enum's value is one of the labels of either; a label that was renamed keeps its old text in rows that did
   not change.
 * A foreign key holds where PostgreSQL checks it for all rows, both tables are in the cut and texts compare as
   in Spark.
 
-A value that silver's type cannot hold is NULL there with its text in ``_unrepresentable`` (NaN, infinity): it
-is not missing, so NOT NULL is asked of both. Rows that were soft-deleted are no rows of the source and are
-not asked.
+A value that silver's type cannot hold is NULL there with its text in ``_unrepresentable`` (NaN, infinity). It
+is not missing, so NOT NULL is asked of both. Soft-deleted rows are no rows of the source and are not checked.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from bronze.shapes import PgType
     from gold.language.document import Document
     from gold.tree.nodes import Tree
-    from pipelines.quality.constraints import Constraints, ForeignKey
+    from pipelines.quality.constraints import Constraints, ForeignKeyConstraint
     from silver.schema.catalog import SilverTable
 
 NOT_NULL: Final = "expect_column_values_to_not_be_null"
@@ -184,7 +183,7 @@ def _enum(type_: PgType) -> PgType | None:
 
 
 def _of_foreign_key(
-    key: ForeignKey, tables: Mapping[str, Sequence[str]]
+    key: ForeignKeyConstraint, tables: Mapping[str, Sequence[str]]
 ) -> tuple[list[Expectation], str | None]:
     child, parent = f"silver.{key.child.silver_name}", f"silver.{key.parent.silver_name}"
     if child not in tables:

@@ -1,20 +1,19 @@
 """Great Expectations, kept quiet and quick.
 
 It is loaded here and nowhere else, by the first quality run of a process: its import takes seconds. Before
-that its analytics are switched off by its environment variable; its progress bars and log lines are switched
+that its analytics are switched off by its environment variable. Its progress bars and log lines are switched
 off by its context.
 
-Why in two passes: for each expectation of rows Great Expectations asks Spark for the number of breaches,
-which it gathers into one aggregation of the whole table, and then twice more for values that break it, also
-where there are none. So the first pass asks for the verdict alone (``BOOLEAN_ONLY``), and only what failed,
-or tolerates some breaches (``mostly``), is asked again with values. A whole suite that holds costs a handful
-of jobs.
+Why in two passes. For each expectation of rows Great Expectations asks Spark for the number of breaches,
+gathered into one aggregation of the whole table. Then it asks twice more for values that break it, even where
+there are none. So the first pass asks for the verdict alone (``BOOLEAN_ONLY``). Only what failed, or
+tolerates some breaches (``mostly``), is asked again with values. A whole suite that holds costs few jobs.
 
-Why names are changed: it resolves column names as Spark paths, so ``a.b`` would be field b of a. Such columns
+Why names are changed. It resolves column names as Spark paths, so ``a.b`` would be field b of a. Such columns
 get a plain name for the run.
 
 What it raises for one expectation (a text compared with a number) becomes that expectation's error; the
-others are not touched.
+others are not affected.
 """
 
 from __future__ import annotations
@@ -196,7 +195,7 @@ def _load() -> Any:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Great Expectations' warnings and log lines go nowhere; what matters of them is in its results."""
-    log = logging.getLogger("great_expectations")  # its loggers have levels of their own, but all lead here
+    log = logging.getLogger("great_expectations")  # its loggers have their own levels, but all lead here
     handler = logging.NullHandler()
     propagate = log.propagate
     log.addHandler(handler)
@@ -291,11 +290,11 @@ def _raised(outcome: Any) -> str | None:
     info: dict[str, Any] = outcome.exception_info or {}
     for found in (info, *(value for value in info.values() if isinstance(value, dict))):
         if found.get("raised_exception"):
-            return cause(str(found.get("exception_message") or "unknown error"))
+            return short_cause(str(found.get("exception_message") or "unknown error"))
     return None
 
 
-def cause(message: str) -> str:
+def short_cause(message: str) -> str:
     """The line of a message that says why: Spark's error class or innermost cause, where there is one."""
     lines = [line.strip() for line in message.splitlines() if line.strip()] or ["unknown error"]
     causes = [line for line in lines if line.startswith("Caused by: ")]

@@ -1,9 +1,9 @@
-"""The values of a quality run: expectations, what became of each, and the whole.
+"""The values of a quality run: expectations, their results, and the whole run.
 
-Three outcomes are kept apart, because they ask for different people: an expectation that *failed* is about
-the data; one that *could not be checked* (a misspelt column, an unknown expectation, a type that does not
-fit) is about the suite; what was *left out* (the source was down, a table stands still) is about the
-pipeline, and is said but is no fault of either. Great Expectations itself counts the second kind as failed.
+Three outcomes are kept apart, because they are for different people. An expectation that *failed* is about
+the data. One that *could not be checked* (a misspelt column, an unknown expectation, a type that does not
+fit) is about the suite. What was *left out* (the source was down, a table has stopped) is about the pipeline.
+It is reported, but is no fault of data or suite. Great Expectations itself counts the second kind as failed.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Result:
     Attributes:
         success: None where it could not be checked; then `error` says why.
         element_count: rows of the table.
-        unexpected_count: rows that break it; None where it speaks of the table as a whole.
+        unexpected_count: failing rows; None where it speaks of the table as a whole.
         unexpected_percent: of the rows that it speaks of (a NULL is no breach of most expectations).
         observed: what was found, where the expectation speaks of the table or of a column as a whole.
         samples: some of the values (or rows, as JSON) that break it.
@@ -111,7 +111,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class CutTable:
     """A table of the cut."""
 
     layer: Layer
@@ -132,7 +132,7 @@ class QualityResult:
     Attributes:
         commit_lsn: the cut that everything was checked at; `commit_ts` is its commit time.
         tables: every table of that cut, checked or not.
-        rows: what became of each expectation that stands in a suite.
+        rows: the result of each expectation of a suite.
         file_errors: suite files that could not be read, as ``file:line: message``.
         report: the HTML report, where one was asked for.
     """
@@ -143,7 +143,7 @@ class QualityResult:
     seconds: float
     commit_lsn: Lsn
     commit_ts: datetime | None
-    tables: tuple[Table, ...]
+    tables: tuple[CutTable, ...]
     rows: tuple[Result, ...]
     file_errors: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()

@@ -1,12 +1,12 @@
 """Foreign keys: every child's key is found in its parent, at the same cut.
 
 Great Expectations sees one table at a time; as one of its SQL expectations each foreign key would cost three
-Spark jobs. Here all of them are left anti joins in one query that returns a line for each; only those that
+Spark jobs. Here all of them are left anti joins in one query that returns a line for each. Only those that
 are broken are asked again for some of the orphans. As in PostgreSQL (MATCH SIMPLE), a row with a NULL among
 the columns refers to nothing and is in order.
 
 One that cannot be computed (a text beside a number, after an override of types) fails the query that it
-shares with others. These are then asked one by one, so that it alone is told as not checked.
+shares with others. These are then asked one by one, so that it alone is reported as not checked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import operator
 from typing import TYPE_CHECKING, Final
 
-from pipelines.quality.engine import cause
+from pipelines.quality.engine import short_cause
 from pipelines.quality.expectations import Result
 from silver.sql import quote
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _PER_QUERY: Final = 16
 """Foreign keys in one query: planning takes more than linear time."""
 
-SAMPLES: Final = 5
+ORPHAN_SAMPLES: Final = 5
 
 
 def check_references(
@@ -63,7 +63,7 @@ def _alone(about: Expectation, frame: Callable[[str], DataFrame], rows: dict[str
     try:
         return _check([about], frame, rows)[0]
     except SPARK_ERRORS as error:
-        return Result(about, None, error=cause(str(error)))
+        return Result(about, None, error=short_cause(str(error)))
 
 
 def _check(
@@ -123,7 +123,7 @@ def _compared(column: str, way: str) -> Column:
 def _result(about: Expectation, orphans: DataFrame, count: int, rows: int) -> Result:
     samples: tuple[str, ...] = ()
     if count:
-        taken = [row.asDict() for row in orphans.distinct().limit(SAMPLES).collect()]
+        taken = [row.asDict() for row in orphans.distinct().limit(ORPHAN_SAMPLES).collect()]
         samples = tuple(sorted(_shown(row) for row in taken))
     return Result(
         about,

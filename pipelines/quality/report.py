@@ -1,9 +1,9 @@
 """The report: one HTML file that shows everything and loads nothing.
 
-Made from `report.html.j2` beside this module. Styles and pictures stand in the file; a
-Content-Security-Policy in it forbids the browser to fetch anything, and everything that comes from data or
-suites is escaped, so that a value cannot become markup. It is written beside its place and moved there, so
-that nobody opens half a report.
+It is made from `report.html.j2` beside this module. Styles and pictures are in the file. A
+Content-Security-Policy in it forbids the browser to fetch anything. Everything that comes from data or suites
+is escaped, so that a value cannot become markup. It is written to a temporary file and renamed, so that
+nobody opens half a report.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import ConfigurationError
-from pipelines.quality.sentences import Parts, sentence
+from pipelines.quality.sentences import Sentence, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ class Line:
     """One expectation as the report shows it."""
 
     result: Result
-    sentence: Parts
+    sentence: Sentence
 
     @property
     def status(self) -> str:

@@ -1,7 +1,7 @@
-"""`quality.results`: one row per expectation and run, appended; what the report's history is drawn from.
+"""`quality.results`: one row per expectation and run, appended; the source of the report's history.
 
-Appended by one commit through delta-rs like the control tables, so that a run is there as a whole or not at
-all, and reading the history needs no Spark.
+Each run is appended by one commit through delta-rs, like the control tables. So a run is there as a whole or
+not at all, and reading the history needs no Spark.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bronze.lake.location import Lake
     from pipelines.quality.expectations import QualityResult, Result
 
-RESULTS: Final = "results"
+RESULTS_TABLE: Final = "results"
 
 RESULTS_SCHEMA: Final = pa.schema(
     [
@@ -83,7 +83,7 @@ def append_results(lake: Lake, result: QualityResult) -> None:
     ]
     rows += [{**common, "error": error} for error in result.file_errors]
     table = delta.open_or_create(
-        delta.location(lake, "quality", RESULTS),
+        delta.location(lake, "quality", RESULTS_TABLE),
         RESULTS_SCHEMA,
         description="One row per expectation and run",
     )
@@ -92,7 +92,7 @@ def append_results(lake: Lake, result: QualityResult) -> None:
 
 def past_runs(lake: Lake, limit: int) -> list[PastRun]:
     """The newest runs, oldest first."""
-    table = delta.open_table(delta.location(lake, "quality", RESULTS))
+    table = delta.open_table(delta.location(lake, "quality", RESULTS_TABLE))
     if table is None:
         return []
     rows = table.to_pyarrow_dataset().to_table(["run_id", "run_at", "success"])

@@ -1,9 +1,9 @@
 """A quality run from beginning to end: one cut, all suites, results kept, a report written.
 
-Every table is read at its version of one cut. A table's derived expectations and each of its suite files' are
-evaluated in one go, because what they ask of the table is then gathered into few Spark jobs; small tables are
-kept in memory meanwhile. Nothing is changed but `quality.*` and the report. When the run is killed, its
-results are not there, and nothing else is missing.
+Every table is read at its version of one cut. A table's derived expectations and those of each of its suite
+files are evaluated in one go, because their questions are then gathered into few Spark jobs. Small tables are
+kept in memory meanwhile. Nothing is changed but `quality.*` and the report. If the run is killed, its results
+are not there, and nothing else is missing.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from pipelines.quality.constraints import (
 )
 from pipelines.quality.cut import QualityCut, quality_cut
 from pipelines.quality.derived import catalog_frame, from_catalog, from_documents
-from pipelines.quality.engine import Engine, cause
+from pipelines.quality.engine import Engine, short_cause
 from pipelines.quality.expectations import (
     FOREIGN_KEY,
+    CutTable,
     Expectation,
     LeftOut,
     QualityResult,
     Result,
-    Table,
 )
 from pipelines.quality.references import check_references
 from pipelines.quality.report import write_report
 from pipelines.quality.results import append_results, past_runs
 from pipelines.quality.suite_files import QUERY, load_suites, misnamed, placeholders
-from pipelines.runtime.upkeep_errors import stops
+from pipelines.runtime.maintenance_errors import stops
 from silver.schema.catalog import silver_catalog
 from silver.schema.live_rows import live_rows
 
@@ -141,7 +141,7 @@ def _derived(
 
 
 def _constraints(pipeline: Pipeline, lake: Lake) -> tuple[Constraints | None, list[LeftOut]]:
-    """What the source's catalog says; what it said last where it cannot be asked."""
+    """What the source's catalog says, or what it last said if it cannot be asked."""
     try:
         with (
             connect(pipeline.source, application_name="deltasmelt quality") as connection,
@@ -154,7 +154,7 @@ def _constraints(pipeline: Pipeline, lake: Lake) -> tuple[Constraints | None, li
         if recorded is None:
             return None, [LeftOut("foreign keys", why)]
         as_of = f"{recorded.read_at:%Y-%m-%d %H:%M:%S} UTC"
-        return recorded, [LeftOut("newer constraints", f"{why}; its catalog is taken as of {as_of}")]
+        return recorded, [LeftOut("newer constraints", f"{why}; using its catalog as of {as_of}")]
     record_constraints(lake, constraints)
     return constraints, []
 
@@ -162,7 +162,7 @@ def _constraints(pipeline: Pipeline, lake: Lake) -> tuple[Constraints | None, li
 def _stopped(control: ControlTables) -> list[LeftOut]:
     """Tables and documents that stand still; their last state is not in the cut, or old."""
     return [
-        LeftOut(f"{error.scope} {error.name}", f"it stands still: {error.message}")
+        LeftOut(f"{error.scope} {error.name}", f"it has stopped: {error.message}")
         for error in control.open_errors()
         if error.scope in {"table", "document"} and stops(error)
     ]
@@ -202,7 +202,7 @@ class _Checks:
                     rows[name] = live_rows(frames[name]).count()
                 except SPARK_ERRORS as error:  # a file that is gone, say: the other tables are looked at
                     for index in chain(*suites.values()):
-                        results[index] = Result(expectations[index], None, error=cause(str(error)))
+                        results[index] = Result(expectations[index], None, error=short_cause(str(error)))
                     continue
                 for derived, indexes in suites.items():
                     asked = [expectations[index] for index in indexes]
@@ -248,7 +248,7 @@ class _Checks:
             for frame in kept:
                 frame.unpersist()
 
-    def _size(self, table: Table) -> int:
+    def _size(self, table: CutTable) -> int:
         """Bytes of a table's files at the cut; asked of its log, not of Spark."""
         actions = DeltaTable(self.lake.uri(table.layer, table.name), version=table.version).get_add_actions()
         return sum(actions.column("size_bytes").to_pylist())

@@ -1,7 +1,7 @@
-"""What an expectation means, as a sentence for the report; its name in Great Expectations stays beside it.
+"""What an expectation means, as a sentence for the report, beside its name in Great Expectations.
 
 A sentence is a list of parts: plain text, and names or values that are shown as code. Kinds without a
-sentence of their own are read out from their name.
+sentence here are read out from their name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pipelines.quality.expectations import Expectation
 
-Parts: TypeAlias = list[tuple[str, bool]]
+Sentence: TypeAlias = list[tuple[str, bool]]
 """Text, and whether it is code."""
 
 _SHOWN_VALUES: Final = 8
@@ -66,7 +66,7 @@ _SETS: Final = {
 }
 
 
-def sentence(about: Expectation) -> Parts:
+def sentence(about: Expectation) -> Sentence:
     """The expectation in words, also where its arguments are wrong."""
     kwargs = about.kwargs
     parts = _of_tables(about) or _of_kinds(about) or _from_name(about)
@@ -78,13 +78,13 @@ def sentence(about: Expectation) -> Parts:
     return parts
 
 
-def _of_tables(about: Expectation) -> Parts:
+def _of_tables(about: Expectation) -> Sentence:
     """Kinds that differ in words alone."""
     kind, kwargs = about.kind, about.kwargs
     if kind in _RANGES:
-        name: Parts = [(about.column, True)] if about.column else []
+        name: Sentence = [(about.column, True)] if about.column else []
         return [(_RANGES[kind], False), *name, (" ", False), *_range(kwargs)]
-    words: Parts = []
+    words: Sentence = []
     if kind in _OF_COLUMN:
         words = [(_OF_COLUMN[kind], False)]
     elif kind in _PATTERNS:
@@ -95,7 +95,7 @@ def _of_tables(about: Expectation) -> Parts:
     return [*_subject(about), *words] if words else []
 
 
-def _of_kinds(about: Expectation) -> Parts:
+def _of_kinds(about: Expectation) -> Sentence:
     kind, kwargs = about.kind, about.kwargs
     if kind == "expect_compound_columns_to_be_unique":
         return [*_subject(about), ("are unique together", False)]
@@ -111,23 +111,23 @@ def _of_kinds(about: Expectation) -> Parts:
     return []
 
 
-def _from_name(about: Expectation) -> Parts:
+def _from_name(about: Expectation) -> Sentence:
     words = about.kind.removeprefix("expect_").removeprefix("column_").replace("_", " ")
     shown = {"column", "column_list", "column_set", "column_A", "column_B", "mostly", "row_condition"}
     others = {name: value for name, value in about.kwargs.items() if name not in shown}
     return [*_subject(about), (words, False), *([(": ", False), (str(others), True)] if others else [])]
 
 
-def _subject(about: Expectation) -> Parts:
+def _subject(about: Expectation) -> Sentence:
     return [(about.column, True), (" ", False)] if about.column else []
 
 
-def _range(kwargs: Mapping[str, Any]) -> Parts:
+def _range(kwargs: Mapping[str, Any]) -> Sentence:
     low, high = kwargs.get("min_value"), kwargs.get("max_value")
     strict_low, strict_high = bool(kwargs.get("strict_min")), bool(kwargs.get("strict_max"))
     if low is not None and high is not None and not strict_low and not strict_high:
-        return [("lies between ", False), (str(low), True), (" and ", False), (str(high), True)]
-    bounds: Parts = []
+        return [("is between ", False), (str(low), True), (" and ", False), (str(high), True)]
+    bounds: Sentence = []
     if low is not None:
         bounds += [("is above " if strict_low else "is at least ", False), (str(low), True)]
     if high is not None:
@@ -136,9 +136,9 @@ def _range(kwargs: Mapping[str, Any]) -> Parts:
     return bounds
 
 
-def _values(values: object) -> Parts:
+def _values(values: object) -> Sentence:
     listed = list(values) if isinstance(values, list | tuple) else [values]
-    parts: Parts = []
+    parts: Sentence = []
     for value in listed[:_SHOWN_VALUES]:
         parts += [(", ", False), (str(value), True)]
     if len(listed) > _SHOWN_VALUES:

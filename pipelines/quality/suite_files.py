@@ -1,4 +1,4 @@
-"""Suite files: what the owners of the data expect, in YAML. Strict, and every complaint names file and line.
+"""Suite files: what the owners of the data expect, in YAML. Strict; every error names file and line.
 
     table: silver.orders
     suite: orders                      # default: the file's name
@@ -7,11 +7,11 @@
         column: total
         kwargs: {min_value: 0}
         severity: warning              # critical (default), warning, info
-        note: A total below zero is a refund that took the wrong road.
+        note: A negative total is a refund that was booked as an order.
 
 Names and arguments are Great Expectations' own. They are checked against it when the run has loaded it
-(`pipelines.quality.engine`), names of tables and columns against the cut; here stands what needs neither. A
-file that cannot be read spoils that file alone: the others are run, and the run fails all the same.
+(`pipelines.quality.engine`), names of tables and columns against the cut. What needs neither is here. If a
+file cannot be read, the others are run nevertheless, and the run fails.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Item(Section):
     @model_validator(mode="after")
     def _column_once(self) -> _Item:
         if self.column is not None and "column" in self.kwargs:
-            raise ValueError("column stands twice: beside kwargs and in it")
+            raise ValueError("column is given twice: beside kwargs and inside it")
         return self
 
 
@@ -97,7 +97,7 @@ class _SuiteFile(Section):
     @classmethod
     def _not_derived(cls, suite: str | None) -> str | None:
         if suite in DERIVED_SUITES:
-            raise ValueError(f"{suite!r} is the name of a suite that is derived; take another")
+            raise ValueError(f"{suite!r} is the name of a derived suite; choose another")
         return suite
 
     @field_validator("table")

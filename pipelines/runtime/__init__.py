@@ -1,5 +1,5 @@
-"""What runs for long: the reader's process, the stages, upkeep, and who supervises them.
+"""What runs for long: the reader's process, the stages, maintenance, and who supervises them.
 
 In reading order: `supervisor`, `stages`, `reader_supervision`, `reader_process`, `reader_progress`,
-`maintenance`, `upkeep_errors`, `log_entries`, `locks`.
+`maintenance`, `maintenance_errors`, `log_entries`, `locks`.
 """

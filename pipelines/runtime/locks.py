@@ -1,12 +1,13 @@
 """One pipeline at a time on one lake.
 
-A second start would write the same tables beside the first one: nothing would be lost (Delta refuses the
+A second start would write the same tables beside the first one. Nothing would be lost (Delta refuses the
 later commit), but both would fail in turns. So each stage holds a file lock of the lake's folder. The kernel
 releases it whatever ends the process, so a crash never leaves a lake locked. The file tells who holds it.
 
-`writing` is the other lock: it is waited for, and held for one cycle or the upkeep of one table.
+`writing` is the other lock: a process waits for it, and holds it for one cycle or the maintenance of one
+table.
 
-An object store has no such locks, nor have some network file systems; there the slot, which has one reader,
+An object store has no such locks, nor have some network file systems. There the slot, which has one reader,
 and Delta's commits keep order.
 """
 
@@ -64,15 +65,16 @@ def _locked(path: Path, lake: str, command: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise DefiniteError(
-                f"this lake's {path.name} stage runs already: {_holder(path)}",
+                f"this lake's {path.name} stage is already running: {_holder(path)}",
                 code="already-running",
                 where=lake,
-                remedy="wait for it or stop it (Ctrl-C, or SIGTERM); one process at a time carries a stage",
+                remedy="wait for it or stop it (Ctrl-C, or SIGTERM); only one process at a time can run a "
+                "stage",
             ) from None
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
-            _LOGGER.warning("%s lies on a file system without locks; a second start goes unnoticed", path)
+            _LOGGER.warning("%s is on a file system without locks; a second start is not noticed", path)
         file.truncate(0)
         json.dump(
             {

@@ -1,4 +1,4 @@
-"""A Delta table's folder as it lies there: its data files, its log entries, and when versions were made.
+"""The files of a Delta table's folder: its data files, its log entries, and when versions were committed.
 
 Delta has no call for this. Log entries are removed here and not by Delta, which goes by their age alone
 (`pipelines.runtime.maintenance`).

@@ -1,35 +1,23 @@
-"""Upkeep of silver and gold: fewer files, clustered, nothing behind deletion vectors or past retention.
+"""Maintenance of silver and gold: fewer files, clustered, without deleted rows and what is past retention.
 
-What must stay is what a recorded cut names. A cut counts until `lake.retention` after the next one took its
-place, so every moment of that period can be asked for, and the newest cut always. The order makes it safe to
+What must stay is what a recorded cut names. A cut counts until `lake.retention` after the next one replaced
+it, so every moment of that period can be asked for. The newest cut always counts. The order makes it safe to
 end anywhere:
 
-1. cuts past retention leave `control.cuts`, in one commit: nothing names what is removed afterwards. Those
-   within it are thinned (`bronze.lake.thinning`), which frees no file;
-2. VACUUM removes files that left a table before its oldest named version was committed, and longer than the
-   retention ago. All files of that version and of each later one left it, if at all, after that commit; so
-   did the changes that gold reads between two of them. It does not matter why a version is old: an idle
-   table, a cycle that took long, a gold that stands far behind and whose cut of silver is kept;
-3. the log is cut off before the last checkpoint that the oldest named version can be read from. Delta's own
-   clean-up goes by the age of entries and could take the version of a table that nothing happened to since;
-   it is switched off. The oldest entries go first, so what is left is whole at each moment;
+1. cuts past retention leave `control.cuts`, in one commit: nothing names what is removed afterwards;
+2. VACUUM removes files that no named version needs (`Maintenance._vacuum` says why);
+3. the log is cut off before the last checkpoint that the oldest named version can be read from. The oldest
+   entries go first, so what is left is complete at each moment;
 4. OPTIMIZE and REORG write new versions with the same rows. Cuts go on naming the older versions, whose
    files stay; the next cut names the newest.
 
-What step 2 keeps stands in the table's properties (`pipelines.runtime.stated_retention`). An upkeep that
-fails before that leaves the older statement, and removes nothing.
-
 One writer per table: each table's work holds the layer's lock (`pipelines.runtime.locks.writing`) that a
-cycle also holds, so neither finds the table changed under it. VACUUM is told more than a day, so also where
-there are no such locks it leaves alone what a cycle is writing.
+cycle also holds, so neither finds the table changed under it. VACUUM keeps files for more than a day. So it
+leaves alone what a cycle is writing, also where there are no such locks.
 
-**One table's trouble is never everyone's**, and none of upkeep ends a run. What fails for a table is recorded
-for it (`pipelines.runtime.upkeep_errors`) and tried again after growing pauses between cycles, or by the next
-`smelt maintain`; the others have their turn. Where it cannot be read at which LSN a document stands, no cut
-leaves `control.cuts`: it might be the one that document goes on from.
-
-Clusters that are large enough are not written again when new files come (`_CLUSTER_BYTES`); Delta would
-write all of a table of up to 100 GB each time.
+**One table's trouble is never everyone's**, and no failure here ends a run. A failure is recorded for its
+table (`pipelines.runtime.maintenance_errors`). It is tried again after growing pauses between cycles, or by
+the next `smelt maintain`; the others have their turn.
 """
 
 from __future__ import annotations
@@ -43,7 +31,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from bronze.lake import delta
-from pipelines.runtime import upkeep_errors
+from pipelines.runtime import maintenance_errors
 from pipelines.runtime.locks import writing
 from pipelines.runtime.log_entries import committed_at, cut_log, data_files
 from pipelines.runtime.stated_retention import positions, state_retention
@@ -62,13 +50,14 @@ if TYPE_CHECKING:
     from bronze.lake.location import Lake, Layer
 
 _T = TypeVar("_T")
-_LOGGER: Final = logging.getLogger("deltasmelt.upkeep")
+_LOGGER: Final = logging.getLogger("deltasmelt.maintenance")
 
 _CUTS: Final = "control.cuts"
 _TABLES: Final = "control.tables"
-"""Under these names what concerns no single table is told; the latter is no table."""
+"""What concerns no single table is reported under these names; `control.tables` is no table."""
 
 _CLUSTER_BYTES: Final = 4 * FILE_BYTES
+"""A cluster of this size is not written again when new files come; Delta would write all of up to 100 GB."""
 _COMMITS: Final = 20
 """Commits to a table between two looks at its files."""
 _EVERY: Final = 3600.0
@@ -76,7 +65,7 @@ _EVERY: Final = 3600.0
 _LOOK_EVERY: Final = 30.0
 """Seconds between two rounds over the tables."""
 _TURN: Final = 1.0
-"""Seconds of upkeep, or one table, after which the next cycle has its turn."""
+"""Seconds of maintenance, or one table, after which the next cycle has its turn."""
 _STARTS_WITHIN: Final = 60.0
 """Seconds until a VACUUM that was asked for reads the clock."""
 
@@ -93,7 +82,7 @@ _SETTINGS: Final = {
 
 
 @dataclass(slots=True)
-class Upkeep:
+class MaintenanceResult:
     """What was done to one table."""
 
     layer: str
@@ -108,14 +97,14 @@ class Upkeep:
 
 @dataclass(slots=True)
 class _Last:
-    """When a continuous run last cared for a table: the version it had, and the moment of removal."""
+    """When a continuous run last maintained a table: the version it had, and the moment of removal."""
 
     version: int = -_COMMITS
     removed_at: float = -_EVERY
 
 
 class Maintenance:
-    """Keeps one lake's tables in order.
+    """Maintains one lake's tables.
 
     Args:
         spark: a session; a new one beside it is used.
@@ -126,7 +115,7 @@ class Maintenance:
         layers: whose tables.
 
     Attributes:
-        failed: what ended the last upkeep of tables, by layer and name; those that have passed since are out.
+        failed: what ended the last maintenance of tables, by layer and name; a later success removes it.
     """
 
     def __init__(
@@ -154,7 +143,7 @@ class Maintenance:
         self._pauses: Pauses[str] = Pauses()
         self.failed: dict[str, Exception] = {}
 
-    def all_tables(self) -> Iterator[Upkeep]:
+    def all_tables(self) -> Iterator[MaintenanceResult]:
         """Everything, whether it pays or not: what `smelt maintain` does; one result after each table.
 
         Raises nothing: what could not be done is in `failed` thereafter.
@@ -166,8 +155,8 @@ class Maintenance:
             if done is not None:
                 yield done
 
-    def when_it_pays(self) -> Iterator[Upkeep]:
-        """Between two cycles: tables with many small files or many holes, and now and then what is past.
+    def when_it_pays(self) -> Iterator[MaintenanceResult]:
+        """Between two cycles: tables with many small files or deleted rows, and now and then what is past.
 
         Ends after `_TURN`; the next call goes on with the tables that are left of this round. Raises nothing.
         """
@@ -184,18 +173,18 @@ class Maintenance:
                 yield done
 
     def _guarded(self, name: str, work: Callable[[], _T], *, at_once: bool = False) -> _T | None:
-        """Do a part of upkeep; None where it rests, or fails, which is told and recorded."""
+        """Do a part of the work; None where it rests, or fails, which is logged and recorded."""
         if self._pauses.rests(name) and not at_once:
             return None
         try:
             done = work()
             if name in self._pauses or done is not None:
-                upkeep_errors.close(self._control, name)
+                maintenance_errors.close(self._control, name)
         except Exception as error:
             self._handles.pop(name, None)
             self.failed[name] = error
             seconds = self._pauses.failed(name)
-            _LOGGER.warning("upkeep of %s failed; tried again in %.0f s", name, seconds, exc_info=True)
+            _LOGGER.warning("maintenance of %s failed; tried again in %.0f s", name, seconds, exc_info=True)
             self._record(name, error)
             return None
         self._pauses.passed(name)
@@ -207,14 +196,16 @@ class Maintenance:
         if not answers(self._spark):
             return
         try:
-            upkeep_errors.record(self._control, name, error)
+            maintenance_errors.record(self._control, name, error)
         except Exception:
-            _LOGGER.warning("that could not be recorded", exc_info=True)
+            _LOGGER.warning("the failure could not be recorded", exc_info=True)
 
     def expire(self) -> int:
         """Remove cuts past retention from `control.cuts`; returns how many.
 
-        Those that stay are thinned with their age, and old runs go (`bronze.lake.thinning`).
+        Those that stay are thinned with their age, which frees no file, and old runs go
+        (`bronze.lake.thinning`). If the LSN of a document cannot be read, no cut leaves: it
+        might be the one that the document goes on from.
         """
         self._control.tidy()
         now = datetime.now(UTC)
@@ -228,10 +219,11 @@ class Maintenance:
     def _tables(self) -> list[tuple[Layer, str]]:
         cuts = [(layer, self._control.latest_cut(layer)) for layer in self._layers]
         found = [(layer, name) for layer, cut in cuts if cut is not None for name in sorted(cut.tables)]
-        upkeep_errors.close_others(self._control, self._layers, {f"{layer}.{name}" for layer, name in found})
+        named = {f"{layer}.{name}" for layer, name in found}
+        maintenance_errors.close_others(self._control, self._layers, named)
         return found
 
-    def _look_after(self, layer: Layer, name: str) -> Upkeep | None:
+    def _look_after(self, layer: Layer, name: str) -> MaintenanceResult | None:
         last = self._last.setdefault((layer, name), _Last())
         table, now = self._open(layer, name), time.monotonic()
         remove = now - last.removed_at >= _EVERY
@@ -239,9 +231,9 @@ class Maintenance:
             return None
         files = files_of(self._spark, table, self._lake.sql(layer, name))
         done = None
-        if remove or files.many_small or files.many_holes:
+        if remove or files.many_small or files.many_deleted_rows:
             done = self._maintain(
-                layer, name, optimize=files.many_small, purge=files.many_holes, remove=remove
+                layer, name, optimize=files.many_small, purge=files.many_deleted_rows, remove=remove
             )
         last.version = table.version()
         last.removed_at = now if remove else last.removed_at
@@ -249,7 +241,7 @@ class Maintenance:
 
     def _maintain(
         self, layer: Layer, name: str, *, optimize: bool, purge: bool, remove: bool
-    ) -> Upkeep | None:
+    ) -> MaintenanceResult | None:
         begun = time.monotonic()
         address = self._lake.sql(layer, name)
         with writing(self._lake, layer):
@@ -257,19 +249,21 @@ class Maintenance:
             if table is None:
                 return None
             files = files_of(self._spark, table, address)
-            result = Upkeep(layer, name, files, files)
+            result = MaintenanceResult(layer, name, files, files)
             if remove:
                 oldest = self._control.oldest_version(layer, name)
                 oldest = table.version() if oldest is None else oldest
                 result.removed_files = self._vacuum(table, address, oldest, files)
+                # Delta's own clean-up goes by the age of entries, so it could take the version of a table
+                # that nothing happened to since; it is switched off.
                 result.removed_log_entries = cut_log(table, oldest)
                 if result.removed_files or result.removed_log_entries:
                     result.done.append("vacuumed")
             if optimize and files.small > 1:
                 self._spark.sql(f"OPTIMIZE {address}").collect()
-                result.done.append("clustered" if layer == "silver" else "joined")
+                result.done.append("clustered" if layer == "silver" else "compacted")
                 files = files_of(self._spark, table, address)
-            if purge and files.holes:
+            if purge and files.deleted_rows:
                 self._spark.sql(f"REORG TABLE {address} APPLY (PURGE)").collect()
                 result.done.append("purged")
                 files = files_of(self._spark, table, address)
@@ -278,7 +272,16 @@ class Maintenance:
         return result
 
     def _vacuum(self, table: DeltaTable, address: str, oldest: int, files: Files) -> int:
-        """Remove files that neither the retention nor version `oldest` keeps; returns how many."""
+        """Remove files that neither the retention nor version `oldest` needs; returns how many.
+
+        VACUUM removes files that left the table before the oldest named version was committed, and longer
+        than the retention ago. All files of that version and of each later one left it, if at all, after
+        that commit. So did the changes that gold reads between two of them. It does not matter why a version
+        is old: an idle table, a long cycle, or a gold far behind, whose cut of silver is kept.
+
+        How long files are kept is in the table's properties (`pipelines.runtime.stated_retention`).
+        Maintenance that fails before that leaves the older statement, and removes nothing.
+        """
         committed, count = committed_at(table, oldest), data_files(table)
         if committed is None or count <= files.count:
             return 0  # nobody knows what that version needs; or no file but those of the newest version

@@ -1,4 +1,4 @@
-"""What a run tells while it runs: lines for the terminal, from the reader's events and the cuts."""
+"""What a run prints while it runs: lines for the terminal, from the reader's events and the cuts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _SAY_EVERY: Final = 5.0
 
 
-class Progress:
-    """Says on standard error what happens: each cut in a line, the reader's snapshot now and then."""
+class ProgressReporter:
+    """Reports on standard error: each cut in a line, the reader's snapshot now and then."""
 
     def __init__(self, output: Output) -> None:
         self._output = output

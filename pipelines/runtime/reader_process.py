@@ -1,16 +1,16 @@
-"""The reader in a process of its own, without a JVM.
+"""The reader in its own process, without a JVM.
 
 `python -m pipelines.runtime.reader_process FILE [--until LSN]`.
 
 What happens when
 
 * the parent asks it to stop (SIGTERM, or Ctrl-C in a terminal): the reader ends after its current commit;
-* the parent dies, however: our standard input is a pipe that only the parent holds open, so it ends, and the
-  reader stops as if it had been asked to. Should it hang, it is ended after a grace period;
-* the reader fails: the error travels to the parent as one JSON line, with its remedy, and the exit code is 1.
+* the parent dies, however: our standard input is a pipe that only the parent holds open. So it ends, and the
+  reader stops as if it had been asked to. If it hangs, it is ended after a grace period;
+* the reader fails: the error is sent to the parent as one JSON line, with its remedy, and the exit code is 1.
 
-Events are JSON lines on what was standard output. Standard output itself is joined to standard error (the log
-file) first, so that a stray print of any library cannot break the stream of events.
+Events are JSON lines on what was standard output. Standard output itself is first redirected to standard
+error (the log file), so that a stray print of any library cannot break the stream of events.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _send(events: TextIO, event: dict[str, Any]) -> None:
         events.write(json.dumps(event, default=str) + "\n")
         events.flush()
     except BrokenPipeError:  # the parent is gone; the watch on standard input ends us
-        _LOGGER.warning("nobody reads the reader's events any more")
+        _LOGGER.warning("nobody reads the reader's events any longer")
 
 
 def _stop_with_parent(stop: threading.Event) -> None:

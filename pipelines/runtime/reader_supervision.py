@@ -1,15 +1,16 @@
-"""The parent's side of the reader process: start it, hear its events, start it again, stop it.
+"""The parent's side of the reader process: start it, read its events, start it again, stop it.
 
 A definite error that the reader reports is raised here as the same error. Transient ones the reader retries
-by itself. A reader that ends without a word (killed, out of memory) is started again with growing pauses:
-it finds its place from bronze, so nothing is lost or doubled by that. After a handful of such ends without
-any progress in between, the run stops instead of hiding the fault.
+itself. A reader that ends without an error message (killed, out of memory) is started again after growing
+pauses: it finds its position in bronze, so nothing is lost or duplicated. After a handful of such ends
+without any progress in between, the run stops instead of hiding the fault.
 
-That a reader tells how far it is, is no progress: each tells so as soon as it starts, also one that dies at
-the same transaction each time, while the slot keeps the log for it. Progress is that bronze holds more of the
-stream than it ever did; of a reader that died while it copied tables, that more rows of one were copied than
-ever, or a table is complete: there the stream may get on while each copy ends the process. How long it lived
-says nothing: one that dies of a transaction which takes it a quarter of an hour to read dies of it each time.
+A reader's progress report is no progress: each reader reports as soon as it starts, also one that dies at the
+same transaction each time, while the slot retains WAL for it. Progress is that bronze holds more of the
+stream than it ever did. For a reader that died while it copied tables, progress is also that more rows of a
+table were copied than ever, or a table is complete: there the stream may advance while each copy ends the
+process. How long the process lived says nothing: a transaction that takes a quarter of an hour to read may
+end it each time.
 """
 
 from __future__ import annotations
@@ -46,7 +47,6 @@ class ReaderProcess:
 
     Attributes:
         finished: it reached its target and ended.
-        restarts: how often it had to be started again.
     """
 
     def __init__(
@@ -68,7 +68,6 @@ class ReaderProcess:
         self._streamed = self._copied = self._copying = False
         self._start_again_at: float | None = None
         self.finished = False
-        self.restarts = 0
 
     @property
     def pid(self) -> int | None:
@@ -95,7 +94,7 @@ class ReaderProcess:
         self._listener.start()
 
     def check(self) -> None:
-        """Raise what the reader reported; start it again if it ended without a word.
+        """Raise what the reader reported; start it again if it ended without an error.
 
         Raises:
             SmeltError: the reader's own error, or that it keeps ending.
@@ -103,7 +102,6 @@ class ReaderProcess:
         if self._start_again_at is not None:
             if time.monotonic() >= self._start_again_at:
                 self._start_again_at = None
-                self.restarts += 1
                 self.start()
             return
         process = self._process
@@ -117,7 +115,7 @@ class ReaderProcess:
             raise self._error
         if self.finished:
             return
-        if self._got_on():
+        if self._progressed():
             self._silent_ends = 0
             self._backoff.reset()
         self._silent_ends += 1
@@ -126,14 +124,15 @@ class ReaderProcess:
         )
         if self._silent_ends >= _SILENT_ENDS:
             raise DefiniteError(
-                f"the reader process ended {self._silent_ends} times without a word (last: {ended})",
+                f"the reader process ended {self._silent_ends} times without an error message "
+                f"(last: {ended})",
                 code="reader-died",
                 where=str(log_folder(self._pipeline.pipeline) / "smelt.log"),
                 remedy="read the log named above; out of memory is a common cause. Until the reader runs, "
                 "the slot keeps the server's log",
             )
         _LOGGER.warning(
-            "the reader process ended by %s; starting it again (%d of %d ends without getting on)",
+            "the reader process ended by %s; starting it again (%d of %d ends without progress)",
             ended,
             self._silent_ends,
             _SILENT_ENDS,
@@ -153,7 +152,7 @@ class ReaderProcess:
         try:
             process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            _LOGGER.warning("the reader process did not end within %s s; it is killed", _STOP_SECONDS)
+            _LOGGER.warning("the reader process did not end within %s s; killing it", _STOP_SECONDS)
             process.kill()
             process.wait()
         if self._listener is not None:
@@ -179,11 +178,11 @@ class ReaderProcess:
             if self._on_progress is not None:
                 try:
                     self._on_progress(event)
-                except OSError as error:  # nobody can be told; the pipe must be read on, or the reader stands
-                    _LOGGER.warning("progress cannot be told: %s", error)
+                except OSError as error:  # read on, or the full pipe would stop the reader
+                    _LOGGER.warning("progress could not be reported: %s", error)
                     self._on_progress = None
 
-    def _got_on(self) -> bool:
+    def _progressed(self) -> bool:
         """Whether the reader that has just ended did something that those before it had not."""
         return self._copied or (self._streamed and not self._copying)
 

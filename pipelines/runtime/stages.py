@@ -1,12 +1,12 @@
 """Silver and gold in one Spark session: the loop that carries what bronze has through both.
 
-The loop is safe to end anywhere: each MERGE carries its position in its own commit, a cut is recorded after
-all tables of it, and the next start takes up from there. So stopping never waits for a long cycle to finish.
+The loop may end anywhere. Each MERGE carries its position in its own commit, a cut is recorded after all its
+tables, and the next start continues from there. So stopping never waits for a long cycle to finish.
 
-A continuous run keeps the tables in order between two cycles, where it pays
-(`pipelines.runtime.maintenance`); nothing that fails there ends it.
+A continuous run maintains the tables between two cycles, where it pays (`pipelines.runtime.maintenance`);
+nothing that fails there ends it.
 
-A lake that does not answer is waited for, wherever in a cycle it is asked (`silver.run.outages`): nothing is
+A lake that does not answer is waited for, wherever in a cycle that happens (`silver.run.outages`): nothing is
 half-done that the next cycle does not see. A Spark that does not answer ends the loop.
 
 New bronze commits are noticed by reading bronze's position (milliseconds); Spark is only asked when it moved.
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from bronze.lake.location import Layer
     from bronze.lsn import Lsn
     from gold.language.document import Document
-    from pipelines.runtime.maintenance import Maintenance, Upkeep
+    from pipelines.runtime.maintenance import Maintenance, MaintenanceResult
     from pipelines.settings import Pipeline
     from silver.schema.catalog import SilverTable
 
@@ -51,7 +51,7 @@ _POLL_SECONDS: Final = 0.1
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
 PATIENCE_SECONDS: Final = 600.0
-"""For how long a run that must catch up waits for what heals by itself."""
+"""Seconds for which a run that must catch up retries after temporary failures."""
 _LOGGER = logging.getLogger("deltasmelt.stages")
 
 
@@ -107,10 +107,10 @@ class Stages:
         Args:
             target: the LSN that ends the loop, once it is known; None until then, or for ever.
             stop: ends the loop.
-            patience: seconds for which what heals by itself is waited for.
+            patience: seconds for which temporary failures are retried.
 
         Raises:
-            SmeltError: what no retry heals, or has not healed in time.
+            SmeltError: a failure that no retry helps, or that lasted longer than `patience`.
         """
         backoff, failing_since = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE), math.inf
         while not stop.is_set():
@@ -130,7 +130,7 @@ class Stages:
                 continue
             if self._maintenance is not None and not stop.is_set():
                 for done in self._maintenance.when_it_pays():
-                    _LOGGER.info("%s", upkeep_text(done))
+                    _LOGGER.info("%s", maintenance_text(done))
             backoff.reset()
             failing_since = math.inf
             if goal is not None and self.reached(goal):
@@ -139,7 +139,7 @@ class Stages:
                 stop.wait(_POLL_SECONDS)
 
     def _waits_for(self, error: Exception) -> TransientError | None:
-        """What heals by itself, as its error; None where nothing does, or Spark does not answer any more."""
+        """A temporary failure as its error; None for any other, or if Spark no longer answers."""
         if isinstance(error, TransientError):
             return error
         said = None if isinstance(error, SmeltError) else outage(error)
@@ -173,7 +173,7 @@ class Stages:
     def reached(self, goal: Lsn) -> bool:
         """Whether every layer of this process has dealt with everything up to an LSN.
 
-        Tables and documents that stand still by an error of their own do not hold this up.
+        Tables and documents that an error has stopped do not hold this up.
         """
         return (self._silver is None or self._folded >= goal) and (
             self._gold is None or self._built >= goal or self._nothing_to_build()
@@ -194,7 +194,7 @@ class Stages:
 def maintenance(
     spark: SparkSession, pipeline: Pipeline, control: ControlTables, layers: Sequence[Layer]
 ) -> Maintenance:
-    """The upkeep of a pipeline's tables."""
+    """The maintenance of a pipeline's tables."""
     from pipelines.runtime.maintenance import Maintenance  # noqa: PLC0415 - loads Spark
 
     lake = pipeline.lake_address()
@@ -204,13 +204,13 @@ def maintenance(
     )
 
 
-def upkeep_text(done: Upkeep) -> str:
+def maintenance_text(done: MaintenanceResult) -> str:
     """What was done to a table, in one line."""
     before, after = done.before, done.after
     work = ", ".join(done.done) or "nothing to do"
     return (
         f"{done.layer}.{done.name}: {work}; files {before.count} → {after.count}, "
         f"{bytes_text(before.size)} → {bytes_text(after.size)}, "
-        f"rows behind deletion vectors {before.holes:,} → {after.holes:,}; "
+        f"deleted rows {before.deleted_rows:,} → {after.deleted_rows:,}; "
         f"removed {done.removed_files} files, {done.removed_log_entries} log entries; {done.seconds:.1f} s"
     )

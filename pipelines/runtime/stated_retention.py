@@ -1,8 +1,9 @@
-"""How long a table says that files which left it stay.
+"""How long a table's properties say that removed files are kept.
 
-Every VACUUM goes by that, also one by hand or of a nightly job, which does not look at the cuts. The need of
-a gold that stands still grows by the hour, so a day more is stated than is needed (`_AHEAD`), and stated
-again when half of it is used up. A VACUUM within a day of an upkeep, whoever runs it, finds enough.
+Every VACUUM uses that, also one by hand or of a nightly job, which does not look at the cuts. If gold has
+stopped, the time that is needed grows by the hour. So a day more is stated than is needed (`_AHEAD`), and
+stated again when half of it is used up. Any VACUUM within a day of maintenance, also one by hand, finds
+enough.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ _CLEANUP: Final = "delta.enableExpiredLogCleanup"
 _HOURS: Final = re.compile(r"interval (\d+) hours")
 _AHEAD: Final = 24
 """Hours that a table says more than is needed now: what is needed grows with the age of the oldest version
-that is named, and a VACUUM by hand, or of a nightly job, goes by what was said last."""
+that is named, and a VACUUM by hand, or of a nightly job, uses what was stated last."""
 _LEFT: Final = 12
-"""Hours of these that may be used up before it is said again: saying it is a commit, and a need that grows by
-the hour is not said each hour. Upkeeps twelve hours apart find twelve left, rarer ones say it each time."""
+"""Hours of these that may be used up before the property is written again. Writing it is a commit, and a need
+that grows by the hour is not written each hour. Maintenance that comes twice a day or
+less often writes it each time."""
 _ROUGHLY: Final = 24
 """Hours that a table may say more than that."""
 

@@ -1,4 +1,4 @@
-"""A pipeline in motion: the reader beside us, silver and gold in a thread, this thread free for the user.
+"""A running pipeline: the reader beside us, silver and gold in a thread, this thread free for the user.
 
 Who does what, and why nothing hangs:
 
@@ -7,7 +7,7 @@ Who does what, and why nothing hangs:
   Signals reach Python's main thread only, and that one never waits inside Spark, so Ctrl-C acts at once;
 * `wait` watches both and raises what either of them met;
 * leaving the block stops the reader in order, gives a running cycle a moment, then stops Spark under it.
-  Every commit is atomic and carries its own position, so a cycle cut short is simply done again.
+  Every commit is atomic and carries its own position, so an interrupted cycle is simply repeated.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Supervisor:
         command: who we are, for the lake's lock.
         observe: is told each cut with its runs.
         progress: is told the reader's progress.
-        announce: is told in a few words what takes long.
+        announce: is told what takes long, in a few words.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Supervisor:
         """Wait a while; returns whether all stages reached their target.
 
         Raises:
-            SmeltError: what a stage met that no retry heals.
+            SmeltError: a stage's failure that no retry helps.
         """
         self._done.wait(seconds)
         if self._failure is not None:

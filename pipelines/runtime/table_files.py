@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FILE_BYTES: Final = 64 * 2**20
-"""Size of joined files. A MERGE of neighbouring keys reads whole files: less than Delta's 1 GiB."""
+"""Size of compacted files. A MERGE of neighbouring keys reads whole files: less than Delta's 1 GiB."""
 SMALL: Final = FILE_BYTES // 2
 _MANY: Final = 24
-"""Small files of one table from which joining them pays by itself."""
-_HOLES: Final = 0.2
-"""Share of rows behind deletion vectors from which writing the rest again pays by itself."""
+"""Small files of one table from which compacting them pays."""
+_DELETED_SHARE: Final = 0.2
+"""Share of deleted rows from which writing the others again pays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +29,25 @@ class Files:
         count: all of them.
         small: how many are less than half as large as they should be.
         size: bytes.
-        rows: in them, those behind deletion vectors included.
-        holes: rows behind deletion vectors.
+        rows: in them, deleted ones included.
+        deleted_rows: rows that deletion vectors mark as deleted.
     """
 
     count: int = 0
     small: int = 0
     size: int = 0
     rows: int = 0
-    holes: int = 0
+    deleted_rows: int = 0
 
     @property
     def many_small(self) -> bool:
-        """Whether joining them pays by itself."""
+        """Whether compacting the small ones pays."""
         return self.small >= _MANY
 
     @property
-    def many_holes(self) -> bool:
-        """Whether writing the other rows again pays by itself."""
-        return self.holes > _HOLES * self.rows
+    def many_deleted_rows(self) -> bool:
+        """Whether writing the other rows again pays."""
+        return self.deleted_rows > _DELETED_SHARE * self.rows
 
 
 def files_of(spark: SparkSession, table: DeltaTable, address: str) -> Files:
@@ -63,11 +63,11 @@ def files_of(spark: SparkSession, table: DeltaTable, address: str) -> Files:
     if not actions.num_rows:
         return Files()
     sizes, rows = actions["size_bytes"], int(pc.sum(actions["num_records"]).as_py() or 0)
-    living = spark.sql(f"SELECT count(*) FROM {address}").collect()[0][0]
+    live = spark.sql(f"SELECT count(*) FROM {address}").collect()[0][0]
     return Files(
         count=actions.num_rows,
         small=int(pc.sum(pc.less(sizes, SMALL)).as_py() or 0),
         size=int(pc.sum(sizes).as_py()),
         rows=rows,
-        holes=max(0, rows - living),
+        deleted_rows=max(0, rows - live),
     )

@@ -1,8 +1,8 @@
 """Delta's jars: resolved once into a per-user cache, then handed to Spark as plain files.
 
 ``spark.jars.packages`` makes Ivy resolve at every start, about 20 s even with a warm cache. Here Ivy runs
-once, in a process of its own; what it found is checked against the checksums below and moved into the cache
-in one rename under a file lock, so that two first starts, or a kill in the middle, leave either nothing or
+once, in a separate process. What it found is checked against the checksums below and moved into the cache in
+one rename under a file lock. So two first starts, or a kill in the middle, leave either nothing or
 everything. ``SMELT_JARS=<dir>`` names a folder with the jars for a machine without a network.
 """
 
@@ -148,6 +148,6 @@ def _take(source: Path, target: Path, checksum: str) -> None:
         raise DefiniteError(
             f"{target.name} has checksum {digest}, expected {checksum}",
             code="jars-checksum",
-            remedy="something on the way changed the file; fetch it elsewhere and use SMELT_JARS",
+            remedy="the file was changed on the way; fetch it elsewhere and use SMELT_JARS",
         )
     shutil.copyfile(found[0], target)

@@ -19,7 +19,7 @@ from bronze.errors import ConfigurationError
 _VERSIONS: Final = (17, 21)
 _REMEDY: Final = (
     "install a Java 17 or 21 runtime (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; "
-    "macOS: brew install openjdk@17) and let JAVA_HOME or PATH lead to it"
+    "macOS: brew install openjdk@17) and point JAVA_HOME or PATH to it"
 )
 
 
@@ -41,7 +41,7 @@ def check_java() -> str:
     match = re.search(r'version "(\d+)', said)
     version = int(match[1]) if match else None
     if version not in _VERSIONS:
-        found = f"Java {version}" if version else "an unknown Java"
+        found = f"Java {version}" if version else "an unknown Java version"
         raise ConfigurationError(
             f"{found} was found, Spark needs 17 or 21", code="java-version", where=program, remedy=_REMEDY
         )

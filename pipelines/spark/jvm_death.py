@@ -1,6 +1,6 @@
-"""A JVM that ended under our hands, told as that: why it did, as its exit code and its log say.
+"""A JVM that ended under our calls, reported as that: why it ended, as its exit code and its log say.
 
-What its callers see is an error of the connection to it, wherever they were. Out of memory it ends at once
+Its callers see an error of the connection to it, wherever they were. Out of memory it ends at once
 (`ExitOnOutOfMemoryError`, and Spark's own handler for tasks): one that went on would answer some calls and
 let others wait for ever.
 """
@@ -27,7 +27,7 @@ _SECONDS: Final = 5.0
 _TAIL: Final = 65_536
 _SAID: Final = "java.lang.OutOfMemoryError"
 _SILENT: Final = (
-    "Spark does not answer any more: its JVM has ended, or cannot be reached",
+    "Spark no longer answers: its JVM has ended, or cannot be reached",
     "read the log of the Spark application, then start the command again",
 )
 
@@ -70,16 +70,19 @@ def death(error: BaseException, settings: Mapping[str, str], log: Path) -> Defin
     if code in _OUT_OF_MEMORY or (code != _KILLED and _SAID in _end_of(log)):
         what = f"the JVM of Spark ran out of memory, with a heap of {heap}"
         remedy = (
-            "give it more in the pipeline file, spark: {spark.driver.memory: …}, where the machine has it; "
-            "or make documents smaller (`limit`, `cap`, counts instead of arrays)"
+            "give it a larger heap in the pipeline file, spark: {spark.driver.memory: …}, if the machine has "
+            "the memory; or make documents smaller (`limit`, `cap`, counts instead of arrays)"
         )
     elif code == _KILLED:
-        what = "the JVM of Spark was killed (signal 9), as a system does that has no memory left"
-        remedy = f"leave it room: a heap of {heap} (spark.driver.memory) needs about half as much again"
+        what = "the JVM of Spark was killed (signal 9), as the operating system does when memory runs out"
+        remedy = (
+            f"leave more memory for it: with a heap of {heap} (spark.driver.memory) it needs about 1.5 times "
+            "as much in all"
+        )
     else:
         what = f"the JVM of Spark ended ({_how(code)})"
         remedy = "read the log named above, then start the command again"
-    return _error(what, f"{remedy}. Nothing is lost: the next start takes up where the lake ends", log)
+    return _error(what, f"{remedy}. Nothing is lost: the next start continues where the lake ends", log)
 
 
 def _error(message: str, remedy: str, log: Path) -> DefiniteError:
@@ -93,8 +96,8 @@ def _how(code: int) -> str:
 def _is_broken_connection(error: BaseException) -> bool:
     """Whether an error, or what it came from, is one of the connection to the JVM.
 
-    One that breaks while an answer is awaited is a bare `Py4JError` without a cause. A broken pipe is none of
-    ours: it is that of whoever reads our output.
+    One that breaks while an answer is awaited is a bare `Py4JError` without a cause. A broken pipe is
+    none of these: it is that of the process that reads our output.
     """
     from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # noqa: PLC0415
 

@@ -1,13 +1,14 @@
 """`smelt sql`: any Spark SQL over the lake, every table at one consistent cut.
 
-The cut is the newest that silver and gold have in common (`bronze.lake.consistent_cut`); silver's newest
-where there are no documents, or where the statement names silver or bronze and never gold. With ``--as-of``
-it is the newest at or before an LSN or a commit time. Each table becomes a view of its Delta version at that
-cut, so that a join of silver with gold, or of two silver tables, never mixes moments, whatever is written
-meanwhile. `bronze.changes` is cut off at the same LSN. `control.*` and `quality.*` speak about the pipeline
-itself and are shown as they are now.
+The cut is the newest that silver and gold have in common (`bronze.lake.consistent_cut`). It is silver's
+newest where there are no documents, or where the statement names silver or bronze and never gold. With
+``--as-of`` it is the newest at or before an LSN or a commit time.
 
-A view costs about a second of a cold Spark, so only tables that the statement names are registered; if Spark
+Each table becomes a view of its Delta version at that cut. So a join of silver with gold, or of two silver
+tables, never mixes moments, whatever is written meanwhile. `bronze.changes` is cut off at the same LSN.
+`control.*` and `quality.*` are about the pipeline itself and are shown as they are now.
+
+A view costs about a second of a cold Spark, so only tables that the statement names are registered. If Spark
 then misses one (a name put together by SQL itself), all are, and the statement runs again.
 """
 
@@ -196,6 +197,6 @@ class LakeSql:
 
 
 def _named(name: str, statement: str) -> bool:
-    """Whether the statement holds the name as a word of its own, as it is or as backticks have it."""
+    """Whether the statement holds the name as a whole word, as it is or as backticks have it."""
     written = re.escape(name.replace("`", "``"))
     return re.search(rf"(?<!\w){written}(?!\w)", statement, re.IGNORECASE) is not None

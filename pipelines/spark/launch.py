@@ -1,9 +1,9 @@
 """Starting the JVM of a local session: its options, its settings and where its output goes.
 
-The JVM prints by itself what no log4j file can catch (incubator modules, native library notices). Its
-standard output and error are the log file from the start, so the terminal stays ours.
+The JVM itself prints what no log4j file can catch (incubator modules, native library notices). Its standard
+output and error are the log file from the start, so nothing of it reaches the terminal.
 
-Settings go to the JVM in a file that only its account may read, and that is removed once the JVM answers:
+Settings go to the JVM in a file that only its account may read, and that is removed once the JVM answers.
 `launch_gateway` would put each on the command line, which every account of the machine can list, and keys of
 object stores are among them. Options of the JVM itself (`spark.driver.extraJavaOptions`) do stand there; Java
 takes them nowhere else.

@@ -1,18 +1,18 @@
-"""The Spark session: one place that knows Delta's jars, quiet logs, and the settings that small windows need.
+"""The Spark session: Delta's jars, quiet logs, and the settings that small windows need.
 
-A session that already exists (Databricks, a notebook) is used; what decides what statements mean is set on it
-while a command runs, and put back (`lent`). Elsewhere a local one is started. Settings and their reasons:
+A session that already exists (Databricks, a notebook) is used. The settings that decide what statements mean
+are set on it while a command runs, and put back (`lent`). Elsewhere a local one is started. Settings and
+their reasons:
 
 * ``snapshotPartitions=1``: Delta replays its log with 50 tasks by default, most of the time of a small MERGE.
 * ``adaptive.enabled=false`` and one or two shuffle partitions: a window of some thousand rows is one task;
   planning again costs more.
 * ``merge.materializeSource=none``: the source of our MERGEs reads pinned versions and is deterministic.
-* ``vacuum.enforceTimeTravel…=false``: Delta refuses a version by the age of its commit. A table that nothing
-  happened to for a while still is at that version, and all of its files are there; what is past retention is
-  told by `control.cuts`.
+* ``vacuum.enforceTimeTravel…=false``: Delta refuses a version by the age of its commit. An idle table still
+  is at an old version, and all of its files are there; `control.cuts` decides what is past retention.
 * ``session.timeZone=UTC`` and ANSI mode: values mean the same on every machine.
 
-Under spark-submit the JVM runs already: master, memory and jars are what was submitted, and only what Delta
+Under spark-submit the JVM already runs. Master, memory and jars are what was submitted, and only what Delta
 needs of the session is added.
 """
 
@@ -133,9 +133,9 @@ def active_session() -> SparkSession | None:
 
 @contextmanager
 def lent(session: SparkSession, given: Mapping[str, str]) -> Iterator[None]:
-    """Have a session that somebody else started mean by our statements what ours would, for a while.
+    """Make a session that something else started interpret our statements as our own would, for a while.
 
-    How statements are best run is left to whoever started it; what a session guards stays as it is.
+    How statements are run is left to the session's owner; a setting that the session guards stays as it is.
 
     Args:
         session: theirs; as it was before, once the block ends.
@@ -193,7 +193,7 @@ def stop_session(spark: SparkSession, *, patience: float = _STOP_SECONDS) -> Non
     try:
         with warnings.catch_warnings(action="ignore"):
             spark.stop()
-    except Exception as error:  # noqa: BLE001 - of a JVM that is gone; why it is gone is told elsewhere
+    except Exception as error:  # noqa: BLE001 - of a JVM that is gone; another error says why
         _LOGGER.info("Spark did not stop in order: %s", error)
         SparkSession._instantiatedSession = None  # noqa: SLF001 - so that it is not taken for one
     if process is None or process.stdin is None:
@@ -216,7 +216,7 @@ def _quiet() -> None:
 
 
 def _silent(_: str) -> None:
-    """Say nothing: nobody watches."""
+    """Say nothing."""
 
 
 def _start(

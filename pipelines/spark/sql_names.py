@@ -1,9 +1,10 @@
-"""Tables in a statement whose names Spark's own catalog does not take, or cannot tell apart. Pure.
+"""Tables in a statement whose names Spark's own catalog does not take, or cannot distinguish. Pure.
 
-`smelt sql` shows a table as a view ``silver.orders``. A view in a schema may be named with letters, digits
-and underscores of ASCII alone, and case does not count; a temporary view takes any name, but stands in no
-schema. So a table of another name becomes a temporary view, and a statement that names it as Spark SQL names
-such a table (``silver.`Order Details```) is given the view's name in its place.
+`smelt sql` shows a table as a view ``silver.orders``. The name of a view in a schema may hold letters, digits
+and underscores of ASCII alone, and case does not count. A temporary view takes any name, but is in no schema.
+
+So a table of another name becomes a temporary view. A statement that names it as Spark SQL names such a table
+(``silver.`Order Details```) gets the view's name instead.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from bronze.lake.location import Layer
 
-Table: TypeAlias = "tuple[Layer, str]"
+TableAddress: TypeAlias = "tuple[Layer, str]"
 
 _TAKEN: Final = re.compile(r"[A-Za-z0-9_]+")
 _NAME: Final = r"(?:`(?:[^`]|``)*`|\w+)"
@@ -32,7 +33,7 @@ _PIECE: Final = re.compile(
 """What may hold a name, and what only looks as if it did: texts and comments."""
 
 
-def odd_views(tables: Iterable[Table]) -> dict[Table, str]:
+def odd_views(tables: Iterable[TableAddress]) -> dict[TableAddress, str]:
     """The temporary views, quoted, of those tables that need one."""
     known = list(tables)
     alike = Counter((layer, name.lower()) for layer, name in known)
@@ -46,7 +47,7 @@ def odd_views(tables: Iterable[Table]) -> dict[Table, str]:
     return views
 
 
-def with_views(statement: str, views: Mapping[Table, str]) -> str:
+def with_views(statement: str, views: Mapping[TableAddress, str]) -> str:
     """The statement with the views in the place of their tables' names.
 
     Case counts only between tables whose names differ in nothing else.

@@ -1,18 +1,18 @@
 """Errors become one message and an exit code here, and nowhere else.
 
-=====  =====================================================================================
+=====  ==================================================================================
 code   meaning
-=====  =====================================================================================
+=====  ==================================================================================
 0      what the command promises holds
-1      stopped: an error of ours with its remedy, or a comparison that did not hold
+1      stopped: an error with its remedy, or a comparison that did not hold
 2      the command line could not be understood
-3      caught up, but some tables or documents stand still because of an error of their own
+3      caught up, but some tables or documents have stopped by an error
 130    interrupted (Ctrl-C); 143 ended by SIGTERM; 129 by SIGHUP: the terminal was closed
-=====  =====================================================================================
+=====  ==================================================================================
 
-An error that nobody foresaw is shown in one line, with its traceback in the log file; ``--debug`` shows the
-traceback on the terminal. Nothing here prints a password: messages of our errors never hold one, and the text
-of foreign errors goes through `without_secrets`.
+An unexpected error is shown in one line, with its traceback in the log file; ``--debug`` shows the traceback
+on the terminal. Nothing here prints a password: messages of our errors never hold one, and the text of
+foreign errors goes through `without_secrets`.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ TERMINATED: Final = 143
 HUNG_UP: Final = 129
 
 _OF_THE_SYSTEM: Final = {
-    errno.EACCES: "give this account the right to it, or name another place",
-    errno.EDQUOT: "make room, or raise the quota; then run the command again",
+    errno.EACCES: "grant this account access to it, or choose another path",
+    errno.EDQUOT: "free some space, or raise the quota; then run the command again",
     errno.EMFILE: "let the process open more files: ulimit -n 65536",
-    errno.ENOSPC: "make room; then run the command again",
-    errno.ENOTDIR: "a file stands where a folder is meant: name another place",
-    errno.EPERM: "give this account the right to it, or name another place",
-    errno.EROFS: "the file system is read-only: name another place",
+    errno.ENOSPC: "free some space; then run the command again",
+    errno.ENOTDIR: "a file is there instead of a folder: choose another path",
+    errno.EPERM: "grant this account access to it, or choose another path",
+    errno.EROFS: "the file system is read-only: choose another path",
 }
 _LOGGER = logging.getLogger("deltasmelt")
 _SECRETS: Final = re.compile(
@@ -58,7 +58,7 @@ _SECRETS: Final = re.compile(
 )
 
 
-class Failure(Exception):  # noqa: N818 - not an error of its own: the end of a command with this exit code
+class Failure(Exception):  # noqa: N818 - no error, but the end of a command with this exit code
     """A command's promise does not hold; the message is printed as it is.
 
     Attributes:
@@ -71,17 +71,19 @@ class Failure(Exception):  # noqa: N818 - not an error of its own: the end of a 
 
 
 def tables_stopped(names: Sequence[str], *, waiting: Sequence[str] = ()) -> Failure:
-    """The end of a run that caught up while these tables or documents stand still.
+    """The end of a run that caught up while these tables or documents have stopped.
 
     Args:
-        names: those that an error of their own has stopped.
-        waiting: those of which something is still to come: changes that bronze lacks, a first copy.
+        names: those that an error has stopped.
+        waiting: those that still lack something: changes in bronze, or their first snapshot.
     """
-    said = [f"stopped by errors of their own: {', '.join(names)}"] if names else []
-    said += [f"waiting for what bronze or silver lacks of them: {', '.join(waiting)}"] if waiting else []
+    said = [f"stopped by errors: {', '.join(names)}"] if names else []
+    said += [f"waiting for data that bronze or silver still lacks: {', '.join(waiting)}"] if waiting else []
     remedy = "`smelt status` shows each error with its remedy"
     if waiting:
-        remedy += "; what waits for a copy gets it from the reader: smelt bronze FILE --until-caught-up"
+        remedy += (
+            "; a table that waits for a snapshot gets it from the reader: smelt bronze FILE --until-caught-up"
+        )
     return Failure(f"caught up, but {'; '.join(said)}\nremedy: {remedy}", exit_code=TABLES_STOPPED)
 
 
@@ -99,7 +101,7 @@ def report(error: BaseException, *, debug: bool = False, log: Path | None = None
         return INTERRUPTED
     if isinstance(error, Terminated):
         if error.number == signal.SIGHUP:
-            return HUNG_UP  # there is no terminal any more to say it on
+            return HUNG_UP  # there is no longer a terminal to print on
         _say("ended by SIGTERM")
         return TERMINATED
     _LOGGER.error("command failed", exc_info=error)
@@ -109,18 +111,18 @@ def report(error: BaseException, *, debug: bool = False, log: Path | None = None
         _say(str(error))
         return error.exit_code
     if isinstance(error, SmeltError):
-        _say(describe(error))
+        _say(error_text(error))
         return STOPPED
     _say(_foreign(error))
-    _say(f"the whole story is in {log}" if log else "run it with --debug to see where")
+    _say(f"the traceback is in {log}" if log else "run the command with --debug to see the traceback")
     return STOPPED
 
 
-def describe(error: SmeltError) -> str:
-    """An error of ours as a person reads it: where, what, remedy, and the page about it if there is one."""
+def error_text(error: SmeltError) -> str:
+    """One of our errors as text: where, what, remedy, and the page about it if there is one."""
     lines = [f"error: {without_secrets(str(error))}"]
     if isinstance(error, TransientError):
-        lines.append("this kind heals by itself: run the command again")
+        lines.append("this error is usually temporary: run the command again")
     page = Path(__file__).parents[2] / "docs" / "errors" / f"{error.code}.md"
     if page.exists():
         lines.append(f"more: docs/errors/{error.code}.md")
@@ -128,7 +130,7 @@ def describe(error: SmeltError) -> str:
 
 
 def _foreign(error: BaseException) -> str:
-    """An error that is not ours; of the file system's it is known what helps."""
+    """An error that is not ours; some of the file system have a remedy."""
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
         remedy = _OF_THE_SYSTEM.get(error.errno)
         more = "" if remedy is None else f"\nremedy: {remedy}"

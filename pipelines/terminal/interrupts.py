@@ -19,7 +19,7 @@ _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def held_back(undo: Callable[[], None]) -> Iterator[None]:
     """Let a short piece of work end before an interruption that arrives meanwhile takes effect.
 
-    The second one takes effect at once, for whoever cannot wait. Only the main thread is interrupted by
+    A second one takes effect at once. Only the main thread is interrupted by
     signals; in others this does nothing.
 
     Args:

@@ -1,8 +1,8 @@
-"""Errors of Spark in words that outlive its JVM.
+"""Errors of Spark as text that outlives its JVM.
 
 An exception that pyspark or Py4J raised asks the JVM for its text each time it is printed. Once the session
-is stopped, or the JVM has died, printing it fails instead, and the cause is lost, on the terminal as in the
-log. So whoever is about to stop a session turns what went wrong into words first.
+is stopped, or the JVM has died, printing it fails instead. The cause is then lost, on the terminal as in the
+log. So the error is turned into text before a session is stopped.
 """
 
 from __future__ import annotations

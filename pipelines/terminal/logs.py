@@ -1,7 +1,7 @@
-"""Where the log files lie: what we log, and what Spark and its JVM say.
+"""The log files: what we log, and what Spark and its JVM print.
 
-One folder for each pipeline under the user's state folder, or the folder that ``SMELT_LOGS`` names.
-`smelt.log` is shared by all processes of a pipeline (each line names its process); Spark has a file for each
+One folder for each pipeline below the user's state folder, or the folder that ``SMELT_LOGS`` names.
+`smelt.log` is shared by all processes of a pipeline (each line names its process). Spark has a file for each
 JVM, because log4j does not share one. Old files of processes that have ended are removed at the start, so
 that they never pile up.
 
@@ -45,7 +45,7 @@ def log_folder(pipeline: str) -> Path:
 
 @functools.cache
 def _temporary() -> Path:
-    """A folder of our own where all accounts may make some; one that another account made is not used."""
+    """Our folder below one that all accounts write; one that another account made is not used."""
     known = Path(tempfile.gettempdir()) / f"deltasmelt-{os.geteuid()}"
     return known if own_folder(known) else Path(tempfile.mkdtemp(prefix=f"{known.name}-"))
 
@@ -59,7 +59,7 @@ def spark_log(pipeline: str) -> Path:
             continue
         try:
             dated.append((path.stat().st_mtime, path))
-        except FileNotFoundError:  # another process tidies at the same moment
+        except FileNotFoundError:  # another process removes old files at the same moment
             continue
     for _, path in sorted(dated)[: -_SPARK_FILES + 1]:
         path.unlink(missing_ok=True)
@@ -93,9 +93,9 @@ def open_log(path: str | Path, mode: str = "a") -> IO[Any]:
 class SharedLog(RotatingFileHandler):
     """A file that several processes write and any of them rotates.
 
-    Who finds it too long takes a lock beside it and looks again: another process may have rotated it
-    meanwhile. Who finds that the name means another file by now goes on in that. Lines are written whole, at
-    the file's end; one that was on its way goes to the file before.
+    A process that finds it too long takes a lock beside it and checks again: another process may have rotated
+    it meanwhile. A process that finds another file under the name goes on in that one. Lines are written
+    whole, at the file's end; one that is being written goes to the file before.
     """
 
     def __init__(self, path: Path) -> None:

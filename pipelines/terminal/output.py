@@ -1,8 +1,8 @@
-"""Printing, apart from what is printed: text for people, JSON for programs, in one place.
+"""Printing, apart from what is printed: text for people, JSON for programs, in one module.
 
-On a terminal text is rich (colours, boxed tables, highlighted JSON); elsewhere it is plain lines that stay
+On a terminal text is rich (colours, boxed tables, highlighted JSON). Elsewhere it is plain lines that stay
 the same whatever the width, so that a log or a pipe can be read and compared. Data goes to standard output,
-what is said meanwhile to standard error: `smelt sql … > rows.txt` holds rows alone.
+progress and messages to standard error: `smelt sql … > rows.txt` holds rows alone.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Output:
         return self._data
 
     def say(self, text: str, *, style: str | None = None) -> None:
-        """Something to know meanwhile; not part of the data."""
+        """Print progress or a message; it is not part of the data."""
         if self._said.is_terminal:
             self._said.print(escape(text), style=style)
         else:
@@ -133,7 +133,7 @@ class Output:
 
 
 def _indented(text: str) -> str:
-    """JSON laid out anew. Python's floats would drop digits, so such numbers are carried as text."""
+    """JSON with indentation. Python's floats would drop digits, so such numbers are kept as text."""
     mark = uuid.uuid4().hex
     plain = json.loads(text, parse_float=lambda digits: mark + digits)
     return re.sub(f'"{mark}([^"]*)"', r"\1", json.dumps(plain, indent=2, ensure_ascii=False))

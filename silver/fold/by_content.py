@@ -1,9 +1,8 @@
 """Rows identified by their content: the fold under REPLICA IDENTITY FULL. Pure text, no Spark.
 
-Every old tuple is then the full row, so a change says exactly which row it takes away and which it puts
-there. Count both by key and content: what was put there once more than it was taken away is there at the end,
-and what was taken away once more than put there was in the target. No order is needed, and nothing has to be
-filled.
+Every old tuple is then the full row, so a change says exactly which row it removes and which it adds. Both
+are counted by key and content. What was added once more than it was removed is there at the end; what was
+removed once more than it was added was in the target. No order is needed, and no value has to be filled.
 
     net, over all contents   contents with net +1   action
             +1                       one            upsert
@@ -11,12 +10,12 @@ filled.
              0                       one            upsert (the target's row is the one with net -1)
              0                       none           nothing: all that happened was undone
 
-This holds for any order of events, so also where a deferred constraint lets a key hold two rows inside a
-transaction and one of them is changed, moved or deleted: an old key alone would not say which.
+This holds for any order of events. So it also holds where a deferred constraint lets a key hold two rows
+inside a transaction, and one of them is changed, moved or deleted: an old key alone would not say which.
 
 Contents are compared as PostgreSQL's text, which one version of a shape renders in one way. In the
-transaction that announces a new shape an old tuple may differ from the row as it was put there; that window
-is folded by `silver.fold.by_key`.
+transaction that announces a new shape, an old tuple may differ from the row as it was added. That window is
+folded by `silver.fold.by_key`.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ from silver.fold.window import key_expression, key_struct
 from silver.sql import comma, key_text
 
 if TYPE_CHECKING:
-    from silver.fold.window import Layout, Window
+    from silver.fold.window import ColumnRoles, Window
     from silver.schema.catalog import SilverTable
 
 
 def netted(
-    table: SilverTable, window: Window, layout: Layout, *, each_commit: bool = False
+    table: SilverTable, window: Window, roles: ColumnRoles, *, each_commit: bool = False
 ) -> list[tuple[str, str]]:
     """Common table expressions over ``changes`` that end in ``folded``: one row per key that is another.
 
     With `each_commit`, one row per key and transaction.
     """
-    keys, facts = layout.keys, window.facts
+    keys, facts = roles.keys, window.facts
     image = sent_tuple(table) if facts.unchanged_toast and facts.old_tuples else "new"
     text = "coalesce(new[{0}], old[{0}])"  # a key column may be unchanged TOAST, too
     here = key_struct({name: key_expression(table, at, text.format(at)) for at, name in keys.items()})

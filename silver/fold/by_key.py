@@ -2,12 +2,11 @@
 
 **Events.** Seen from a key, a change is one of three: a row *arrives* (insert, snapshot row, or an update
 that moved a row here), the row that is here *changes*, or it *leaves* (delete, or an update that moved it
-away). An update that changes the key is a leave at the old key and an arrival at the new one.
+away). An update that changes the key is a leave at the old key, and an arrival at the new one.
 
 **Who is here at the end.** At the end of every transaction a key holds one row or none. With *before* (0 or
 1) rows in the target it holds *before* + arrivals - leaves. If that is one, it is the row that arrived last,
-with what changed since. Where the counts do not say whether the target had a row, MERGE itself decides:
-a row that is there is overwritten, one that is not stays away.
+with what changed since (`folded`).
 
     arrivals - leaves   first event        before   action
            +1           arrival               0     upsert
@@ -15,11 +14,7 @@ a row that is there is overwritten, one that is not stays away.
             0           change or leave       1     upsert
             0           arrival            0 or 1   match: update if there is a row
 
-Events are counted, not read as a sequence: inside a transaction a deferred constraint lets a key hold two
-rows for a while. ``UPDATE t SET id = CASE …`` swaps 1 and 2 by "1 becomes 2", "2 becomes 1": the arrival then
-comes before the older row's leave. A deferrable key cannot be a replica identity, so such tables have
-REPLICA IDENTITY FULL and are folded by `silver.fold.by_content`, which also knows which of two rows an event
-means.
+Where the counts do not say whether the target had a row, MERGE itself decides (`action`).
 
 **Unchanged TOAST** (`silver.fold.toast`) is filled forward *before* reducing to one row: for each such column
 the newest value sent is kept beside the newest image.
@@ -93,6 +88,12 @@ def folded(
     """One row per key: counts, the newest image, the newest value sent of unchanged TOAST.
 
     With `each_commit`, one row per key and transaction.
+
+    Events are counted, not read as a sequence: inside a transaction a deferred constraint lets a key hold two
+    rows for a while. ``UPDATE t SET id = CASE …`` swaps 1 and 2 by "1 becomes 2", "2 becomes 1": the arrival
+    then comes before the older row's leave. A deferrable key cannot be a replica identity. So such tables
+    have REPLICA IDENTITY FULL and are folded by `silver.fold.by_content`, which also knows which of two rows
+    an event means.
     """
     place = "struct(commit_lsn, seq)"
     columns = [
@@ -109,7 +110,10 @@ def folded(
 
 
 def action(window: Window, keys: dict[int, str]) -> str:
-    """What MERGE has to do with a key of ``folded``: the table above."""
+    """What MERGE has to do with a key of ``folded``: the table in the module's docstring.
+
+    ``match`` overwrites a row that is there; where there is none, nothing is inserted.
+    """
     which = key_text(keys.values())
     no_key = " OR ".join(f"{name} IS NULL" for name in keys.values())
     twice = "gained > 1 OR gained < -1 OR gained = 1 AND first_kind <> 'arrive'"
@@ -135,8 +139,8 @@ END"""
 def action_at_commit(keys: dict[int, str]) -> str:
     """What a transaction does to a key of ``folded`` with `each_commit`.
 
-    ``upsert``: a row arrives; ``change``: the row that is there is another; ``delete``; ``match``: a row came
-    and a row went, so there is one if there was one.
+    ``upsert``: a row arrives; ``change``: the row that is there changes; ``delete``: it leaves; ``match``: a
+    row came and a row left, so the key has a row if it had one before.
     """
     which = key_text(keys.values())
     no_key = " OR ".join(f"{name} IS NULL" for name in keys.values())

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ColumnMapping:
-    """Columns as they stand in `new` and `old` of some rows, mapped to the table's columns.
+    """Columns as they are in `new` and `old` of some rows, mapped to the table's columns.
 
     Attributes:
-        after: the rows are those after this place, (commit LSN, LSN), and not after the next shape's.
+        after: the rows are those after this position, (commit LSN, LSN), and not after the next shape's.
         names: the `columns` of those rows.
-        positions: for each column of the table: where it stands in `names`; None where it did not exist.
-        missing: for each column of the table: the text that rows have in it which were written before it.
+        positions: for each column of the table: its index in `names`; None where it did not exist.
+        missing: for each column of the table: the text that it has in rows written before it.
     """
 
     after: tuple[int, int]
@@ -33,7 +33,7 @@ class ColumnMapping:
         return self.positions == tuple(range(len(self.names)))
 
     def renamed(self, columns: Sequence[SilverColumn]) -> dict[str, str | None]:
-        """Names in `names` that stand for another name of the table's, or for none of its columns."""
+        """Names in `names` that the table has under another name, or not at all."""
         found: dict[str, str | None] = dict.fromkeys(self.names)
         for column, position in zip(columns, self.positions, strict=True):
             if position is not None:

@@ -1,6 +1,6 @@
 """The fold: a window of raw changes to one row per key, as one Spark SQL query. Pure text, no Spark.
 
-The query reads the changes (`silver.fold.window`), reduces them to one row per key, and only then turns
+The query reads the changes (`silver.fold.window`) and reduces them to one row per key. Only then it turns
 PostgreSQL's text into typed values, key columns excepted. Rows are identified by their key
 (`silver.fold.by_key`) or, under REPLICA IDENTITY FULL, by their content (`silver.fold.by_content`). Where
 each key is known to occur once, nothing is reduced. Unchanged TOAST follows `silver.fold.toast`.
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from silver.errors import marker
 from silver.fold import by_content, by_key
 from silver.fold.moved_rows import links, shortened, target_key
-from silver.fold.toast import kept_by_target, resolved
-from silver.fold.window import Layout, key_expression, rows_query
+from silver.fold.toast import kept_by_target, resolved_text
+from silver.fold.window import ColumnRoles, key_expression, rows_query
 from silver.schema.unrepresentable import lost_values
 from silver.sql import block, comma
 
@@ -55,15 +55,15 @@ def moves(table: SilverTable, window: Window, *, target: str) -> tuple[str, Call
         A query that gives the links, and one round over a table of links. Rounds are needed until no link has
         a ``parent``.
     """
-    layout = Layout.of(table, window)
-    if not layout.moved:
+    roles = ColumnRoles.of(table, window)
+    if not roles.moved:
         return None
     parts = [
         ("changes", rows_query(table, window)),
-        ("events", by_key.events(table, window, layout.keys, filled=True)),
-        *links(table, layout.keys, layout.unchanged_toast, target=None if window.from_empty else target),
+        ("events", by_key.events(table, window, roles.keys, filled=True)),
+        *links(table, roles.keys, roles.unchanged_toast, target=None if window.from_empty else target),
     ]
-    return _with(parts, ["*"], "origins"), lambda origins: shortened(layout.unchanged_toast, origins)
+    return _with(parts, ["*"], "origins"), lambda origins: shortened(roles.unchanged_toast, origins)
 
 
 def fold(table: SilverTable, window: Window, *, target: str, origins: str | None = None) -> Fold:
@@ -75,15 +75,15 @@ def fold(table: SilverTable, window: Window, *, target: str, origins: str | None
         target: the silver table as Spark SQL at its version before the window.
         origins: table of resolved `moves`; None where there are none.
     """
-    layout = Layout.of(table, window)
-    keys, toast = layout.keys, layout.unchanged_toast
+    roles = ColumnRoles.of(table, window)
+    keys, toast = roles.keys, roles.unchanged_toast
     home = None if window.from_empty or origins is None else target
     values = {position: keys.get(position, f"value_{position}") for position in range(len(table.columns))}
     kept = {} if window.from_empty else {position: kept_by_target(position) for position in toast}
     parts = [
         ("changes", rows_query(table, window)),
-        *_reduced(table, window, layout),
-        ("texts", _texts(table, window, layout, origins=origins, target=home)),
+        *_reduced(table, window, roles),
+        ("texts", _texts(table, window, roles, origins=origins, target=home)),
         ("typed", _typed(table, keys, toast if home else [], list(kept.values()))),
     ]
     selected = [*keys.values(), "action", "commit_lsn", "commit_ts"]
@@ -107,14 +107,14 @@ def commits(table: SilverTable, window: Window, *, target: str, origins: str | N
         target: live rows before the window.
         origins: as of `fold`.
     """
-    layout = Layout.of(table, window)
-    keys, toast = layout.keys, layout.unchanged_toast
+    roles = ColumnRoles.of(table, window)
+    keys, toast = roles.keys, roles.unchanged_toast
     home = None if window.from_empty or origins is None else target
     kept = {position: kept_by_target(position) for position in toast}
     parts = [
         ("changes", rows_query(table, window)),
-        *_reduced(table, window, layout, each_commit=True),
-        ("texts", _texts(table, window, layout, origins=origins, target=home, each_commit=True)),
+        *_reduced(table, window, roles, each_commit=True),
+        ("texts", _texts(table, window, roles, origins=origins, target=home, each_commit=True)),
     ]
     typed = _typed(table, keys, toast if home else [], list(kept.values()))
     values = {position: keys.get(position, f"value_{position}") for position in range(len(table.columns))}
@@ -122,12 +122,12 @@ def commits(table: SilverTable, window: Window, *, target: str, origins: str | N
 
 
 def _reduced(
-    table: SilverTable, window: Window, layout: Layout, *, each_commit: bool = False
+    table: SilverTable, window: Window, roles: ColumnRoles, *, each_commit: bool = False
 ) -> list[tuple[str, str]]:
-    if layout.by_content:
-        return by_content.netted(table, window, layout, each_commit=each_commit)
-    filled = by_key.events(table, window, layout.keys, filled=bool(layout.unchanged_toast))
-    folded = by_key.folded(table, layout.keys, layout.unchanged_toast, each_commit=each_commit)
+    if roles.by_content:
+        return by_content.netted(table, window, roles, each_commit=each_commit)
+    filled = by_key.events(table, window, roles.keys, filled=bool(roles.unchanged_toast))
+    folded = by_key.folded(table, roles.keys, roles.unchanged_toast, each_commit=each_commit)
     return [("events", filled), ("folded", folded)]
 
 
@@ -165,19 +165,19 @@ def _expressions(parts: Sequence[tuple[str, str]]) -> str:
 def _texts(
     table: SilverTable,
     window: Window,
-    layout: Layout,
+    roles: ColumnRoles,
     *,
     origins: str | None,
     target: str | None,
     each_commit: bool = False,
 ) -> str:
     """PostgreSQL's text of each column of the row that is there at the end (of each transaction)."""
-    kind, at = (by_content if layout.by_content else by_key), "last_event"
-    action = kind.action(window, layout.keys)
+    kind, at = (by_content if roles.by_content else by_key), "last_event"
+    action = kind.action(window, roles.keys)
     if each_commit:
-        action, at = kind.action_at_commit(layout.keys), "f"
+        action, at = kind.action_at_commit(roles.keys), "f"
     known_empty = window.from_empty and not each_commit
-    keys, moved = layout.keys, origins is not None
+    keys, moved = roles.keys, origins is not None
     columns = [f"f.{name}" for name in keys.values()]
     columns += [
         f"{block(action, 2)} AS action",
@@ -192,10 +192,10 @@ def _texts(
     for position in range(len(table.columns)):
         if position in keys:
             continue
-        if position not in layout.unchanged_toast:
+        if position not in roles.unchanged_toast:
             columns.append(f"f.image[{position}] AS text_{position}")
             continue
-        columns += resolved(
+        columns += resolved_text(
             table, position, keys, moved=moved, home=target is not None, from_empty=known_empty
         )
     return f"SELECT {comma(columns, 2)}\nFROM folded AS f{joins}"

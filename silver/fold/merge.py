@@ -1,16 +1,16 @@
 """The statements that write silver tables: each is one Delta commit for one window. Pure text, no Spark.
 
 * `load`: the state starts empty in this window (snapshot or TRUNCATE). What the fold gives *is* the table:
-  INSERT OVERWRITE. No join, and no ``WHEN NOT MATCHED BY SOURCE``, which would read the whole target and
-  switch file pruning off (delta-io/delta#7362).
-* `append`: nothing but inserts, of a key that the source itself enforces; or a load of a table that has no
-  rows, so that what it is clustered by stays: INSERT, without a join.
+  INSERT OVERWRITE. There is no join, and no ``WHEN NOT MATCHED BY SOURCE``, which would read the whole target
+  and switch file pruning off (delta-io/delta#7362).
+* `append`: INSERT, without a join. It is used where a window holds only inserts of a key that the source
+  enforces. It also loads a table that has no rows, which keeps the columns that the table is clustered by.
 * `merge`: everything else. The target is pruned by literal key ranges of the window, because MERGE skips
   files by predicates on the target alone.
 
-A window that only changes rows which are there needs no WHEN NOT MATCHED. Without it Delta joins inner joins,
-so that a small fold is sent to where the target's rows are; with it, Delta joins from the fold outwards, for
-which Spark shuffles and sorts the target's rows.
+A window that only changes existing rows needs no WHEN NOT MATCHED. Without it Delta uses inner joins, so a
+small fold is broadcast to the target's rows. With it, Delta joins outwards from the fold, for which Spark
+shuffles and sorts the target's rows.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""Where a moved row's unchanged TOAST is: rows that changed their key and left an out-of-line value alone.
+"""Where a moved row's unchanged TOAST is: rows whose key changed while a TOAST value did not. Pure text.
 
 Such an update says "the row at the old key is now at the new one", and the value is with the row at the old
-key: in an earlier change of this window, or in the target. Rows may move several times, so this is a chain;
-and under deferred constraints two rows may be at the old key, of which the older one leaves (see
-`silver.fold.fold`).
+key: in an earlier change of this window, or in the target. Rows may move several times, so this is a chain.
+Under deferred constraints two rows may be at the old key, of which the older one leaves (see
+`silver.fold.by_key`).
 
-Each such *link* finds the row that left by number: with *before* rows in the target at that key, the n-th
-leave takes the (n - before)-th arrival, the 0-th being the target's row. Its values are what was sent between
+Each such *link* finds the row that left by number. With *before* rows in the target at that key, the n-th
+leave takes the (n - before)-th arrival; the 0-th is the target's row. Its values are what was sent between
 that arrival and the leave. What is still missing then is with the parent link, the arrival itself.
 
 Chains are shortened by pointer doubling, one small statement a round, until no link has a parent: a row that
 moved n times needs log2(n) rounds. The links are kept between rounds (a query that contains itself twice
 grows exponentially). What the end of the chain lacks is in the target's row at its *home* key.
 
-All of this runs only in windows where an update has both an old tuple and unchanged TOAST, and reads only
+All of this runs only in windows where an update has both an old tuple and unchanged TOAST. It reads only
 events at those keys.
 """
 

@@ -1,24 +1,17 @@
-"""Versions of rows: what each transaction left behind, and from when to when it held. Pure text, no Spark.
+"""Versions of rows: what each transaction left, and from when to when it was valid. Pure text, no Spark.
 
-`silver.fold.fold.commits` says what each transaction of a window did to each key. Laid in order after the
-row that the table holds (it *stands* there when the window begins), they give each version's end: the next
-transaction that changed the key or deleted it. States inside a transaction were never visible and are no
-versions. The end of a version is exclusive: as of LSN L a row is the version with
+`silver.fold.fold.commits` says what each transaction of a window did to each key. The row that the table
+holds when the window begins is the *standing* row. Laid in order after it, the transactions give each
+version's end: the next transaction that changed the key or deleted it. States inside a transaction were never
+visible and are no versions. The end of a version is exclusive: as of LSN L a row is the version with
 ``_valid_from_lsn <= L < _valid_to_lsn``.
 
-**Unchanged TOAST** (`silver.fold.toast`) is the value of the version before, or of the standing row; it is
-the same row, for where a row arrives, its values are known (`silver.fold.moved_rows`).
+**A window that begins empty** (`silver.plan.history_steps`) ends standing rows: at a TRUNCATE all of them, at
+a snapshot those that it lacks or has with other values. A standing row that the snapshot has with the same
+values stays valid, and the snapshot's row begins no version (`_compared`).
 
-**A window that begins empty** (`silver.plan.history_steps`) ends every standing row: at a TRUNCATE all of
-them; at a snapshot those that it does not have, or has with other values. A standing row that the snapshot
-has just so goes on, and the snapshot's row is none.
-
-Both kinds of tables follow from these versions, each in one MERGE:
-
-* `merge_history` ends versions that stood there and adds the new ones.
-* `merge_soft` takes the last version of each key of the table, and whether it has an end: then the row is
-  deleted. So a row that came and went between two cycles is there as deleted, as it is when a cycle ran in
-  between: the table does not depend on when cycles ran.
+Unchanged TOAST is filled in `_filled`. Both kinds of tables follow from these versions, each in one MERGE:
+`merge_history` and `merge_soft`.
 """
 
 from __future__ import annotations
@@ -50,7 +43,7 @@ if TYPE_CHECKING:
     from silver.schema.catalog import SilverTable
 
 _BY_TEXT: Final = ("FLOAT", "DOUBLE", "MAP", "VARIANT")
-"""Types that Spark cannot compare, or takes 0 and -0 for equal in."""
+"""Types that Spark cannot compare, or in which it takes 0 and -0 for equal."""
 
 
 def standing(target: str, version: int, table: SilverTable) -> str:
@@ -116,7 +109,7 @@ WINDOW v AS ({partition})"""
 
 
 def _texts(table: SilverTable, commits: Fold) -> list[int]:
-    """Positions of columns whose text stands beside their value."""
+    """Positions of columns whose text is kept beside their value."""
     return [
         position
         for position, column in enumerate(table.columns)
@@ -177,7 +170,11 @@ def _followed(window: Window, commits: Fold, partition: str, table: SilverTable)
 
 
 def _filled(table: SilverTable, window: Window, commits: Fold) -> str:
-    """Each transaction's part in its key (``open``, ``close`` or none), and its unchanged TOAST."""
+    """Each transaction's part in its key (``open``, ``close`` or none), and its unchanged TOAST.
+
+    An unchanged TOAST value (`silver.fold.toast`) is that of the version before, or of the standing row. That
+    is the same row: where a row arrives, its values are known (`silver.fold.moved_rows`).
+    """
     which = key_text(commits.keys.values())
     no_row = marker("row-missing", which) if window.from_empty else None
     parts = [
@@ -208,7 +205,7 @@ def _filled(table: SilverTable, window: Window, commits: Fold) -> str:
 
 
 def _compared(table: SilverTable, window: Window, commits: Fold, partition: str) -> str:
-    """Which rows of a snapshot are the standing ones (``same``), and which standing ones go on (``kept``)."""
+    """Which rows of a snapshot equal standing ones (``same``), and which standing ones stay (``kept``)."""
     if window.snapshot is None:
         return "SELECT *, false AS same, false AS kept\nFROM filled"
     compared = [
@@ -216,7 +213,7 @@ def _compared(table: SilverTable, window: Window, commits: Fold, partition: str)
         for position, name in commits.values.items()
         if position not in commits.keys
     ]
-    # Of a value that its type holds the stream has the text as well, the table has not.
+    # For a value that its type holds, the stream has the text too, but the table has not.
     compared += [
         f"CASE WHEN {commits.values[position]} IS NULL THEN text_{position} END"
         for position in _texts(table, commits)
@@ -265,7 +262,7 @@ def _lost(table: SilverTable, commits: Fold) -> str:
 def merge_history(
     target: str, table: SilverTable, commits: Fold, source: str, ranges: Mapping[int, tuple[str, str]]
 ) -> str:
-    """End the versions that stood there, add the new ones.
+    """End the versions that stood there, and add the new ones.
 
     Args:
         target: the history as Spark SQL.
@@ -300,8 +297,11 @@ def merge_soft(
 ) -> str:
     """Each key's last version, marked as deleted if it has an end; see `merge_history`.
 
-    Rows are found by the table's key, by which a deleted row is known, and which need not be the columns that
-    the window was folded by.
+    So a row that came and left between two cycles is there as deleted, as it is when a cycle ran in between:
+    the table does not depend on when cycles ran.
+
+    Rows are found by the table's key, which identifies deleted rows too. It need not be the columns that the
+    window was folded by.
     """
     key = {table.position(name): commits.values[table.position(name)] for name in table.key}
     conditions = [f"t.{quote(table.columns[position].name)} = s.{name}" for position, name in key.items()]

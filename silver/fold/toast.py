@@ -11,7 +11,7 @@ For each such column (`unchanged_toast`) of a row, the value is the first of the
    (`newest_sent`). Under REPLICA IDENTITY FULL the old tuple is the whole row and counts as sent
    (`sent_tuple`). Under any other, NULL in it means "not part of the identity", and it gives no value.
 2. **The value where the row moved from**, if an update changed its key: sent at an earlier key in this
-   window, or held by the target at the first of them (`silver.fold.moved_rows`, `resolved`).
+   window, or held by the target at the first of them (`silver.fold.moved_rows`, `resolved_text`).
 3. **The target's own value**, where the row has been at its key since before the window (`kept_by_target`).
    MERGE keeps it (`updated`); a table of versions takes the version before (`silver.fold.row_versions`).
 4. **Else the error** ``value-missing`` (`missing`): the table keeps its last version, and nothing is guessed.
@@ -44,7 +44,7 @@ def unchanged_toast(shapes: Iterable[ColumnMapping], names: frozenset[str], keys
     Args:
         shapes: of the window's rows.
         names: of such columns, as the rows that were written with these shapes call them.
-        keys: positions of key columns; their value stands in the old tuple, so they are never among them.
+        keys: positions of key columns; their value is in the old tuple, so they are never among them.
     """
     found = {
         position
@@ -93,7 +93,7 @@ def newest_sent(table: SilverTable, positions: Sequence[int], place: str) -> lis
     ]
 
 
-def resolved(
+def resolved_text(
     table: SilverTable, position: int, keys: dict[int, str], *, moved: bool, home: bool, from_empty: bool
 ) -> list[str]:
     """Rules 1, 2 and 4, over ``folded AS f``: the text of a column that some update left unchanged.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a window before it is folded: too much costs time, too little is wrong.
+    """What is known of a window before it is folded. Too much of it costs time; too little gives wrong rows.
 
     Attributes:
         inserts, updates, deletes: whether there may be such changes.
@@ -75,8 +75,8 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """Which columns play which part in a window.
+class ColumnRoles:
+    """Which columns identify a window's rows, and which may be unchanged TOAST.
 
     Attributes:
         keys: name of each fold key column in the queries, by its position in the table.
@@ -91,8 +91,8 @@ class Layout:
     moved: bool
 
     @classmethod
-    def of(cls, table: SilverTable, window: Window) -> Layout:
-        """The parts in this window."""
+    def of(cls, table: SilverTable, window: Window) -> ColumnRoles:
+        """The roles in this window."""
         facts = window.facts
         keys = {table.position(name): f"key_{table.position(name)}" for name in window.fold_key}
         full = table.relation.replica_identity == "f" and not window.announcing
@@ -145,7 +145,7 @@ def _names(shape: ColumnMapping) -> str:
 
 
 def _is_of(shape: ColumnMapping, newer: ColumnMapping | None) -> str:
-    """Whether a row was written with a shape, by its place; that it has the shape's names is made sure of."""
+    """Whether a row was written with a shape, by its position; the shape's names are checked too."""
     places = [_after(shape.after)] + ([] if newer is None else [f"NOT {_after(newer.after)}"])
     return " AND ".join([*places, f"columns = {_names(shape)}"])
 

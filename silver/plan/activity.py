@@ -18,7 +18,7 @@ _KINDS: Final = ("insert", "update", "delete", "truncate", "snapshot")
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """A place at which the state starts empty: a complete snapshot, or a TRUNCATE.
+    """A position at which the state starts empty: a complete snapshot, or a TRUNCATE.
 
     Attributes:
         commit_lsn: of the transaction; the snapshot's LSN.
@@ -40,7 +40,7 @@ class Activity:
         snapshot: LSN of the newest complete snapshot; None where none ended in the window.
         truncated: (commit_lsn, seq) of the last TRUNCATE.
         last_change: LSN of the last insert, update or delete.
-        facts: what the fold must reckon with.
+        facts: what the fold must handle.
         barriers: of each LSN the one that counts (a snapshot, else the last TRUNCATE), in order.
     """
 
@@ -63,7 +63,7 @@ class Activity:
 
     @classmethod
     def none(cls) -> Activity:
-        """No change at all; what is to be done is to the table's shape."""
+        """No change at all; only the table's shape may change."""
         return cls(dict.fromkeys(_KINDS, 0), None, None, ZERO, Facts(updates=False, deletes=False))
 
 

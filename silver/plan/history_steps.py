@@ -2,13 +2,13 @@
 
 For a table of current rows nothing before the newest snapshot or TRUNCATE counts (`silver.plan.steps`). Here
 it does: rows that were there before ended at it. So a window is split right before every snapshot and
-TRUNCATE, and right before every change of shape, and each part is one step, one commit and one mark. A part
+TRUNCATE, and right before every change of shape. Each part is one step, one commit and one mark. A part
 begins either with the rows that the table holds, or empty.
 
-**Where bronze lacks changes.** What the stream has between a gap and the snapshot that heals it leads from no
-known state to no known state. It is left out, and what was known last stands until the snapshot. The same
-holds for changes before a snapshot that cannot be folded (`Step.optional`): the snapshot is the remedy of
-every such error.
+**Where bronze lacks changes.** Changes between a gap and the snapshot that heals it lead from no known state
+to no known state. They are left out, and what was known last stays until the snapshot. The same holds for
+changes before a snapshot that cannot be folded (`Step.optional`): the snapshot is the remedy of every such
+error.
 """
 
 from __future__ import annotations

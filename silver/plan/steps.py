@@ -4,15 +4,15 @@ One grouped query over the window tells, for every table at once, which kinds of
 (`activity_query`, `Activity`). From that and the versions of the table's shape follow the `Step`s, each one
 statement and one Delta commit with its own mark:
 
-* Nothing before the newest snapshot or TRUNCATE counts, so the first step starts there, and earlier shapes do
+* Nothing before the newest snapshot or TRUNCATE counts. So the first step starts there, and earlier shapes do
   not matter.
-* Where the shape changes, the window is split right before the transaction that announced it: rows before are
+* Where the shape changes, the window is split right before the transaction that announced it. Rows before are
   folded into a table of the old shape, then the table is altered, then the rest follows. So schema changes
-  take effect in order with the data. The announcing transaction itself may hold rows of many shapes; the
-  table takes the last of them, and each row is read by the one that holds at its own place in the log. Names
-  would not tell them apart: a transaction may drop a column and add another of its name.
-* The table is the one that its newest version names, in every step: what it was called before, or for a
-  while, is the same table.
+  take effect in order with the data.
+* The announcing transaction itself may hold rows of many shapes. The table takes the last of them, and each
+  row is read by the shape that holds at its own position in the log. Names would not tell them apart: a
+  transaction may drop a column and add another of its name.
+* In every step the table has the name of its newest version: former names mean the same table.
 * A snapshot much larger than what followed is loaded as it is, without a shuffle, and what followed is
   merged.
 """
@@ -46,12 +46,12 @@ _SPLIT_RATIO: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One statement: how the table looks during it, which changes it folds, and the plan.
+    """One statement: how the table looks during it, which changes it folds, and the mode.
 
     In mode ``alter`` there is no statement, and no mark: the table takes its shape.
 
     Attributes:
-        optional: a snapshot follows that makes good what may be missing in this step's changes.
+        optional: a snapshot follows that replaces whatever this step's changes would give.
     """
 
     table: SilverTable
@@ -133,7 +133,7 @@ def distinct_shapes(versions: Sequence[Relation]) -> list[Relation]:
 def splits(distinct: Sequence[Relation]) -> list[Lsn]:
     """LSNs right before which a window is split, ascending.
 
-    Where old tuples are full rows, a transaction with rows of several shapes is a window of its own: such a
+    Where old tuples are full rows, a transaction with rows of several shapes is a separate window: such a
     window cannot tell rows by their content (`silver.fold.by_content`).
     """
     found = {version.from_lsn for version in distinct}

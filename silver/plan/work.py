@@ -20,15 +20,15 @@ class Work:
     Attributes:
         table: in its newest shape.
         versions: all versions of the relation's shape that may count.
-        changes: `bronze.changes` at a pinned version, or what is kept of it, as Spark SQL.
+        changes: `bronze.changes` at a pinned version, or the rows kept of it, as Spark SQL.
         activity: what the window holds.
         start: LSN up to which the table is done.
         end: LSN to carry it to.
-        settings: types, and what becomes of dropped columns.
+        settings: types, and whether dropped columns are kept.
         fresh: the table holds nothing yet, so it begins with a snapshot. It counts for history and soft
             deletes alone.
         healed: LSN of the snapshot that healed a gap in bronze, if there is one; of history and soft deletes
-            what lies before it is left out.
+            what comes before it is left out.
     """
 
     table: SilverTable

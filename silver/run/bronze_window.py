@@ -1,9 +1,9 @@
-"""What a cycle reads of bronze: where it lies, or, where it is little, read once and kept until the next.
+"""What a cycle reads of bronze: the table itself or, for a small window, rows read once and kept.
 
-Each statement that reads a Delta table has Delta replay its log and go through the statistics of its files:
-two jobs and a plan for each. A window of some thousand changes is read in less time than that, so a cycle
-over several tables reads it once, and, where it may, right from the files that the log names. Kept rows are
-those of one pinned version and never change, so it does not matter which of both a statement reads.
+Each statement that reads a Delta table makes Delta replay its log and filter its files by their statistics:
+two jobs and a plan each. A window of some thousand changes is read in less time than that. So a cycle over
+several tables reads it once and, where it may, right from the files that the log names. Kept rows are those
+of one pinned version and never change, so a statement may read either.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 _ROWS: Final = 100_000
 _BYTES: Final = 32 * 2**20
-"""What is kept at most, by the files that may hold it; their bytes are some five times as many in memory."""
+"""Most bytes of files whose rows are kept; in memory they take about five times as many."""
 
 _FILES: Final = 32
-"""Files that Spark looks for by itself; of more it makes a job."""
+"""Files that Spark lists in the driver; for more it runs a job."""
 
 _COLUMNS: Final = {
     "relation_id": "BIGINT", "commit_lsn": "BIGINT", "seq": "BIGINT", "lsn": "BIGINT",
@@ -59,13 +59,13 @@ class Later:
     size: int
 
     @property
-    def little(self) -> bool:
+    def is_small(self) -> bool:
         """Whether their rows are worth keeping."""
         return self.rows <= _ROWS and self.size <= _BYTES
 
 
 def files_after(bronze: DeltaTable, lsn: Lsn) -> Later:
-    """Files that may hold a later row; none where an idle stream moved its place without rows."""
+    """Files that may hold a later row; none where an idle stream moved its position without rows."""
     files = pa.table(bronze.get_add_actions(flatten=True))
     if "max.commit_lsn" in files.column_names:
         files = files.filter(pc.fill_null(pc.greater(files["max.commit_lsn"], int(lsn)), True))

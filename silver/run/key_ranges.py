@@ -1,8 +1,8 @@
 """Literal ranges of the keys that a MERGE touches, where they let it skip files of its target.
 
-MERGE skips files by predicates on the target alone, so the ranges are asked for before it. Where they leave
-out little, they are left out themselves: without literals a MERGE is the same text as the one before it, so
-is the code that Spark generates for it, and the JVM has compiled that already.
+MERGE skips files by predicates on the target alone, so the ranges are queried before it. Ranges that skip few
+files are not used. Without literals a MERGE is the same text as the one before it, and so is the code that
+Spark generates for it, which the JVM has compiled already.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Failures of the lake's storage and of the way to it, as distinct from those of a statement. Needs no Spark.
+"""Failures of the lake's storage and of the network to it, apart from those of a statement. Needs no Spark.
 
-A store that is out of reach, throttles, or has no room raises in whatever statement is under way: as an
-`OSError` (delta-rs, Arrow), as delta-rs's own error with the store's text, or as a Spark exception whose
-causes have it. Spark's error conditions do not tell it from a damaged file (``FAILED_READ_FILE`` and
-``TASK_WRITE_FAILED`` wrap both), so the classes of the causes decide, which Hadoop's file systems, the SDKs
-of the stores and Java's network document; where a class is used for more than that, its message.
+A store that is out of reach, throttles or has no room raises in whatever statement is under way. It is an
+`OSError` (delta-rs, Arrow), delta-rs's own error with the store's text, or a Spark exception whose causes
+have it. Spark's error conditions do not tell it from a damaged file: ``FAILED_READ_FILE`` and
+``TASK_WRITE_FAILED`` wrap both. So the classes of the causes decide, which are documented by Hadoop's file
+systems, the stores' SDKs and Java's network. Where a class is used for more than that, its message decides.
 
-A file that is missing or cannot be read as what it should be is none of these.
+A file that is missing, or has wrong content, is none of these.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _CLASSES: Final = frozenset(
         "RetriableException", "SafeModeException", "StandbyException",
     }
 )  # fmt: skip
-"""Simple names of Java's exceptions that say by themselves that the store, or the way to it, is down."""
+"""Simple names of Java's exceptions that say by themselves that the store, or the network to it, is down."""
 
 _GENERAL: Final = frozenset(
     {
@@ -101,7 +101,7 @@ class Patience(Generic[_Key]):
 
 
 def outage(error: BaseException) -> str | None:
-    """What of the storage, or of the way to it, a failure speaks of; None where it is none of that."""
+    """What a failure says of the storage, or of the network to it; None where it is about neither."""
     for one in causes(error):
         if isinstance(one, TransientError):
             return one.message

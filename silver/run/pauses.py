@@ -1,6 +1,6 @@
 """Growing pauses between attempts at what failed for a reason that no rule knows.
 
-A cause that lasts costs an attempt ever more rarely; one that passes is noticed within minutes.
+A lasting cause is tried ever more rarely; the end of a temporary one is noticed within minutes.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
 """The settings under which statements of silver and gold mean what they mean.
 
-A row of silver is a function of the log, and a document one of silver's rows; neither may depend on the
-session in which it is made. With ANSI mode off a number that does not fit is NULL without a word. In another
-time zone a text becomes another moment. And a table that a notebook in Berlin began and a job in UTC goes on
-with would hold both. So silver and gold work in sessions of their own (`silver.run.sessions`), in which every
-setting that gives values another meaning has Spark's default (and what a pipeline needs: UTC and ANSI mode),
-whatever the given session or the pipeline file says; the old ways of doing things (``spark.sql.legacy.…``)
-are off. Where something may not be set (a server that guards its settings), its value becomes a part of a
-document's digest (`gold.builder.document`), so that other values build it again.
+A row of silver is a function of the log, and a document is one of silver's rows. Neither may depend on the
+session in which it is made. With ANSI mode off, a number that does not fit is silently NULL. In another time
+zone a text becomes another moment. A table that a notebook in Berlin began and a job in UTC continues would
+hold both.
+
+So silver and gold work in their own sessions (`silver.run.sessions`). There, every setting that gives values
+another meaning has Spark's default, and what a pipeline needs (UTC and ANSI mode), whatever the given session
+or the pipeline file says. Legacy behaviour (``spark.sql.legacy.…``) is off. Where something may not be set (a
+server that guards its settings), its value becomes a part of a document's digest (`gold.builder.document`),
+so that other values build it again.
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ def unpinned(session: SparkSession) -> dict[str, str]:
 
 
 def legacy(session: SparkSession) -> dict[str, str]:
-    """Settings of a session by which something is done in an old way; `PINNED` has some of its own."""
+    """Settings of a session that switch on legacy behaviour; `PINNED` has some of these."""
     known: Any = session.conf.getAll
     return {
         name: value for name, value in dict(known).items() if name.startswith(_LEGACY) and name not in PINNED

@@ -1,7 +1,7 @@
-"""Tables that silver must not carry as things stand: why, as their errors.
+"""Tables that silver must not carry as things are: why, as their errors.
 
-All of it is asked again in each cycle, so that it heals with its cause; and before a table is derived again
-(`smelt rebuild`), which would otherwise write over another table's rows.
+Everything is checked again in each cycle, so a refusal ends with its cause. It is also checked before a table
+is rebuilt (`smelt rebuild`), which would otherwise write over another table's rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def there(tables: Collection[SilverTable], bronze: DeltaTable, settings: SilverSettings) -> list[SilverTable]:
-    """Those of which silver has, or gets, a table; asked for where tables may want one name."""
+    """Those of which silver has, or gets, a table; needed where tables may claim one name."""
     if not settings.history:
         return []
     return [
@@ -47,7 +47,7 @@ def refused(
     last: Cut | None,
     settings: SilverSettings,
 ) -> TableError | None:
-    """Why a table cannot be carried as things stand.
+    """Why a table cannot be carried as things are.
 
     Args:
         table: which.

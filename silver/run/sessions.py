@@ -1,8 +1,8 @@
 """Spark sessions of silver: one per thread, tuned for the window at hand, warmed at the start.
 
 The mark that a statement writes is a setting of its session, so tables that are merged side by side need
-sessions of their own. A new session begins with the static settings alone; what was set on the given one is
-carried over, but for what decides what values mean (`silver.run.pinned`).
+separate sessions. A new session begins with the static settings alone. What was set on the given one is
+copied, except what decides what values mean (`silver.run.pinned`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Sessions:
 
 
 def own_session(spark: SparkSession) -> SparkSession:
-    """A session beside the given one, with its settings but for those that change what is written.
+    """A session beside the given one, with its settings except those that change what is written.
 
     A new session starts with the static settings alone.
     """
@@ -59,7 +59,7 @@ def own_session(spark: SparkSession) -> SparkSession:
     return session
 
 
-def mark(app: str, lsn: Lsn, position: Lsn | None = None) -> dict[str, str]:
+def mark_settings(app: str, lsn: Lsn, position: Lsn | None = None) -> dict[str, str]:
     """Settings by which a commit also sets an application transaction.
 
     Delta writes the one that a session names into whatever the session commits next, and skips a write whose

@@ -1,4 +1,4 @@
-"""Spark's settings by which silver's statements are fast: for little or much, and for a while.
+"""Spark's settings by which silver's statements are fast: for small and for large windows, and for a while.
 
 What decides what values mean is in `silver.run.pinned`; nothing here changes a row.
 """
@@ -21,12 +21,12 @@ _TUNED: Final = {
     "spark.sql.codegen.wholeStage": ("false", "true"),
     "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
 }
-"""Settings for (little, much); see `tune`."""
+"""Settings for (a small window, a large one); see `tune`."""
 _CODE: Final = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
 """Those of `_TUNED` that generate code."""
 
 ONE_TASK: Final = {"spark.sql.shuffle.partitions": "1", "spark.sql.files.minPartitionNum": "1"}
-"""For a statement that reads and writes little: a task more is a file more."""
+"""For a statement that reads and writes few rows: one more task is one more file."""
 
 REWRITTEN: Final = {"spark.databricks.delta.merge.deletionVectors.persistent": "false"}
 """For a MERGE into a table of one small file: it is written again, and there is no deletion vector to write.
@@ -58,7 +58,7 @@ def put_back(spark: SparkSession, before: Mapping[str, str | None]) -> None:
 
 
 def tune(session: SparkSession, *, small: bool) -> None:
-    """Settings for a statement that reads little or much.
+    """Settings for a statement that reads a small or a large window.
 
     Each window has other literals, so its generated code is new and would be compiled for some thousand rows;
     there interpreting is faster. Over some hundred thousand rows of a target it costs twice what generated

@@ -1,16 +1,16 @@
-"""Runs one step of a table: brings it to the step's shape, writes the statement, marks the place.
+"""Runs one step of a table: brings it to the step's shape, runs the statement, writes the mark.
 
-A small window's fold is computed once and kept; MERGE reads its source two or three times, and plans it each
+A small window's fold is computed once and kept: MERGE reads its source two or three times, and plans it each
 time. For windows of some hundred changes that halved its cost. A large fold is left to Delta, which keeps it
-by itself.
+itself.
 
-The mark and the rows are one commit. The ALTERs before it are commits of their own, outside the mark; each
-leaves a table from which the rest follows (`silver.schema.alter`). So it does not matter between which two
-the process ends, or which of them fails: nothing of a step is kept but what the table itself says.
+The mark and the rows are one commit. The ALTERs before it are separate commits without the mark; each leaves
+a table from which the rest follows (`silver.schema.alter`). So it does not matter between which two the
+process ends, or which of them fails: a step leaves nothing but what the table itself says.
 
-By what a table is clustered decides about time alone. A statement about that which fails stops no step; it is
-tried again between cycles, after growing pauses. A process that ends before it leaves the table clustered by
-nothing until its next snapshot or TRUNCATE.
+Clustering affects speed alone. A clustering statement that fails stops no step; it is tried again between
+cycles, after growing pauses. If the process ends before it, the table stays unclustered until its next
+snapshot or TRUNCATE.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from silver.fold import merge, row_versions
 from silver.fold.fold import commits, fold, moves, unfolded
 from silver.run.key_ranges import key_ranges
 from silver.run.pauses import Pauses
-from silver.run.sessions import mark
+from silver.run.sessions import mark_settings
 from silver.run.spark_settings import ONE_TASK, REWRITTEN, SMALL, generate_code, settings, tune
 from silver.run.table_log import SILVER_APP
 from silver.schema import alter, ddl
@@ -67,11 +67,11 @@ class StepRunner:
         self._pauses: Pauses[str] = Pauses()
 
     @property
-    def owes(self) -> bool:
+    def owes_clustering(self) -> bool:
         """Whether some table is not clustered by its key."""
         return bool(self._owed)
 
-    def settle(self, session: SparkSession) -> None:
+    def cluster_owed(self, session: SparkSession) -> None:
         """Cluster tables by their keys that could not be clustered when their rows were written.
 
         Args:
@@ -91,7 +91,7 @@ class StepRunner:
             seconds = self._pauses.failed(table.name)
             self._owed[table.name] = table
             _LOGGER.warning(
-                "silver.%s is not clustered by its key; tried again in %.0f s", table.name, seconds,
+                "silver.%s could not be clustered by its key; will try again in %.0f s", table.name, seconds,
                 exc_info=True,
             )  # fmt: skip
         else:
@@ -174,7 +174,8 @@ class StepRunner:
 
     def _commit(self, session: SparkSession, step: Step, statement: str) -> int:
         """Run the statement under the mark of its window; returns the table's version after it."""
-        with settings(session, mark(SILVER_APP, step.window.end)):  # an ALTER under it would be the window
+        # An ALTER under this mark would count as the window, so the mark is set for this statement alone.
+        with settings(session, mark_settings(SILVER_APP, step.window.end)):
             session.sql(statement).collect()
         return self._log.written(step.table.name).version
 

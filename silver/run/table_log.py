@@ -1,7 +1,7 @@
 """Silver tables in the lake: where they are, which version, which mark, which columns. Reads logs, not rows.
 
-A table's place in the stream is the transaction mark ``deltasmelt.silver`` on the table itself. It is part of
-the very commit that holds the rows, so both cannot disagree; and Delta skips a write whose mark is not newer
+A table's position in the stream is the transaction mark ``deltasmelt.silver`` on the table itself. It is part
+of the very commit that holds the rows, so both cannot disagree. Delta skips a write whose mark is not newer
 than the table's, so a window is never applied twice.
 """
 
@@ -19,7 +19,7 @@ from deltalake.exceptions import TableNotFoundError
 from bronze.lsn import Lsn
 from silver.run.key_ranges import share_of
 from silver.schema.ddl import RELATION_PROPERTY
-from silver.schema.fields import Field, fields_of
+from silver.schema.fields import DeltaColumn, fields_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +45,7 @@ class Stored:
 
     version: int
     mark: Lsn | None
-    fields: tuple[Field, ...]
+    fields: tuple[DeltaColumn, ...]
     files: int
     relation: str | None = None
 
@@ -140,7 +140,7 @@ class SilverLog:
         return table
 
     def _location(self, name: str) -> str | None:
-        """Where the table lies; of a catalog's table the catalog knows it."""
+        """The table's location; the catalog knows that of a catalog's table."""
         if self._lake.path is not None:
             return self._lake.uri("silver", name)
         if name not in self._locations:

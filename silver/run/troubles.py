@@ -1,14 +1,14 @@
-"""What has ended a table's part of a cycle: whether it is the table's own, and when it is tried again.
+"""What has ended a table's part of a cycle: whether the cause is the table's own, and when it is tried again.
 
-* A definite error stops the table until a newer snapshot of it is there, or the process starts again.
+* A definite error stops the table until it has a newer snapshot, or the process starts again.
 * What no rule knows, and what somebody may undo in the lake (``table-failed``), is tried once more in the
-  same cycle, from what the table holds then. If it fails again it is recorded, and the table rests, ever
-  longer; a newer snapshot of it ends the rest.
-* A lake that does not answer is no table's trouble, nor is a statement that failed because of the storage or
-  the way to it (`silver.run.outages`): that is a `TransientError`, and the cycle is done again after a pause.
-  A table that meets such a failure in one cycle after the other, while the lake answers, has a trouble of its
-  own after all: the others do not wait for it any longer.
-* Where Spark itself no longer answers, nothing can be carried: the cause goes up as it is.
+  same cycle, from what the table holds then. If it fails again it is recorded, and the table pauses, each
+  time longer; a newer snapshot of it ends the pause.
+* A lake that does not answer is no table's failure. Nor is a statement that failed because of the storage or
+  the network to it (`silver.run.outages`). That is a `TransientError`, and the cycle is repeated after a
+  pause. If one table meets it in several cycles in a row while the lake answers, it counts as that table's
+  own failure: the others no longer wait for it.
+* If Spark itself no longer answers, nothing can be carried: the cause is raised as it is.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger("deltasmelt.silver")
 
 _UNDONE: Final = frozenset({"table-failed"})
-"""Codes of errors whose cause may be undone in the lake, so that no newer snapshot is waited for."""
+"""Codes of errors whose cause may be undone in the lake, without a newer snapshot."""
 
 
 class Troubles:
-    """Of the tables of one lake: which stand still, why, and since which snapshot."""
+    """Of the tables of one lake: which have stopped, why, and since which snapshot."""
 
     def __init__(self, spark: SparkSession, lake: Lake, control: ControlTables) -> None:
         self._spark = spark
@@ -61,10 +61,10 @@ class Troubles:
 
     @property
     def tables(self) -> frozenset[TableName]:
-        """Those that stand still."""
+        """Those that have stopped."""
         return frozenset({*self._stopped, *self._paused})
 
-    def look(self, bronze: DeltaTable) -> None:
+    def begin(self, bronze: DeltaTable) -> None:
         """A cycle begins, which sees this version of `bronze.changes`."""
         self._bronze = bronze
 
@@ -72,8 +72,8 @@ class Troubles:
         """Whether a definite error has stopped a table."""
         return table in self._stopped
 
-    def stands(self, table: TableName, snapshot: Lsn | None, end: Lsn) -> bool:
-        """Whether a table is left alone in this cycle.
+    def skips(self, table: TableName, snapshot: Lsn | None, end: Lsn) -> bool:
+        """Whether a table is skipped in this cycle.
 
         Args:
             table: which.
@@ -88,17 +88,17 @@ class Troubles:
             del self._stopped[table]
         return False
 
-    def left_out(self, table: TableName) -> None:
-        """The source no longer has a table: what stopped it does not matter."""
+    def forget(self, table: TableName) -> None:
+        """The source no longer has a table: what stopped it no longer matters."""
         self._stopped.pop(table, None)
         self._passed(table)
 
     @contextmanager
-    def apart(self, table: TableName, end: Lsn, troubled: dict[TableName, Exception]) -> Iterator[None]:
+    def isolated(self, table: TableName, end: Lsn, troubled: dict[TableName, Exception]) -> Iterator[None]:
         """A table's part of the cycle: its definite errors stop it, what may pass is put down in `troubled`.
 
         Raises:
-            TransientError: it will heal by itself.
+            TransientError: a temporary failure.
         """
         try:
             yield
@@ -109,19 +109,19 @@ class Troubles:
                 troubled[table] = error
             else:
                 self._stop(failure(table, error), end)
-        except Exception as error:  # of any kind: it must not become everyone's
+        except Exception as error:  # of any kind: it must stop this table alone
             found = table_error(table, str(error))
             if found is not None:
                 self._stop(found, end)
             else:
-                _LOGGER.warning("%s could not be carried to %s", table, end, exc_info=error)
+                _LOGGER.warning("%s could not be updated to %s", table, end, exc_info=error)
                 troubled[table] = error
 
-    def settle(self, troubled: Mapping[TableName, Exception], end: Lsn) -> None:
-        """Record what ended tables twice, and leave them alone for a while.
+    def pause(self, troubled: Mapping[TableName, Exception], end: Lsn) -> None:
+        """Record what ended tables twice, and skip them for a while.
 
         Raises:
-            TransientError: the lake, or the way to it, does not answer.
+            TransientError: the lake, or the network to it, does not answer.
             Exception: the cause, where Spark no longer answers.
         """
         if not troubled:
@@ -149,13 +149,13 @@ class Troubles:
             return False
         try:
             self._check_answers(error)
-        except Exception as other:  # noqa: BLE001 - told by what fails next
+        except Exception as other:  # noqa: BLE001 - what fails next reports it
             _LOGGER.info("%s: %s", table, other)
             return False
         return True
 
     def record(self, error: TableError, end: Lsn) -> None:
-        """Open a table's error; one that is open with another cause is closed first."""
+        """Open a table's error; an open one with another cause is closed first."""
         self._control.restate_error(
             OpenError("table", str(error.table), error.code, error.message, error.remedy, commit_lsn=end)
         )
@@ -208,7 +208,7 @@ class Troubles:
 
 
 def answers(spark: SparkSession) -> bool:
-    """Whether Spark answers: if not, a failure says nothing of a table, and nothing heals by itself."""
+    """Whether Spark answers: if not, a failure says nothing of a table, and no retry helps."""
     try:
         spark.sql("SELECT 1").collect()
     except Exception:  # noqa: BLE001 - that is the answer
@@ -217,7 +217,7 @@ def answers(spark: SparkSession) -> bool:
 
 
 def unreachable(lake: Lake, said: str) -> TransientError:
-    """That the lake, or the way to it, fails; it is tried again."""
+    """That the lake, or the network to it, fails; it is tried again."""
     return TransientError(
         f"the lake does not answer: {said}",
         code="lake-unreachable",

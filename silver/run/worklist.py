@@ -1,7 +1,7 @@
-"""What a cycle has to do: which tables can be carried on, from which LSN, with which changes.
+"""What a cycle has to do: which tables can be carried, from which LSN, with which changes.
 
-A table is carried on from what it holds. The mark on it says what that is; or, where its last windows changed
-nothing, the newest cut that names it. A table that silver does not have begins with its newest snapshot.
+A table is carried from what it holds. The mark on it says what that is; where its last windows changed
+nothing, the newest cut that names it does. A table that silver does not have begins with its newest snapshot.
 
 Left alone, and in no cut, are tables
 
@@ -9,7 +9,7 @@ Left alone, and in no cut, are tables
 * that the source no longer has, or the pipeline no longer reads;
 * that an error has stopped (`silver.run.troubles`).
 
-A history is a table of its own, with its own mark. Mostly it stands where its table stands, and what was read
+A history is a separate table with its own mark. Mostly it is at the same LSN as its table, and what was read
 for that one is read for both.
 """
 
@@ -69,7 +69,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class WorklistEntry:
     """A table that silver has, or begins with, and what is to be done of it; None: it is done."""
 
     table: SilverTable
@@ -107,11 +107,11 @@ class Worklist:
         self._sessions = sessions
         self._troubles = troubles
 
-    def entries(self, attempt: Attempt) -> list[Entry]:
+    def entries(self, attempt: Attempt) -> list[WorklistEntry]:
         """Each table that silver has, or begins with, and its history.
 
         Raises:
-            TransientError: it will heal by itself.
+            TransientError: a temporary failure.
         """
         begun = self._begun(attempt)
         if not begun:
@@ -119,7 +119,7 @@ class Worklist:
         windows = self._windows(attempt, {table.relation.relation_id: start for table, start in begun})
         found = []
         for table, start in begun:
-            with self._troubles.apart(table.table, attempt.end, attempt.troubled):
+            with self._troubles.isolated(table.table, attempt.end, attempt.troubled):
                 stored = self._log.read(table.name)
                 changes, activity = windows[table.relation.relation_id]
                 activity = activity or self._shape_alone(table, stored)
@@ -141,11 +141,11 @@ class Worklist:
                 continue
             snapshot = snapshot_of(bronze, table.table)
             if is_left_out(bronze, table.table):
-                self._troubles.left_out(table.table)
+                self._troubles.forget(table.table)
                 continue  # dropped or renamed: no cut from now on can say that it is the source
-            if self._troubles.stands(table.table, snapshot, end):
+            if self._troubles.skips(table.table, snapshot, end):
                 continue
-            with self._troubles.apart(table.table, end, attempt.troubled):
+            with self._troubles.isolated(table.table, end, attempt.troubled):
                 start = self._start(attempt, table)
                 if start is not None and not is_whole(bronze, table.table, end):
                     continue  # bronze lacks changes of it; a snapshot after the gap is on its way
@@ -162,13 +162,13 @@ class Worklist:
                     tables.append((table, start))
         return tables
 
-    def _entry(self, attempt: Attempt, table: SilverTable, reading: _Reading) -> Entry:
+    def _entry(self, attempt: Attempt, table: SilverTable, reading: _Reading) -> WorklistEntry:
         """The table with its work, if what is read holds anything."""
         if reading.activity is None:
-            return Entry(table, None)
+            return WorklistEntry(table, None)
         relation_id = table.relation.relation_id
         stored = self._log.read(table.name) if table.versioned else None
-        return Entry(
+        return WorklistEntry(
             table,
             Work(
                 table,
@@ -183,8 +183,8 @@ class Worklist:
             ),
         )
 
-    def _histories(self, attempt: Attempt, table: SilverTable, reading: _Reading) -> list[Entry]:
-        """The history of a table, where it has one; mostly it stands where the table stands."""
+    def _histories(self, attempt: Attempt, table: SilverTable, reading: _Reading) -> list[WorklistEntry]:
+        """The history of a table, where it has one; mostly it is at the same LSN as the table."""
         found = []
         for history in histories([table], self._settings):
             start = self._start(attempt, history)
@@ -218,7 +218,7 @@ class Worklist:
         and what came since they stopped is much, that is read for them alone.
         """
         last, groups = attempt.last, [starts]
-        if last is not None and not files_after(attempt.bronze, min(starts.values())).little:
+        if last is not None and not files_after(attempt.bronze, min(starts.values())).is_small:
             lagging = {relation: start for relation, start in starts.items() if start < last.commit_lsn}
             others = {relation: start for relation, start in starts.items() if relation not in lagging}
             groups = [group for group in (others, lagging) if group]
@@ -239,7 +239,7 @@ class Worklist:
             return changes, {}
         session, small = self._sessions.own(), later.rows <= SMALL
         tune(session, small=small)
-        if keep and later.little:
+        if keep and later.is_small:
             changes = self._source.keep(session, bronze, later, relations=starts, low=low, end=end, one=small)
         found = {
             row["relation_id"]: activity_of(row.asDict())

@@ -1,9 +1,9 @@
 """The ALTERs that bring a silver table from any state to the wanted shape. Pure text.
 
 The steps follow from the table's own columns alone (`silver.schema.fields`): after a crash between two ALTERs
-the next cycle takes up where the last one stopped.
+the next cycle continues where the last one stopped.
 
-A column that came with a value for the rows before it is added with that value in its comment; then all rows
+A column that came with a value for the rows before it is added with that value in its comment. Then all rows
 get it, and then the comment is only the attnum. Killed in between, the next cycle finds the value there. No
 row that was written with the column is in the table before all of that is done.
 """
@@ -16,7 +16,7 @@ from bronze.errors import TableError, resnapshot_remedy
 from silver.schema.catalog import DELETED, OWN_COLUMNS, UNREPRESENTABLE
 from silver.schema.clustering import cluster_actions, clustering_columns, is_wide, recluster_for_drop
 from silver.schema.ddl import FEED, feedable
-from silver.schema.fields import Field, comment_of, definition, former_name, free_name
+from silver.schema.fields import DeltaColumn, comment_of, definition, former_name, free_name
 from silver.schema.live_rows import is_live
 from silver.schema.unrepresentable import lost_values
 from silver.schema.widening import NTZ_FEATURE, wants_feature, widens
@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 
 
 def steps(
-    target: str, table: SilverTable, actual: Sequence[Field], settings: SilverSettings, *, emptied: bool
+    target: str,
+    table: SilverTable,
+    actual: Sequence[DeltaColumn],
+    settings: SilverSettings,
+    *,
+    emptied: bool,
 ) -> list[str]:
     """ALTERs that bring a table to the wanted shape.
 
@@ -96,7 +101,7 @@ def steps(
 
 
 def _check_case(table: SilverTable) -> None:
-    """Whether all columns can stand in one table."""
+    """Whether all columns can be in one table."""
     seen: dict[str, str] = {}
     for column in table.columns:
         other = seen.setdefault(column.name.lower(), column.name)
@@ -110,7 +115,7 @@ def _check_case(table: SilverTable) -> None:
 
 
 def _made_room(table: SilverTable, others: list[str], *, emptied: bool) -> list[str]:
-    """Columns that are no source's make room for one of their name; `others`, their names, follow.
+    """Columns that are not from the source make room for one of their name; `others`, their names, follow.
 
     Such are columns of a former table of this name, former columns of another type, and what somebody added.
 
@@ -139,7 +144,7 @@ def _made_room(table: SilverTable, others: list[str], *, emptied: bool) -> list[
 
 def _retyped(
     table: SilverTable,
-    field: Field,
+    field: DeltaColumn,
     column: SilverColumn,
     names: dict[int, str],
     *,
@@ -168,12 +173,12 @@ def _retyped(
     return [*recluster_for_drop(table, names, types), f"DROP COLUMN {name}"]
 
 
-def switches(table: SilverTable, actual: Sequence[Field]) -> bool:
+def switches(table: SilverTable, actual: Sequence[DeltaColumn]) -> bool:
     """Whether soft deletes have been switched on or off since the table was written."""
     return bool(_soft("", table, actual))
 
 
-def _soft(target: str, table: SilverTable, actual: Sequence[Field]) -> list[str]:
+def _soft(target: str, table: SilverTable, actual: Sequence[DeltaColumn]) -> list[str]:
     """The column of soft deletes comes or goes, as the setting says; without it deleted rows cannot stay."""
     field = next((one for one in actual if one.attnum is None and one.name == DELETED), None)
     alter = f"ALTER TABLE {target}"
@@ -274,7 +279,7 @@ def _renamed(names: dict[int, str], wanted: Mapping[int, SilverColumn], others: 
     return actions
 
 
-def kept(table: SilverTable, actual: Sequence[Field]) -> list[tuple[str, str]]:
+def kept(table: SilverTable, actual: Sequence[DeltaColumn]) -> list[tuple[str, str]]:
     """(name, type) of columns that the source no longer has, after `steps` ran."""
     wanted = {column.attnum for column in table.columns}
     return [

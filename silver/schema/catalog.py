@@ -1,6 +1,6 @@
 """The silver tables that a source's relations give: names, columns, Spark types, keys. Needs no Spark.
 
-What gold, quality and the commands need to know of silver is here; how rows get there is not.
+What gold, quality and the commands need to know of silver is here, but not how rows get there.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class SilverTable:
         return self.columns[self.position(name)]
 
     def position(self, name: str) -> int:
-        """Where the column of that name stands among `columns`.
+        """The index of the column of that name among `columns`.
 
         Raises:
             KeyError: there is none.
@@ -154,11 +154,11 @@ def histories(tables: Iterable[SilverTable], settings: SilverSettings) -> list[S
 
 
 def check_names(table: SilverTable, tables: Iterable[SilverTable], settings: SilverSettings) -> None:
-    """Whether a table leaves our own names free.
+    """Whether a table uses no name that silver itself needs.
 
     Args:
         table: which.
-        tables: those that there are, or that are to come; one that is left out wants no name.
+        tables: those that there are, or that are to come; one that is left out needs no name.
         settings: what they ask for.
 
     Raises:
@@ -183,9 +183,9 @@ def check_names(table: SilverTable, tables: Iterable[SilverTable], settings: Sil
         if other.table == table.table:
             continue
         if other.name in names:
-            said = f"its history wants the silver table {history[0].name}, which is that of {other.table}"
+            said = f"its history needs the name silver.{history[0].name}, which is that of {other.table}"
         elif any(one.name == table.name for one in histories([other], settings)):
-            said = f"it wants the silver table {table.name}, which is the history of {other.table}"
+            said = f"it needs the name silver.{table.name}, which is the history of {other.table}"
         else:
             continue
         raise TableError(

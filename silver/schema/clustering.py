@@ -1,6 +1,6 @@
-"""By which columns a silver table is clustered, and of which there are statistics. Pure text.
+"""The columns that a silver table is clustered by, and those that have statistics. Pure text.
 
-Clustering decides about time alone: a statement about it that fails leaves right rows (`is_optional`).
+Clustering affects speed alone: a clustering statement that fails leaves right rows (`is_optional`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STATISTICS: Final = "delta.dataSkippingStatsColumns"
 _CLUSTERING_COLUMNS: Final = 4
 """How many Delta takes at most."""
 _INDEXED_COLUMNS: Final = 32
-"""Of how many of the first columns Delta keeps statistics by itself."""
+"""How many of the first columns have statistics by default."""
 _WITH_STATISTICS: Final = frozenset(
     (
         "SMALLINT",
@@ -49,12 +49,12 @@ def clustering_columns(table: SilverTable) -> list[str]:
 
 
 def is_wide(table: SilverTable, clustering: Sequence[str]) -> bool:
-    """Whether a column to cluster by comes after those that Delta keeps statistics of by itself."""
+    """Whether a column to cluster by comes after those that have statistics by default."""
     return any(_leaves_before(table, name) >= _INDEXED_COLUMNS for name in clustering)
 
 
 def _leaves_before(table: SilverTable, name: str) -> int:
-    """How many columns, counted inside structs, stand before this one."""
+    """How many columns, counted inside structs, come before this one."""
     before = table.columns[: table.position(name)]
     return sum(max(1, column.spark_type.count(": ")) for column in before)
 
@@ -84,8 +84,8 @@ def recluster_for_drop(table: SilverTable, names: Mapping[int, str], types: Mapp
 def clustered_again(target: str, table: SilverTable, *, statistics: bool = False) -> list[str]:
     """Cluster a table whose rows were all replaced: Delta's INSERT OVERWRITE forgets by what it was.
 
-    A commit of its own, without data. Killed before it, the table is clustered by nothing until its next
-    snapshot or TRUNCATE; that costs time when its files are joined, and nothing else.
+    A separate commit, without data. Killed before it, the table is not clustered until its next
+    snapshot or TRUNCATE; that costs time when its files are compacted, and nothing else.
 
     Args:
         target: the table as Spark SQL.
@@ -100,7 +100,7 @@ def clustered_again(target: str, table: SilverTable, *, statistics: bool = False
 
 
 def is_optional(target: str, statement: str) -> bool:
-    """Whether a statement of `silver.schema.alter.steps` says by what the table is clustered, and no more."""
+    """Whether a statement of `silver.schema.alter.steps` is only about clustering."""
     alter = f"ALTER TABLE {target}"
     return statement.startswith(
         (f"{alter} CLUSTER BY ", f"{alter} SET TBLPROPERTIES ({literal(STATISTICS)} = ")

@@ -1,10 +1,11 @@
 """Arrays, composites, ranges, hstore and vectors from PostgreSQL's text, as Spark SQL.
 
 Each is cut into pieces by one regular expression that matches a separator and what follows it, quoted or not.
-The pieces must join to the very text again; multi-dimensional arrays, custom lower bounds and anything
-unforeseen do not, and give NULL. The quantifiers are possessive: Java then repeats a group in a loop instead
-of by recursion, so that a quoted value of any length with any number of escapes neither overflows the stack
-nor backtracks.
+The pieces must join to the very text again. Multi-dimensional arrays, custom lower bounds and anything
+unforeseen do not, and give NULL.
+
+The quantifiers are possessive: Java then repeats a group in a loop instead of by recursion. So a quoted value
+of any length, with any number of escapes, neither overflows the stack nor backtracks.
 
 A sub-expression that is needed twice is bound by ``transform(array(x), v -> …)[0]``, Spark SQL's only "let".
 

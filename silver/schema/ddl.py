@@ -37,8 +37,8 @@ RELATION_PROPERTY: Final = "deltasmelt.relation"
 def create(target: str, table: SilverTable) -> list[str]:
     """CREATE TABLE for a table that is not there; it says whose rows it holds (`silver.schema.recreated`).
 
-    Delta cuts CLUSTER BY out of the text by places that it counts in characters, Java in halves of those
-    beyond U+FFFF. Where such a one stands before its end, the table is clustered by a statement of its own.
+    Delta cuts CLUSTER BY out of the text by positions counted in characters, but Java counts halves of those
+    beyond U+FFFF. If such a character comes before the clause's end, a separate statement clusters the table.
     """
     columns = [definition(column) for column in table.columns]
     columns += [f"{quote(name)} {ddl}" for name, ddl in table.own_columns.items()]

@@ -1,7 +1,7 @@
 """Columns of a silver table as Delta keeps them, and the comment that says where each comes from. Pure.
 
 A column carries its source's attnum in its comment (``attribute 3``), inside the schema itself. So a column
-is recognised after a rename, and two swapped names are told from two changed types.
+is recognised after a rename, and two swapped names are distinguished from two changed types.
 
 A column that came with a value for the rows before it is added with that value in its comment, too
 (``attribute 3; rows before it: 7``), until all rows have it (`silver.schema.alter`).
@@ -30,7 +30,7 @@ _TYPES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class DeltaColumn:
     """A column that a silver table has.
 
     Attributes:
@@ -45,13 +45,13 @@ class Field:
     missing: str | None = None
 
 
-def fields_of(schema: dict[str, Any]) -> list[Field]:
+def fields_of(schema: dict[str, Any]) -> list[DeltaColumn]:
     """The columns in a Delta schema (its JSON form)."""
     found = []
     for field in schema["fields"]:
         match = _ATTRIBUTE.fullmatch(field.get("metadata", {}).get("comment", ""))
         attnum, missing = (int(match[1]) if match[1] else None, match[2]) if match else (None, None)
-        found.append(Field(field["name"], attnum, _ddl(field["type"]), missing))
+        found.append(DeltaColumn(field["name"], attnum, _ddl(field["type"]), missing))
     return found
 
 

@@ -1,9 +1,9 @@
 """Live rows: those of the source, among the rows of a silver table. Its one definition.
 
 A table with soft deletes also holds rows that the source has deleted, and a history also versions that ended.
-What others read depends on the table itself (`live_rows`), not on what the settings say now: our own column
-is told from a source's column of that name by its comment, in which columns of the source carry their attnum
-(`silver.schema.fields`).
+What others read depends on the table itself (`live_rows`), not on what the settings say now. Our own column
+is distinguished from a source's column of that name by its comment, in which source columns carry their
+attnum (`silver.schema.fields`).
 """
 
 from __future__ import annotations

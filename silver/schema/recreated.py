@@ -1,13 +1,14 @@
 """Whose rows a silver table holds: the relation's id, in a property of the table. Pure text.
 
 A name may come to mean another relation: the table was dropped and recreated, or two tables swapped their
-names. Rows of one and changes of the other must never be mixed, so a cycle compares ids (`silver.cycle`);
-only a snapshot of the new relation ends the old one's rows. The property is written before them: killed in
-between, or where the load fails, the snapshot is still ahead of the table's mark, and is loaded next.
+names. Rows of one and changes of the other must never be mixed, so a cycle compares ids (`silver.cycle`).
+Only a snapshot of the new relation replaces the old one's rows. The property is written before them. So if
+the process is killed in between, or the load fails, the snapshot is still after the table's mark, and is
+loaded next.
 
 History and soft-deleted rows outlive the table that they came from, but attnums do not: another table's
-column 3 is another column. For another relation, columns of the same name and type are then taken for the
-same; a column of another type makes room for the new one; the others are no longer the source's.
+column 3 is another column. For another relation, columns of the same name and type are taken to be the same.
+A column of another type makes room for the new one; the others are no longer the source's.
 
 Names and types decide, so the statements may end anywhere and be derived again; the property comes last.
 """
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from silver.schema.catalog import SilverTable
-    from silver.schema.fields import Field
+    from silver.schema.fields import DeltaColumn
 
 
 def adopted(
-    target: str, table: SilverTable, actual: Sequence[Field], relation: str | None
-) -> tuple[list[str], list[Field]]:
+    target: str, table: SilverTable, actual: Sequence[DeltaColumn], relation: str | None
+) -> tuple[list[str], list[DeltaColumn]]:
     """Statements that make a table's columns those of another relation, and the columns after them.
 
     Args:

@@ -2,12 +2,13 @@ r"""PostgreSQL's types as Spark types, and PostgreSQL's text as Spark values.
 
 For each type there is a `Reading`: the Spark type, and an SQL expression that turns PostgreSQL's own text
 into a value of it. One convention carries everything: **the expression is NULL exactly when the text is NULL
-or the type cannot hold the value**. So "not representable" needs no predicate of its own: text there, value
-not. A container checks its elements by the same rule and is NULL as a whole when one element is lost.
+or the type cannot hold the value**. So "not representable" needs no separate predicate: the text is there,
+the value is not. A container checks its elements by the same rule and is NULL as a whole when one element is
+lost.
 
 Only built-in functions are used, and under ANSI mode only those that give NULL instead of failing
-(``try_cast``). Text that looks otherwise than PostgreSQL writes it gives NULL too, never a guess: what
-containers are cut into must join to the very text again.
+(``try_cast``). Text in a form that PostgreSQL does not write gives NULL too, never a guess: what containers
+are cut into must join to the very text again.
 
 Session settings of the source fix the text: ISO dates in UTC, ``\x`` bytea, ISO 8601 intervals, shortest
 round-trip floats.
@@ -68,7 +69,7 @@ def reading(pg_type: PgType, override: str | None = None) -> Reading:
 
 
 def _mapped(pg_type: PgType, typmod: int) -> Reading:
-    """The contract's table. `typmod` comes from outside: an array or domain hands it to what lies inside."""
+    """The contract's table. `typmod` comes from outside: an array or domain passes it on to its elements."""
     kind, element = pg_type.kind, pg_type.element
     if kind == "domain" and element is not None:
         return _mapped(element, typmod if element.typmod == -1 else element.typmod)

@@ -1,4 +1,4 @@
-"""What Delta makes of a column's type in place, and what a table must say before. Pure."""
+"""Type changes that Delta makes in place, and the table features that they need. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 NTZ: Final = "TIMESTAMP_NTZ"
 NTZ_FEATURE: Final = "delta.feature.timestampNtz"
-"""CREATE TABLE enables this by itself for such a column; for one that comes later Delta wants it said."""
+"""CREATE TABLE enables this itself for such a column; for one that is added later it must be set."""
 _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 _WIDER: Final = {
     "SMALLINT": ("INT", "BIGINT", "DOUBLE"),
@@ -19,7 +19,7 @@ _WIDER: Final = {
     "DATE": ("TIMESTAMP_NTZ",),
 }
 _DIGITS: Final = {"SMALLINT": 10, "INT": 10, "BIGINT": 20}
-"""Digits before the point that Delta wants of a DECIMAL which such a column becomes."""
+"""Digits before the point that a DECIMAL needs for Delta to widen such a column to it."""
 
 
 def wants_feature(wanted: Iterable[str], actual: Iterable[str]) -> bool:

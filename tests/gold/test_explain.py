@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gold.explain import Hop, Place, explain
+from gold.explain import ExplainedNode, JoinStep, explain
 from gold.tree.resolve import resolve
 from tests.gold.shop import catalog
 from tests.gold.shop_documents import CUSTOMER, FAMILY, PROFILE, document
 
 
-def places(text: str) -> list[Place]:
+def places(text: str) -> list[ExplainedNode]:
     tree, problems = resolve(document(text), catalog())
     assert tree is not None, problems
     return explain(tree)
@@ -18,32 +18,32 @@ def places(text: str) -> list[Place]:
 
 def test_a_nested_place_tells_its_columns_its_order_and_every_join_up_to_the_root() -> None:
     (items,) = (place for place in places(CUSTOMER) if place.path == "orders.items")
-    assert items == Place(
+    assert items == ExplainedNode(
         path="orders.items",
-        also=(),
-        verb="many",
+        other_paths=(),
+        kind="many",
         table="public.order_items",
         key=("order_id", "line"),
-        reads=("order_id", "line", "product_id", "sku", "qty"),
+        columns=("order_id", "line", "product_id", "sku", "qty"),
         where=None,
-        order=("order_id", "line"),
-        way=(
-            Hop("public.order_items.order_id", "public.orders.id"),
-            Hop("public.orders.customer_id", "public.customers.id"),
+        order_by=("order_id", "line"),
+        join_path=(
+            JoinStep("public.order_items.order_id", "public.orders.id"),
+            JoinStep("public.orders.customer_id", "public.customers.id"),
         ),
     )
 
 
 def test_the_root_marks_itself_and_does_not_read_what_no_field_shows() -> None:
     root = places(CUSTOMER)[0]
-    assert (root.path, root.verb, root.way, root.where) == ("", "root", (), "deleted_at is null")
-    assert "notes" not in root.reads
+    assert (root.path, root.kind, root.join_path, root.where) == ("", "root", (), "deleted_at is null")
+    assert "notes" not in root.columns
 
 
 def test_aggregates_over_the_same_rows_are_one_place() -> None:
     (counted,) = (place for place in places(CUSTOMER) if place.path == "order_count")
-    assert counted.also == ("paid_total", "average_order", "last_order", "statuses")
-    assert counted.verb == "count, sum, avg, max, count_distinct"
+    assert counted.other_paths == ("paid_total", "average_order", "last_order", "statuses")
+    assert counted.kind == "count, sum, avg, max, count_distinct"
     assert counted.where is None, "the count takes all rows"
 
 
@@ -58,15 +58,15 @@ def test_a_condition_that_all_aggregates_of_a_place_have_is_told() -> None:
 
 def test_tables_on_the_way_stand_before_theirs() -> None:
     bought = [place for place in places(PROFILE) if place.path == "bought"]
-    assert [(place.verb, place.table, len(place.way)) for place in bought] == [
+    assert [(place.kind, place.table, len(place.join_path)) for place in bought] == [
         ("through", "public.orders", 1),
         ("through", "public.order_items", 2),
         ("many", "public.products", 3),
     ]
-    assert bought[1].way[0] == Hop("public.order_items.order_id", "public.orders.id")
+    assert bought[1].join_path[0] == JoinStep("public.order_items.order_id", "public.orders.id")
 
 
 @pytest.mark.parametrize(("path", "levels"), [("referrer", 2), ("referred", 3)])
 def test_a_recursion_tells_how_often_its_join_may_be_taken(path: str, levels: int) -> None:
     (found,) = (place for place in places(FAMILY) if place.path == path)
-    assert [hop.levels for hop in found.way] == [levels, 1]
+    assert [hop.max_times for hop in found.join_path] == [levels, 1]

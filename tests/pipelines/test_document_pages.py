@@ -13,7 +13,7 @@ from bronze.config.sections import SourceSettings
 from bronze.config.yaml_file import parse_yaml
 from bronze.postgres.connection import connect
 from gold.language.document import parse_document
-from gold.tree.check import check_document
+from gold.tree.check import checked_tree
 from pipelines.conf_files import conf_folder
 from pipelines.init.catalog import read_catalog
 
@@ -47,7 +47,7 @@ def test_every_document_of_the_pages_fits_the_demos_tables(database: str) -> Non
     assert len(texts) == 3
     for name, text in texts.items():
         document = parse_document(parse_yaml(text, Path(name)))
-        assert check_document(document, catalog) == [], name
+        assert checked_tree(document, catalog)[1] == [], name
 
 
 def test_where_is_names_files_and_functions_that_are_there() -> None:

@@ -130,7 +130,7 @@ def test_a_mistake_is_named_with_file_and_line(tmp_path: Path, text: str, line: 
 
 def test_a_setting_without_effect_yet_is_refused_rather_than_ignored(tmp_path: Path) -> None:
     path = written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{catalog: main}}\n")
-    with pytest.raises(ConfigurationError, match="is not served yet") as raised:
+    with pytest.raises(ConfigurationError, match="is not supported by this version yet") as raised:
         load_pipeline(path)
     assert f"{path}:3" in str(raised.value)
 

@@ -73,7 +73,7 @@ def all_that_is_said(settings: SourceSettings) -> str:
     error = caught.value
     record = logging.LogRecord("deltasmelt", logging.ERROR, "", 0, "stopped: %s", (error,), None)
     record.exc_info = (type(error), error, error.__traceback__)
-    said += [str(error), failures.describe(error), str(error_fields(error))]
+    said += [str(error), failures.error_text(error), str(error_fields(error))]
     said += [logging.Formatter().format(record), "".join(traceback.format_exception(error))]
     return "\n".join(said)
 

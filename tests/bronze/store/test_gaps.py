@@ -16,7 +16,7 @@ from bronze.store.commits import commit_marks
 from bronze.store.contract import CHANGES_SCHEMA
 from bronze.store.gaps import gap_marks, healed_at, healing, is_left_out, is_open, is_whole, note, open_gaps
 from bronze.store.marks import gap_app, snapshot_app
-from bronze.store.resnapshot import needs_copy, request_snapshots
+from bronze.store.resnapshot import needs_snapshot, request_snapshots
 from bronze.stream.timeline import parting
 from tests.bronze.replaying import execute, source_of
 
@@ -48,11 +48,11 @@ def test_a_table_with_a_gap_is_not_whole_until_a_snapshot_behind_it_lies_in_the_
 ) -> None:
     assert is_whole(changes, ITEMS, Lsn(300))
     commit_marks(changes, changes.table_uri, gap_marks([ITEMS], Lsn(200)))
-    assert needs_copy(changes, ITEMS)
+    assert needs_snapshot(changes, ITEMS)
     assert not is_whole(changes, ITEMS, Lsn(300)), "however far silver is: it may have passed 200 meanwhile"
     assert is_whole(changes, OTHERS, Lsn(300))
     take(changes, 250)
-    assert not needs_copy(changes, ITEMS)
+    assert not needs_snapshot(changes, ITEMS)
     assert not is_whole(changes, ITEMS, Lsn(249)), "the snapshot is not in the window yet"
     assert is_whole(changes, ITEMS, Lsn(250))
 
@@ -88,7 +88,7 @@ def test_a_gap_that_is_open_is_not_moved_on_by_being_seen_again(changes: DeltaTa
     take(changes, 210)
     open_gaps(uri, [ITEMS], Lsn(300))
     changes.update_incremental()
-    assert (needs_copy(changes, ITEMS), is_open(changes, ITEMS)) == (True, True)
+    assert (needs_snapshot(changes, ITEMS), is_open(changes, ITEMS)) == (True, True)
 
 
 def test_a_first_sight_is_no_gap_and_each_difference_is_one_gap(changes: DeltaTable) -> None:
@@ -106,10 +106,10 @@ def test_a_first_copy_from_before_a_change_of_the_publication_is_not_enough(chan
     note(uri, {OTHERS: 7}, [], Lsn(200))
     assert note(uri, {OTHERS: 8}, [], Lsn(220)) == [OTHERS]
     take(changes, 210, OTHERS)
-    assert needs_copy(changes, OTHERS)
+    assert needs_snapshot(changes, OTHERS)
     assert not is_whole(changes, OTHERS, Lsn(300))
     take(changes, 230, OTHERS)
-    assert not needs_copy(changes, OTHERS)
+    assert not needs_snapshot(changes, OTHERS)
     assert is_whole(changes, OTHERS, Lsn(230))
 
 
@@ -253,4 +253,4 @@ def test_a_gap_does_not_take_back_a_later_request(changes: DeltaTable) -> None:
     request_snapshots(uri, [ITEMS], Lsn(500))
     open_gaps(uri, [ITEMS], Lsn(300), beyond=True)
     take(changes, 400)
-    assert needs_copy(changes, ITEMS)
+    assert needs_snapshot(changes, ITEMS)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bronze.config.yaml_file import parse_yaml
 from bronze.identifiers import TableName
-from gold.builder.memory import Machine, Room, Sizes, bytes_of, cores_of, plan
+from gold.builder.memory import Machine, Room, Sizes, assembly_plan, bytes_of, cores_of
 from gold.builder.sizing import LARGEST, Sizing
 from gold.builder.weights import Roots
 from gold.builder.widths import average, below, many, most
@@ -47,7 +47,7 @@ def test_what_is_assembled_at_once_follows_from_the_heap(
     machine = Machine(heap, cores)
     sizes = Sizes(documents, max(total, largest), min(largest, machine.room))
     for tasks in (1, 2, 200):
-        made = plan(sizes, machine, tasks=tasks)
+        made = assembly_plan(sizes, machine, tasks=tasks)
         if made.together:
             assert sizes.total <= machine.room // 8
             assert made.needed <= machine.room // 8

@@ -317,7 +317,7 @@ def test_smelt_rebuild_gold_puts_right_what_somebody_wrote_and_nothing_else(
         world.spark.sql(f"{statement.format(table)} WHERE order_id = {order} AND number = {number}")
     pipeline = pipeline_of(world, tmp_path)
     run_rebuild(pipeline, "gold", None, Output())
-    said = {f"gold.{name}: built from silver as a whole" for name in NAMES}
+    said = {f"gold.{name}: rebuilt in full from silver" for name in NAMES}
     assert set(capsys.readouterr().out.splitlines()) == said
     after = world.control.latest_cut("gold")
     assert after is not None
@@ -366,9 +366,9 @@ def test_smelt_rebuild_gold_says_which_documents_it_could_not_build(
     with pytest.raises(Failure, match="left as they are: country"):
         run_rebuild(pipeline, "gold", None, Output())
     said = capsys.readouterr()
-    assert "gold.parcel_line: built" in said.out
-    assert "gold.country: built" not in said.out
-    assert "came before a new shape of public.countries" in said.out + said.err
+    assert "gold.parcel_line: rebuilt" in said.out
+    assert "gold.country: rebuilt" not in said.out
+    assert "is older than the new shape of public.countries" in said.out + said.err
     assert versions(str(world.lake.path))["country"] == versions_before["country"]
     world.gold = world.start_gold(world.documents)
     world.step(lambda _: None, full={})
@@ -380,7 +380,7 @@ def test_smelt_rebuild_gold_says_which_documents_it_could_not_build(
     with pytest.raises(Failure, match="left as they are: country"):
         run_rebuild(pipeline, "gold", "country", Output())
     said = capsys.readouterr()
-    assert "gold.country: built" not in said.out
+    assert "gold.country: rebuilt" not in said.out
     assert "needs silver.countries" in said.out + said.err
     shop.resnapshot("countries")
     world.gold = world.start_gold(world.documents)

@@ -28,6 +28,21 @@ def test_very_many_children_are_counted_and_their_array_is_a_comment() -> None:
     )
 
 
+def test_very_many_children_with_nothing_to_show_are_counted_without_an_array() -> None:
+    devices = described("devices", "id int4, a text, b text, c text, d text", rows=2000)
+    pings = described(
+        "pings", "device_id int4, body bytea", ("body",), points("device_id", "devices"), rows=9_000_000
+    )
+    drafted = texts(devices, pings)["device"]
+    assert (
+        drafted.partition("  - d\n")[2]
+        == """\
+  # about 4,500 each, so they are counted
+  - ping_count: {count: public.pings, on: {device_id: id}}
+"""
+    )
+
+
 def test_rows_that_are_many_in_a_document_are_counted_where_they_are_few_for_each_parent() -> None:
     stores = described("stores", "id int4, a text, b text, c text, d text", rows=2)
     customers = described(
@@ -103,7 +118,7 @@ def test_a_table_whose_columns_are_all_left_out_is_named() -> None:
         points("user_id", "users"),
     )
     text = texts(users, logins)["user"]
-    assert "(public.user_logins)    # all that it has is: password_hash, left out" in text
+    assert "(public.user_logins)    # its only columns are: password_hash, left out" in text
 
 
 def test_a_secret_of_a_link_is_named_where_the_link_shows_nothing_else() -> None:

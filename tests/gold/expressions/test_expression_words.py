@@ -180,8 +180,8 @@ def test_the_same_words_are_free_where_they_are_text(text: str) -> None:
     ("text", "said"),
     [
         ("unix_timestamp(name)", "write unix_seconds(timestamp), or to_unix_timestamp(text, "),
-        ("placed_at > now()", "compare with the clock where the document is read"),
-        ("sum(id)", "write a field of its own: {sum: schema.table.column"),
+        ("placed_at > now()", "compare with the current time where the document is read"),
+        ("sum(id)", "write a separate field: {sum: schema.table.column"),
         ("explode(tags)", "keep the array"),
         ("element_at(array('now'), 1)", "cast(… as array<string>)"),
     ],

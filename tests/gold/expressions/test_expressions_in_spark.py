@@ -107,7 +107,7 @@ def test_what_explain_says_is_read_is_what_spark_reads(spark: SparkSession) -> N
         assert tree is not None, (text, problems)
         said: dict[str, set[str]] = {}
         for place in explain(tree):
-            said.setdefault(place.table, set()).update(place.reads)
+            said.setdefault(place.table, set()).update(place.columns)
         assert_analysed(spark, tree, types, said)
         for table in sorted(said):
             not_key = sorted(said[table] - set(shapes[table][1]))

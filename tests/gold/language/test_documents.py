@@ -29,8 +29,8 @@ def test_a_document_with_everything_is_read() -> None:
 @pytest.mark.parametrize(
     ("field", "said"),
     [
-        ("x: {mny: public.a, on: {id: id}, fields: [id]}", "says nothing to take; did you mean 'many'?"),
-        ("x: {many: public.a, one: public.a}", "'many' and 'one' cannot stand in one field"),
+        ("x: {mny: public.a, on: {id: id}, fields: [id]}", "does not say what to take; did you mean 'many'?"),
+        ("x: {many: public.a, one: public.a}", "'many' and 'one' cannot be used in one field"),
         (
             "x: {many: public.a, on: {id: id}, fields: [id], limt: 5}",
             "unknown key 'limt'; did you mean 'limit'?",
@@ -44,10 +44,10 @@ def test_a_document_with_everything_is_read() -> None:
         ("x: {many: public.a, on: {id: id}, fields: id}", "expected a list, found text"),
         ("x: {one: public.a, on: {id: id}, fields: [id], limit: 1}", "unknown key 'limit'"),
         ("x: {one: public.a, fields: [id]}", "'on' is missing"),
-        ("x: {sum: public.a, on: {id: id}}", "sum wants a column (expected schema.table.column)"),
+        ("x: {sum: public.a, on: {id: id}}", "sum needs a column (expected schema.table.column)"),
         ("x: {sum: public.a.b.c, on: {id: id}}", "names no table or column"),
-        ("x: {sum: public.a.b, on: {id: id}, limit: 3}", "'limit' and 'cap' mean nothing to sum"),
-        ("x: {last: public.a, on: {id: id}}", "last wants a column"),
+        ("x: {sum: public.a.b, on: {id: id}, limit: 3}", "'limit' and 'cap' cannot be used with sum"),
+        ("x: {last: public.a, on: {id: id}}", "last needs a column"),
         (
             "x: {many: public.a, on: {id: id}, fields: [id], limit: 3, cap: 3}",
             "give either 'limit' or 'cap'",
@@ -71,15 +71,15 @@ def test_a_document_with_everything_is_read() -> None:
         ),
         (
             "x: {many: public.a, on: {id: id}, fields: [id, X], recurse: {on: {up: id}, max_depth: 2}}",
-            "field 'X' stands twice in one object",
+            "field 'X' is given twice in one object",
         ),
         (
             "x: {one: public.a, on: {id: id}, fields: [id], flatten: true}",
-            "field 'id' stands twice in one object",
+            "field 'id' is given twice in one object",
         ),
         (
             "x: {one: public.a, on: {id: id}, fields: [commit_lsn], flatten: _}",
-            "'_commit_lsn' is a name of our own",
+            "'_commit_lsn' is the name of a column",
         ),
         (
             "x: {one: public.a, on: {id: id}, fields: [name], flatten: 'a b'}",
@@ -91,26 +91,26 @@ def test_a_document_with_everything_is_read() -> None:
         ),
         (
             f"x: {{many: public.a, through: [{{{LINK}}}, {{{LINK}}}], fields: [n]}}",
-            "'to' leads to the far table: it stands in the last step",
+            "'to' leads to the far table: it belongs in the last step",
         ),
         ("x: {many: public.a, through: [], fields: [n]}", "at least 1 item"),
         ("x: {many: public.a, through: [{tabel: public.l}], fields: [n]}", "did you mean 'table'?"),
         ("x: {column: a, defualt: 1}", "unknown key 'defualt'; did you mean 'default'?"),
         ("x: {column: [a]}", "expected text, found a list"),
         ("x: a", "expected a mapping with one of column, sql"),
-        ("{x: {column: a}, y: {column: b}}", "one name with a mapping; this one holds 'x', 'y'"),
+        ("{x: {column: a}, y: {column: b}}", "one name with a mapping; this one has 'x', 'y'"),
         ("[a]", "an entry is a column's name, or one name with a mapping"),
         ("'a b': {column: a}", "'a b' cannot name a field"),
         ("a b", "'a b' cannot name a field; give it a name: {column: 'a b'}"),
-        ("_commit_lsn", "'_commit_lsn' is a name of our own in every gold table"),
-        ("x: {object: [a, {A: {column: b}}]}", "field 'A' stands twice in one object"),
+        ("_commit_lsn", "'_commit_lsn' is the name of a column that every gold table has"),
+        ("x: {object: [a, {A: {column: b}}]}", "field 'A' is given twice in one object"),
         (
             f"x: {{many: public.a, through: {{{LINK}, fields: [n]}}, values: name}}",
-            "'through.fields' has no place among plain 'values'",
+            "'through.fields' cannot be used with plain 'values'",
         ),
         (
             f"x: {{many: public.a, through: {{{LINK}, fields: [id]}}, fields: [ID]}}",
-            "field 'id' stands twice in one object",
+            "field 'id' is given twice in one object",
         ),
     ],
 )
@@ -121,7 +121,7 @@ def test_a_mistake_in_a_field_names_its_line_and_what_is_meant(field: str, said:
 
 
 def test_names_that_differ_only_in_case_are_one_name_in_spark() -> None:
-    assert "field 'Name' stands twice in one object (first at line 4)" in complaint(
+    assert "field 'Name' is given twice in one object (first at line 4)" in complaint(
         f"{HEAD}  - name\n  - Name\n"
     )
 

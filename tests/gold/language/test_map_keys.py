@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gold.language import types
-from gold.tree.check import check_document
+from gold.tree.check import checked_tree
 from tests.gold.shop import SHAPES, catalog
 from tests.gold.shop_documents import document
 
@@ -14,9 +14,9 @@ from tests.gold.shop_documents import document
 def test_a_map_by_bytes_or_by_maps_names_its_line(kind: str) -> None:
     shapes = {**SHAPES, "public.tags": ({"id": "int4", "name": kind}, ("id",))}
     field = "n: {many: public.tags, on: {id: id}, key_by: name, values: id}"
-    errors = check_document(
+    errors = checked_tree(
         document(f"document: d\nroot: public.tags\nfields:\n  - id\n  - {field}\n"), catalog(shapes)
-    )
+    )[1]
     assert [error.where for error in errors] == ["document.yml:5"]
     assert "which cannot be the key of a map" in errors[0].message
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gold.tree.check import check_document
+from gold.tree.check import checked_tree
 from gold.tree.nodes import Aggregate
 from gold.tree.resolve import resolve
 from tests.gold.shop import SHAPES, catalog
@@ -13,7 +13,7 @@ from tests.gold.shop_documents import COUNTRY, CUSTOMER, PARCEL_LINE, document
 
 @pytest.mark.parametrize("text", [CUSTOMER, PARCEL_LINE, COUNTRY])
 def test_documents_over_existing_tables_are_fine(text: str) -> None:
-    assert check_document(document(text), catalog()) == []
+    assert checked_tree(document(text), catalog())[1] == []
 
 
 ORDERS = "many: public.orders, on: {customer_id: id}"
@@ -82,9 +82,9 @@ LINK = "table: public.customer_tags, on: {customer_id: id}, to: {tag_id: id}"
     ],
 )
 def test_an_unknown_name_or_an_unfit_type_names_its_line(field: str, said: str) -> None:
-    errors = check_document(
+    errors = checked_tree(
         document(f"document: d\nroot: public.customers\nfields:\n  - id\n  - {field}\n"), catalog()
-    )
+    )[1]
     assert [error.where for error in errors] == ["document.yml:5"], errors
     assert said in errors[0].message
 
@@ -92,20 +92,20 @@ def test_an_unknown_name_or_an_unfit_type_names_its_line(field: str, said: str) 
 def test_numbers_of_different_widths_can_be_joined() -> None:
     field = "x: {one: public.countries, on: {id: referred_by}, fields: [id]}"
     text = f"document: d\nroot: public.customers\nfields:\n  - {field}\n"
-    assert check_document(document(text), catalog()) == []
+    assert checked_tree(document(text), catalog())[1] == []
 
 
 def test_several_mistakes_come_at_once_in_order_of_lines() -> None:
     field = "b: {one: public.z, on: {id: id}, fields: [id]}"
     text = f"document: d\nroot: public.customers\nwhere: 'x = 1'\nfields:\n  - a\n  - {field}\n"
-    assert [error.where for error in check_document(document(text), catalog())] == [
+    assert [error.where for error in checked_tree(document(text), catalog())[1]] == [
         "document.yml:3", "document.yml:5", "document.yml:6",
     ]  # fmt: skip
 
 
 def test_a_root_without_a_key_cannot_have_documents() -> None:
     shapes = {**SHAPES, "public.tags": (SHAPES["public.tags"][0], ())}
-    errors = check_document(document("document: d\nroot: public.tags\nfields: [id]\n"), catalog(shapes))
+    errors = checked_tree(document("document: d\nroot: public.tags\nfields: [id]\n"), catalog(shapes))[1]
     assert [error.message for error in errors] == [
         "public.tags has no key, so its rows cannot have documents"
     ]
@@ -115,7 +115,7 @@ def test_a_map_has_no_order_and_cannot_be_joined() -> None:
     shapes = {**SHAPES, "public.tags": ({"id": "int4", "name": "hstore"}, ("id",))}
     field = "n: {many: public.tags, on: {name: name}, order_by: [name], fields: [id]}"
     text = f"document: d\nroot: public.tags\nfields:\n  - {field}\n"
-    said = [error.message for error in check_document(document(text), catalog(shapes))]
+    said = [error.message for error in checked_tree(document(text), catalog(shapes))[1]]
     assert any("which has no order" in message for message in said)
     assert any("they cannot be equal" in message for message in said)
 

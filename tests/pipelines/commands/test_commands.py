@@ -91,7 +91,7 @@ def test_status_shows_every_layer(commands: Commands) -> None:
 def test_explain_tells_how_changes_reach_a_document(commands: Commands) -> None:
     said = commands.say("explain", "customer")
     assert said.startswith("gold.customer: one document per row of public.customers, found by id\n")
-    assert "marks     public.orders.customer_id = public.customers.id" in said
+    assert "join path public.orders.customer_id = public.customers.id" in said
 
 
 def test_preview_prints_a_document(commands: Commands) -> None:
@@ -133,7 +133,7 @@ def test_rebuild_derives_silver_from_bronze(commands: Commands) -> None:
 
 
 def test_rebuild_builds_gold_from_silver(commands: Commands) -> None:
-    assert commands.say("rebuild", "gold") == "gold.customer: built from silver as a whole\n"
+    assert commands.say("rebuild", "gold") == "gold.customer: rebuilt in full from silver\n"
     cut, before = commands.control.latest_cut("gold"), commands.control.latest_cut("silver")
     assert cut is not None
     assert before is not None

@@ -79,7 +79,7 @@ def test_without_a_reader_it_takes_the_tables_itself(shop: Shop, tmp_path: Path)
     assert again.returncode == 0, again.stderr
     assert shop.copies("orders") == [["1", "2"], ["2"]]
     assert shop.copies("order_lines") == [["1"]]
-    assert "taken: public.orders" in again.stderr
+    assert "snapshots complete: public.orders" in again.stderr
 
 
 def test_beside_a_running_reader_it_waits_until_that_has_taken_them(shop: Shop, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_all_is_the_remedy_for_a_slot_that_was_lost(shop: Shop, tmp_path: Path) 
     assert "smelt snapshot FILE --all" in stopped.stderr
     healed = smelt("snapshot", shop.file, "--all", folder=tmp_path)
     assert healed.returncode == 3, healed.stderr
-    assert "are lost to the stream" in healed.stderr
+    assert "are missing from the stream" in healed.stderr
     assert shop.copies("orders")[-1] == ["2"]
     shop.execute("INSERT INTO orders VALUES (5, 'five')")
     assert smelt("bronze", shop.file, "--until-caught-up", folder=tmp_path).returncode == 3

@@ -35,14 +35,14 @@ def test_a_second_demo_in_the_same_folder_starts_anew_and_says_so(
     (folder / "quality.html").write_text("old")
     empty_folder(folder, Output())
     assert [path.name for path in folder.iterdir()] == [".smelt-demo"]
-    assert "starting anew" in capsys.readouterr().err
+    assert "removing what an earlier demo left" in capsys.readouterr().err
 
 
 def test_a_demo_that_runs_in_the_folder_is_not_swept_away(tmp_path: Path) -> None:
     empty_folder(tmp_path, Output())
     with (
         lake_lock(Lake(path=str(tmp_path / "lake")), ("bronze", "silver", "gold"), command="smelt demo"),
-        pytest.raises(DefiniteError, match="runs already"),
+        pytest.raises(DefiniteError, match="is already running"),
     ):
         empty_folder(tmp_path, Output())
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
 from bronze.shapes import Column, PgType, Relation
-from pipelines.quality.constraints import Constraints, ForeignKey
+from pipelines.quality.constraints import Constraints, ForeignKeyConstraint
 from pipelines.quality.derived import from_catalog
 from silver.schema.catalog import silver_catalog
 from silver.settings import SilverSettings
@@ -26,7 +26,7 @@ TABLES = {
     "silver.orders": ["customer_id", "number", "total"],
 }
 OIDS = {"countries": 1, "customers": 2, "orders": 3, "type tier": 9}
-ORDERS_TO_CUSTOMERS = ForeignKey(
+ORDERS_TO_CUSTOMERS = ForeignKeyConstraint(
     "orders_customer",
     TableName("public", "orders"),
     ("customer_id",),

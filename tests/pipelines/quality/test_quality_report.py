@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bronze.lsn import Lsn
-from pipelines.quality.expectations import Expectation, LeftOut, QualityResult, Result, Table
+from pipelines.quality.expectations import CutTable, Expectation, LeftOut, QualityResult, Result
 from pipelines.quality.report import render, write_report
 from pipelines.quality.results import PastRun
 
@@ -42,7 +42,7 @@ ERROR = Result(about("expect_column_values_to_be_unique", column="idd"), None, e
 
 def result(*rows: Result, **changes: Any) -> QualityResult:
     made = QualityResult(
-        "shop", "abc", NOW, 12.3, Lsn.parse("0/1A2B"), NOW, (Table("silver", "orders", 3, 1234),), rows,
+        "shop", "abc", NOW, 12.3, Lsn.parse("0/1A2B"), NOW, (CutTable("silver", "orders", 3, 1234),), rows,
         details={"great_expectations": "1.24.1"},
     )  # fmt: skip
     return dataclasses.replace(made, **changes)
@@ -141,7 +141,8 @@ def test_a_single_failure_among_thousands_is_still_visible_in_the_history() -> N
 
 def test_failed_tables_are_unfolded_and_the_others_are_not() -> None:
     fine = Result(about("expect_column_values_to_not_be_null", table="tags", column="id"), True, 10, 0, 0.0)
-    html = render(result(fine, FAILS, tables=(Table("silver", "orders", 3), Table("silver", "tags", 1))), [])
+    tables = (CutTable("silver", "orders", 3), CutTable("silver", "tags", 1))
+    html = render(result(fine, FAILS, tables=tables), [])
     assert html.count("<details") == 2
     assert html.count('<details class="card" open>') == 1
 

@@ -27,7 +27,7 @@ expectations:
     column: total
     kwargs: {min_value: 0}
     severity: warning
-    note: A refund that took the wrong road.
+    note: A refund that was booked as an order.
   - expectation: expect_foreign_key_to_hold
     kwargs: {columns: [customer_id], references: silver.customers, referenced_columns: [id]}
   - expectation: unexpected_rows_expectation
@@ -97,7 +97,7 @@ def test_right_names_are_no_complaint(tmp_path: Path) -> None:
             "orders.yml:10: unexpected_rows_query names {silver.custmers}, no table of the cut; did you mean",
         ),
         ("expectations:", "expectations: []\nx:", "orders.yml:3: unknown key 'x'"),
-        ("kwargs: {min_value: 0}", "kwargs: {column: total}", "column stands twice"),
+        ("kwargs: {min_value: 0}", "kwargs: {column: total}", "column is given twice"),
     ],
 )
 def test_a_mistake_is_told_with_its_line_and_what_was_meant(
@@ -118,7 +118,7 @@ def test_a_broken_file_does_not_hide_the_others(tmp_path: Path) -> None:
 
 
 def test_a_suite_cannot_call_itself_as_a_derived_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="'catalog' is the name of a suite that is derived"):
+    with pytest.raises(ConfigurationError, match="'catalog' is the name of a derived suite"):
         load_suite(write(tmp_path, f"suite: catalog\n{GOOD}"))
     catalog = tmp_path / "catalog.yml"
     catalog.write_text(GOOD)

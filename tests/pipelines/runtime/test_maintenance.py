@@ -146,8 +146,8 @@ def test_small_files_are_joined_and_nothing_stands_behind_deletion_vectors(
     done = shop.maintain(10 * DAY)["left"]
     assert done.done == ["clustered"]
     assert done.before.count > done.after.count == 1
-    assert done.before.holes == done.before.rows - len(shop.rows) > 0
-    assert (done.after.holes, done.after.rows) == (0, len(shop.rows))
+    assert done.before.deleted_rows == done.before.rows - len(shop.rows) > 0
+    assert (done.after.deleted_rows, done.after.rows) == (0, len(shop.rows))
     assert done.removed_files == done.removed_log_entries == 0
     run_maintain(pipeline_of(shop.path), Output())
     left, right = capsys.readouterr().out.splitlines()
@@ -291,7 +291,7 @@ def test_upkeep_of_one_table_that_fails_ends_neither_the_others_nor_the_run_and_
         list(upkeep.when_it_pays())
         while upkeep._waiting:
             list(upkeep.when_it_pays())
-        assert {error.code for error in shop.control.open_errors()} <= {"upkeep-failed"}
+        assert {error.code for error in shop.control.open_errors()} <= {"maintenance-failed"}
         return {error.name: error.message for error in shop.control.open_errors()}
 
     damage = shop.root / "silver/left/_delta_log" / f"{shop.table().version() + 1:020}.json"
@@ -300,11 +300,11 @@ def test_upkeep_of_one_table_that_fails_ends_neither_the_others_nor_the_run_and_
         with patch.object(shop.control, "tidy", side_effect=OSError("no answer")):
             said = round_()
             assert set(said) == {"control.cuts", "silver.left"}
-            assert said["control.cuts"] == "upkeep failed: OSError: no answer"
+            assert said["control.cuts"] == "maintenance failed: OSError: no answer"
             assert set(round_()) == {"control.cuts", "silver.left"}
         assert set(upkeep._last) == {("silver", "left"), ("silver", "right")}
         assert upkeep._last["silver", "right"].removed_at > 0
-        with pytest.raises(Failure, match=r"upkeep failed: silver\.left$") as ended:
+        with pytest.raises(Failure, match=r"maintenance failed: silver\.left$") as ended:
             run_maintain(pipeline_of(shop.path), Output())
         assert ended.value.exit_code == 3
         said_there = capsys.readouterr()
@@ -350,7 +350,7 @@ def test_an_upkeep_that_is_killed_leaves_tables_right_and_the_next_one_goes_on(s
     shop.remove()
     done = shop.maintain(0.0)["left"]
     assert "purged" in done.done
-    assert (done.before.holes > 0, done.after.holes) == (True, 0)
+    assert (done.before.deleted_rows > 0, done.after.deleted_rows) == (True, 0)
     shop.check_all()
 
 
@@ -426,11 +426,11 @@ def test_history_and_deleted_rows_from_before_the_snapshot_are_kept_and_the_rest
 
 def test_upkeep_pays_from_many_small_files_or_many_holes() -> None:
     assert not Files().many_small
-    assert not Files().many_holes, "an empty table has none"
-    assert not Files(count=23, small=23, size=9, rows=100, holes=20).many_small
-    assert not Files(count=23, small=23, size=9, rows=100, holes=20).many_holes
-    assert Files(count=24, small=24, size=9, rows=100, holes=0).many_small
-    assert Files(count=1, small=1, size=9, rows=100, holes=21).many_holes
+    assert not Files().many_deleted_rows, "an empty table has none"
+    assert not Files(count=23, small=23, size=9, rows=100, deleted_rows=20).many_small
+    assert not Files(count=23, small=23, size=9, rows=100, deleted_rows=20).many_deleted_rows
+    assert Files(count=24, small=24, size=9, rows=100, deleted_rows=0).many_small
+    assert Files(count=1, small=1, size=9, rows=100, deleted_rows=21).many_deleted_rows
 
 
 @pytest.mark.spark

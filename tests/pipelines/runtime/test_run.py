@@ -277,11 +277,11 @@ def test_explain_tells_how_changes_reach_a_document_and_what_the_last_run_marked
     said = capsys.readouterr().out
     assert said.startswith("gold.customer: one document per row of public.customers, found by id\nlast run  ")
     assert (
-        "orders: many public.orders\n  key       id\n  reads     id, customer_id, total\n  order     id\n"
-        "  marks     public.orders.customer_id = public.customers.id\n" in said
+        "orders: many public.orders\n  key       id\n  columns   id, customer_id, total\n  order by  id\n"
+        "  join path public.orders.customer_id = public.customers.id\n" in said
     )
     show_explanation(shop.pipeline, "customer", Output(Format.JSON))
-    assert [place["path"] for place in json.loads(capsys.readouterr().out)["places"]] == ["", "orders"]
+    assert [place["path"] for place in json.loads(capsys.readouterr().out)["nodes"]] == ["", "orders"]
     show_document_schema(shop.pipeline, "customer", Output())
     schema = json.loads(capsys.readouterr().out)
     jsonschema.validate(json.loads(preview_document(spark, shop.pipeline, "customer", ["51"])), schema)

@@ -22,8 +22,8 @@ from bronze.store.marks import fingerprint_app
 from pipelines.commands.run import run_layers
 from pipelines.health.standing import Standing, standing_still, stopped_names
 from pipelines.runtime import stages
+from pipelines.runtime.maintenance_errors import MAINTENANCE_FAILED
 from pipelines.runtime.stages import Stages
-from pipelines.runtime.upkeep_errors import UPKEEP_FAILED
 from pipelines.settings import load_pipeline
 from pipelines.terminal.failures import Failure, tables_stopped
 from pipelines.terminal.output import Output
@@ -99,7 +99,7 @@ def test_a_table_that_the_newest_cut_lacks_is_named_whether_an_error_says_so_or_
     for name in ("public.locked", "sales__locked", "public.keyless"):
         told.control.open_error(OpenError("table", name, "table-locked", "its copy waits for a lock"))
     for name in ("public.fine", "silver.fine"):
-        told.control.open_error(OpenError("table", name, UPKEEP_FAILED, "m"))
+        told.control.open_error(OpenError("table", name, MAINTENANCE_FAILED, "m"))
     found = told.standing("silver")
     assert found.stopped == ("public.keyless", "public.locked", "sales.locked")
     assert found.waiting == ("public.gapped", "public.to_come")
@@ -122,7 +122,7 @@ def test_one_line_names_what_stands_still() -> None:
     ended = tables_stopped(["a", "b"], waiting=["c"])
     assert ended.exit_code == 3
     first, _, remedy = str(ended).partition("\n")
-    assert "stopped by errors of their own: a, b; waiting for" in first
+    assert "stopped by errors: a, b; waiting for" in first
     assert first.endswith(": c")
     assert remedy.startswith("remedy: ")
 
@@ -148,7 +148,7 @@ def test_silver_that_leaves_a_table_out_without_an_error_ends_with_exit_code_3(
             )
         assert ended.value.exit_code == 3
         first = str(ended.value).partition("\n")[0]
-        assert "errors of their own: gapped" in first or layers == ["silver"]
+        assert "stopped by errors: gapped" in first or layers == ["silver"]
         assert first.endswith(": public.gapped") or layers == ["gold"]
     cut = told.control.latest_cut("silver")
     assert cut is not None

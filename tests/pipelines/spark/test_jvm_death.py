@@ -25,7 +25,7 @@ HEAP = {"spark.driver.memory": "3g"}
         ("exit 52", "", "ran out of memory, with a heap of 3g"),
         ("exit 3", "", "ran out of memory"),
         ("exit 1", "java.lang.OutOfMemoryError: Java heap space", "ran out of memory"),
-        ("kill -9 $$", "", "was killed (signal 9), as a system does that has no memory left"),
+        ("kill -9 $$", "", "was killed (signal 9), as the operating system does when memory runs out"),
         # What an earlier process of the same number left in the log is not why.
         ("kill -9 $$", "java.lang.OutOfMemoryError: Java heap space", "was killed (signal 9)"),
         ("kill -6 $$", "", "ended (signal 6)"),
@@ -64,7 +64,7 @@ def test_one_that_somebody_else_started_is_told_by_its_silence(
     monkeypatch.setattr(SparkContext, "_gateway", None)
     told = death(ConnectionRefusedError(111, "Connection refused"), HEAP, tmp_path / "none.log")
     assert told is not None
-    assert "does not answer any more" in told.message
+    assert "no longer answers" in told.message
     # So py4j tells a connection that breaks while it waits for an answer.
     assert (
         death(Py4JError("An error occurred while calling o59.sql"), HEAP, tmp_path / "none.log") is not None

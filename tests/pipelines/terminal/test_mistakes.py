@@ -193,14 +193,14 @@ MISTAKES = {
     "a format": Mistake("status pipeline.yml --output xml", ("--output",), code=2),
     "no table": Mistake("snapshot pipeline.yml", ("no table is named", "--all")),
     "a time": Mistake("sql pipeline.yml|SELECT 1|--as-of|soon", ("'soon' is neither an LSN nor a time",)),
-    "a file that is there": Mistake(f"init --out pipeline.yml --dsn|{DOWN}", ("exists already",)),
-    "no database": Mistake("init", ("say which database",), code=2),
+    "a file that is there": Mistake(f"init --out pipeline.yml --dsn|{DOWN}", ("already exists",)),
+    "no database": Mistake("init", ("no database is given",), code=2),
     "a shop of no time": Mistake("demo --seconds -4", ("--seconds",), code=2),
     "a shop without customers": Mistake("demo --rate 0", ("--rate",), code=2),
     "a folder that is a file": Mistake("demo --folder pipeline.yml", ("Not a directory", "remedy")),
     "a folder of others": Mistake("demo --folder .", ("was not made by a demo", "--folder")),
     "a lake that is a file": Mistake(
-        "check pipeline.yml --offline", ("a file stands there, not a folder",),
+        "check pipeline.yml --offline", ("it is a file, not a folder",),
         files={"lake": "x"},
     ),
     "status of such a lake": Mistake(
@@ -231,7 +231,7 @@ def test_a_mistake_is_told_once_with_its_place(
     for text in mistake.said:
         assert text in said
     assert "Traceback" not in said
-    assert "whole story" not in said or "remedy: " in said, "an error that nobody foresaw"
+    assert "the traceback" not in said or "remedy: " in said, "an error that nobody foresaw"
     errors = said.count("error: ") + said.count("Error: ")
     assert errors == (1 if code else 0), said
 
@@ -261,7 +261,7 @@ def test_mistakes_at_the_source_are_told_once_with_a_remedy(
         (tmp_path / "pipeline.yml").read_text().replace("slot:", "tables: ['public.tt*'], slot:")
     )
     code, said = tell("bronze", "pipeline.yml", "--until-caught-up")
-    assert (code, "there is no table to carry; `smelt check` says why" in said) == (0, True), said
+    assert (code, "there are no tables to carry; `smelt check` says why" in said) == (0, True), said
     code, said = tell("check", "pipeline.yml")
     assert "the pattern public.tt* matches no table" in said
     with psycopg.connect(database, autocommit=True) as connection:

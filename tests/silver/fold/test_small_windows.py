@@ -154,6 +154,6 @@ def test_what_is_kept_stays_as_it_was_while_bronze_goes_on(
 
 
 def test_how_much_is_little() -> None:
-    assert Later((), 100_000, 2**20).little
-    assert not Later((), 100_001, 2**20).little
-    assert not Later((), 1, 2**30).little
+    assert Later((), 100_000, 2**20).is_small
+    assert not Later((), 100_001, 2**20).is_small
+    assert not Later((), 1, 2**30).is_small

@@ -128,14 +128,14 @@ def troubles(path: str, spark: Answering) -> tuple[Troubles, ControlTables]:
     BronzeWriter(lake)
     control = ControlTables(lake)
     met = Troubles(cast("SparkSession", spark), lake, control)
-    met.look(open_existing(location(lake, "bronze", CHANGES)))
+    met.begin(open_existing(location(lake, "bronze", CHANGES)))
     return met, control
 
 
 def test_where_spark_answers_nothing_it_is_no_tables_trouble(lake_path: str) -> None:
     met, control = troubles(lake_path, Answering(ConnectionRefusedError()))
     with pytest.raises(OSError, match="first"):
-        met.settle({TABLE: OSError("first")}, Lsn(1))
+        met.pause({TABLE: OSError("first")}, Lsn(1))
     assert control.open_errors() == []
     assert met.tables == frozenset()
 
@@ -149,10 +149,10 @@ def test_where_the_lake_answers_nothing_it_is_no_tables_trouble_and_heals_by_its
         return effect()
 
     with guarded(out_of_reach), pytest.raises(TransientError, match="error sending request") as caught:
-        met.settle({TABLE: ValueError("first")}, Lsn(1))
+        met.pause({TABLE: ValueError("first")}, Lsn(1))
     assert caught.value.code == "lake-unreachable"
     assert control.open_errors() == []
-    met.settle({TABLE: ValueError("first")}, Lsn(1))
+    met.pause({TABLE: ValueError("first")}, Lsn(1))
     assert [error.code for error in control.open_errors()] == ["table-failed"]
 
 
@@ -162,17 +162,17 @@ def test_a_store_that_fails_one_table_alone_ends_cycles_for_a_while_and_not_for_
     reset = OSError("Generic S3 error: connection reset by peer")
     for _ in range(5):
         with pytest.raises(TransientError, match="connection reset"):
-            met.settle({TABLE: reset}, Lsn(1))
+            met.pause({TABLE: reset}, Lsn(1))
         assert control.open_errors() == []
     with pytest.raises(TransientError):
-        met.settle({TABLE: reset, other: reset}, Lsn(1))
+        met.pause({TABLE: reset, other: reset}, Lsn(1))
     assert [error.name for error in control.open_errors()] == [str(TABLE)]
-    met.settle({TABLE: reset}, Lsn(1))
-    assert met.stands(TABLE, None, Lsn(1))
+    met.pause({TABLE: reset}, Lsn(1))
+    assert met.skips(TABLE, None, Lsn(1))
     met.close_healed([TABLE], [])
-    assert (control.open_errors(), met.stands(TABLE, None, Lsn(1))) == ([], False)
+    assert (control.open_errors(), met.skips(TABLE, None, Lsn(1))) == ([], False)
     with pytest.raises(TransientError):
-        met.settle({TABLE: reset}, Lsn(1))
+        met.pause({TABLE: reset}, Lsn(1))
 
 
 S3A = """An error occurred while calling o77.sql.

@@ -209,7 +209,7 @@ def test_all_of_them_heal(outcome: Outcome) -> None:
 def test_what_no_rule_knows_is_told_in_the_causes_own_words(outcome: Outcome) -> None:
     message = outcome.errors[1]["guarded"][1]
     assert "CHECK constraint small (id < 100) violated" in message
-    assert message.startswith("the table could not be carried on: [DELTA_")
+    assert message.startswith("the table could not be updated: [DELTA_")
 
 
 def test_names_that_change_their_case_alone(outcome: Outcome) -> None:

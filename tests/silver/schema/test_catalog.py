@@ -75,7 +75,7 @@ def test_of_two_tables_that_want_one_name_both_are_refused() -> None:
     names = ("t", "t__history", "u")
     shapes = [relation(name, [("id", INT)], ["id"], relation_id=at) for at, name in enumerate(names, 1)]
     t, rival, other = silver_catalog(shapes, settings).values()
-    for table, said in ((t, "its history wants"), (rival, "which is the history of public.t")):
+    for table, said in ((t, "its history needs"), (rival, "which is the history of public.t")):
         with pytest.raises(TableError, match=said) as caught:
             check_names(table, [t, rival, other], settings)
         assert caught.value.code == "silver-settings-clash"

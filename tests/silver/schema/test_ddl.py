@@ -13,7 +13,7 @@ from bronze.shapes import PgType
 from silver.schema.alter import kept, steps
 from silver.schema.catalog import SilverTable, silver_table
 from silver.schema.ddl import create
-from silver.schema.fields import Field, fields_of
+from silver.schema.fields import DeltaColumn, fields_of
 from silver.schema.widening import widens
 from silver.settings import SilverSettings
 from tests.silver.histories import INT, NUMERIC, TEXT, relation
@@ -30,11 +30,11 @@ def table(*columns: tuple[str, PgType, int]) -> SilverTable:
     return silver_table(shape, KEEP)
 
 
-def fields(shape: SilverTable) -> list[Field]:
-    return [Field(column.name, column.attnum, column.spark_type) for column in shape.columns]
+def fields(shape: SilverTable) -> list[DeltaColumn]:
+    return [DeltaColumn(column.name, column.attnum, column.spark_type) for column in shape.columns]
 
 
-def apply(statement: str, actual: list[Field]) -> list[Field]:
+def apply(statement: str, actual: list[DeltaColumn]) -> list[DeltaColumn]:
     """What Delta would do; a name that is taken, or is not there, is an error."""
     by_name = {field.name.lower(): field for field in actual}
     if "CLUSTER BY" in statement:
@@ -42,20 +42,20 @@ def apply(statement: str, actual: list[Field]) -> list[Field]:
     if found := re.search(r"RENAME COLUMN `(.+)` TO `(.+)`$", statement):
         field = by_name[found[1].lower()]
         assert found[2].lower() not in by_name, statement  # also where it is the column's own
-        return [Field(found[2], one.attnum, one.ddl) if one == field else one for one in actual]
+        return [DeltaColumn(found[2], one.attnum, one.ddl) if one == field else one for one in actual]
     if found := re.search(r"DROP COLUMN `(.+)`$", statement):
         return [one for one in actual if one != by_name[found[1].lower()]]
     if found := re.search(r"ALTER COLUMN `(.+)` TYPE (.+)$", statement):
         field = by_name[found[1].lower()]
         assert widens(field.ddl, found[2])
-        return [Field(one.name, one.attnum, found[2]) if one == field else one for one in actual]
+        return [DeltaColumn(one.name, one.attnum, found[2]) if one == field else one for one in actual]
     found = re.search(
         r"ADD COLUMNS \(`(.+)` (\S+) COMMENT 'attribute (\d+)' (FIRST|AFTER `(.+)`)\)$", statement
     )
     assert found is not None, statement
     assert found[1].lower() not in by_name, statement
     at = 0 if found[5] is None else [one.name for one in actual].index(found[5]) + 1
-    return [*actual[:at], Field(found[1], int(found[3]), found[2]), *actual[at:]]
+    return [*actual[:at], DeltaColumn(found[1], int(found[3]), found[2]), *actual[at:]]
 
 
 SHAPES = [
@@ -77,7 +77,7 @@ def clustering(shape: SilverTable) -> list[str]:
     return [] if found is None else re.findall(r"`(.+?)`", found[1])
 
 
-def clustered_after(statement: str, clustered: list[str], actual: list[Field]) -> list[str]:
+def clustered_after(statement: str, clustered: list[str], actual: list[DeltaColumn]) -> list[str]:
     """What the table is clustered by after a statement; Delta drops no column that it is clustered by."""
     if "CLUSTER BY" in statement:
         names = re.findall(r"`(.+?)`", statement.partition("CLUSTER BY")[2])
@@ -143,8 +143,8 @@ def test_a_former_key_column_gets_another_type() -> None:
 def test_a_new_key_column_behind_those_with_statistics() -> None:
     wide = [(f"c{number}", TEXT, number + 1) for number in range(40)]
     shape = relation("t", [(name, type_) for name, type_, _ in wide], ["c35"], relation_id=1)
-    before = [Field(name, attnum, "STRING") for name, _, attnum in wide if name not in ("c35", "c3")]
-    before.append(Field("gone", 50, "STRING"))
+    before = [DeltaColumn(name, attnum, "STRING") for name, _, attnum in wide if name not in ("c35", "c3")]
+    before.append(DeltaColumn("gone", 50, "STRING"))
     statements = steps("t", silver_table(shape, KEEP), before, DROP, emptied=False)
     assert [one for one in statements if "ADD" not in one] == [
         "ALTER TABLE t CLUSTER BY NONE",
@@ -156,7 +156,11 @@ def test_a_new_key_column_behind_those_with_statistics() -> None:
 
 def test_a_column_that_is_no_source_s_makes_room_where_nothing_of_it_counts() -> None:
     wanted = table(("id", INT, 1), ("a", TEXT, 2))
-    state = [Field("id", 1, "INT"), Field("A", None, "STRING"), Field("a__former", None, "STRING")]
+    state = [
+        DeltaColumn("id", 1, "INT"),
+        DeltaColumn("A", None, "STRING"),
+        DeltaColumn("a__former", None, "STRING"),
+    ]
     renamed = "ALTER TABLE t RENAME COLUMN `A` TO `a__former_2`".replace("a__former_2", "A__former_2")
     assert steps("t", wanted, state, KEEP, emptied=True)[0] == renamed
     assert steps("t", replace(wanted, soft=True), state, KEEP, emptied=False)[3] == renamed
@@ -175,7 +179,7 @@ def test_a_type_that_changes_back_and_forth_leaves_former_columns_of_different_n
     def shape(type_: PgType) -> SilverTable:
         return replace(table(("id", INT, 1), ("a", type_, 2)), soft=True)
 
-    state = [*fields(shape(TEXT)), Field("_deleted", None, "BOOLEAN")]
+    state = [*fields(shape(TEXT)), DeltaColumn("_deleted", None, "BOOLEAN")]
     for type_ in (INT, TEXT, INT, TEXT, INT):
         for statement in steps("t", shape(type_), state, KEEP, emptied=True):
             if statement.endswith("COMMENT ''"):
@@ -200,7 +204,7 @@ DEFAULTED = replace(
 )
 
 
-def filling(statement: str, actual: list[Field], filled: dict[str, str]) -> list[Field]:
+def filling(statement: str, actual: list[DeltaColumn], filled: dict[str, str]) -> list[DeltaColumn]:
     """What Delta would do, comments included; `filled`: what was written to columns, by name."""
     if found := re.search(r"^UPDATE t SET `(.+?)` = (.+)$", statement, re.DOTALL):
         filled[found[1]] = found[2]
@@ -219,7 +223,7 @@ def filling(statement: str, actual: list[Field], filled: dict[str, str]) -> list
 
 
 def test_rows_from_before_a_column_get_its_default_wherever_the_process_is_killed() -> None:
-    reached: list[list[Field]] = [fields(SHAPES[0])]
+    reached: list[list[DeltaColumn]] = [fields(SHAPES[0])]
     for statement in steps("t", DEFAULTED, reached[0], KEEP, emptied=False):
         reached.append(filling(statement, reached[-1], {}))
     assert {one.missing for state in reached for one in state} == {None, "NaN", "7; rows before it: \n'"}
@@ -243,7 +247,7 @@ def test_a_column_that_was_added_before_its_default_was_known_is_not_overwritten
 def test_what_is_to_be_filled_comes_back_from_the_comment() -> None:
     comment = "attribute 5; rows before it: 7; rows before it: \n'"
     schema = {"fields": [{"name": "a", "metadata": {"comment": comment}, "type": "string"}]}
-    assert fields_of(schema) == [Field("a", 5, "STRING", "7; rows before it: \n'")]
+    assert fields_of(schema) == [DeltaColumn("a", 5, "STRING", "7; rows before it: \n'")]
 
 
 def test_a_type_that_stored_values_do_not_survive_stops_the_table() -> None:
@@ -293,7 +297,7 @@ def test_a_name_with_a_backtick_costs_the_change_feed() -> None:
     odd = table(("id", INT, 1), ("back`tick", TEXT, 2))
     assert "'delta.enableChangeDataFeed' = 'false'" in create("t", odd)[0]
     assert "'delta.enableChangeDataFeed' = 'true'" in create("t", SHAPES[0])[0]
-    before = [Field("id", 1, "INT"), Field("tame", 2, "STRING")]
+    before = [DeltaColumn("id", 1, "INT"), DeltaColumn("tame", 2, "STRING")]
     assert steps("t", odd, before, KEEP, emptied=False) == [
         "ALTER TABLE t SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')",
         "ALTER TABLE t RENAME COLUMN `tame` TO `back``tick`",
@@ -335,6 +339,6 @@ def test_delta_types_are_spelt_as_readings_spell_them() -> None:
         ]
     }
     assert fields_of(schema) == [
-        Field("r", 7, "ARRAY<STRUCT<`x y`: INT, `d`: DECIMAL(6,2)>>"),
-        Field("_unrepresentable", None, "MAP<STRING, STRING>"),
+        DeltaColumn("r", 7, "ARRAY<STRUCT<`x y`: INT, `d`: DECIMAL(6,2)>>"),
+        DeltaColumn("_unrepresentable", None, "MAP<STRING, STRING>"),
     ]

@@ -14,7 +14,7 @@ from bronze.retypes import same_text
 from bronze.shapes import PgType
 from silver.schema.alter import steps
 from silver.schema.catalog import silver_table
-from silver.schema.fields import Field
+from silver.schema.fields import DeltaColumn
 from silver.schema.types import reading
 from silver.schema.widening import widens
 from silver.settings import SilverSettings
@@ -60,7 +60,7 @@ def outcome(before: PgType, after: PgType) -> str:
     """``same``, ``in place``, or ``copy``: then no step is taken but by the copy, and the error says so."""
     was, is_ = reading(before).ddl, reading(after).ddl
     table = silver_table(relation("t", [("id", INT), ("c", after)], ["id"], relation_id=1), SilverSettings())
-    actual = [Field("id", 1, "INT"), Field("c", 2, was)]
+    actual = [DeltaColumn("id", 1, "INT"), DeltaColumn("c", 2, was)]
     emptied = steps("t", table, actual, SilverSettings(), emptied=True)
     if was == is_:
         assert emptied == steps("t", table, actual, SilverSettings(), emptied=False) == []
@@ -126,7 +126,7 @@ def test_the_first_timestamp_of_a_table_says_so_before(type_: str) -> None:
     shape = relation("t", [("id", INT), ("at", new), ("later", new)], ["id"], relation_id=1)
     table = silver_table(shape, SilverSettings())
     said = "ALTER TABLE t SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
-    first = steps("t", table, [Field("id", 1, "INT")], SilverSettings(), emptied=False)
+    first = steps("t", table, [DeltaColumn("id", 1, "INT")], SilverSettings(), emptied=False)
     assert first.index(said) == 0
-    actual = [Field("id", 1, "INT"), Field("at", 2, reading(new).ddl)]
+    actual = [DeltaColumn("id", 1, "INT"), DeltaColumn("at", 2, reading(new).ddl)]
     assert said not in steps("t", table, actual, SilverSettings(), emptied=False)
