@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from bronze.config.sections import SourceSettings
 
-_COPY_SILENCE_SECONDS: Final = 30.0
-_ALL_QUIET_SECONDS: Final = 0.4
-"""Between two calls of `CopyLine.nothing_came` where really nothing came; what comes wakes its caller."""
+_ALL_QUIET: Final = 0.8
+"""Of `Timing.copy_poll`: so long lies between two calls of `CopyLine.nothing_came` where really nothing came;
+what comes wakes its caller."""
 
 
 def walsender_is_idle(source: SourceSettings, backend_pid: int) -> bool:
@@ -51,6 +51,7 @@ class CopyLine:
 
     def __init__(self, source: SourceSettings, connection: psycopg.Connection[Any]) -> None:
         self._source = source
+        self._timing = source.timing
         self._connection = connection
         self._silent_since = self._asked = time.monotonic()
 
@@ -59,7 +60,7 @@ class CopyLine:
         self._silent_since = self._asked = time.monotonic()
 
     def nothing_came(self) -> None:
-        """No row is there. To be called again as soon as something comes, at the latest after half a second.
+        """No row is there; to be called again as soon as something comes, or after `Timing.copy_poll`.
 
         Raises:
             TransientError: ``connection-lost``: nothing came for long, and the server waits for us. The
@@ -67,9 +68,9 @@ class CopyLine:
         """
         now = time.monotonic()
         asked, self._asked = self._asked, now
-        if now - asked < _ALL_QUIET_SECONDS:
+        if now - asked < _ALL_QUIET * self._timing.copy_poll:
             self._silent_since = now
-        if now - self._silent_since < _COPY_SILENCE_SECONDS:
+        if now - self._silent_since < self._timing.copy_silence:
             return
         event = _waits_for(self._source, self._connection.info.backend_pid)
         if event is not None and not event.startswith("Client"):
@@ -77,7 +78,7 @@ class CopyLine:
             return
         abandon(self._connection)
         raise TransientError(
-            f"nothing has come of a COPY for {_COPY_SILENCE_SECONDS:.0f} s while the server waits for us",
+            f"nothing has come of a COPY for {self._timing.copy_silence:.0f} s while the server waits for us",
             code="connection-lost",
             where=describe(self._source),
             remedy="nothing; the copy is tried again over a new connection",

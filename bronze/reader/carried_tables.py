@@ -44,9 +44,6 @@ if TYPE_CHECKING:
 _LOOK_SHARE: Final = 0.05
 """Of the time that looks may take where the catalog changes all the time."""
 
-_ANSWER_SECONDS: Final = 300.0
-"""How long a look may take, locks that it waits for included; after it the line is taken for dead."""
-
 _COPY_ONLY: Final = frozenset(
     {"partition-privilege", "row-level-security", "schema-privilege", "table-locked", "table-privilege"}
 )
@@ -134,7 +131,7 @@ class CarriedTables:
         self._errors = errors
         self._wait = wait
         self._joining = Joining()
-        self._unreadable = UnreadableTables()
+        self._unreadable = UnreadableTables(source.timing)
         self._looking = threading.Lock()
         self._locked: dict[TableName, TableError] = {}
         self._lock = threading.Lock()
@@ -247,7 +244,7 @@ class CarriedTables:
         with (
             connect(self._source) as connection,
             translated(self._source),
-            within(_ANSWER_SECONDS, connection),
+            within(self._source.timing.look_answer, connection),
             until_stopped(stop, connection),
         ):
             tables, members = self._members(connection, asked)

@@ -65,7 +65,7 @@ from bronze.store.relations import ShapeLog
 from bronze.store.sink import DeltaSink
 from bronze.stream.encodings import ConvertingDecoder
 from bronze.stream.memory import settle
-from bronze.stream.receiver import SILENCE_SECONDS, Receiver
+from bronze.stream.receiver import Receiver
 from bronze.stream.session import Stream
 
 if TYPE_CHECKING:
@@ -79,17 +79,6 @@ if TYPE_CHECKING:
     from bronze.store.position import Position
 
 _QUEUE_BYTES: Final = 8 * 1024 * 1024
-_REPORT_SECONDS: Final = 0.5
-_ASK_SECONDS: Final = 0.1
-_FIRST_CONTACT_SECONDS: Final = 20.0
-_REFUSED_SECONDS: Final = 600.0
-"""How long a server that let us in before may refuse us; also how long the copies of a run with a target may
-be refused, or wait for transactions of others."""
-
-_FAILING_SECONDS: Final = 600.0
-"""How long a run with a target may fail again and again without getting on."""
-
-_SILENCE_SECONDS: Final = SILENCE_SECONDS
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
@@ -124,6 +113,7 @@ class Reader:
     ) -> None:
         self._pipeline = pipeline
         self._source = source
+        self._timing = source.timing
         self._lake = lake
         self._bronze = bronze
         self._snapshot = snapshot
@@ -161,7 +151,7 @@ class Reader:
         settle()
         stop = self._stop = stop or threading.Event()
         control = ControlTables(self._lake)
-        backoff = Backoff()
+        backoff = Backoff(self._timing.retry_first, self._timing.retry_longest)
         self._met = time.monotonic()
         try:
             while not stop.is_set():
@@ -208,8 +198,8 @@ class Reader:
             return True
         since = time.monotonic() - self._met
         if isinstance(error, TransientError):
-            return self._landing is not None or since <= _FIRST_CONTACT_SECONDS
-        return error.code in REFUSALS and self._streamed and since <= _REFUSED_SECONDS
+            return self._landing is not None or since <= self._timing.first_contact
+        return error.code in REFUSALS and self._streamed and since <= self._timing.refused
 
     def _converts(self, position: Position) -> bool:
         """Whether the session that begins here converts texts itself (`bronze.stream.encodings`).
@@ -227,7 +217,7 @@ class Reader:
         grown = [self._growth.streamed(counters), self._growth.copied(counters)]
         if any(grown) or self._failing_since is None:
             self._failing_since = time.monotonic()
-        return time.monotonic() - self._failing_since > _FAILING_SECONDS
+        return time.monotonic() - self._failing_since > self._timing.failing
 
     def _start_over(self, error: SmeltError) -> None:
         """The publication was dropped: the log since then cannot be decoded, so every table is resnapshotted.
@@ -261,7 +251,7 @@ class Reader:
                     landing.sink.tables.open_gaps(sorted(again), position.frontier, beyond=True)
                 self._converting = self._converts(position)
                 encoding = server_encoding(connection) if self._converting else None
-                answer_seconds = feedback_seconds(connection)
+                answer_seconds = feedback_seconds(connection, self._timing)
                 replication = self._begin.stream(connection, landing, position, encoding)
             # From here on nothing may fail until the receiver, who closes it, has begun.
             receiver = Receiver(
@@ -269,7 +259,7 @@ class Reader:
                 capacity=_QUEUE_BYTES,
                 durable=position.confirm,
                 feedback_seconds=answer_seconds,
-                silence_seconds=_SILENCE_SECONDS,
+                silence_seconds=self._timing.line_silence,
                 line_is_dead=lambda: self._line_is_dead(connection, replication.backend_pid),
             )
             self._trouble.stream_began()
@@ -353,7 +343,8 @@ class Reader:
                 if stream.durable.frontier >= wanted:
                     return False
                 target = wanted if target is None else max(target, wanted)
-            came = stream.step(target=target, patience=_REPORT_SECONDS if target is None else _ASK_SECONDS)
+            patience = self._timing.report if target is None else self._timing.target_poll
+            came = stream.step(target=target, patience=patience)
             if target is not None and not came and stream.newest.frontier < target:
                 nudge.push()
             self._report()
@@ -362,7 +353,7 @@ class Reader:
     def _give_up_copies(self, copies: InitialCopies) -> None:
         """A job that must end does not wait for ever for copies that are refused, or held up by others."""
         for found in (self._trouble.refused(), copies.held_up):
-            if found is not None and found[1] > _REFUSED_SECONDS:
+            if found is not None and found[1] > self._timing.refused:
                 self._gave_up = True
                 raise found[0]
 
@@ -375,6 +366,6 @@ class Reader:
         self._report(now=True)
 
     def _report(self, *, now: bool = False) -> None:
-        if self._report_to is not None and (now or time.monotonic() - self._reported >= _REPORT_SECONDS):
+        if self._report_to is not None and (now or time.monotonic() - self._reported >= self._timing.report):
             self._reported = time.monotonic()
             self._report_to(self.progress.read())

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from deltalake import Transaction
 from deltalake.exceptions import CommitFailedError
@@ -60,10 +60,6 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
     from bronze.lake.location import Lake
     from bronze.setup.slot import SlotState
-
-
-_FREE_SECONDS: Final = 15.0
-_POLL_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +174,8 @@ def _drop(connection: psycopg.Connection[Any], slot: SlotState, source: SourceSe
             remedy=f"run: {statement}; SELECT pg_create_logical_replication_slot({quote_literal(slot.name)}, "
             "'pgoutput'); and this command again (or set source.manage: true)",
         )
-    deadline = time.monotonic() + _FREE_SECONDS
+    deadline = time.monotonic() + source.timing.slot_release
     while slot.active_pid is not None and time.monotonic() < deadline:  # a walsender that is about to end
-        time.sleep(_POLL_SECONDS)
+        time.sleep(source.timing.slot_poll)
         slot = read_slot(connection, slot.name) or replace(slot, active_pid=None)
     connection.execute(statement.encode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
@@ -22,48 +22,35 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bronze.config.sections import SourceSettings
-
-_LOOK_SECONDS: Final = 3.0
-
-
-_POLL_SECONDS: Final = 0.25
-
-
-_SILENT_SECONDS: Final = 15.0
-"""A walsender of ours whose reader is silent for so long is ended; a living one answers every second."""
-
-
-_MARGIN_SECONDS: Final = 5.0
+    from bronze.config.timing import Timing
 
 
 def ensure_slot(
     connection: psycopg.Connection[Any],
     source: SourceSettings,
     *,
-    patience: float = 10.0,
     ours: str | None = None,
-    wait: float = 600.0,
     progress: Callable[[str], None] | None = None,
 ) -> SlotState:
     """The pipeline's slot, made where it is missing and may be made, and kept by standbys where asked for.
 
     Args:
         connection: in autocommit mode, outside a transaction.
-        source: names the slot, and says by `manage` whether it may be made.
-        patience: seconds to wait for another reader to let go; a killed one holds on for a while.
+        source: names the slot, and says by `manage` whether it may be made; its timing, how long another
+            reader may hold it and running transactions may keep it from being made.
         ours: how the application name of this pipeline's readers begins. The walsender of one of them that
             went without a goodbye is waited for as long as the server waits itself, or ended where its
             silence shows.
-        wait: seconds to wait for running transactions while the slot is made.
         progress: is told, now and then, what is being waited for.
 
     Raises:
         DefiniteError: the slot cannot be used, or not be made; with the remedy.
-        TransientError: running transactions did not end within `wait`; they are named.
+        TransientError: running transactions did not end in time; they are named.
     """
     say = progress or _say_nothing
     created = False
-    silence = _Silence()
+    timing = source.timing
+    silence = _Silence(timing)
     require_support(connection.info.server_version, source)
     started = time.monotonic()
     with translated(source):
@@ -73,22 +60,22 @@ def ensure_slot(
             if slot is None:
                 if created:
                     raise _vanished(source)
-                created = _make(connection, source, wait, say)
+                created = _make(connection, source, say)
                 continue
             problem = slot_problem(slot, source, here[0] if here else "")
             if problem is not None:
                 raise problem
             if slot.active_pid is None:
                 return replace(_kept(slot, source), created=created)
-            deadline = started + patience
+            deadline = started + timing.slot_release
             if slot.confirmed_flush == ZERO:  # it is still being made, by another start or by hand
-                deadline = started + wait
+                deadline = started + timing.slot_transactions
             elif ours is not None:
                 deadline = max(deadline, silence.deadline(connection, slot.active_pid, ours))
             if time.monotonic() >= deadline:
                 raise _in_use(connection, slot, source)
             say(f"waiting for backend {slot.active_pid} to release slot {source.slot}")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(timing.slot_poll)
 
 
 def _kept(slot: SlotState, source: SourceSettings) -> SlotState:
@@ -107,7 +94,8 @@ class _Silence:
     that two looks found it changed, or how long it stays the same.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
         self._seen: tuple[int, str | None] | None = None
         self._since = 0.0
 
@@ -136,10 +124,10 @@ class _Silence:
             if before is not None and before[0] == backend_pid:
                 return 0.0  # it answers
         if reply is None:
-            return self._since + float(timeout) + _MARGIN_SECONDS if timeout else 0.0
-        if now - self._since >= _SILENT_SECONDS:
+            return self._since + float(timeout) + self._timing.walsender_end if timeout else 0.0
+        if now - self._since >= self._timing.reader_silence:
             connection.execute("SELECT pg_terminate_backend(%s)", [backend_pid])
-        return self._since + _SILENT_SECONDS + _MARGIN_SECONDS
+        return self._since + self._timing.reader_silence + self._timing.walsender_end
 
 
 def _in_use(connection: psycopg.Connection[Any], slot: SlotState, source: SourceSettings) -> DefiniteError:
@@ -158,9 +146,7 @@ def _in_use(connection: psycopg.Connection[Any], slot: SlotState, source: Source
     )
 
 
-def _make(
-    connection: psycopg.Connection[Any], source: SourceSettings, wait: float, say: Callable[[str], None]
-) -> bool:
+def _make(connection: psycopg.Connection[Any], source: SourceSettings, say: Callable[[str], None]) -> bool:
     """Make the slot; False where another session was first, whose slot it is then."""
     statement = making(source)
     if not source.manage:
@@ -173,7 +159,7 @@ def _make(
     maker = _SlotMaker(connection, source, statement)
     maker.start()
     try:
-        _watch(maker, source, wait, say)
+        _watch(maker, source, say)
     except BaseException:
         maker.give_up()
         raise
@@ -212,18 +198,19 @@ class _SlotMaker(threading.Thread):
     def give_up(self) -> None:
         """Cancel the statement; PostgreSQL removes a slot that is not finished."""
         if self.is_alive():
-            self.connection.cancel_safe(timeout=10)
+            self.connection.cancel_safe(timeout=self._source.timing.cancel)
         self.join()
 
 
-def _watch(maker: _SlotMaker, source: SourceSettings, wait: float, say: Callable[[str], None]) -> None:
+def _watch(maker: _SlotMaker, source: SourceSettings, say: Callable[[str], None]) -> None:
     """Wait for the slot; every few seconds say which transactions are in the way.
 
     Raises:
-        TransientError: `wait` seconds have passed.
+        TransientError: the time for running transactions is over.
     """
+    wait, notice = source.timing.slot_transactions, source.timing.wait_notice
     deadline = time.monotonic() + wait
-    maker.join(min(_LOOK_SECONDS, wait))
+    maker.join(min(notice, wait))
     while maker.is_alive():
         blockers = _in_the_way(maker.connection.info.backend_pid, source)
         if time.monotonic() >= deadline:
@@ -235,7 +222,7 @@ def _watch(maker: _SlotMaker, source: SourceSettings, wait: float, say: Callable
                 remedy=REMEDY,
             )
         say(f"making slot {source.slot} waits for open transactions: {blockers}")
-        maker.join(max(0.0, min(_LOOK_SECONDS, deadline - time.monotonic())))
+        maker.join(max(0.0, min(notice, deadline - time.monotonic())))
 
 
 def _in_the_way(own_pid: int, source: SourceSettings) -> str:

@@ -41,13 +41,6 @@ if TYPE_CHECKING:
 
     from bronze.config.sections import SourceSettings
 
-_LOCK_SECONDS: Final = 30.0
-_ALL_SECONDS: Final = 5.0
-"""How long the locks of several tables are waited for together; some are held meanwhile."""
-_EACH_SECONDS: Final = 2.0
-
-_PARTS_SECONDS: Final = 30.0
-"""How long tables are added in parts at one look; what is left then waits for a later one."""
 _ADDING: Final = (
     "ShareUpdateExclusiveLock",
     "ShareLock",
@@ -115,13 +108,15 @@ def ensure_publication(
         DefiniteError: something is to do, and `manage` is false or a privilege is missing; it names the SQL.
         TransientError: a lock was not to be had; a table was dropped meanwhile.
     """
+    timing = source.timing
+    seconds = timing.publication_lock if locked is None else timing.members_lock
     try:
-        return _repeated(connection, source, tables, _ALL_SECONDS if locked is not None else _LOCK_SECONDS)
+        return _repeated(connection, source, tables, seconds)
     except TransientError as error:
         if locked is None or not isinstance(error.__cause__, _LOCKED):
             raise
     # The publication itself first: its lock keeps all waiting.
-    executed = _repeated(connection, source, (), _LOCK_SECONDS)
+    executed = _repeated(connection, source, (), timing.publication_lock)
     return executed + _add_in_parts(connection, source, tables, locked)
 
 
@@ -142,7 +137,8 @@ def _add_in_parts(
     one_by_one = [[table] for table in held]
     random.shuffle(one_by_one)
     groups = deque([[table for table in missing if table not in held], *one_by_one])
-    deadline = time.monotonic() + _PARTS_SECONDS
+    timing = source.timing
+    deadline = time.monotonic() + timing.members_in_parts
     executed: list[str] = []
     while groups:
         group = groups.popleft()
@@ -150,9 +146,8 @@ def _add_in_parts(
             locked += [_locked(table, source, held.get(table, LET_GO)) for table in group]
             continue
         try:
-            executed += _repeated(
-                connection, source, group, _EACH_SECONDS if len(group) == 1 else _ALL_SECONDS
-            )
+            seconds = timing.member_lock if len(group) == 1 else timing.members_lock
+            executed += _repeated(connection, source, group, seconds)
         except TransientError as error:
             if not isinstance(error.__cause__, _LOCKED):
                 raise

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES: Final = 4 * 1024 * 1024
 _INPUT_BUFFER: Final = 1024 * 1024
-_LOOK_MILLISECONDS: Final = 500
 
 
 class CopyCancelledError(Exception):
@@ -47,9 +46,21 @@ def enlarge_buffer(connection: PGconn) -> None:
 
 
 def copy_blocks(
-    connection: PGconn, query: str, cancelled: Callable[[], bool], *, block_bytes: int = BLOCK_BYTES
+    connection: PGconn,
+    query: str,
+    cancelled: Callable[[], bool],
+    *,
+    poll_seconds: float,
+    block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[bytearray]:
     """Run COPY and yield blocks of whole rows.
+
+    Args:
+        connection: idle.
+        query: whose rows.
+        cancelled: asked whenever no row is there.
+        poll_seconds: at the longest until it is asked again.
+        block_bytes: about the size of a block.
 
     Raises:
         psycopg.Error: the server refused or broke off.
@@ -74,7 +85,7 @@ def copy_blocks(
         elif count == 0:
             if cancelled():
                 raise CopyCancelledError
-            ready.poll(_LOOK_MILLISECONDS)
+            ready.poll(1000 * poll_seconds)
             through(Door.COPY_OUT, where, connection.consume_input)
         else:
             break

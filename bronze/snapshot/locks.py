@@ -37,13 +37,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from bronze.catalog.source_table import SourceTable
+    from bronze.config.timing import Timing
     from bronze.snapshot.chunks import Chunk
     from bronze.snapshot.table_copy import TableCopy
 
 _SHARE: Final = 4
 """A group takes one part in so many of the lock table."""
-_LEAF_SECONDS: Final = 20
-_ANSWER_SECONDS: Final = 60.0
 
 _LEAVES_QUERY: Final = f"""{TREE}
     SELECT tree.root,
@@ -128,12 +127,14 @@ class Worker:
     """A connection whose transaction locks tables, then sees the exported snapshot.
 
     Attributes:
+        timing: of its locks and commands.
         held: OIDs of what it has locked until its end.
         shared: OIDs of what any worker of the copy has.
         order: what it reads, what it holds first.
     """
 
     connection: psycopg.Connection[Any]
+    timing: Timing
     held: frozenset[int] = frozenset()
     shared: frozenset[int] = frozenset()
     order: deque[Leaf] = field(default_factory=deque)
@@ -156,11 +157,11 @@ class Worker:
             psycopg.Error: among others the lock was not to be had in time.
         """
         only = "" if whole and table.kind == "p" else "ONLY "
-        with within(seconds + _ANSWER_SECONDS, self.connection), self.connection.transaction():
-            self.connection.execute(f"SET LOCAL lock_timeout = '{max(int(seconds * 1000), 1)}ms'".encode())
+        with within(seconds + self.timing.copy_command, self.connection), self.connection.transaction():
+            self.connection.execute(_lock_timeout(seconds).encode())
             self.connection.execute(f"LOCK TABLE {only}{table.table.quoted} IN ACCESS SHARE MODE".encode())
             # It outlives the savepoint: a COPY waits so long for an index that somebody recreates.
-            self.connection.execute(f"SET LOCAL lock_timeout = '{_LEAF_SECONDS}s'".encode())
+            self.connection.execute(_lock_timeout(self.timing.partition_lock).encode())
 
     @contextmanager
     def locks_let_go(self) -> Iterator[None]:
@@ -183,11 +184,11 @@ class Worker:
             return True
         known = leaf.oid in self.shared
         how = " NOWAIT" if known else ""
-        with within(_LEAF_SECONDS + _ANSWER_SECONDS, self.connection):
+        with within(self.timing.partition_lock + self.timing.copy_command, self.connection):
             self.connection.execute("SAVEPOINT leaf")
             try:
                 self.connection.execute(
-                    f"SET LOCAL lock_timeout = '{_LEAF_SECONDS}s'; "
+                    f"{_lock_timeout(self.timing.partition_lock)}; "
                     f"LOCK TABLE ONLY {leaf.table.quoted} IN ACCESS SHARE MODE{how}".encode()
                 )
                 if not known:
@@ -205,7 +206,7 @@ class Worker:
         """Let go what `open` locked."""
         if self._open is not None:
             self._open = None
-            with within(_ANSWER_SECONDS, self.connection):
+            with within(self.timing.copy_command, self.connection):
                 self._let_go()
 
     def _let_go(self) -> None:
@@ -220,6 +221,11 @@ class Worker:
         ).fetchone()
         if row != (leaf.oid, leaf.file, leaf.root):
             raise LeafLostError(f"{leaf.table} was truncated, rewritten or detached")
+
+
+def _lock_timeout(seconds: float) -> str:
+    """Zero would mean no limit."""
+    return f"SET LOCAL lock_timeout = '{max(int(seconds * 1000), 1)}ms'"
 
 
 def held_by(connection: psycopg.Connection[Any], workers: Sequence[Worker]) -> None:

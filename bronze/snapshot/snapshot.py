@@ -72,16 +72,7 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
     from bronze.store.landing import Landing
 
-_LOCK_SECONDS: Final = 20.0
-"""How long the locks of a group are waited for, all together."""
-_BRIEFLY: Final = 0.2
-"""How long one is waited for before the others are tried."""
 _REWRITING: Final = ("AccessExclusiveLock",)
-_SAY_SECONDS: Final = 3.0
-"""After how long, and how often, it is said for whom the making of the slot waits."""
-_ANSWER_SECONDS: Final = 30.0
-_PLAN_SECONDS: Final = 300.0
-"""After so long a line is taken for dead."""
 
 
 def _nobody(_: TableError) -> None:
@@ -131,6 +122,7 @@ class Snapshot:
         wait: Wait | None = None,
     ) -> None:
         self._source = source
+        self._timing = source.timing
         self._settings = settings
         self._landing = landing
         self._application_name = application_name
@@ -177,7 +169,7 @@ class Snapshot:
         """One group. The watcher stays in autocommit mode: in a transaction it would see the past."""
         with ExitStack() as stack:
             sessions = [stack.enter_context(self._session()) for _ in range(self._count(tables))]
-            workers = [Worker(session) for session in sessions]
+            workers = [Worker(session, self._timing) for session in sessions]
             for session in sessions:
                 session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             with until_stopped(stop, *sessions):
@@ -190,7 +182,7 @@ class Snapshot:
             try:
                 slot = f"smelt_tmp_{os.getpid()}_{uuid.uuid4().hex[:8]}"
                 pids = [worker.pid for worker in workers]
-                self._say_at = time.monotonic() + _SAY_SECONDS
+                self._say_at = time.monotonic() + self._timing.wait_notice
 
                 def given_up() -> bool:
                     self._say(watcher, locked, [*pids, exporter.backend_pid])
@@ -203,7 +195,7 @@ class Snapshot:
                     self._landing.progress.set(copies_wait="")
                 lsn = Lsn(exported.consistent_point - 1)
                 for session in sessions:
-                    with within(_PLAN_SECONDS, session):
+                    with within(self._timing.copy_plan, session):
                         session.execute(f"SET TRANSACTION SNAPSHOT {quote_literal(exported.name)}".encode())
                         enlarge_buffer(session.pgconn)
             finally:
@@ -214,7 +206,7 @@ class Snapshot:
             copies, leaves = [], []
             for worker in workers:
                 own = [table for table in locked if table.relation.relation_id in worker.held]
-                with within(_PLAN_SECONDS, worker.connection), worker.locks_let_go():
+                with within(self._timing.copy_plan, worker.connection), worker.locks_let_go():
                     found = leaves_of(worker, [table.relation.relation_id for table in own])
                     copies += self._plan(worker, own, found, lsn, outcome)
                 leaves += [leaf for each in found.values() for leaf in each]
@@ -264,11 +256,11 @@ class Snapshot:
         """
         locked: set[TableName] = set()
         pending = list(zip(tables, cycle(workers), strict=False))
-        deadline = time.monotonic() + _LOCK_SECONDS
+        deadline = time.monotonic() + self._timing.group_locks
         for last in (False, True):
             again = []
             for table, worker in pending:
-                seconds = max(deadline - time.monotonic(), 0.0) if last else _BRIEFLY
+                seconds = max(deadline - time.monotonic(), 0.0) if last else self._timing.brief_lock
                 try:
                     worker.lock(table, seconds, whole=weight(table) <= budget)
                     locked.add(table.table)
@@ -290,11 +282,11 @@ class Snapshot:
         """Now and then, say for whom the making of the slot waits."""
         if time.monotonic() < self._say_at:
             return
-        with within(_ANSWER_SECONDS, watcher):
+        with within(self._timing.copy_lookout, watcher):
             blockers = running_transactions(watcher, pids)
         names = [table.table for table in tables]
         self._landing.progress.set(copies_wait=self._wait.goes_on(names, blockers, describe(self._source)))
-        self._say_at = time.monotonic() + _SAY_SECONDS
+        self._say_at = time.monotonic() + self._timing.wait_notice
 
     def _let_go(self, watcher: psycopg.Connection[TupleRow], pids: Sequence[int]) -> bool:
         """Give up where somebody waits for our locks: making the slot may be waiting for just that session.
@@ -305,7 +297,7 @@ class Snapshot:
         Raises:
             TransientError: naming who waits.
         """
-        with within(_ANSWER_SECONDS, watcher):
+        with within(self._timing.copy_lookout, watcher):
             waiting = waiting_for(watcher, pids)
         if waiting is not None:
             raise TransientError(

@@ -37,11 +37,8 @@ if TYPE_CHECKING:
     from bronze.pgoutput.framing import Block
     from bronze.stream.replication import Drained, Keepalive, ReplicationStream
 
-FEEDBACK_SECONDS: Final = 1.0
-SILENCE_SECONDS: Final = 30.0
-"""How long a line may be silent before it is looked at from outside; the server is asked after a third."""
-
 _FULL_SECONDS: Final = 0.2
+"""Until a full queue is looked at again; who takes from it wakes us sooner."""
 
 
 @dataclass(slots=True)
@@ -65,7 +62,7 @@ class Receiver:
         capacity: bytes of messages that may wait in the queue.
         durable: position up to which everything is durable at the start.
         feedback_seconds: longest silence towards the server.
-        silence_seconds: longest silence of the server that is not looked into.
+        silence_seconds: longest silence of the server that is not looked into; it is asked after a third.
         line_is_dead: whether the walsender has nothing to do, so that its silence must be the line's. Called
             on the receiver's thread.
     """
@@ -76,8 +73,8 @@ class Receiver:
         *,
         capacity: int,
         durable: Lsn,
-        feedback_seconds: float = FEEDBACK_SECONDS,
-        silence_seconds: float = SILENCE_SECONDS,
+        feedback_seconds: float,
+        silence_seconds: float,
         line_is_dead: Callable[[], bool] = lambda: False,
     ) -> None:
         self._connection = connection

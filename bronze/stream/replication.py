@@ -41,7 +41,6 @@ _WAKE_BYTES: Final = 256 * 1024
 _WAKE_SECONDS: Final = 0.02
 _TLS_POLL_SECONDS: Final = 0.1
 _TLS_ATTEMPTS: Final = 4
-_LOOK_SECONDS: Final = 0.2
 _INPUT_BUFFER: Final = 1024 * 1024
 _DRAIN_BYTES: Final = 1024 * 1024
 """How much is taken before the caller looks at its clock again."""
@@ -203,7 +202,7 @@ class ReplicationStream:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.drain()
-            select.select([self._pgconn.socket], [], [], _LOOK_SECONDS)
+            select.select([self._pgconn.socket], [], [], self._source.timing.command_poll)
 
     def feedback(self, *, received: Lsn, durable: Lsn, request_reply: bool = False) -> None:
         """Send a status update: `received` as written; `durable` as flushed, where the slot moves to.

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from pydantic import SecretStr
 
 from bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
+from bronze.config.timing import Timing
 from bronze.identifiers import TableName, quote_identifier
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 Row = dict[str, str | None]
 
 
-def source_of(dsn: str, **more: Any) -> SourceSettings:
-    """Settings of a source in a test's own database.
+def source_of(dsn: str, *, timing: Timing | None = None, **more: Any) -> SourceSettings:
+    """Settings of a source in a test's own database, with other patience where it is given.
 
     The slot is named after the database, for slots are the server's.
     """
@@ -38,7 +39,8 @@ def source_of(dsn: str, **more: Any) -> SourceSettings:
         if "dbname=" in dsn
         else dsn.rpartition("/")[2]
     )
-    return SourceSettings(dsn=SecretStr(dsn), **{"slot": f"smelt_{name}", "publication": "smelt", **more})
+    settings = {"slot": f"smelt_{name}", "publication": "smelt", **more}
+    return SourceSettings(dsn=SecretStr(dsn), **settings).with_timing(timing or Timing())
 
 
 def session(source: SourceSettings) -> psycopg.Connection[Any]:

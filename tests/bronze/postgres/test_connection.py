@@ -144,7 +144,7 @@ def test_client_variables_that_beat_options_are_overruled(
         assert as_text(connection)[:2] == EXPECTED[:2]
     walsender = pq.PGconn.connect(replication_conninfo(source(drifted)).encode())
     try:
-        pin(walsender)
+        pin(walsender, 10.0)
         assert walsender.exec_(RENDERED.encode()).get_value(0, 0) == EXPECTED[0].encode()
     finally:
         walsender.finish()

@@ -32,7 +32,7 @@ START_SAMPLE = 3
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Short patiences; and threads of a reader that was killed end without a word."""
+    """Small pieces; and threads of a reader that was killed end without a word."""
     told = threading.excepthook
 
     def tell(arguments: threading.ExceptHookArgs) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.checks.slot_risk import Level
+from bronze.config.timing import Timing
 from bronze.drift.fingerprint import catalog_fingerprint
 from bronze.identifiers import TableName
 from bronze.lake.delta import open_existing
@@ -222,13 +223,10 @@ def test_each_level_of_danger_is_told_once_until_the_slot_was_out_of_it() -> Non
 def test_a_slot_in_danger_while_a_table_is_copied_is_said_before_it_is_lost(
     own_server: EmbeddedServer,
     lake_path: str,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("bronze.reader.watch._SECONDS", 0.1)
-    monkeypatch.setattr("bronze.reader.watch._SLOT_SECONDS", 0.2)
     caplog.set_level(logging.WARNING, "deltasmelt.reader")
-    source = source_of(own_server.dsn(), slot="smelt_danger")
+    source = source_of(own_server.dsn(), timing=Timing(watch=0.1, watch_slot=0.2), slot="smelt_danger")
     execute(
         source,
         "ALTER SYSTEM SET max_slot_wal_keep_size = '64MB'",

@@ -13,6 +13,7 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from bronze.config.sections import SourceSettings
+from bronze.config.timing import Timing
 from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.lsn import ZERO, Lsn
 from bronze.postgres.connection import connect, describe, replication_conninfo
@@ -61,7 +62,7 @@ def dsn_of(settings: SourceSettings) -> str:
 
 def refusal(settings: SourceSettings) -> DefiniteError:
     with connect(settings) as connection, pytest.raises(DefiniteError) as caught:
-        ensure_slot(connection, settings, patience=0.2)
+        ensure_slot(connection, settings.with_timing(Timing(slot_release=0.2)))
     assert caught.value.where == describe(settings)
     assert caught.value.remedy
     return caught.value
@@ -156,7 +157,7 @@ def test_a_reader_that_goes_within_the_patience_is_waited_for_and_said_so(settin
         leaving = threading.Timer(0.5, walsender.finish)
         leaving.start()
         said: list[str] = []
-        slot = ensure_slot(connection, settings, patience=20, progress=said.append)
+        slot = ensure_slot(connection, settings, progress=said.append)
         leaving.join()
     assert slot.active_pid is None
     assert settings.slot in said[0]
@@ -170,7 +171,7 @@ def test_making_a_slot_names_the_transactions_it_waits_for(settings: SourceSetti
         idle.execute("INSERT INTO t VALUES (1)")
         blocker = f"pid {idle.info.backend_pid} ("
         with pytest.raises(TransientError) as caught:
-            ensure_slot(connection, settings, wait=1.0)
+            ensure_slot(connection, settings.with_timing(Timing(slot_transactions=1.0)))
         assert caught.value.code == "slot-waits-for-transactions"
         assert blocker in caught.value.message
         assert read_slot(connection, settings.slot) is None
@@ -179,7 +180,7 @@ def test_making_a_slot_names_the_transactions_it_waits_for(settings: SourceSetti
             said.append(text)
             idle.commit()
 
-        slot = ensure_slot(connection, settings, wait=60, progress=told)
+        slot = ensure_slot(connection, settings, progress=told)
     assert slot.created
     assert blocker in said[0]
 
