@@ -10,6 +10,7 @@ Hierarchy::
 
 `code` is a stable slug. Where ``docs/errors/<code>.md`` exists it explains the error at length, and the
 message names it.
+
 A message never contains a password: connection strings go through `bronze.postgres.connection.describe`.
 """
 

@@ -1,4 +1,7 @@
-"""How near a slot is to being lost to ``max_slot_wal_keep_size``. Pure."""
+"""How near a slot is to being lost to ``max_slot_wal_keep_size``. Pure.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/view-pg-replication-slots.html (wal_status).
+"""
 
 from __future__ import annotations
 

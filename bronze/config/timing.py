@@ -5,7 +5,7 @@ PostgreSQL and networks behave, not from a pipeline. Tests hand in one with shor
 
 Here stands every time that two places must agree on or that a test shortens. Times of one algorithm in one
 place stay there: the polls of a socket, what `until_stopped` gives a cancelled statement, the lock under
-which a size is measured, and thresholds of findings, which wait for nothing.
+which a size is measured. So do thresholds of findings, which wait for nothing.
 """
 
 from __future__ import annotations

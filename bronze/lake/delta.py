@@ -1,7 +1,7 @@
 """Delta tables through `deltalake`: made on first use by any process, appended to with retries.
 
-Appends never conflict with each other in Delta; what can collide is the log entry's number, or an update of
-another process that came between, and then the commit is tried again on the newer version. A table that two
+Appends never conflict with each other in Delta. What can collide is the log entry's number, or an update of
+another process that came between. Then the commit is tried again on the newer version. A table that two
 processes create at the same moment is made by one of them; the other one sees "already there" (or a lost race
 for version 0) and opens it. Both are safe to repeat: nothing is visible before the log entry exists.
 

@@ -1,32 +1,26 @@
 """pgoutput messages in, Arrow out: the rows of `bronze.changes`, without a Python object per cell or per row.
 
-Pure: no I/O but the catalog lookup it is given. What makes its output right, however the messages are cut
-into batches:
+Pure: no I/O but the catalog lookup it is given. A batch is decoded in slices of a few megabytes. That bounds
+the memory beside input and output, keeps the work in the processor's cache and every offset within int32.
 
-* **Order.** pgoutput of protocol 1 sends whole transactions in commit order; any other sequence is refused
+What makes its output right, however the messages are cut into batches:
+
+* **Order.** Protocol 1 sends whole transactions in commit order; any other sequence is refused
   (`bronze.pgoutput.transactions`). `commit_lsn` is Begin's final LSN, which Commit must repeat.
-* **`seq` has no holes** over the rows that are kept: tables that are not selected and our own heartbeats
-  take no number. The counter of an open transaction outlives the batch.
+* **`seq` has no holes** over the rows that are kept: tables that are not selected and our own heartbeats take
+  no number. The counter of an open transaction outlives the batch.
 * **`end_of_tx`** is known only when the next row or the Commit is seen, so the last row of an open
-  transaction is held back until then.
-* **Shapes change in the middle of a batch.** Each row is read by the last Relation message before it, and
-  must have as many columns. Where the shape begins inside of its transaction is told by the LSN of the last
-  change before it (`Relation.after_lsn`), for the message itself has none.
-* **A partition is announced right after its root**, before its first change and again when it changes; its
-  changes then come under the root's name, and nothing says which partition they are of. That message alone
-  tells in order that a partition does not log what its root says (`bronze.catalog.keys`).
-* **No change of a known table is left out in silence.** Where a table of which bronze has a shape comes under
-  a name that is not kept, that is told with its LSN (`Decoded.left_out`): it may have its former name again
-  before anybody looks at the catalog. PostgreSQL announces a table again before its first change after each
-  rename, and in each session; TRUNCATE counts as a change. So it is told before any such change.
-* **What nobody foresaw in one table's shape is that table's.** An error that no rule knows, while a Relation
-  message is made a version, is told with the table (`unreadable`) before anything of the batch is given out,
-  and so is each later batch that has changes of it: they are left out until a new session.
-* **Malformed input is refused**, with the LSN, before anything of its slice is given out; the decoder is
-  then of no further use.
+  transaction is held back until then (`_give_out`).
+* **Shapes change in the middle of a batch**: each row is read by the last Relation message before it
+  (`_announce`).
+* **A partition is announced right after its root**; that alone tells what it logs (`_follow`).
+* **No change of a known table is left out in silence**, and an error that nobody foresaw in one table's shape
+  is that table's (`_announce`).
+* **Malformed input is refused**, with the LSN, before anything of its slice is given out. The decoder is then
+  of no further use.
 
-A batch is decoded in slices of a few megabytes. That bounds the memory beside input and output, keeps the
-work in the processor's cache and every offset within int32.
+PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-logical-replication.html and
+https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html.
 """
 
 from __future__ import annotations
@@ -276,7 +270,12 @@ class StreamDecoder:
     def _follow(
         self, frames: Frames, message: int, announced: AnnouncedRelation, commit_lsn: Lsn, batch: _Batch
     ) -> None:
-        """Notice a partition that logs less than the root does which was announced right before it."""
+        """Notice a partition that logs less than the root does which was announced right before it.
+
+        A partition is announced right after its root, before its first change and again when it changes. Its
+        changes then come under the root's name, and nothing says which partition they are of. That message
+        alone tells in order that a partition does not log what its root says (`bronze.catalog.keys`).
+        """
         between = frames.types[self._root_at + 1 : message]
         if self._root is not None and (between == framing.TYPE).all() and _is_partial(self._root, announced):
             batch.partial.append((self._root.table, commit_lsn))
@@ -288,7 +287,21 @@ class StreamDecoder:
     def _announce(
         self, announced: AnnouncedRelation, commit_lsn: Lsn, earlier: EarlierChanges, batch: _Batch
     ) -> Layout:
-        """The layout of the rows after a Relation message; the shape version that it begins is given out."""
+        """The layout of the rows after a Relation message; the shape version that it begins is given out.
+
+        Each row is read by the last Relation message before it, and must have as many columns. Where the
+        shape begins inside of its transaction is told by the LSN of the last change before it
+        (`Relation.after_lsn`), for the message itself has none.
+
+        **A known table under a name that is not kept** is told with its LSN (`Decoded.left_out`): it may have
+        its former name again before anybody looks at the catalog. PostgreSQL announces a table again before
+        its first change after each rename, and in each session; TRUNCATE counts as a change. So it is told
+        before any such change.
+
+        **An error that no rule knows**, while the message is made a version, is told with the table
+        (`unreadable`) before anything of the batch is given out. So is each later batch that has changes of
+        the table: they are left out until a new session.
+        """
         names = [column.name for column in announced.columns]
         one, table, version = announced.relation_id, announced.table, None
         self._left_out.pop(one, None)

@@ -1,6 +1,6 @@
 """Which names the cells of each row have: by the Relation message before it.
 
-A `Layout` is that of one Relation message. Rows of one batch may have many; the lists of names are built for
+A `Layout` is that of one Relation message. Rows of one batch may have many. The lists of names are built for
 all rows at once: the names of a layout are one blob of bytes, the blobs are taken by row, and the places of
 the names inside are computed.
 """

@@ -1,8 +1,8 @@
 """The rare messages of pgoutput, read one at a time: Relation, Type, Truncate, logical decoding Message.
 
 A relation is announced once a session and after each change of its shape, so plain Python is fast enough
-here; rows never pass through this module. Source of the layouts: PostgreSQL docs, "Logical Replication
-Message Formats".
+here; rows never pass through this module. Layouts:
+https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html.
 
 Every parser takes the message from its type byte on and raises `ValueError` where it is cut or has bytes
 left over.

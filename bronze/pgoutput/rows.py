@@ -1,6 +1,7 @@
 """Rows of `bronze.changes` from the messages of a slice: tuples are walked, all else is computed by column.
 
-Wire formats (PostgreSQL docs, "Logical Replication Message Formats"), each after the relation's oid::
+Wire formats (https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html), each after
+the relation's oid::
 
     Insert   I  N new
     Update   U  N new  |  K identity N new  |  O old row N new

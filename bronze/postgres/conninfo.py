@@ -1,9 +1,9 @@
 """How to reach the source: libpq's connection string, with each setting that decides how values print.
 
 Snapshot and stream must print the same value for the same row, whatever ``ALTER DATABASE … SET`` or ``ALTER
-ROLE … SET`` say, so the settings travel in the start-up packet's ``options``: PostgreSQL applies those
-after the ones of database and role (source ``PGC_S_CLIENT``). Two things can still beat or drop them: the
-variables PGTZ and PGDATESTYLE, which libpq sends as parameters of their own, and a connection pooler.
+ROLE … SET`` say. So the settings travel in the start-up packet's ``options``: PostgreSQL applies those after
+the ones of database and role (source ``PGC_S_CLIENT``). Two things can still beat or drop them: the variables
+PGTZ and PGDATESTYLE, which libpq sends as parameters of their own, and a connection pooler.
 `bronze.postgres.connection.pin` sets them once more on the open session for that case.
 
 A user's own ``options`` stay in front of ours, wherever libpq would find them: DSN, service file or

@@ -1,9 +1,11 @@
 """Turns what libpq and the server say into our errors, each of the right class and with its remedy.
 
-SQLSTATE decides wherever there is one. When a connection fails, libpq hands out only text, and the server
-may speak another language than English; there the English wording is tried first, then what is the same in
-every language (names of role and database, ``pg_hba.conf``), and at last libpq's own ``PQping``, which
-knows whether the server is starting, silent or answering.
+SQLSTATE decides wherever there is one. When a connection fails, libpq hands out only text, and the server may
+speak another language than English. So three things are tried:
+
+1. the English wording;
+2. what is the same in every language: names of role and database, ``pg_hba.conf``;
+3. libpq's own ``PQping``, which knows whether the server is starting, silent or answering.
 
 What is not known to heal is definite, except on a lost or failing connection: a retry there costs nothing,
 a stop might.

@@ -2,13 +2,16 @@
 
 **The stream.** What counts is what the walsender waits for.
 
-A walsender that has something to decode may be silent for as long as that takes (up to version 15 it does not
-even answer while it skips a large transaction). It is then running, or waits for a disk or a lock. One that
-waits for more log, or for our side of the connection to take data, would have answered: it was asked for a
-sign of life long before anybody looks here. Its silence is the line's.
+A walsender that has something to decode may be silent for as long as that takes. Up to version 15 it does not
+even answer while it skips a large transaction. It is then running, or waits for a disk or a lock.
+
+One that waits for more log, or for our side of the connection to take data, would have answered. It was asked
+for a sign of life long before anybody looks here. Its silence is the line's.
 
 **A COPY.** A backend that reads a cold table or waits for a lock may send nothing for minutes, and there is
 no way to ask it. One that waits for its client has sent something that never came, or has sent all of it.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/monitoring-stats.html (Wait Events).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Commands on a walsender: a connection in replication mode before, or without, a stream.
 
 libpq does all input and output, so everything that libpq can connect to works: TLS, Kerberos, several hosts,
-service files. The stream is `bronze.stream.replication`'s. The commands: PostgreSQL docs, "Streaming
-Replication Protocol".
+service files. The stream is `bronze.stream.replication`'s.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.html.
 """
 
 from __future__ import annotations

@@ -12,20 +12,16 @@ Order of a start, and why each step is safe to die after:
 
 Faults that heal end the session, not the reader: it starts again at bronze's mark, after a growing pause, and
 `control.errors` shows what it waits for. Nothing of a failed session is kept but what was committed. Definite
-errors are recorded and raised.
+errors are recorded and raised. `Reader` says what is waited for, and for how long.
 
-What is waited for, and for how long:
+Threads of one reader::
 
-* A fault that heals by itself (a server that is down, a lock): for ever. Before the first contact only for
-  some seconds: there it is most likely a wrong address.
-* A refusal that a person must lift (a password, a privilege, no free walsender): not at a start, where it is
-  told at once. To a reader that has streamed it may pass, so it is waited for some minutes; while the stream
-  goes on and only copies are refused, for ever.
-* Transactions of others that must end first (the making of the slot, copies): for ever, and they are named.
-* Whoever is told to stop waits for nothing: what the server is asked at a start is cancelled then.
-* With a target, nothing for ever: a job that must end gives up when neither stream nor copies got on for some
-  minutes of failures, with the error of the last one; when copies are refused, or wait for one and the same
-  thing, for as long.
+    server ──WAL──▶ receiver ──queue──▶ session, decodes ──rows──▶ writer ──commit──▶ bronze.changes
+       ◀──feedback──────┘ ◀─────────────confirm, once durable──────────┘
+    server ──COPY─▶ workers of a snapshot ──files, one commit for each table────────▶ bronze.changes
+       ◀──queries── copies (looks for tables), watch (catalog, slot)
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/logicaldecoding-explanation.html.
 """
 
 from __future__ import annotations
@@ -89,6 +85,20 @@ class _StoppedError(Exception):
 
 class Reader:
     """Carries one pipeline's changes into `bronze.*`.
+
+    What is waited for, and for how long (`bronze.config.timing` has the seconds):
+
+    * A fault that heals by itself (a server that is down, a lock): for ever. Before the first contact only
+      for some seconds: there it is most likely a wrong address.
+    * A refusal that a person must lift (a password, a privilege, no free walsender): not at a start, where it
+      is told at once. To a reader that has streamed it may pass, so it is waited for some minutes; while the
+      stream goes on and only copies are refused, for ever.
+    * Transactions of others that must end first (the making of the slot, copies): for ever, and they are
+      named.
+    * Whoever is told to stop waits for nothing: what the server is asked at a start is cancelled then.
+    * With a target, nothing for ever: a job that must end gives up when neither stream nor copies got on for
+      some minutes of failures, with the error of the last one. It does so, too, when copies are refused, or
+      wait for one and the same thing, for as long.
 
     Args:
         pipeline: its name; the lake remembers it.
@@ -187,8 +197,8 @@ class Reader:
     def _heals(self, error: SmeltError) -> bool:
         """Whether to start again after an error.
 
-        A server that gave us a stream before and now refuses us (a password that is being changed, a role, a
-        certificate) is asked again for a while: passwords are read again for each connection.
+        A server that gave us a stream before may refuse us now: a password that is being changed, a role, a
+        certificate. It is asked again for a while; passwords are read again for each connection.
         """
         if error.code == UNCONVERTIBLE.code and not self._converting and self._landing is not None:
             self._unconverted, self._refused_at = True, ZERO

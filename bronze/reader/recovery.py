@@ -1,25 +1,23 @@
 """Starting again on the same lake, after the changes in between are lost for good: one request, one commit.
 
-A slot that was dropped, recreated, advanced or invalidated, or a server whose history parted from bronze's,
-leaves a hole that no stream fills. A snapshot of every table after the hole does: it replaces whatever silver
-holds, rows that were deleted in between included. So:
+A slot that was dropped, recreated, advanced or invalidated leaves a hole that no stream fills. So does a
+server whose history parted from bronze's. A snapshot of every table after the hole does: it replaces whatever
+silver holds, rows that were deleted in between included. So:
 
 1. The publication is made first, where it is missing: a slot decodes with the catalog of its own time.
 2. The slot is dropped where it is of no use, and recreated. Its consistent point is C.
-3. **One commit** on `bronze.changes` moves bronze's place to (C - 1, C) and marks every table of bronze that
+3. **One commit** on `bronze.changes` moves bronze's place to (C - 1, C). It marks every table of bronze that
    the source still has with a gap and a request at C - 1 (`bronze.store.gaps`, `bronze.store.resnapshot`).
-   The rows that are there stay. Of a table that is gone nobody can take a snapshot; it stays in silver as it
-   was last seen, like any table that is dropped. Should one of that name come back, it is another relation,
-   with a snapshot of its own.
 
-Killed before the commit: bronze's place is the old one, the slot is missing or begins later, and the next
-start stops with the error of before (``slot-lost``, ``slot-gap``); asked again, a slot that was made
-meanwhile is used as it is. Killed after it: the request is complete; any reader streams from C and takes a
-snapshot of each table, after C. Until then silver shows the newest cut from before; a table joins the next
-cuts when its snapshot is in bronze.
+**Killed before the commit**: bronze's place is the old one, the slot is missing or begins later, and the next
+start stops with the error of before (``slot-lost``, ``slot-gap``). Asked again, a slot that was made
+meanwhile is used as it is.
 
-Why C must be greater than all that bronze holds: silver orders by LSN, and a snapshot replaces only what lies
-before it. A server whose log has not grown that far yet is refused.
+**Killed after it**: the request is complete; any reader streams from C and takes a snapshot of each table,
+after C. Until then silver shows the newest cut from before. A table joins the next cuts when its snapshot is
+in bronze.
+
+Why C must be greater than all that bronze holds: `_refuse_behind`.
 """
 
 from __future__ import annotations
@@ -88,6 +86,10 @@ def start_over(
 ) -> StartedOver | None:
     """Give up the changes between bronze and the stream, and ask for every table instead.
 
+    The rows that are there stay. Of a table that is gone nobody can take a snapshot; it stays in silver as it
+    was last seen, like any table that is dropped. Should one of that name come back, it is another relation,
+    with a snapshot of its own.
+
     Args:
         source: server, slot, publication, tables.
         lake: bronze's lake.
@@ -153,6 +155,10 @@ def _newest(changes: DeltaTable, position: Position, tables: Iterable[TableName]
 
 
 def _refuse_behind(end: Lsn, newest: Lsn, source: SourceSettings) -> None:
+    """Refuse a server whose log has not grown past bronze yet.
+
+    Silver orders by LSN, and a snapshot replaces only what lies before it.
+    """
     if end <= newest:
         raise DefiniteError(
             f"the server's log ends at {end}, before {newest} where bronze ends; new changes would come "

@@ -7,6 +7,8 @@ may be ahead of the server that takes over, which is then refused (`bronze.strea
 ``sync_replication_slots`` and ``hot_standby_feedback``, is set at each standby.
 
 A slot that exists is marked by a command of the replication protocol; no SQL function does it.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/logical-replication-failover.html.
 """
 
 from __future__ import annotations

@@ -1,23 +1,20 @@
 """The publication: which tables the stream carries, made and extended here where the pipeline may.
 
-A publication that lacks a table, an operation or a column loses changes without a word, so it is read as it
+A publication that lacks a table, an operation or a column loses changes without a word. So it is read as it
 is (direct members, whole schemas, all tables; column lists and row filters) and compared with what the
 pipeline wants.
 
-Tables are added with ``ONLY``: children of table inheritance are tables of their own; partitions follow
-their root anyway, and ``publish_via_partition_root`` makes them appear under its name. Two starts at once
-are kept apart by an advisory lock of the transaction; what any other session did in between shows as
-"already exists" and is read again.
+**Two starts at once** are kept apart by an advisory lock of the transaction. What any other session did in
+between shows as "already exists" and is read again.
 
-One that is made here carries a comment that says so, by the same transaction; one that was there before, or
-that somebody recreates, does not, and is never dropped by us.
+**Whose it is.** One that is made here carries a comment that says so, by the same transaction (`is_ours`).
+One that was there before, or that somebody recreates, does not, and is never dropped by us.
 
-Adding a table takes a lock on it, for which VACUUM, CREATE INDEX CONCURRENTLY and others may let us wait for
-hours. One that cannot be had keeps no other table out: where the statement for all fails, those that nobody
-is seen to have locked are added together, or by halves, and the others one by one, each statement in a
-transaction of its own, for half a minute in all; those that are left are told. So of thousands of tables one
-locked one costs a few statements, and many of them no more than that time. A failure on the way leaves those
-that are added, which the next look finds.
+**Locks.** Adding a table takes a lock on it, for which VACUUM, CREATE INDEX CONCURRENTLY and others may let
+us wait for hours. One that cannot be had keeps no other table out (`_add_in_parts`).
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/sql-createpublication.html and
+https://www.postgresql.org/docs/current/sql-alterpublication.html.
 """
 
 from __future__ import annotations
@@ -58,6 +55,9 @@ def publication_statements(
     publication: Publication | None, name: str, tables: Sequence[TableName], *, via_root: bool = True
 ) -> list[str]:
     """The SQL that makes `publication` carry `tables` entirely; empty where it does. Pure.
+
+    Tables are added with ``ONLY``: children of table inheritance are tables of their own. Partitions follow
+    their root anyway, and ``publish_via_partition_root`` makes them appear under its name.
 
     Args:
         publication: as it is; None where there is none.
@@ -130,6 +130,9 @@ def _add_in_parts(
 
     First all on which nobody is seen to hold a lock; where that fails, by halves. Then the others, each for a
     moment, in an order of chance: an autovacuum lets go when it is waited for, and no table is always last.
+    Each statement is a transaction of its own; all of them take `Timing.members_in_parts` at most. So of
+    thousands of tables one locked one costs a few statements, and many of them no more than that time. A
+    failure on the way leaves those that are added, which the next look finds.
     """
     publication = read_publication(connection, source.publication)
     missing = [table for table in sorted(tables) if publication is None or publication.member(table) is None]

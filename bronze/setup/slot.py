@@ -6,7 +6,10 @@ that has lost its log is refused with what to do. Nothing here moves or drops a 
 Making a logical slot waits until every transaction that was running has ended: PostgreSQL must know a point
 from which it has all of a transaction. An idle session with an open transaction can hold that up for hours,
 and the wait itself shows nothing. So it runs in a thread of its own while this one looks who is in the way
-and says so; after `wait` seconds it is given up.
+and says so; after `Timing.slot_transactions` it is given up (`bronze.setup.create_slot`).
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/logicaldecoding-explanation.html and
+https://www.postgresql.org/docs/current/view-pg-replication-slots.html.
 """
 
 from __future__ import annotations

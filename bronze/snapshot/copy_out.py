@@ -1,14 +1,17 @@
 """COPY … TO STDOUT as blocks of whole rows, in bounded memory.
 
-The server sends one row per message; rows are collected to blocks of some megabytes and each block is parsed
-at once (`bronze.snapshot.copy_text`), so that no row is ever split, however large it is. The format is COPY's
-own text: to print CSV costs the server a quarter more.
+The server sends one row per message. Rows are collected to blocks of some megabytes and each block is parsed
+at once (`bronze.snapshot.copy_text`). So no row is ever split, however large it is. The format is COPY's own
+text: to print CSV costs the server a quarter more.
 
 libpq's input buffer, 16 KiB at first, is made to hold a batch (`enlarge_buffer`), so that what came while a
 block was parsed is read at once.
 
-Both ways into bronze print a value by its type's output function under the same pinned settings, so a
+Both ways into bronze print a value by its type's output function under the same pinned settings. So a
 snapshot and the stream say the same text for the same value.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/sql-copy.html and
+https://www.postgresql.org/docs/current/protocol-flow.html (COPY Operations).
 """
 
 from __future__ import annotations

@@ -3,20 +3,17 @@
 A lock of each table and partition in each connection fills the server's lock table, and then it is the
 application that gets "out of shared memory". So:
 
-* Tables are copied in groups (`groups`) whose locks are a part of the lock table (`lock_budget`).
-* One worker locks a table, with its partitions (`Worker.lock`), and holds it to the end. Another that helps
-  with it locks the one table or partition that it reads, for as long as it reads it (`Worker.open`). It does
-  so at once or not at all: a session that waits for the first worker's lock, an ALTER TABLE say, is in front
-  of the second's, and would wait for us while we wait for it. The server cannot see that circle. What a
-  helper cannot have is left to the worker that has it.
-* Of a table with more partitions than that, only the root is locked before the snapshot: its shape stands. A
-  partition is locked when it is read. Then it is compared with what the snapshot shows of it: a new file
-  (TRUNCATE, a rewrite) looks empty to a snapshot from before, and one that was detached may have been
-  altered. Where they differ the copy of that table fails, and is repeated. So it is for a partition that
-  was attached after the locks.
+* **Groups.** Tables are copied in groups (`groups`) whose locks are a part of the lock table (`lock_budget`).
+* **One worker holds.** One worker locks a table, with its partitions (`Worker.lock`), and holds it to the
+  end. Another that helps with it locks only what it reads, for as long as it reads it (`Worker.open`).
+* **Of a table with more partitions than that**, only the root is locked before the snapshot: its shape
+  stands. A partition is locked when it is read, and compared then (`Worker.open`).
 
 What a worker locked to read is let go by going back to a savepoint: a released one would keep its locks,
 those of the indexes too.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/explicit-locking.html and
+https://www.postgresql.org/docs/current/runtime-config-locks.html (max_locks_per_transaction).
 """
 
 from __future__ import annotations
@@ -172,6 +169,15 @@ class Worker:
 
     def open(self, leaf: Leaf) -> bool:
         """Have a table or partition locked that is to be read; False where it is left to who has it.
+
+        **Where another worker has it**, at once or not at all. A session that waits for the first worker's
+        lock, an ALTER TABLE say, is in front of the second's, and would wait for us while we wait for it. The
+        server cannot see that circle. What a helper cannot have is left to the worker that has it.
+
+        **Where nobody has it**, it is compared with what the snapshot shows of it. A new file (TRUNCATE, a
+        rewrite) looks empty to a snapshot from before, and one that was detached may have been altered. Where
+        they differ the copy of that table fails, and is repeated. So it is for a partition that was attached
+        after the locks.
 
         Raises:
             LeafLostError: it is not what the snapshot shows.

@@ -4,32 +4,22 @@ Why it is right:
 
 * **One LSN.** A temporary slot gives a consistent point P and exports the snapshot there: it holds exactly
   the transactions whose commit record begins before P. The rows get S = P - 1. A transaction that commits
-  exactly at P is not in the snapshot and has a larger LSN than S; it comes by the stream, which begins at the
-  main slot's point, at or before P. (Materialize's postgres source documents the same off-by-one.)
-* **No rewrite slips in.** A table that is rewritten after the snapshot was taken looks empty to it. So the
-  tables are locked (ACCESS SHARE, as pg_dump does) before the snapshot is taken, and until they are copied,
-  by the very workers that read them: a transaction may lock before it takes a snapshot over. What is not
-  locked so early is compared when it is (`bronze.snapshot.locks`).
+  exactly at P is not in the snapshot and has a larger LSN than S. It comes by the stream, which begins at the
+  main slot's point, at or before P.
+* **No rewrite slips in**: tables are locked before the snapshot is taken (`_lock`).
 * **No partition is missed.** Those are read that the snapshot shows, not those of the look before it, which
   may be minutes old. One that is made later is filled through the stream.
-* **No deadlock with a session that waits for these locks.** The server sees no cycle that runs through us. So
-  a session that waits while the slot is made goes first (`_let_go`): everything is let go and tried again.
-  Later nobody waits for us on whom we wait: workers have their locks.
-* **A table that is locked by others waits alone.** All locks together are waited for some seconds; what
-  cannot be had is a failed table, which is reported at once and tried again later, and the others are copied.
-  Making the slot may wait for the very transaction that has the lock, as for every other one: those it waits
-  for are named (`bronze.postgres.blockers`), and a caller that has no time for that may give up.
-* **Nothing half-visible.** Rows go to parquet files that no version names. One Delta commit per table names
-  them all, with the `snapshot_end` row and the mark `snapshot_app(table)`. A crash before that leaves files
-  without a name and a table without a mark, which the next start copies again.
+* **No deadlock with a session that waits for these locks**: while the slot is made it goes first (`_let_go`).
+* **A table that is locked by others waits alone** (`_lock`), and whom the slot waits for is named (`_say`).
+* **Nothing half-visible.** Rows go to parquet files that no version names. One commit per table names them,
+  with the `snapshot_end` row and the mark `snapshot_app(table)`. A crash before that leaves files without a
+  name and a table without a mark, which the next start copies again.
 * **Same values as the stream**: see `bronze.snapshot.copy_out`.
 
-Tables are cut into chunks of pages (`bronze.snapshot.chunks`). Workers, each with a connection, take chunks
-from one queue.
+`Snapshot.take` says what an error costs.
 
-A definite error of one table (a missing privilege, row-level security) fails that table alone. A lost
-connection, or a write that fails, fails all tables of the snapshot that are not committed yet; they are
-copied under a new one. Those that are committed stay so: `Outcome` says them also then.
+PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.html (CREATE_REPLICATION_SLOT)
+and https://www.postgresql.org/docs/current/logicaldecoding-explanation.html (Exported Snapshots).
 """
 
 from __future__ import annotations
@@ -134,6 +124,13 @@ class Snapshot:
     ) -> Outcome:
         """Copy tables, a group as of one LSN. When `stop` is set, some may be neither taken nor failed.
 
+        Tables are cut into chunks of pages (`bronze.snapshot.chunks`). Workers, each with a connection, take
+        chunks from one queue.
+
+        A definite error of one table (a missing privilege, row-level security) fails that table alone. A lost
+        connection, or a write that fails, fails all tables of the snapshot that are not committed yet; they
+        are copied under a new one. Those that are committed stay so: `Outcome` says them also then.
+
         Args:
             tables: to be copied.
             stop: ends it between blocks, and while it waits.
@@ -193,6 +190,7 @@ class Snapshot:
                     return
                 if self._wait.over():
                     self._landing.progress.set(copies_wait="")
+                # Materialize's postgres source documents the same off-by-one.
                 lsn = Lsn(exported.consistent_point - 1)
                 for session in sessions:
                     with within(self._timing.copy_plan, session):
@@ -251,8 +249,14 @@ class Snapshot:
     ) -> list[SourceTable]:
         """Lock tables against a rewrite, each by one worker; what fails becomes an error of that table.
 
+        A table that is rewritten after the snapshot was taken looks empty to it. So the tables are locked
+        (ACCESS SHARE, as pg_dump does) before the snapshot is taken, and until they are copied. The very
+        workers that read them lock them: a transaction may lock before it takes a snapshot over. What is not
+        locked so early is compared when it is (`bronze.snapshot.locks`).
+
         Each is tried briefly first, so that one that is locked keeps no other waiting; then what is left, for
-        as long as all may take together.
+        as long as all may take together (`Timing.group_locks`). What cannot be had is a failed table, which
+        is reported at once and tried again later, and the others are copied.
         """
         locked: set[TableName] = set()
         pending = list(zip(tables, cycle(workers), strict=False))
@@ -279,7 +283,11 @@ class Snapshot:
     def _say(
         self, watcher: psycopg.Connection[TupleRow], tables: Sequence[SourceTable], pids: Sequence[int]
     ) -> None:
-        """Now and then, say for whom the making of the slot waits."""
+        """Now and then, say for whom the making of the slot waits.
+
+        It may wait for the very transaction that has a lock on a table, as for every other one. A caller that
+        has no time for that may give up (`bronze.postgres.blockers`).
+        """
         if time.monotonic() < self._say_at:
             return
         with within(self._timing.copy_lookout, watcher):
@@ -292,7 +300,9 @@ class Snapshot:
         """Give up where somebody waits for our locks: making the slot may be waiting for just that session.
 
         An ALTER TABLE has its transaction number before it has its lock, and a slot waits for every
-        transaction that has one.
+        transaction that has one. The server sees no cycle that runs through us. So that session goes first:
+        everything is let go and tried again. Later nobody waits for us on whom we wait: workers have their
+        locks.
 
         Raises:
             TransientError: naming who waits.

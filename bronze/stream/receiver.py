@@ -2,7 +2,7 @@
 
 Why it is a thread of its own: `wal_sender_timeout` cuts a client that stays silent, and decoding or a commit
 may last. Feedback leaves here on a timer, whatever the consumer does. When the queue is full, reading stops
-(the server then waits, nothing is buffered here) but feedback goes on; a keepalive that lies unread after
+(the server then waits, nothing is buffered here) but feedback goes on. A keepalive that lies unread after
 data needs no answer itself, because any feedback counts.
 
 Only `confirm` moves the slot, and only the writer calls it, after its Delta commit is durable. What sits in
@@ -10,11 +10,13 @@ the queue when the process dies was never confirmed and is sent again.
 
 A line can die without an end: a firewall that forgot it, a machine that vanished, a proxy that stands still.
 The kernel's keepalives do not notice all of these. So the server is asked for a sign of life when nothing has
-come for a while, and if it stays silent although it is idle (`line_is_dead`, asked twice), the line is given
-up. A walsender that decodes a large transaction is silent too, for as long as that takes; it is left alone.
+come for a while. If it stays silent although it is idle (`line_is_dead`, asked twice), the line is given up.
+A walsender that decodes a large transaction is silent too, for as long as that takes; it is left alone.
 
 An error of the connection is kept until the consumer has taken everything that was received before it: those
 messages are good, and complete transactions among them need not be sent again.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.html (Standby status update).
 """
 
 from __future__ import annotations

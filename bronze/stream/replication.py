@@ -9,8 +9,9 @@ buffer holds, 16 KiB at first; one large result before the stream makes it grow 
 one `recv`.
 
 With TLS, bytes may wait inside the TLS library while the socket has none. Therefore input is consumed until
-several attempts have brought nothing before each `poll`, and a `poll` under TLS is short. The formats:
-PostgreSQL docs, "Streaming Replication Protocol".
+several attempts have brought nothing before each `poll`, and a `poll` under TLS is short.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.html.
 """
 
 from __future__ import annotations

@@ -3,11 +3,13 @@
 Each promotion of a standby, and each recovery to a point in time, begins a new timeline at some LSN. Up to
 there the histories are one; after it the same LSN means something else. A promoted standby that had
 everything bronze has (a failover slot of PostgreSQL 17 sees to that) is simply followed. One that lagged
-behind, or a server restored to an older state, lacks changes that bronze holds, and LSNs alone do not show
-it once its log has grown past bronze's end.
+behind, or a server restored to an older state, lacks changes that bronze holds. LSNs alone do not show it
+once its log has grown past bronze's end.
 
 Bronze keeps its timeline as a mark (`TIMELINE_APP`) on `bronze.changes`. Where the server's is another, the
 server's own history file tells the LSN at which it left bronze's.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/continuous-archiving.html (Timelines).
 """
 
 from __future__ import annotations
