@@ -269,7 +269,7 @@ class ControlTables:
         """Errors that have not healed, oldest first; one per scope, name and code."""
         found: dict[tuple[str, str, str], OpenError] = {}
         rows = self._errors.rows()
-        for row in delta.ordered(rows.filter(pc.is_null(rows["closed_at"])), "opened_at").to_pylist():
+        for row in delta.sorted_by(rows.filter(pc.is_null(rows["closed_at"])), "opened_at").to_pylist():
             error = OpenError(
                 scope=row["scope"],
                 name=row["name"],

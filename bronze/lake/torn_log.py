@@ -32,7 +32,7 @@ from bronze.lake.folders import local_folder
 if TYPE_CHECKING:
     from pathlib import Path
 
-ACTIONS: Final = "deltasmelt.actions"
+ACTIONS_KEY: Final = "deltasmelt.actions"
 """Key of commitInfo under which a commit says how many actions follow it."""
 
 _ASIDE: Final = ".torn"
@@ -92,6 +92,6 @@ def _is_torn(path: Path) -> bool:
 def _actions(line: bytes) -> int | None:
     """How many actions an entry says that it has, in its first line; None where it is not ours."""
     try:
-        return int(json.loads(line)["commitInfo"][ACTIONS])
+        return int(json.loads(line)["commitInfo"][ACTIONS_KEY])
     except (ValueError, KeyError, TypeError):
         return None

@@ -37,7 +37,7 @@ from bronze.lsn import Lsn
 from bronze.pgoutput import framing
 from bronze.pgoutput.earlier_changes import EarlierChanges
 from bronze.pgoutput.framing import HEADER, Block, malformed, slices
-from bronze.pgoutput.layouts import NO_RELATION, AnnouncedLayouts, Layout, only_used
+from bronze.pgoutput.layouts import NO_RELATION, AnnouncedLayouts, TupleLayout, only_used
 from bronze.pgoutput.messages import (
     AnnouncedRelation,
     AnnouncedType,
@@ -47,7 +47,7 @@ from bronze.pgoutput.messages import (
     parse_truncate,
     parse_type,
 )
-from bronze.pgoutput.rows import CHANGES, SliceRows, assemble
+from bronze.pgoutput.rows import IS_CHANGE, SliceRows, assemble
 from bronze.pgoutput.shape_versions import ShapeVersions
 from bronze.pgoutput.transactions import Commit, OpenTransaction, Transactions
 from bronze.store.contract import CHANGES_SCHEMA
@@ -196,7 +196,7 @@ class StreamDecoder:
         changes = assemble(frames, transactions, rows, self._next_seq, ingested_at=time.time_ns() // 1000)
         self._open = transactions.still_open
         if self._open is not None:
-            quick = bool(CHANGES[frames.types[-1]])
+            quick = bool(IS_CHANGE[frames.types[-1]])
             self._last_change = (
                 int(frames.lsn[-1]) if quick else self._earlier(frames, transactions, len(frames)).last
             )
@@ -226,10 +226,10 @@ class StreamDecoder:
 
     def _rows(self, frames: Frames, transactions: Transactions, batch: _Batch) -> SliceRows:
         """The kept rows of the slice and their layouts; takes in Relation and Type messages on the way."""
-        counts = CHANGES[frames.types].astype(np.int64)
-        announced: dict[int, list[tuple[int, Layout]]] = {}
+        counts = IS_CHANGE[frames.types].astype(np.int64)
+        announced: dict[int, list[tuple[int, TupleLayout]]] = {}
         truncated: dict[int, list[int]] = {}
-        written: dict[int, Layout] = {}
+        written: dict[int, TupleLayout] = {}
         left_out = dict(self._left_out)
         for message in np.flatnonzero(_RARE[frames.types]).tolist():
             commit_lsn = Lsn(transactions.commit_lsn[transactions.number[message]])
@@ -242,7 +242,7 @@ class StreamDecoder:
                     layout = self._announce(relation, commit_lsn, earlier, batch)
                     announced.setdefault(relation.relation_id, []).append((message, layout))
                 case LogicalMessage() as logical if logical.prefix != HEARTBEAT_PREFIX:
-                    written[message] = Layout.of(None, (logical.prefix, logical.content))
+                    written[message] = TupleLayout.of(None, (logical.prefix, logical.content))
                     counts[message] = 1
                 case list() as relations:
                     truncated[message] = relations
@@ -286,7 +286,7 @@ class StreamDecoder:
 
     def _announce(
         self, announced: AnnouncedRelation, commit_lsn: Lsn, earlier: EarlierChanges, batch: _Batch
-    ) -> Layout:
+    ) -> TupleLayout:
         """The layout of the rows after a Relation message; the shape version that it begins is given out.
 
         Each row is read by the last Relation message before it, and must have as many columns. Where the
@@ -320,11 +320,11 @@ class StreamDecoder:
         if version is None:
             if self._knows(one):  # under this name or another
                 batch.left_out.append((one, commit_lsn))
-            return Layout.of(table, names, selected=False)
+            return TupleLayout.of(table, names, selected=False)
         batch.relations.append(version)
         if version.partitioned and version.replica_identity == "f":
             self._root = version
-        return Layout.of(version.table, names)
+        return TupleLayout.of(version.table, names)
 
     def _tell_left_out(
         self,

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bronze.pgoutput.framing import Frames, Positions
-    from bronze.pgoutput.layouts import Layout
+    from bronze.pgoutput.layouts import TupleLayout
     from bronze.pgoutput.transactions import Transactions
     from bronze.pgoutput.tuples import Tuples
 
-CHANGES: Final = np.zeros(256, np.bool_)
+IS_CHANGE: Final = np.zeros(256, np.bool_)
 """Which message types carry tuples."""
-CHANGES[[INSERT, UPDATE, DELETE]] = True
+IS_CHANGE[[INSERT, UPDATE, DELETE]] = True
 
 _NEW, _KEY, _OLD = b"NKO"
 _TUPLE_TAGS: Final = np.zeros((256, 256), np.bool_)
@@ -65,7 +65,7 @@ class SliceRows:
 
     message: Positions
     relation_id: Positions
-    layouts: list[Layout]
+    layouts: list[TupleLayout]
     layout: Positions
 
 
@@ -130,7 +130,7 @@ def _tuples(frames: Frames, rows: SliceRows) -> dict[str, pa.Array]:
     type_ = frames.types[rows.message]
     start = frames.at[rows.message] + HEADER
     tag = frames.data[start + 5]
-    changed = CHANGES[type_]
+    changed = IS_CHANGE[type_]
     for row in np.flatnonzero(changed & ~_TUPLE_TAGS[type_, tag])[:1].tolist():
         frames.malformed(
             int(rows.message[row]), f"a {chr(type_[row])!r} message opens with {chr(tag[row])!r}"

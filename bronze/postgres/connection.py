@@ -22,8 +22,8 @@ from bronze.doors import Door, through
 from bronze.errors import DefiniteError
 from bronze.identifiers import quote_literal
 from bronze.lsn import Lsn
-from bronze.postgres.conninfo import PINNED, conninfo, describe, replication_conninfo
-from bronze.postgres.error_translation import translate, translate_failed_connection, translate_result
+from bronze.postgres.conninfo import SESSION_SETTINGS, address_of, conninfo
+from bronze.postgres.error_translation import translate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,27 +34,6 @@ if TYPE_CHECKING:
 
     from bronze.config.sections import SourceSettings
 
-__all__ = [
-    "MINIMUM_VERSION",
-    "ServerIdentity",
-    "abandon",
-    "connect",
-    "conninfo",
-    "describe",
-    "identify",
-    "in_recovery",
-    "log_end",
-    "pin",
-    "primary_log_end",
-    "replication_conninfo",
-    "translate",
-    "translate_failed_connection",
-    "translate_result",
-    "translated",
-    "until_stopped",
-    "within",
-]
-
 MINIMUM_VERSION: Final = 140000
 """PostgreSQL 14: wal_status of slots, subscripting handlers of types, streaming of partitioned roots are
 all there."""
@@ -63,7 +42,7 @@ _STOP_LOOK_SECONDS: Final = 0.2
 _CANCEL_SECONDS: Final = 2.0
 """How long a server may take to end a statement of somebody who is to stop, before the line is ended."""
 
-_PINNED_SINCE: Final = {"idle_session_timeout": (140000, "0"), "transaction_timeout": (170000, "0")}
+_SETTINGS_SINCE: Final = {"idle_session_timeout": (140000, "0"), "transaction_timeout": (170000, "0")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +101,7 @@ def connect(
         with translated(source):
             _require_version(connection.info.server_version, source)
             with within(source.timing.session_settings, connection):
-                pin(connection.pgconn, source.timing.client_check)
+                set_up_session(connection.pgconn, source.timing.client_check)
     except BaseException:
         connection.close()
         raise
@@ -200,7 +179,7 @@ def abandon(connection: psycopg.Connection[Any]) -> None:
         ours.shutdown(socket.SHUT_RDWR)
 
 
-def pin(connection: PGconn, client_check: float) -> None:
+def set_up_session(connection: PGconn, client_check: float) -> None:
     """Set the rendering settings on an open session, also a walsender; two round trips.
 
     Args:
@@ -210,8 +189,8 @@ def pin(connection: PGconn, client_check: float) -> None:
     Raises:
         psycopg.Error: the server refused one.
     """
-    settings = dict(PINNED)
-    for name, (since, value) in _PINNED_SINCE.items():
+    settings = dict(SESSION_SETTINGS)
+    for name, (since, value) in _SETTINGS_SINCE.items():
         if connection.server_version >= since:
             settings[name] = value
     statements = [f"SET {name} = {quote_literal(value)}" for name, value in settings.items()]
@@ -307,6 +286,6 @@ def _require_version(version: int, source: SourceSettings) -> None:
         raise DefiniteError(
             f"the server is PostgreSQL {found}, at least {MINIMUM_VERSION // 10000} is needed",
             code="server-too-old",
-            where=describe(source),
+            where=address_of(source),
             remedy="upgrade the server; PostgreSQL 14 to 18 are supported",
         )

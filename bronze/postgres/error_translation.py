@@ -22,7 +22,7 @@ from psycopg import pq
 from bronze.errors import SmeltError, TransientError
 from bronze.identifiers import quote_identifier, quote_literal
 from bronze.postgres import error_rules as rules
-from bronze.postgres.conninfo import conninfo, describe, user_and_database, without_secrets
+from bronze.postgres.conninfo import address_of, conninfo, user_and_database, without_passwords
 
 if TYPE_CHECKING:
     from bronze.config.sections import SourceSettings
@@ -116,7 +116,7 @@ def translate(error: psycopg.Error, source: SourceSettings) -> SmeltError:
     return rule.error(
         rule.message.format_map(names),
         code=rule.code,
-        where=describe(source),
+        where=address_of(source),
         remedy=rule.remedy.format_map(names),
     )
 
@@ -132,7 +132,7 @@ def tables_changed(happened: str, error: psycopg.Error, source: SourceSettings) 
     return TransientError(
         f"{happened}: {error.diag.message_primary}",
         code="concurrent-change",
-        where=describe(source),
+        where=address_of(source),
         remedy="nothing to do; the tables are looked at again",
     )
 
@@ -235,7 +235,7 @@ def _said(error: psycopg.Error, source: SourceSettings) -> str:
         text = re.sub(r"^connection to server (at|on) .*? failed: ", "", text)
         text = re.sub(r"^(FATAL|ERROR|PANIC):\s+", "", text)
         text = re.sub(r"\n\tIs the server running .*", "", text)  # the remedy says it
-    return without_secrets(" ".join(text.split()), source)
+    return without_passwords(" ".join(text.split()), source)
 
 
 def _fill(source: SourceSettings, said: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.errors import SmeltError, TransientError
 from bronze.postgres.connection import abandon, connect, translated
-from bronze.postgres.conninfo import describe
+from bronze.postgres.conninfo import address_of
 
 if TYPE_CHECKING:
     from typing import Any
@@ -83,7 +83,7 @@ class CopyLine:
         raise TransientError(
             f"nothing has come of a COPY for {self._timing.copy_silence:.0f} s while the server waits for us",
             code="connection-lost",
-            where=describe(self._source),
+            where=address_of(self._source),
             remedy="nothing; the copy is tried again over a new connection",
         )
 

@@ -20,7 +20,9 @@ from bronze.doors import Door, through
 from bronze.errors import TransientError
 from bronze.identifiers import quote_identifier
 from bronze.lsn import Lsn
-from bronze.postgres.connection import connect, describe, translate, translate_result
+from bronze.postgres.connection import connect
+from bronze.postgres.conninfo import address_of
+from bronze.postgres.error_translation import translate, translate_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,7 +144,7 @@ class ReplicationConnection:
         return TransientError(
             "the server ended the replication stream",
             code="stream-ended",
-            where=describe(self._source),
+            where=address_of(self._source),
             remedy="nothing to do if the server was shut down; otherwise read the server's log",
         )
 
@@ -153,7 +155,7 @@ class ReplicationConnection:
         return TransientError(
             f"unexpected answer of the server: {pq.ExecStatus(result.status).name}",
             code="stream-ended",
-            where=describe(self._source),
+            where=address_of(self._source),
         )
 
 

@@ -22,7 +22,8 @@ from bronze.catalog.select import select_tables
 from bronze.drift.joining import Joining, may_forget
 from bronze.drift.membership import fingerprints, transactions
 from bronze.postgres.blockers import running_transactions
-from bronze.postgres.connection import connect, describe, log_end, translated, until_stopped, within
+from bronze.postgres.connection import connect, log_end, translated, until_stopped, within
+from bronze.postgres.conninfo import address_of
 from bronze.reader.changed_tables import ask_for_changed, ask_for_unpublished
 from bronze.reader.unreadable import UnreadableTables
 from bronze.setup.publication import ensure_publication
@@ -335,7 +336,7 @@ class CarriedTables:
     def _say_what_waits(self, look: Look, blockers: str) -> None:
         if held_up := self._joining.held_up(look.waiting):
             self._landing.progress.set(
-                copies_wait=self._wait.goes_on(held_up, blockers, describe(self._source))
+                copies_wait=self._wait.goes_on(held_up, blockers, address_of(self._source))
             )
         elif look.waiting:
             self._landing.progress.set(copies_wait="snapshots wait for a new session of the stream")

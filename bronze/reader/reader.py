@@ -51,7 +51,7 @@ from bronze.postgres.error_rules import REFUSALS, UNCONVERTIBLE
 from bronze.postgres.liveness import walsender_is_idle
 from bronze.progress import Growth, Progress
 from bronze.reader.copies import InitialCopies
-from bronze.reader.copy_trouble import CopyTrouble, record
+from bronze.reader.copy_trouble import CopyTrouble, record_error
 from bronze.reader.nudge import Nudge
 from bronze.reader.recovery import start_over
 from bronze.reader.session_decoder import session_decoder
@@ -60,7 +60,7 @@ from bronze.store.landing import Landing
 from bronze.store.relations import ShapeLog
 from bronze.store.sink import DeltaSink
 from bronze.stream.encodings import ConvertingDecoder
-from bronze.stream.memory import settle
+from bronze.stream.memory import configure_allocators
 from bronze.stream.receiver import Receiver
 from bronze.stream.session import Stream
 
@@ -158,7 +158,7 @@ class Reader:
             DefiniteError: a person is needed; recorded in `control.errors`.
             TransientError: the server could not be reached at all since the start.
         """
-        settle()
+        configure_allocators()
         stop = self._stop = stop or threading.Event()
         control = ControlTables(self._lake)
         backoff = Backoff(self._timing.retry_first, self._timing.retry_longest)
@@ -179,13 +179,13 @@ class Reader:
                         raise
                     if until is not None and self._fails_for_long():
                         raise
-                    record(control, self._pipeline, error)
+                    record_error(control, self._pipeline, error)
                     _LOGGER.warning("the stream is started again: %s", error)
                     self.progress.set(phase="waiting", said=error.in_a_line())
                     self._report(now=True)
                     backoff.pause(stop)
         except SmeltError as error:
-            record(control, self._pipeline, error)
+            record_error(control, self._pipeline, error)
             self.progress.set(said=error.in_a_line())
             raise
         finally:

@@ -37,7 +37,7 @@ from bronze.lake import delta
 from bronze.lake.failures import lake_failures
 from bronze.lsn import Lsn
 from bronze.postgres.connection import connect, identify, log_end, translated
-from bronze.postgres.conninfo import describe
+from bronze.postgres.conninfo import address_of
 from bronze.setup.create_slot import ensure_slot
 from bronze.setup.publication import ensure_publication
 from bronze.setup.slot import read_slot, slot_problem
@@ -164,7 +164,7 @@ def _refuse_behind(end: Lsn, newest: Lsn, source: SourceSettings) -> None:
             f"the server's log ends at {end}, before {newest} where bronze ends; new changes would come "
             "before those that are there",
             code="server-behind",
-            where=describe(source),
+            where=address_of(source),
             remedy=f"let the server's log grow past {newest} first (each SELECT pg_switch_wal(); moves it to "
             "the next segment), or move the lake away (or give another lake.path) and start again",
         )
@@ -176,7 +176,7 @@ def _drop(connection: psycopg.Connection[Any], slot: SlotState, source: SourceSe
         raise DefiniteError(
             f"replication slot {slot.name} must be recreated",
             code="slot-missing",
-            where=describe(source),
+            where=address_of(source),
             remedy=f"run: {statement}; SELECT pg_create_logical_replication_slot({quote_literal(slot.name)}, "
             "'pgoutput'); and this command again (or set source.manage: true)",
         )

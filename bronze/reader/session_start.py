@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from bronze.lake.delta import location
 from bronze.lsn import Lsn
-from bronze.postgres.connection import describe, identify, log_end
+from bronze.postgres.connection import identify, log_end
+from bronze.postgres.conninfo import address_of
 from bronze.setup.create_slot import ensure_slot
 from bronze.setup.slot import read_slot
 from bronze.store.contract import CHANGES
@@ -71,7 +72,7 @@ class SessionStart:
         landing.sink.discard()  # of a session that failed before it had a stream
         position = landing.sink.position
         if position is not None and read_slot(connection, self.source.slot) is None:
-            raise slot_gone(position, name=self.source.slot, where=describe(self.source))
+            raise slot_gone(position, name=self.source.slot, where=address_of(self.source))
         slot = ensure_slot(
             connection,
             self.source,
@@ -121,7 +122,7 @@ class SessionStart:
                 replication.backend_pid,
                 log_end(connection),
                 name=self.source.slot,
-                where=describe(self.source),
+                where=address_of(self.source),
             )
             # The slot is ours and nobody else's now, so the lake is.
             landing.sink.claim()

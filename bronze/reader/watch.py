@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.backoff import Backoff
-from bronze.checks.slot_risk import Level, SlotRisk, slot_risk
+from bronze.checks.slot_risk import RiskLevel, SlotRisk, slot_risk
 from bronze.drift.fingerprint import catalog_fingerprint
 from bronze.errors import SmeltError
 from bronze.postgres.connection import connect, translated, within
@@ -136,7 +136,7 @@ class SlotWatch:
 
     def __init__(self) -> None:
         self._before: tuple[float, int] | None = None
-        self._level = Level.NONE
+        self._level = RiskLevel.NONE
 
     def look(self, slot: SlotState, now: float, copies_left: float | None) -> SlotRisk | None:
         """The danger, where it is nearer than what was told.

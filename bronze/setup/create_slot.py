@@ -13,9 +13,9 @@ from bronze.errors import DefiniteError, TransientError
 from bronze.lsn import ZERO
 from bronze.postgres.blockers import REMEDY, running_transactions
 from bronze.postgres.connection import connect, translated
-from bronze.postgres.conninfo import describe
+from bronze.postgres.conninfo import address_of
 from bronze.postgres.error_translation import translate
-from bronze.setup.failover import making, mark, require_support
+from bronze.setup.failover import enable_failover, require_support, slot_statement
 from bronze.setup.slot import SlotState, read_slot, slot_problem
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def ensure_slot(
 def _kept(slot: SlotState, source: SourceSettings) -> SlotState:
     """The slot, kept by standbys where asked for."""
     if source.failover and not slot.failover:
-        mark(source)
+        enable_failover(source)
         slot = replace(slot, failover=True)
     return slot
 
@@ -140,7 +140,7 @@ def _in_use(connection: psycopg.Connection[Any], slot: SlotState, source: Source
     return DefiniteError(
         f"replication slot {slot.name} is in use by backend {slot.active_pid}{who}",
         code="slot-in-use",
-        where=describe(source),
+        where=address_of(source),
         remedy="stop the other reader: a slot serves one pipeline, started once; if its machine is gone: "
         f"SELECT pg_terminate_backend({slot.active_pid});",
     )
@@ -148,12 +148,12 @@ def _in_use(connection: psycopg.Connection[Any], slot: SlotState, source: Source
 
 def _make(connection: psycopg.Connection[Any], source: SourceSettings, say: Callable[[str], None]) -> bool:
     """Make the slot; False where another session was first, whose slot it is then."""
-    statement = making(source)
+    statement = slot_statement(source)
     if not source.manage:
         raise DefiniteError(
             f"replication slot {source.slot} does not exist",
             code="slot-missing",
-            where=describe(source),
+            where=address_of(source),
             remedy=f"run: {statement}; (or set source.manage: true)",
         )
     maker = _SlotMaker(connection, source, statement)
@@ -174,7 +174,7 @@ def _vanished(source: SourceSettings) -> TransientError:
     return TransientError(
         f"replication slot {source.slot} vanished as soon as it was made",
         code="slot-missing",
-        where=describe(source),
+        where=address_of(source),
         remedy="somebody drops it; find out who",
     )
 
@@ -218,7 +218,7 @@ def _watch(maker: _SlotMaker, source: SourceSettings, say: Callable[[str], None]
                 f"replication slot {source.slot} could not be made within {wait:g} s, "
                 f"because transactions are open: {blockers}",
                 code="slot-waits-for-transactions",
-                where=describe(source),
+                where=address_of(source),
                 remedy=REMEDY,
             )
         say(f"making slot {source.slot} waits for open transactions: {blockers}")

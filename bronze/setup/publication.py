@@ -29,7 +29,7 @@ import psycopg
 from bronze.catalog.publication import OPERATIONS, Publication, read_publication
 from bronze.errors import DefiniteError, TableError, TransientError
 from bronze.identifiers import TableName, quote_identifier, quote_literal
-from bronze.postgres.conninfo import describe
+from bronze.postgres.conninfo import address_of
 from bronze.postgres.error_translation import tables_changed, translate
 from bronze.postgres.lock_holders import LET_GO, said_of_holder, said_of_holders
 
@@ -238,7 +238,7 @@ def _unmanaged(
         f"publication {source.publication} "
         + ("does not exist" if missing else "does not carry what the pipeline reads"),
         code="publication-missing" if missing else "publication-incomplete",
-        where=describe(source),
+        where=address_of(source),
         remedy=f"run, as owner of the tables: {' '.join(statements)} (or set source.manage: true)",
     )
 
@@ -247,7 +247,7 @@ def _not_permitted(error: psycopg.Error, source: SourceSettings, statements: Seq
     return DefiniteError(
         f"the publication may not be made or changed: {error.diag.message_primary}",
         code="publication-privilege",
-        where=describe(source),
+        where=address_of(source),
         remedy=f"let the owner of tables and publication run: {' '.join(statements)} "
         "(making one needs CREATE on the database; adding a table needs to own both)",
     )

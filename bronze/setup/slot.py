@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bronze.errors import DefiniteError
 from bronze.identifiers import quote_literal
 from bronze.lsn import ZERO, Lsn
-from bronze.postgres.conninfo import describe
+from bronze.postgres.conninfo import address_of
 from bronze.setup.failover import SINCE
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def slot_problem(slot: SlotState, source: SourceSettings, database: str) -> Defi
     else:
         return None
     return DefiniteError(
-        f"replication slot {slot.name} {said}", code=code, where=describe(source), remedy=cure
+        f"replication slot {slot.name} {said}", code=code, where=address_of(source), remedy=cure
     )
 
 

@@ -40,9 +40,9 @@ from bronze.errors import DefiniteError, TableError, TransientError
 from bronze.identifiers import quote_literal
 from bronze.lsn import ZERO, Lsn
 from bronze.postgres.blockers import Wait, running_transactions
-from bronze.postgres.connection import connect, translate, translated, until_stopped, within
-from bronze.postgres.conninfo import describe
-from bronze.postgres.error_translation import tables_changed
+from bronze.postgres.connection import connect, translated, until_stopped, within
+from bronze.postgres.conninfo import address_of
+from bronze.postgres.error_translation import tables_changed, translate
 from bronze.postgres.lock_holders import said_of_holder, waiting_for
 from bronze.postgres.replication import ReplicationConnection
 from bronze.snapshot.chunks import chunks_of
@@ -293,7 +293,7 @@ class Snapshot:
         with within(self._timing.copy_lookout, watcher):
             blockers = running_transactions(watcher, pids)
         names = [table.table for table in tables]
-        self._landing.progress.set(copies_wait=self._wait.goes_on(names, blockers, describe(self._source)))
+        self._landing.progress.set(copies_wait=self._wait.goes_on(names, blockers, address_of(self._source)))
         self._say_at = time.monotonic() + self._timing.wait_notice
 
     def _let_go(self, watcher: psycopg.Connection[TupleRow], pids: Sequence[int]) -> bool:
@@ -313,7 +313,7 @@ class Snapshot:
             raise TransientError(
                 f"backend {waiting[0]} waits for a table that is to be copied ({waiting[1]}); it goes first",
                 code="lock-not-available",
-                where=describe(self._source),
+                where=address_of(self._source),
                 remedy="nothing; copying is tried again after it",
             )
         return False

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from bronze.errors import DefiniteError, TableError, TransientError
-from bronze.postgres.connection import translate, within
+from bronze.postgres.connection import within
+from bronze.postgres.error_translation import translate
 from bronze.postgres.liveness import CopyLine
 from bronze.snapshot.copy_out import CopyCancelledError, copy_blocks
 from bronze.snapshot.copy_text import cells_of

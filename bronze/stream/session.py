@@ -34,7 +34,7 @@ from bronze.lsn import Lsn
 from bronze.pgoutput.relation_versions import breaks_with
 from bronze.store.position import Position
 from bronze.stream.in_order import InOrder
-from bronze.stream.memory import give_back
+from bronze.stream.memory import release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -305,7 +305,7 @@ class Stream:
     def _write_group(self, rows: pa.Table) -> None:
         """In the writer thread."""
         self._landing.sink.write(rows)
-        give_back()
+        release()
 
     def _commit(self, position: Position, rows: int, *, urgent: bool) -> None:
         """In the writer thread, after the writes before it."""

@@ -22,7 +22,7 @@ from deltalake import Transaction
 from bronze.errors import DefiniteError
 from bronze.lake import delta
 from bronze.lsn import Lsn
-from bronze.postgres.conninfo import describe
+from bronze.postgres.conninfo import address_of
 from bronze.postgres.replication import ReplicationConnection
 from bronze.store.commits import commit_marks
 from bronze.store.marks import TIMELINE_APP
@@ -91,7 +91,7 @@ def _parted(
         f"the server is on timeline {timeline}, which {where} bronze's timeline {known}{lacking}: a standby "
         "that lagged behind was promoted, or the server was restored to an older state",
         code="server-behind",
-        where=describe(source),
+        where=address_of(source),
         remedy="if this is the right server now: `smelt snapshot FILE --all` resnapshots every table, "
         "deletes included, and goes on from there",
     )

@@ -16,7 +16,8 @@ from bronze.config.sections import SourceSettings
 from bronze.config.timing import Timing
 from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.lsn import ZERO, Lsn
-from bronze.postgres.connection import connect, describe, replication_conninfo
+from bronze.postgres.connection import connect
+from bronze.postgres.conninfo import address_of, replication_conninfo
 from bronze.setup.create_slot import ensure_slot
 from bronze.setup.slot import SlotState, read_slot, slot_problem
 from pipelines.demo.embedded_postgres import EmbeddedServer
@@ -63,7 +64,7 @@ def dsn_of(settings: SourceSettings) -> str:
 def refusal(settings: SourceSettings) -> DefiniteError:
     with connect(settings) as connection, pytest.raises(DefiniteError) as caught:
         ensure_slot(connection, settings.with_timing(Timing(slot_release=0.2)))
-    assert caught.value.where == describe(settings)
+    assert caught.value.where == address_of(settings)
     assert caught.value.remedy
     return caught.value
 
