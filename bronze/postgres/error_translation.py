@@ -142,11 +142,6 @@ def translate_result(result: pq.abc.PGresult, source: SourceSettings) -> SmeltEr
     return translate(psycopg.errors.error_from_result(result), source)
 
 
-def translate_failed_connection(text: str, source: SourceSettings) -> SmeltError:
-    """`translate` for the error message of a `PGconn` that did not come up, or broke."""
-    return translate(psycopg.OperationalError(text), source)
-
-
 def _by_sqlstate(sqlstate: str, said: str, source: SourceSettings) -> Rule:
     """SQLSTATE, and where it says too little, what is the same in every language of the server."""
     match sqlstate:

@@ -66,7 +66,7 @@ def ensure_slot(
             if problem is not None:
                 raise problem
             if slot.active_pid is None:
-                return replace(_kept(slot, source), created=created)
+                return _kept(slot, source)
             deadline = started + timing.slot_release
             if slot.confirmed_flush == ZERO:  # it is still being made, by another start or by hand
                 deadline = started + timing.slot_transactions

@@ -39,11 +39,9 @@ class SlotState:
         plugin: empty for a physical slot.
         database: empty for a physical slot.
         confirmed_flush: everything before it is confirmed; ZERO where there is none.
-        restart_lsn: oldest log the server keeps for it; ZERO once that is gone.
         active_pid: backend that reads it.
         wal_status: ``reserved``, ``extended``, ``unreserved`` (about to be lost) or ``lost``.
         safe_wal_size: bytes that may still be written before it is in danger; None where there is no limit.
-        created: made by this call.
         invalidation: why it can no longer be read; None where it can. Versions 14 to 16 say it less exactly.
         failover: standbys keep a copy of it (PostgreSQL 17 and later).
     """
@@ -51,11 +49,9 @@ class SlotState:
     name: str
     plugin: str
     confirmed_flush: Lsn
-    restart_lsn: Lsn
     active_pid: int | None
     wal_status: str
     safe_wal_size: int | None
-    created: bool = False
     database: str = ""
     temporary: bool = False
     invalidation: str | None = None
@@ -77,7 +73,7 @@ def read_slot(connection: psycopg.Connection[Any], name: str) -> SlotState | Non
     row = connection.execute(
         f"""
         SELECT coalesce(plugin, ''), coalesce(database, ''), temporary, active_pid,
-               confirmed_flush_lsn::text, restart_lsn::text, wal_status, safe_wal_size, {invalidation},
+               confirmed_flush_lsn::text, wal_status, safe_wal_size, {invalidation},
                {failover}
         FROM pg_replication_slots
         WHERE slot_name = %s
@@ -86,12 +82,11 @@ def read_slot(connection: psycopg.Connection[Any], name: str) -> SlotState | Non
     ).fetchone()
     if row is None:
         return None
-    plugin, database, temporary, active_pid, confirmed, restart, wal_status, safe, reason, failover = row
+    plugin, database, temporary, active_pid, confirmed, wal_status, safe, reason, failover = row
     return SlotState(
         name=name,
         plugin=plugin,
         confirmed_flush=Lsn.parse(confirmed) if confirmed else ZERO,
-        restart_lsn=Lsn.parse(restart) if restart else ZERO,
         active_pid=active_pid,
         wal_status=wal_status or "reserved",
         safe_wal_size=safe,

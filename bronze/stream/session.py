@@ -163,7 +163,7 @@ class Stream:
 
     def _take(self, batch: Batch) -> None:
         decoded = self._decoder.feed_blocks(batch.blocks)
-        self._landing.progress.received(batch.size, self._receiver.received)
+        self._landing.progress.received(self._receiver.received)
         if decoded.relations:
             self._record_shapes(decoded.relations)
             self._landing.reached("relations-committed")
@@ -199,7 +199,6 @@ class Stream:
         busy one does not hold WAL back. When the server asks for an answer (it does so before it can shut
         down), they are committed at once.
         """
-        self._landing.progress.set(server=keepalive.wal_end)
         self._advance(Lsn(keepalive.wal_end - 1), keepalive.wal_end, keepalive.clock)
         self._urgent |= urgent
 

@@ -15,10 +15,13 @@ from pydantic import SecretStr
 from bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
 from bronze.config.timing import Timing
 from bronze.identifiers import TableName, quote_identifier
+from bronze.lake import delta
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.postgres.connection import connect
 from bronze.reader.reader import Reader
+from bronze.store.contract import CHANGES
+from bronze.store.marks import snapshot_of
 from bronze.store.relations import read_relations
 
 if TYPE_CHECKING:
@@ -102,6 +105,12 @@ def read_all(
     reader = make_reader(source, lake_path, **more)
     reader.run(until=until, stop=stop)
     return reader
+
+
+def read_snapshot(lake: Lake, table: TableName) -> Lsn | None:
+    """LSN of the newest complete snapshot of a table in this lake; None where it has none."""
+    changes = delta.open_table(delta.location(lake, "bronze", CHANGES))
+    return None if changes is None else snapshot_of(changes, table)
 
 
 def bronze_rows(lake_path: str) -> list[dict[str, Any]]:

@@ -12,12 +12,12 @@ from bronze.drift.joining import Joining, may_forget
 from bronze.identifiers import TableName
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.store.position import read_snapshot
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     bronze_rows,
     execute,
     read_all,
+    read_snapshot,
     session,
     source_of,
 )

@@ -15,7 +15,7 @@ from bronze.errors import ConfigurationError, DefiniteError, SmeltError, Transie
 from bronze.postgres import connection
 from bronze.postgres.connection import connect, identify, set_up_session
 from bronze.postgres.conninfo import address_of, conninfo, replication_conninfo
-from bronze.postgres.error_translation import translate, translate_failed_connection, translate_result
+from bronze.postgres.error_translation import translate, translate_result
 from pipelines.demo.embedded_postgres import EmbeddedServer, free_port
 
 if TYPE_CHECKING:
@@ -329,7 +329,7 @@ def test_no_free_walsender(guarded: EmbeddedServer) -> None:
     try:
         failed = [each for each in walsenders if each.status != pq.ConnStatus.OK]
         assert len(failed) == 1
-        error = translate_failed_connection(failed[0].get_error_message(), settings)
+        error = translate(psycopg.OperationalError(failed[0].get_error_message()), settings)
         assert isinstance(error, DefiniteError)
         assert error.code == "slots-exhausted"
     finally:
@@ -412,9 +412,8 @@ def test_messages_in_another_language_are_told_apart_by_names_and_by_asking_agai
     guarded: EmbeddedServer,
 ) -> None:
     def said(text: str, settings: SourceSettings) -> SmeltError:
-        return translate_failed_connection(
-            f'connection to server at "127.0.0.1", port 1 failed: {text}', settings
-        )
+        whole = f'connection to server at "127.0.0.1", port 1 failed: {text}'
+        return translate(psycopg.OperationalError(whole), settings)
 
     here = guest(guarded, password="wrong")
     assert said("FATAL:  Datenbank »postgres« existiert nicht", here).code == "database-unknown"

@@ -15,7 +15,6 @@ import pytest
 from bronze.config.timing import Timing
 from bronze.identifiers import TableName
 from bronze.lake.location import Lake
-from bronze.store.position import read_snapshot
 from pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.bronze.first_start import FirstStart
 from tests.bronze.reader.test_shapes_within_transactions import assert_folds
@@ -25,6 +24,7 @@ from tests.bronze.replaying import (
     execute,
     fetch,
     read_all,
+    read_snapshot,
     session,
     source_of,
 )

@@ -194,7 +194,7 @@ def test_a_watch_that_fails_ends_the_reader_with_its_error(
         assert isinstance(running.wait_until_failed(), ZeroDivisionError)
 
 
-SLOT = SlotState("s", "pgoutput", Lsn(5), Lsn(5), 1, "reserved", 100)
+SLOT = SlotState("s", "pgoutput", Lsn(5), 1, "reserved", 100)
 
 
 def test_each_level_of_danger_is_told_once_until_the_slot_was_out_of_it() -> None:

@@ -74,15 +74,8 @@ def test_a_missing_slot_is_made_and_then_found(settings: SourceSettings) -> None
         assert read_slot(connection, settings.slot) is None
         made = ensure_slot(connection, settings)
         found = ensure_slot(connection, settings)
-    assert (made.created, made.plugin, made.active_pid, made.wal_status) == (
-        True,
-        "pgoutput",
-        None,
-        "reserved",
-    )
+    assert (made.plugin, made.active_pid, made.wal_status) == ("pgoutput", None, "reserved")
     assert made.confirmed_flush > ZERO
-    assert ZERO < made.restart_lsn <= made.confirmed_flush
-    assert not found.created
     assert found.confirmed_flush == made.confirmed_flush
     assert found.invalidation is None
 
@@ -100,7 +93,7 @@ def test_a_slot_of_another_plugin() -> None:
     # The embedded servers have no other plugin: the decision alone is tested here.
     settings = source("postgresql://me@db/shop")
     problem = slot_problem(
-        SlotState("s", "wal2json", Lsn(1), Lsn(1), None, "reserved", None, database="shop"), settings, "shop"
+        SlotState("s", "wal2json", Lsn(1), None, "reserved", None, database="shop"), settings, "shop"
     )
     assert problem is not None
     assert problem.code == "slot-wrong-plugin"
@@ -182,7 +175,7 @@ def test_making_a_slot_names_the_transactions_it_waits_for(settings: SourceSetti
             idle.commit()
 
         slot = ensure_slot(connection, settings, progress=told)
-    assert slot.created
+    assert slot.confirmed_flush > ZERO
     assert blocker in said[0]
 
 

@@ -21,12 +21,12 @@ from bronze.shapes import Relation
 from bronze.snapshot.copy_text import cells_of
 from bronze.snapshot.locks import groups
 from bronze.snapshot.snapshot import Outcome
-from bronze.store.position import read_snapshot
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     execute,
     fetch,
     read_all,
+    read_snapshot,
     session,
     source_of,
 )

@@ -22,7 +22,6 @@ from bronze.setup.publication import ensure_publication
 from bronze.shapes import same_shape
 from bronze.snapshot.snapshot import Outcome, Snapshot
 from bronze.store.landing import Landing
-from bronze.store.position import read_snapshot
 from bronze.store.relations import ShapeLog, read_relations
 from bronze.store.resnapshot import request_snapshots
 from bronze.store.sink import DeltaSink
@@ -34,6 +33,7 @@ from tests.bronze.replaying import (
     execute,
     fetch,
     read_all,
+    read_snapshot,
     session,
     source_of,
 )
