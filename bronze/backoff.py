@@ -5,14 +5,11 @@ from __future__ import annotations
 import functools
 import random
 import time
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
-
-_FIRST_SECONDS: Final = 0.2
-_LONGEST_SECONDS: Final = 30.0
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -22,13 +19,13 @@ class Backoff:
     """Pauses, each twice as long as the one before, and each between half and whole.
 
     Args:
-        first: seconds of the first; by default 0.2.
-        longest: seconds of the longest; by default 30.
+        first: seconds of the first.
+        longest: seconds of the longest.
     """
 
-    def __init__(self, first: float | None = None, longest: float | None = None) -> None:
-        self._first = _FIRST_SECONDS if first is None else first
-        self._longest = _LONGEST_SECONDS if longest is None else longest
+    def __init__(self, first: float, longest: float) -> None:
+        self._first = first
+        self._longest = longest
         self._next = self._first
 
     def seconds(self) -> float:

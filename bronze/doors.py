@@ -1,13 +1,18 @@
 """Doors: the named places through which what bronze does to lake and server leaves the process.
 
-Each effect on the lake (a file made, written, closed, flushed, removed; a table opened, made, looked at
-again, committed to, cleaned) is a call of `through`, with the door's name, the place it concerns and the
-effect itself. So is each effect on the source: a connection made, a statement run on it, rows of a COPY
-received; on the replication connection a command, the stream started, a look at what has come, feedback sent.
-Nothing else in bronze calls the storage or the server (but to cancel or end what is given up), so whoever
-stands at the doors sees all that happens, in order, and can make any one of it fail. Tests do: each effect
-fails once, before and after it came about (`tests/bronze/faults.py`, `tests/bronze/enumerated.py`). Without a
-guard a door is one comparison; effects are of megabytes or of milliseconds, never of one message.
+Each effect is a call of `through`, with the door's name, the place it concerns and the effect itself:
+
+* on the lake: a file made, written, closed, flushed, removed; a table opened, made, looked at again,
+  committed to, cleaned;
+* on the source: a connection made, a statement run on it, rows of a COPY received;
+* on the replication connection: a command, the stream started, a look at what has come, feedback sent.
+
+Nothing else in bronze calls the storage or the server, but to cancel or end what is given up.
+
+So whoever stands at the doors sees all that happens, in order, and can make any one of it fail. Tests do:
+each effect fails once, before and after it came about (`tests/bronze/faults.py`,
+`tests/bronze/enumerated.py`). Without a guard a door is one comparison; effects are of megabytes or of
+milliseconds, never of one message.
 
 A guard calls the effect and returns its answer, or raises instead of it or after it. Raising after it is the
 case that is forgotten most: the store did what it was asked to, and its answer was lost.

@@ -10,7 +10,8 @@ Hierarchy::
 
 `code` is a stable slug. Where ``docs/errors/<code>.md`` exists it explains the error at length, and the
 message names it.
-A message never contains a password: connection strings go through `bronze.postgres.connection.describe`.
+
+A message never contains a password: messages name a server by `bronze.postgres.conninfo.address_of`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Names of tables, and the one function that quotes identifiers for PostgreSQL.
 
 Every identifier that reaches SQL was parsed into a value first and is quoted here (PostgreSQL) or in
-`silver.sql` (Spark), so that names of any spelling pass and none can be read as SQL.
+`silver.sql` (Spark). So names of any spelling pass, and none can be read as SQL.
 """
 
 from __future__ import annotations

@@ -46,9 +46,7 @@ class ProgressState:
         copies_wait: for what copies of tables wait, or why they are tried again; empty while they get on.
         received: newest WAL position that arrived.
         durable: bronze holds everything before it.
-        server: end of the server's WAL as last heard of.
         changes: rows committed to bronze since the start, without snapshots.
-        wal_bytes: message bytes received since the start.
         commits: Delta commits since the start.
         connections: streams opened since the start.
         snapshots: by table name.
@@ -59,13 +57,9 @@ class ProgressState:
     copies_wait: str = ""
     received: Lsn = ZERO
     durable: Lsn = ZERO
-    server: Lsn = ZERO
     changes: int = 0
-    wal_bytes: int = 0
     commits: int = 0
     connections: int = 0
-    started: float = field(default_factory=time.time)
-    changes_per_second: float = 0.0
     snapshots: dict[str, TableProgress] = field(default_factory=dict)
 
 
@@ -141,13 +135,9 @@ class Growth:
 class Progress:
     """The reader's counters. All methods may be called from any thread."""
 
-    _WINDOW = 2.0
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._state = ProgressState()
-        self._window_start = time.monotonic()
-        self._window_changes = 0
 
     def set(self, **values: Any) -> None:
         """Set fields of the state."""
@@ -161,10 +151,9 @@ class Progress:
             self._state.phase, self._state.said, self._state.durable = "streaming", "", durable
             self._state.connections += 1
 
-    def received(self, size: int, position: Lsn) -> None:
+    def received(self, position: Lsn) -> None:
         """Messages arrived."""
         with self._lock:
-            self._state.wal_bytes += size
             self._state.received = max(self._state.received, position)
 
     def committed(self, changes: int, durable: Lsn) -> None:
@@ -173,7 +162,6 @@ class Progress:
             self._state.changes += changes
             self._state.commits += 1
             self._state.durable = durable
-            self._window_changes += changes
 
     def copied(self, table: str, rows: int, size: int = 0) -> None:
         """Rows of a snapshot were written, of so many bytes of text."""
@@ -201,8 +189,4 @@ class Progress:
     def read(self) -> dict[str, Any]:
         """All fields as plain values that JSON can hold; LSNs as numbers."""
         with self._lock:
-            elapsed = time.monotonic() - self._window_start
-            if elapsed >= self._WINDOW:
-                self._state.changes_per_second = self._window_changes / elapsed
-                self._window_start, self._window_changes = time.monotonic(), 0
             return asdict(self._state)

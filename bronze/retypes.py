@@ -19,7 +19,7 @@ _DIGITS = 38
 def same_text(before: PgType, now: PgType, *, inside: bool = False) -> bool:
     """Whether a value that was not rewritten prints the same text under both types, which reads as the same.
 
-    A numeric that loses its precision keeps its text, but not what silver reads it as; nor does one with more
+    A numeric that loses its precision keeps its text, but not what silver reads it as. Nor does one with more
     digits inside of an array or a composite, or a composite whose attribute has another name.
 
     Args:

@@ -1,28 +1,21 @@
 """Which columns identify a row, and whether PostgreSQL delivers them. Pure: values in, a decision out.
 
-Silver folds by a row key. The key must be in every old tuple, or a DELETE or a key change cannot be
-attributed to a row. What an old tuple holds is the table's *replica identity*: nothing, the primary key, a
-chosen unique index, or the full row. And once a table without a usable identity is published, PostgreSQL
-refuses the application's own UPDATEs and DELETEs on it. So a table is only taken with a key that its
-identity covers; everything else is an error of that table with the statement that cures it.
+**Why a key.** Silver folds by a row key. The key must be in every old tuple, or a DELETE or a key change
+cannot be attributed to a row. What an old tuple holds is the table's replica identity: nothing, the primary
+key, a chosen unique index, or the full row. Once a table without a usable identity is published, PostgreSQL
+refuses the application's own UPDATEs and DELETEs on it. So a table is only taken with a key that its identity
+covers. Everything else is an error of that table, with the statement that cures it.
 
-Order of precedence: the override of the pipeline file, the primary key, the replica identity index. A
-primary key outside the identity (``REPLICA IDENTITY USING INDEX`` on another index) is never delivered with
-a DELETE; there the identity index, which identifies rows just as well, is the key.
+**Which key.** In this order: the override of the pipeline file, the primary key, the replica identity index.
+`_own_key` says when the index comes first.
 
-A *deferrable* primary key is no replica identity: PostgreSQL skips it (RelationGetIndexList).
+**Generated columns** are computed by the server and come with changes only where a publication of PostgreSQL
+18 says so (`Generated`).
 
-**Generated columns** are computed by the server and come with changes only where a publication of
-PostgreSQL 18 says so. One that does not come cannot be a key. From 18 on it may not even be in the replica
-identity (in REPLICA IDENTITY FULL every column is): published, the table's UPDATEs and DELETEs would fail.
+**Partitioned tables.** The stream speaks of the root, and the leaves decide what is logged (`_partial`).
 
-**Partitioned tables.** What is logged of an old row is the leaf's replica identity; what the stream says of
-it ('K' or 'O', the flags of the columns) is the root's, for the changes are published under its name. So of a
-root with REPLICA IDENTITY FULL an 'O' may hold a key among NULLs that are none, and no change says which leaf
-it is of. Where a unique index of the root guards the key (`KeyChoice.guarded`), that does no harm: no key
-ever holds two rows, so the key tells the row, and nothing but the key is taken from an old tuple; leaves may
-differ, come and change. Where none does, a row is identified by its whole content alone, and every leaf has
-to log it.
+PostgreSQL docs: https://www.postgresql.org/docs/current/logical-replication-publication.html and
+https://www.postgresql.org/docs/current/sql-altertable.html (REPLICA IDENTITY).
 """
 
 from __future__ import annotations
@@ -64,8 +57,8 @@ class Identity:
     """What old tuples of a table (or of one partition) hold.
 
     Attributes:
-        mode: pg_class.relreplident: d(efault) n(othing) f(ull) i(ndex). columns: columns of the identity;
-        empty for ``n``, for ``d`` without a usable primary key, and for ``f``.
+        mode: pg_class.relreplident: d(efault) n(othing) f(ull) i(ndex).
+        columns: of the identity; empty for ``n``, for ``d`` without a usable primary key, and for ``f``.
     """
 
     mode: str
@@ -79,6 +72,9 @@ class Identity:
 @dataclass(frozen=True, slots=True)
 class Generated:
     """Generated columns of a table that its publication does not send.
+
+    One that does not come cannot be a key. From PostgreSQL 18 on it may not even be in the replica identity
+    (in REPLICA IDENTITY FULL every column is): published, the table's UPDATEs and DELETEs would fail.
 
     Attributes:
         columns: their names, and whether the publication of this server could be told to send them.
@@ -104,7 +100,10 @@ class KeyChoice:
 
 
 def identity_of(mode: str, indexes: Sequence[UniqueIndex]) -> Identity:
-    """The identity that PostgreSQL derives from relreplident and the indexes."""
+    """The identity that PostgreSQL derives from relreplident and the indexes.
+
+    A deferrable primary key is no replica identity: PostgreSQL skips it (RelationGetIndexList).
+    """
     usable = [index for index in indexes if index.plain and index.immediate]
     chosen = [
         index for index in usable if (mode == "d" and index.primary) or (mode == "i" and index.identity)
@@ -182,6 +181,10 @@ def choose_key(
 
 
 def _own_key(indexes: Sequence[UniqueIndex], identity: Identity) -> tuple[str, ...]:
+    """The primary key, or the identity index where a DELETE does not deliver the primary key.
+
+    That is so with ``REPLICA IDENTITY USING INDEX`` on another index, which identifies rows just as well.
+    """
     primary = next((index.columns for index in indexes if index.primary), ())
     if identity.mode == "i" and identity.columns and not identity.covers(primary):
         return identity.columns
@@ -314,7 +317,18 @@ def _uncovered(
 
 
 def _partial(table: TableName, key: Sequence[str], leaves: Sequence[TableName]) -> TableError:
-    """Rows have to be identified by their content, which some leaves do not log."""
+    """Rows have to be identified by their content, which some leaves do not log.
+
+    What is logged of an old row is the leaf's replica identity. What the stream says of it ('K' or 'O', the
+    flags of the columns) is the root's, for the changes are published under its name. So of a root with
+    REPLICA IDENTITY FULL an 'O' may hold a key among NULLs that are none, and no change says which leaf it is
+    of.
+
+    Where a unique index of the root guards the key (`KeyChoice.guarded`), that does no harm. No key ever
+    holds two rows, so the key tells the row, and nothing but the key is taken from an old tuple; leaves may
+    differ, come and change. Where none does, a row is identified by its whole content alone, and every leaf
+    has to log it.
+    """
     named = _list([str(leaf) for leaf in leaves[:_SHOWN]]) + (" …" if len(leaves) > _SHOWN else "")
     return TableError(
         table,

@@ -1,8 +1,8 @@
 """What keeps a table from being taken, apart from its key. Pure: facts in, errors out.
 
 Each is an error of one table, with the statement that cures it. They are found before anything is published
-or copied, because later they would be silent: row-level security filters a snapshot, a row filter the
-stream, and two columns that differ only in case are one column to Spark.
+or copied, because later they would be silent. Row-level security filters a snapshot, a row filter the stream.
+Two columns that differ only in case are one column to Spark.
 """
 
 from __future__ import annotations

@@ -29,12 +29,10 @@ class Member:
     Attributes:
         columns: attnums of its column list; None where all columns are published.
         row_filter: its WHERE clause; None where there is none.
-        direct: named itself, not through its schema or ALL TABLES.
     """
 
     columns: frozenset[int] | None = None
     row_filter: str | None = None
-    direct: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class Publication:
         direct = self.members.get(table)
         if direct is not None:
             return direct
-        return Member(direct=False) if self.all_tables or table.schema in self.schemas else None
+        return Member() if self.all_tables or table.schema in self.schemas else None
 
 
 def read_publication(connection: psycopg.Connection[Any], name: str) -> Publication | None:

@@ -4,10 +4,10 @@ Everything is read set-based, one round trip for each kind of fact, in one REPEA
 that the facts fit together. Columns are those that pgoutput announces: dropped and unpublished generated
 ones are left out, column lists of the publication hold, order is by attnum.
 
-Partitioned tables are one table, their root: the stream names the root (``publish_via_partition_root``),
-but what an old tuple holds is decided by each leaf's own replica identity, which ``ALTER TABLE … REPLICA
-IDENTITY`` on the root does not touch; so the leaves are checked too. Children of table inheritance are
-tables of their own.
+Partitioned tables are one table, their root: the stream names the root (``publish_via_partition_root``). But
+what an old tuple holds is decided by each leaf's own replica identity, which ``ALTER TABLE … REPLICA
+IDENTITY`` on the root does not touch. So the leaves are checked too. Children of table inheritance are tables
+of their own.
 
 A problem stops its table alone (`SourceTable.problem`); nothing here raises for the state of a single table.
 """

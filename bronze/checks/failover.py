@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bronze.checks.finding import Finding
 from bronze.errors import DefiniteError
-from bronze.setup.failover import SINCE, mark_command, require_support, unmarked
+from bronze.setup.failover import SINCE, failover_command, require_support, without_failover
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,10 +60,10 @@ def failover_findings(
                 level="info",
                 code="failover-to-do",
                 subject=subject,
-                message=f"is not kept by standbys; the next start runs: {mark_command(source.slot)};",
+                message=f"is not kept by standbys; the next start runs: {failover_command(source.slot)};",
             )
         else:
-            yield Finding.of(unmarked(source), subject)
+            yield Finding.of(without_failover(source), subject)
     if not named:
         known = f"; physical slots: {', '.join(sorted(slots))}" if slots else ""
         yield Finding(

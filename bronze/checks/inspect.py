@@ -11,7 +11,7 @@ from bronze.checks.publication import publication_findings
 from bronze.checks.server import forgetting_findings, read_server, role_findings, server_findings
 from bronze.checks.tables import table_findings
 from bronze.postgres.connection import translated
-from bronze.setup.failover import making
+from bronze.setup.failover import slot_statement
 from bronze.setup.slot import read_slot, slot_problem
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _slot(server: Server, slot: SlotState | None, source: SourceSettings) -> Ite
                 code="slot-missing",
                 subject=subject,
                 message="does not exist, and source.manage is false",
-                remedy=f"{making(source)};",
+                remedy=f"{slot_statement(source)};",
             )
         return
     problem = slot_problem(slot, source, server.database)

@@ -17,7 +17,7 @@ from bronze.doors import Door, through
 from bronze.drift.joining import MENDED, may_forget
 from bronze.errors import DefiniteError
 from bronze.postgres.connection import in_recovery
-from bronze.postgres.conninfo import describe, replication_conninfo
+from bronze.postgres.conninfo import address_of, replication_conninfo
 from bronze.postgres.error_translation import translate
 from bronze.postgres.services import ROLES, Service, service_of
 from bronze.setup.failover import require_support
@@ -158,7 +158,7 @@ def require_fit(connection: psycopg.Connection[Any], source: SourceSettings, *, 
     found = server_findings(read_server(connection), version, read_slot(connection, source.slot))
     for each in found:
         if each.level == "error":
-            raise DefiniteError(each.message, code=each.code, where=describe(source), remedy=each.remedy)
+            raise DefiniteError(each.message, code=each.code, where=address_of(source), remedy=each.remedy)
     for each in found if say else ():
         if each.level == "warning":
             _LOGGER.warning("%s: %s; remedy: %s", each.subject, each.message, each.remedy)

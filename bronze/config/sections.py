@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -11,10 +11,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     SecretStr,
     field_validator,
     model_validator,
 )
+
+from bronze.config.timing import Timing
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -117,6 +120,18 @@ class SourceSettings(Section):
     tables: Annotated[list[str], Field(min_length=1)] = ["public.*"]
     exclude: list[str] = []
     keys: dict[str, Annotated[list[str], Field(min_length=1)]] = {}
+    _timing: Timing = PrivateAttr(default_factory=Timing)
+
+    @property
+    def timing(self) -> Timing:
+        """How long is waited for this server; no key of the file, copied with the rest."""
+        return self._timing
+
+    def with_timing(self, timing: Timing) -> Self:
+        """The same source, other patience."""
+        copy = self.model_copy()
+        copy._timing = timing  # noqa: SLF001 - our own; the copy is not shared yet
+        return copy
 
     @field_validator("tables", "exclude")
     @classmethod

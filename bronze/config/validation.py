@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-    from bronze.config.yaml_file import Step, YamlFile, YamlPath
+    from bronze.config.yaml_file import PathStep, YamlFile, YamlPath
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -80,7 +80,7 @@ def _problem(model: type[BaseModel], file: YamlFile, details: ErrorDetails) -> P
     return Problem(file.line(place), _without_secrets(message, file, place))
 
 
-def _locate(file: YamlFile, loc: Sequence[Step]) -> tuple[YamlPath, str | None]:
+def _locate(file: YamlFile, loc: Sequence[PathStep]) -> tuple[YamlPath, str | None]:
     """The part of pydantic's location that the file has, and the first step that it lacks.
 
     Pydantic's locations also name union members; ours are written ``<so>``, which no key of ours is.
@@ -125,7 +125,7 @@ def _field_names(model: type[BaseModel]) -> list[str]:
     return [info.alias or name for name, info in model.model_fields.items()]
 
 
-def _descend(annotation: Any, step: Step) -> Iterator[Any]:
+def _descend(annotation: Any, step: PathStep) -> Iterator[Any]:
     """Annotations of the value under `step` of a value of `annotation`."""
     if _is_model(annotation):
         for name, info in annotation.model_fields.items():

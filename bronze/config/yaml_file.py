@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-Step: TypeAlias = str | int
-YamlPath: TypeAlias = tuple[Step, ...]
+PathStep: TypeAlias = str | int
+YamlPath: TypeAlias = tuple[PathStep, ...]
 
 _MAX_NODES: Final = 100_000
 _VARIABLE: Final = re.compile(
@@ -64,7 +64,7 @@ class YamlFile:
     keys: Mapping[YamlPath, int] = field(default_factory=dict)
     expanded: Mapping[YamlPath, tuple[tuple[str, str], ...]] = field(default_factory=dict)
 
-    def line(self, path: Sequence[Step], *, key: bool = False) -> int:
+    def line(self, path: Sequence[PathStep], *, key: bool = False) -> int:
         """Line of the value (or key) at `path`; of the nearest thing around it where there is none."""
         place = tuple(path)
         lines = self.keys if key else self.values
@@ -75,11 +75,11 @@ class YamlFile:
             place = place[:-1]
         return self.values.get((), 1)
 
-    def where(self, path: Sequence[Step], *, key: bool = False) -> str:
+    def where(self, path: Sequence[PathStep], *, key: bool = False) -> str:
         """``file:line`` of the value (or key) at `path`."""
         return f"{self.path}:{self.line(path, key=key)}"
 
-    def at(self, path: Sequence[Step]) -> Any:
+    def at(self, path: Sequence[PathStep]) -> Any:
         """The value at `path`.
 
         Raises:

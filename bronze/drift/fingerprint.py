@@ -1,13 +1,14 @@
 """A fingerprint of all that the catalog says of the tables that are read: cheap enough to ask every second.
 
 It is new whenever a statement may have changed rows without an event, or the publication. An ALTER TABLE that
-rewrites a table or a partition, adds a column or drops the table writes its row in pg_class; a partition that
-comes or goes writes pg_inherits; the publication's parts are rows of their own. Each such write makes a new
-version of the row, which has a new xmin. What VACUUM and ANALYZE note in pg_class is written in place.
+rewrites a table or a partition, or adds a column, writes its row in pg_class; so does a DROP TABLE. A
+partition that comes or goes writes pg_inherits. The publication's parts are rows of their own. Each such
+write makes a new version of the row, which has a new xmin. What VACUUM and ANALYZE note in pg_class is
+written in place.
 
-Equal fingerprints say nothing of what hangs on no such row (a type that changes without a rewrite, a label of
-an enum, a field of a composite type; pg_attribute alone would cost ten times all the rest) or of tables that
-are not known yet. The full look, now and then, finds those.
+Equal fingerprints say nothing of what hangs on no such row: a type that changes without a rewrite, a label of
+an enum, a field of a composite type. (pg_attribute alone would cost ten times all the rest.) Nor do they of
+tables that are not known yet. The full look, now and then, finds those.
 """
 
 from __future__ import annotations

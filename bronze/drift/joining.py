@@ -1,27 +1,21 @@
 """Tables that have joined the publication, under a server that may forget to stream them. Pure.
 
-PostgreSQL before 14.18, 15.13, 16.9 and 17.5 loses changes here: a transaction T is open and has written a
-table when ALTER PUBLICATION … ADD TABLE commits. The walsender decodes T with the catalog as T saw it, by
-which the table is not published, and keeps that answer. What later transactions change in the table is then
-passed over, in silence, until something else makes the walsender ask again. (It was mended by making other
-transactions' invalidations known to those that are being decoded.)
+**The defect.** PostgreSQL before 14.18, 15.13, 16.9 and 17.5 loses changes here. A transaction T has written
+a table and is open when ALTER PUBLICATION … ADD TABLE commits. The walsender decodes T with the catalog as T
+saw it, by which the table is not published, and keeps that answer. What later transactions change in the
+table is then passed over, silently, until something makes the walsender ask again.
 
-A new session of the stream has forgotten the answer. But it must not meet T again, and nothing that the old
-one passed over may be counted on. So, in this order:
+**The way round it.** A new session of the stream has forgotten the answer. But it must not meet T again, and
+nothing that the old one passed over may be counted on. So, in this order:
 
 1. The table is seen as a member. X is the next transaction number after that, so T's is smaller.
 2. No transaction before X is still running. E is the end of the log then: T has its commit before E.
 3. A session begins at a position C, at or after E. It skips T, whose commit it does not send. Each
    transaction that it decodes began to write after the table had become a member.
 4. The snapshot is taken, at an LSN S, which is greater than C. All that is changed after S is decoded by that
-   session, or by one that begins later still; what the older ones passed over is in the snapshot.
+   session, or by a later one. What the older ones passed over is in the snapshot.
 
-Step 2 may take as long as somebody leaves a transaction open; that session is named
-(`bronze.postgres.blockers`).
-
-Where a process dies or a session fails in between, everything is seen for the first time again, which only
-waits once more. A table whose membership changes again (`bronze.drift.membership`) has its gap and begins at
-1.
+`Joining` says what a failure in between costs.
 """
 
 from __future__ import annotations
@@ -38,7 +32,11 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
 
 MENDED: Final = {14: 18, 15: 13, 16: 9, 17: 5}
-"""The first minor version that does not forget, by major version; those not named never did."""
+"""The first minor version that does not forget, by major version; those not named never did.
+
+The fix makes other transactions' invalidations known to those that are being decoded:
+https://www.postgresql.org/docs/release/17.5/.
+"""
 
 
 def may_forget(version: int) -> bool:
@@ -63,7 +61,13 @@ class _Member:
 
 
 class Joining:
-    """Which tables may be copied now, and where a new session has to begin for the others."""
+    """Which tables may be copied now, and where a new session has to begin for the others.
+
+    Step 2 may take as long as somebody leaves a transaction open; that session is named
+    (`bronze.postgres.blockers`). Where a process dies or a session fails in between, everything is seen for
+    the first time again, which only waits once more. A table whose membership changes again
+    (`bronze.drift.membership`) has its gap and begins at step 1.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

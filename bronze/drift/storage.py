@@ -1,37 +1,25 @@
 """What PostgreSQL changes without an event, told from two looks at its catalog. Pure.
 
-The log says nothing of the rows of a table that is rewritten (ALTER COLUMN TYPE, ADD COLUMN with a volatile
-default), of a column that comes with a default, of partitions that are attached, detached, dropped or
-truncated by themselves. Each leaves a trace (what happens while the publication does not carry a table is
-`bronze.drift.membership`'s):
+The log says nothing of the rows of a table that is rewritten: ALTER COLUMN TYPE, ADD COLUMN with a volatile
+default. It says nothing of a column that comes with a default. Nor does it of partitions that are attached,
+detached, dropped, or truncated by themselves. Each leaves a trace in the catalog:
 
-* **Rewritten.** `pg_class.relfilenode` is new. It is new also after VACUUM FULL, CLUSTER and TRUNCATE,
-  which change no value without an event. But a command that rewrites *values* writes the column's row in
-  pg_attribute too (its xmin is new), even where the type stays (``TYPE int USING a + 1``); the others do
-  not. So a table gets a new snapshot where both are new. A statement that touches the column's row alone (SET
-  NOT NULL, GRANT) and a VACUUM FULL between the same two looks are taken for a rewrite, which costs a copy
-  and no value; so does a VACUUM FULL after ADD COLUMN with a default, which writes the column's row as
-  well.
-* **Another type without a rewrite** (varchar to text, a longer varchar) keeps the values. It is told by its
-  kind, for some such changes do print otherwise (cidr to inet, timestamp to timestamptz under UTC).
-* **A new column** brings values without events where it has a default: `atthasmissing`, or a rewrite. Where
-  it was not a rewrite all rows from before it have one value, which travels with the shape
-  (`Column.missing`); silver fills them, and no copy is needed (`plain_defaults`). A column that was there
-  before but not published brings values as well.
-* **Columns in doubt.** The stream names columns without attnum (`bronze.pgoutput.relation_versions`). Where
-  columns came and went between two looks and one is new, or one is new and another of its type is gone, rows
-  that were written in between may be taken for rows of another column's; so the table gets a new snapshot.
 * **Another table**: another OID.
-* **Partitions.** One that was made as a partition is filled through events; one that was attached need not
-  be. ATTACH writes the pg_attribute row of every column of the partition, CREATE TABLE … PARTITION OF
-  leaves those that CREATE TABLE wrote: `born` where such a row is left. A partition that is gone took its
-  rows with it in silence, and a TRUNCATE of one partition is not published under its root (its relfilenode
-  is new; here VACUUM FULL cannot be told from it, and costs a copy).
+* **Rewritten**: `pg_class.relfilenode` and a column's row are new (`_why_columns`).
+* **Another type without a rewrite** keeps the values, but may print them otherwise (`_why_columns`).
+* **A new column** brings values without events where it has a default (`plain_defaults`).
+* **Columns in doubt**: rows may be taken for rows of another column (`_in_doubt`).
+* **Partitions** that come or go with rows, or lose them (`_why_partitions`).
 
-What stays unseen: a partition with rows that comes and goes between two looks; a table of a FOR ALL TABLES
-publication that is made unlogged and logged again between two looks. While the reader runs it looks every
-half minute; what it saw last is kept in the lake (`bronze.store.storage_log`), so a pause of the reader is
-one long interval between two looks.
+What happens while the publication does not carry a table is `bronze.drift.membership`'s.
+
+**What stays unseen**: a partition with rows that comes and goes between two looks; a table of a FOR ALL
+TABLES publication that is made unlogged and logged again between two looks. While the reader runs it looks
+every half minute. What it saw last is kept in the lake (`bronze.store.storage_log`), so a pause of the reader
+is one long interval between two looks.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/logical-replication-restrictions.html and
+https://www.postgresql.org/docs/current/catalog-pg-class.html.
 """
 
 from __future__ import annotations
@@ -129,10 +117,16 @@ def why_again(known: Storage, now: Storage, carried: Collection[int] = ()) -> st
 def plain_defaults(known: Storage, now: Storage) -> frozenset[int]:
     """New columns, by attnum, that gave all rows one value, and of whose changes none can be mistaken.
 
-    The stream names columns without attnum, and is read when the catalog may have moved on. So there are none
-    where a column came and went, was renamed or otherwise written between the two looks, where a new one has
-    the name of an old one, or where new ones were not made by one transaction: what was written under one
-    column could then have been read as another's.
+    A new column has values in old rows where it has a default: by `atthasmissing`, or by a rewrite. Without a
+    rewrite all rows from before it have one value, which travels with the shape (`Column.missing`). Silver
+    fills them, and no copy is needed.
+
+    The stream names columns without attnum, and is read when the catalog may have moved on. What was written
+    under one column could then be read as another's, so there are none in each of these cases:
+
+    * a column came and went, was renamed or otherwise written between the two looks;
+    * a new one has the name of an old one;
+    * new ones were not made by one transaction.
     """
     new = {attnum: column for attnum, column in now.columns.items() if attnum not in known.columns}
     stayed = [
@@ -153,6 +147,15 @@ def plain_defaults(known: Storage, now: Storage) -> frozenset[int]:
 
 
 def _why_partitions(known: Storage, now: Storage) -> str | None:
+    """Why the partitions may have brought or taken rows without an event.
+
+    One that was made as a partition is filled through events; one that was attached need not be. ATTACH
+    writes the pg_attribute row of every column of the partition. CREATE TABLE … PARTITION OF leaves those
+    that CREATE TABLE wrote: `born` where such a row is left.
+
+    A partition that is gone took its rows with it in silence. A TRUNCATE of one partition is not published
+    under its root. Its relfilenode is new; here VACUUM FULL cannot be told from it, and costs a copy.
+    """
     partitioned = len(known.parts) + len(now.parts) > 2
     for oid, part in known.parts.items():
         found = now.parts.get(oid)
@@ -169,6 +172,20 @@ def _why_partitions(known: Storage, now: Storage) -> str | None:
 
 
 def _why_columns(known: Storage, now: Storage, carried: Collection[int]) -> str | None:
+    """Why the columns may have other values than the stream told.
+
+    **Rewritten.** relfilenode is new also after VACUUM FULL, CLUSTER and TRUNCATE, which change no value
+    without an event. But a command that rewrites *values* writes the column's row in pg_attribute too (its
+    xmin is new), even where the type stays (``TYPE int USING a + 1``); the others do not. So a table gets a
+    new snapshot where both are new. Two harmless cases look the same between two looks, and cost a copy but
+    no value. One is VACUUM FULL beside a statement that touches the column's row alone (SET NOT NULL, GRANT).
+    The other is VACUUM FULL after ADD COLUMN with a default, which writes the column's row as well.
+
+    **Another type without a rewrite** (varchar to text, a longer varchar) keeps the values. It is told by its
+    kind, for some such changes print otherwise (cidr to inet, timestamp to timestamptz under UTC).
+
+    **A column that was not published before** brings values as a new one does.
+    """
     rewritten = any(part.file != now.parts[oid].file for oid, part in known.parts.items())
     if doubted := _in_doubt(known, now, rewritten=rewritten):
         return f"rows may have been written under another column called {doubted}"
@@ -191,7 +208,10 @@ def _why_columns(known: Storage, now: Storage, carried: Collection[int]) -> str 
 def _in_doubt(known: Storage, now: Storage, *, rewritten: bool) -> str | None:
     """A new column that the stream may have confused with one that is gone.
 
-    Whatever a column that is gone was called in between, and whatever type a rewrite gave it.
+    The stream names columns without attnum (`bronze.pgoutput.relation_versions`). Rows that were written
+    between two looks may be taken for rows of another column in two cases. Columns came and went in between
+    and one is new; or one is new and another of its type is gone. It does not matter what a column that is
+    gone was called in between, nor what type a rewrite gave it.
     """
     new = [column for attnum, column in now.columns.items() if attnum not in known.columns and column.type]
     if not new:

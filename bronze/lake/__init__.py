@@ -1,8 +1,11 @@
 """Delta tables on a folder or an object store, without Spark.
 
-In reading order: `location` (where a lake lies), `folders` (a table's name as a folder's), `delta` (open,
-commit, retry), `parquet` (files that a commit names), `compaction`, `retention`, `disk` and `torn_log` (what
-a power cut leaves), `failures` (storage that cannot be read or written), `control` and `control_tables` (what
-the layers tell each other), `consistent_cut` (as of when they are read together), `thinning` and `pruning`
-(what of it is kept).
+In reading order:
+
+* `location` (where a lake lies), `folders` (a table's name as a folder's);
+* `delta` (open, commit, retry), `parquet` (files that a commit names), `compaction`, `retention`;
+* `disk` and `torn_log` (what a power cut leaves), `failures` (storage that cannot be read or written);
+* `control` and `control_tables` (what the layers tell each other), `thinning` and `pruning` (what of it is
+  kept);
+* `consistent_cut` (as of when tables are read together).
 """

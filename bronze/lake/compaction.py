@@ -30,7 +30,7 @@ from deltalake.transaction import RemoveAction
 
 from bronze.doors import Door, through
 from bronze.lake import delta
-from bronze.lake.delta import ordered
+from bronze.lake.delta import sorted_by
 from bronze.lake.parquet import PartWriter, delete_files, file_system
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def small_files(table: DeltaTable, *, many: int, prefix: str, order: str | None)
     """
     actions = _actions(table)
     if order is not None and f"min.{order}" in actions.column_names:
-        actions = ordered(actions, f"min.{order}")
+        actions = sorted_by(actions, f"min.{order}")
     files = [
         SmallFile(path, size)
         for path, size in zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True)

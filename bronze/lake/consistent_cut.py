@@ -1,8 +1,8 @@
 """The one answer to "as of when": the LSN at which everything that is read together is shown.
 
 Silver alone is shown at its newest cut. Gold follows silver, and a document stands for the rows that it was
-built from, so both together are shown at the newest LSN at which both have a cut: gold's newest where nothing
-is amiss. Where silver's record of that LSN is gone, an older common one is looked for; where there is none,
+built from. So both together are shown at the newest LSN at which both have a cut: gold's newest where nothing
+is amiss. Where silver's record of that LSN is gone, an older common one is looked for. Where there is none,
 gold is left out rather than shown beside rows of another moment.
 
 `smelt verify`, and gold when it goes on, ask something else: from which record of silver one document was

@@ -2,15 +2,15 @@
 
 Schemas and meanings are in `bronze.lake.control`.
 
-Reading is cheap because it is polled: files of a Delta table never change, so each is read once per process
-and kept; a poll that finds nothing new lists the log and no more. Files that a compaction or an update
-replaced are forgotten. Appends leave one small file each; once there are too many, the writer compacts
-them (`bronze.lake.compaction`), which changes no row and conflicts with no append.
+Reading is cheap because it is polled. Files of a Delta table never change, so each is read once per process
+and kept. A poll that finds nothing new lists the log and no more. Files that a compaction or an update
+replaced are forgotten. Appends leave one small file each; once there are too many, the writer compacts them
+(`bronze.lake.compaction`), which changes no row and conflicts with no append.
 
-Closing an error and removing cuts and runs that are past their time (`bronze.lake.thinning`) change rows: the
+Closing an error and removing cuts and runs that are past their time (`bronze.lake.thinning`) change rows. The
 files that have them are written again, in one commit (runs file by file, for nobody needs them together). It
-carries the mark of compactions, so of two processes that rewrite at once one is refused, and runs again on
-the newer version, where the row is closed already; and no compaction brings a row back that an update closes
+carries the mark of compactions. So of two processes that rewrite at once one is refused, and runs again on
+the newer version, where the row is closed already. And no compaction brings a row back that an update closes
 at the same moment.
 
 A cycle reads no run: what it recorded last it remembers, so that `control.runs` costs a writer nothing,
@@ -269,7 +269,7 @@ class ControlTables:
         """Errors that have not healed, oldest first; one per scope, name and code."""
         found: dict[tuple[str, str, str], OpenError] = {}
         rows = self._errors.rows()
-        for row in delta.ordered(rows.filter(pc.is_null(rows["closed_at"])), "opened_at").to_pylist():
+        for row in delta.sorted_by(rows.filter(pc.is_null(rows["closed_at"])), "opened_at").to_pylist():
             error = OpenError(
                 scope=row["scope"],
                 name=row["name"],

@@ -1,7 +1,7 @@
 """Delta tables through `deltalake`: made on first use by any process, appended to with retries.
 
-Appends never conflict with each other in Delta; what can collide is the log entry's number, or an update of
-another process that came between, and then the commit is tried again on the newer version. A table that two
+Appends never conflict with each other in Delta. What can collide is the log entry's number, or an update of
+another process that came between. Then the commit is tried again on the newer version. A table that two
 processes create at the same moment is made by one of them; the other one sees "already there" (or a lost race
 for version 0) and opens it. Both are safe to repeat: nothing is visible before the log entry exists.
 
@@ -27,7 +27,7 @@ from bronze.errors import ConfigurationError
 from bronze.lake import disk
 from bronze.lake.folders import local_folder
 from bronze.lake.parquet import PartWriter, delete_files, file_system
-from bronze.lake.torn_log import ACTIONS, set_torn_aside
+from bronze.lake.torn_log import ACTIONS_KEY, set_torn_aside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -167,7 +167,7 @@ def commit(
             mode="append",
             schema=schema,
             commit_properties=CommitProperties(
-                app_transactions=list(marks), custom_metadata={ACTIONS: str(len(actions) + len(marks))}
+                app_transactions=list(marks), custom_metadata={ACTIONS_KEY: str(len(actions) + len(marks))}
             ),
             post_commithook_properties=NOTHING_BESIDES,
         ),
@@ -211,7 +211,9 @@ def read_file(table: DeltaTable, path: str, columns: list[str] | None = None) ->
     return through(Door.READ_FILE, f"{table.table_uri}/{path}", read)
 
 
-def ordered(rows: pa.Table, column: str, order: Literal["ascending", "descending"] = "ascending") -> pa.Table:
+def sorted_by(
+    rows: pa.Table, column: str, order: Literal["ascending", "descending"] = "ascending"
+) -> pa.Table:
     """Rows by a column; `Table.sort_by` would load Arrow's query engine for it, 30 MiB."""
     return rows.take(pc.sort_indices(rows, sort_keys=[(column, order)]))
 

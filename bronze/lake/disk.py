@@ -1,6 +1,6 @@
 """What a power cut leaves of a table on a local path. An object store keeps what it acknowledged.
 
-The order is: a file's bytes and its name in the folder are on disk before a commit names it; the log entry
+The order is: a file's bytes and its name in the folder are on disk before a commit names it. The log entry
 and its name are on disk before anybody acts on it, the slot's confirmation above all. Neither Arrow nor
 `deltalake` flushes anything, so `PartWriter` does the first and `delta.settle` the second.
 

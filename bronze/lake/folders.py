@@ -16,10 +16,12 @@ anything else             ``-``, its code point in            ``a/b``: ``a-2f-b`
 ========================  ==================================  ============================
 
 A code point that begins with a letter gets a 0 before it. An underscore in the first place is written as a
-code point, for Spark and others take such a folder for a hidden one, and so is the first letter of a name
-that Windows keeps for a device. No name written so begins with ``-0`` and a digit; what follows ``-00`` is
-the whole name in base 32, where it would be too long otherwise, and what follows ``-01`` a digest of one that
-is too long even so (of which no database in UTF-8 has any).
+code point, for Spark and others take such a folder for a hidden one. So is the first letter of a name that
+Windows keeps for a device.
+
+No name written so begins with ``-0`` and a digit. What follows ``-00`` is the whole name in base 32, where it
+would be too long otherwise. What follows ``-01`` is a digest of one that is too long even so (of which no
+database in UTF-8 has any).
 """
 
 from __future__ import annotations
@@ -126,7 +128,7 @@ def misread(location: str) -> str | None:
     """The first part of a lake's location that does not mean itself to `deltalake`, or not the same to Spark.
 
     `deltalake` 1.6 takes ``%20`` in a folder's name for a space, a backslash for a slash, and panics at some
-    others; in a URL it takes ``%``, ``?`` and ``#`` for what they are in one, and Spark does not.
+    others. In a URL it takes ``%``, ``?`` and ``#`` for what they are in one, and Spark does not.
 
     Args:
         location: an absolute path, or a URL of an object store.

@@ -1,14 +1,14 @@
 """Parquet files of `bronze.changes`, written before the commit that names them.
 
-Nobody sees a file until a Delta commit names it; a crash before that leaves a file that no version refers to,
+Nobody sees a file until a Delta commit names it. A crash before that leaves a file that no version refers to,
 which the next reader removes (`bronze.store.leftovers`). On a local path each file is flushed to disk when it
-is closed, and its name before it is handed out, because the slot is confirmed on the strength of it.
+is closed, and its name before it is handed out: the slot is confirmed on the strength of it.
 
 A call that fails ends the writer: it removes what it has not handed out, and refuses every later call. So no
 commit can name a file that lacks rows, or one that Arrow left without its footer; and no commit can go
 without the rows of a file that could not be opened.
 
-The values of a row are stored plain and compressed; a dictionary is kept for the columns that repeat
+The values of a row are stored plain and compressed. A dictionary is kept for the columns that repeat
 (operation, table, column names), where it costs next to nothing. A file is closed at about `FILE_BYTES` of
 Arrow data, so that one large transaction becomes several files that Spark reads side by side. Its statistics
 let readers skip it by commit LSN and table.

@@ -8,8 +8,9 @@ reads one version to its end, and no cut names an older one. So they are removed
 Why it is safe:
 
 * Rows are never removed, whoever has read them: a joined file's rows stand in the file that replaced it.
-* Only files that the log says were removed are deleted (Delta calls that a *lite* vacuum), so none of a
-  transaction that is still open or of a snapshot under way, which no version names yet, however old they are.
+* Only files that the log says were removed are deleted (Delta calls that a *lite* vacuum). No version names
+  those of a transaction that is still open or of a snapshot under way yet, so they stay, however old they
+  are.
 * Entries are removed only before a checkpoint, which holds the marks (`bronze.store.contract`) too. A crash
   in the middle leaves some for the next time.
 """

@@ -1,25 +1,22 @@
 """A log entry of which a power cut left a part.
 
-An entry gets its name before its bytes are on disk (`bronze.lake.disk`). A power cut between that and the
-flush leaves it empty, or with some pages of what was written. Delta takes an empty one for a commit of
-nothing, which is right: nobody had acted on it yet. One that breaks off inside of a line it refuses, and with
-it the whole table; one that breaks off after a line it takes for the whole, although it names only a part of
-the files, or the files without the marks.
+**What is left.** An entry gets its name before its bytes are on disk (`bronze.lake.disk`). A power cut
+between that and the flush leaves it empty, or with some pages of what was written. Delta takes an empty one
+for a commit of nothing, rightly. One that breaks off inside of a line it refuses, and with it the whole
+table. One that breaks off after a line it takes for the whole, although it names only a part of the files, or
+the files without the marks.
 
-So each of our commits says in its first line of how many actions it consists, and any process that opens a
-table to write it compares (`set_torn_aside`). An entry that lacks something was not flushed, so nothing was
-ever done on the strength of it: the slot was not confirmed. It is as if the commit had failed. It gets
-another name, by which Delta passes it over; the rows are sent again. Should a disk have lost what it
+**What is done.** Each of our commits says in its first line of how many actions it consists. Any process that
+opens a table to write it compares (`set_torn_aside`). An entry that lacks something was not flushed, so
+nothing was ever done on the strength of it: the slot was not confirmed. It is as if the commit had failed. It
+gets another name, by which Delta passes it over, and the rows are sent again. Should a disk have lost what it
 acknowledged, the position that is found is then before the slot's, and that is a definite error of its own
 (`bronze.stream.continuity`).
 
-Only entries that say so are touched. Others, Spark's above all, may have been relied on without a flush, by a
-cut that names them: to take one of those away would hide a loss that is loud now.
+**What is left alone.** Only entries that say so are touched. Others, Spark's above all, may have been relied
+on without a flush, by a cut that names them: to take one away would hide a loss that is loud now.
 
-No process is in the middle of writing what is found here: entries appear under their name by one step.
-
-An entry that others follow cannot be set aside. Those that came later were made by a process that
-had read it as it was: the error says so, and which file it is.
+Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#delta-log-entries.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ from bronze.lake.folders import local_folder
 if TYPE_CHECKING:
     from pathlib import Path
 
-ACTIONS: Final = "deltasmelt.actions"
+ACTIONS_KEY: Final = "deltasmelt.actions"
 """Key of commitInfo under which a commit says how many actions follow it."""
 
 _ASIDE: Final = ".torn"
@@ -44,6 +41,10 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 
 def set_torn_aside(uri: str) -> bool:
     """Take the newest entry of a local table's log away, if it is torn; whether it was.
+
+    No process is in the middle of writing what is found here: entries appear under their name by one step. An
+    entry that others follow cannot be set aside. Those that came later were made by a process that had read
+    it as it was: the error says so, and which file it is.
 
     Raises:
         DefiniteError: ``log-entry-torn``: one that others follow is.
@@ -91,6 +92,6 @@ def _is_torn(path: Path) -> bool:
 def _actions(line: bytes) -> int | None:
     """How many actions an entry says that it has, in its first line; None where it is not ours."""
     try:
-        return int(json.loads(line)["commitInfo"][ACTIONS])
+        return int(json.loads(line)["commitInfo"][ACTIONS_KEY])
     except (ValueError, KeyError, TypeError):
         return None

@@ -1,32 +1,26 @@
 """pgoutput messages in, Arrow out: the rows of `bronze.changes`, without a Python object per cell or per row.
 
-Pure: no I/O but the catalog lookup it is given. What makes its output right, however the messages are cut
-into batches:
+Pure: no I/O but the catalog lookup it is given. A batch is decoded in slices of a few megabytes. That bounds
+the memory beside input and output, keeps the work in the processor's cache and every offset within int32.
 
-* **Order.** pgoutput of protocol 1 sends whole transactions in commit order; any other sequence is refused
+What makes its output right, however the messages are cut into batches:
+
+* **Order.** Protocol 1 sends whole transactions in commit order; any other sequence is refused
   (`bronze.pgoutput.transactions`). `commit_lsn` is Begin's final LSN, which Commit must repeat.
-* **`seq` has no holes** over the rows that are kept: tables that are not selected and our own heartbeats
-  take no number. The counter of an open transaction outlives the batch.
+* **`seq` has no holes** over the rows that are kept: tables that are not selected and our own heartbeats take
+  no number. The counter of an open transaction outlives the batch.
 * **`end_of_tx`** is known only when the next row or the Commit is seen, so the last row of an open
-  transaction is held back until then.
-* **Shapes change in the middle of a batch.** Each row is read by the last Relation message before it, and
-  must have as many columns. Where the shape begins inside of its transaction is told by the LSN of the last
-  change before it (`Relation.after_lsn`), for the message itself has none.
-* **A partition is announced right after its root**, before its first change and again when it changes; its
-  changes then come under the root's name, and nothing says which partition they are of. That message alone
-  tells in order that a partition does not log what its root says (`bronze.catalog.keys`).
-* **No change of a known table is left out in silence.** Where a table of which bronze has a shape comes under
-  a name that is not kept, that is told with its LSN (`Decoded.left_out`): it may have its former name again
-  before anybody looks at the catalog. PostgreSQL announces a table again before its first change after each
-  rename, and in each session; TRUNCATE counts as a change. So it is told before any such change.
-* **What nobody foresaw in one table's shape is that table's.** An error that no rule knows, while a Relation
-  message is made a version, is told with the table (`unreadable`) before anything of the batch is given out,
-  and so is each later batch that has changes of it: they are left out until a new session.
-* **Malformed input is refused**, with the LSN, before anything of its slice is given out; the decoder is
-  then of no further use.
+  transaction is held back until then (`_give_out`).
+* **Shapes change in the middle of a batch**: each row is read by the last Relation message before it
+  (`_announce`).
+* **A partition is announced right after its root**; that alone tells what it logs (`_follow`).
+* **No change of a known table is left out in silence**, and an error that nobody foresaw in one table's shape
+  is that table's (`_announce`).
+* **Malformed input is refused**, with the LSN, before anything of its slice is given out. The decoder is then
+  of no further use.
 
-A batch is decoded in slices of a few megabytes. That bounds the memory beside input and output, keeps the
-work in the processor's cache and every offset within int32.
+PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-logical-replication.html and
+https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html.
 """
 
 from __future__ import annotations
@@ -43,7 +37,7 @@ from bronze.lsn import Lsn
 from bronze.pgoutput import framing
 from bronze.pgoutput.earlier_changes import EarlierChanges
 from bronze.pgoutput.framing import HEADER, Block, malformed, slices
-from bronze.pgoutput.layouts import NO_RELATION, AnnouncedLayouts, Layout, only_used
+from bronze.pgoutput.layouts import NO_RELATION, AnnouncedLayouts, TupleLayout, only_used
 from bronze.pgoutput.messages import (
     AnnouncedRelation,
     AnnouncedType,
@@ -53,7 +47,7 @@ from bronze.pgoutput.messages import (
     parse_truncate,
     parse_type,
 )
-from bronze.pgoutput.rows import CHANGES, SliceRows, assemble
+from bronze.pgoutput.rows import IS_CHANGE, SliceRows, assemble
 from bronze.pgoutput.shape_versions import ShapeVersions
 from bronze.pgoutput.transactions import Commit, OpenTransaction, Transactions
 from bronze.store.contract import CHANGES_SCHEMA
@@ -202,7 +196,7 @@ class StreamDecoder:
         changes = assemble(frames, transactions, rows, self._next_seq, ingested_at=time.time_ns() // 1000)
         self._open = transactions.still_open
         if self._open is not None:
-            quick = bool(CHANGES[frames.types[-1]])
+            quick = bool(IS_CHANGE[frames.types[-1]])
             self._last_change = (
                 int(frames.lsn[-1]) if quick else self._earlier(frames, transactions, len(frames)).last
             )
@@ -232,10 +226,10 @@ class StreamDecoder:
 
     def _rows(self, frames: Frames, transactions: Transactions, batch: _Batch) -> SliceRows:
         """The kept rows of the slice and their layouts; takes in Relation and Type messages on the way."""
-        counts = CHANGES[frames.types].astype(np.int64)
-        announced: dict[int, list[tuple[int, Layout]]] = {}
+        counts = IS_CHANGE[frames.types].astype(np.int64)
+        announced: dict[int, list[tuple[int, TupleLayout]]] = {}
         truncated: dict[int, list[int]] = {}
-        written: dict[int, Layout] = {}
+        written: dict[int, TupleLayout] = {}
         left_out = dict(self._left_out)
         for message in np.flatnonzero(_RARE[frames.types]).tolist():
             commit_lsn = Lsn(transactions.commit_lsn[transactions.number[message]])
@@ -248,7 +242,7 @@ class StreamDecoder:
                     layout = self._announce(relation, commit_lsn, earlier, batch)
                     announced.setdefault(relation.relation_id, []).append((message, layout))
                 case LogicalMessage() as logical if logical.prefix != HEARTBEAT_PREFIX:
-                    written[message] = Layout.of(None, (logical.prefix, logical.content))
+                    written[message] = TupleLayout.of(None, (logical.prefix, logical.content))
                     counts[message] = 1
                 case list() as relations:
                     truncated[message] = relations
@@ -276,7 +270,12 @@ class StreamDecoder:
     def _follow(
         self, frames: Frames, message: int, announced: AnnouncedRelation, commit_lsn: Lsn, batch: _Batch
     ) -> None:
-        """Notice a partition that logs less than the root does which was announced right before it."""
+        """Notice a partition that logs less than the root does which was announced right before it.
+
+        A partition is announced right after its root, before its first change and again when it changes. Its
+        changes then come under the root's name, and nothing says which partition they are of. That message
+        alone tells in order that a partition does not log what its root says (`bronze.catalog.keys`).
+        """
         between = frames.types[self._root_at + 1 : message]
         if self._root is not None and (between == framing.TYPE).all() and _is_partial(self._root, announced):
             batch.partial.append((self._root.table, commit_lsn))
@@ -287,8 +286,22 @@ class StreamDecoder:
 
     def _announce(
         self, announced: AnnouncedRelation, commit_lsn: Lsn, earlier: EarlierChanges, batch: _Batch
-    ) -> Layout:
-        """The layout of the rows after a Relation message; the shape version that it begins is given out."""
+    ) -> TupleLayout:
+        """The layout of the rows after a Relation message; the shape version that it begins is given out.
+
+        Each row is read by the last Relation message before it, and must have as many columns. Where the
+        shape begins inside of its transaction is told by the LSN of the last change before it
+        (`Relation.after_lsn`), for the message itself has none.
+
+        **A known table under a name that is not kept** is told with its LSN (`Decoded.left_out`): it may have
+        its former name again before anybody looks at the catalog. PostgreSQL announces a table again before
+        its first change after each rename, and in each session; TRUNCATE counts as a change. So it is told
+        before any such change.
+
+        **An error that no rule knows**, while the message is made a version, is told with the table
+        (`unreadable`) before anything of the batch is given out. So is each later batch that has changes of
+        the table: they are left out until a new session.
+        """
         names = [column.name for column in announced.columns]
         one, table, version = announced.relation_id, announced.table, None
         self._left_out.pop(one, None)
@@ -307,11 +320,11 @@ class StreamDecoder:
         if version is None:
             if self._knows(one):  # under this name or another
                 batch.left_out.append((one, commit_lsn))
-            return Layout.of(table, names, selected=False)
+            return TupleLayout.of(table, names, selected=False)
         batch.relations.append(version)
         if version.partitioned and version.replica_identity == "f":
             self._root = version
-        return Layout.of(version.table, names)
+        return TupleLayout.of(version.table, names)
 
     def _tell_left_out(
         self,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bronze.pgoutput.framing import HEADER
-from bronze.pgoutput.rows import CHANGES
+from bronze.pgoutput.rows import IS_CHANGE
 
 if TYPE_CHECKING:
     from bronze.pgoutput.framing import Frames, Positions
@@ -44,7 +44,7 @@ class EarlierChanges:
     @cached_property
     def _changes(self) -> Positions:
         """Indexes of the changes in this slice, ascending."""
-        return self._first + np.flatnonzero(CHANGES[self._frames.types[self._first : self._message]])
+        return self._first + np.flatnonzero(IS_CHANGE[self._frames.types[self._first : self._message]])
 
     @property
     def _before_slice(self) -> int:

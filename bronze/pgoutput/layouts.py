@@ -1,8 +1,8 @@
 """Which names the cells of each row have: by the Relation message before it.
 
-A `Layout` is that of one Relation message. Rows of one batch may have many; the lists of names are built for
-all rows at once: the names of a layout are one blob of bytes, the blobs are taken by row, and the places of
-the names inside are computed.
+A `TupleLayout` is that of one Relation message. Rows of one batch may have many. The lists of names are built
+for all rows at once: the names of a layout are one blob of bytes, the blobs are taken by row, and the places
+of the names inside are computed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_RELATION: Final = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layout:
+class TupleLayout:
     """Names of a row's cells.
 
     Attributes:
@@ -58,16 +58,16 @@ class AnnouncedLayouts:
     """The layout of each relation as it was announced last."""
 
     def __init__(self) -> None:
-        self._newest: dict[int, Layout] = {}
+        self._newest: dict[int, TupleLayout] = {}
 
     def of_rows(
         self,
         frames: Frames,
         message: Positions,
         relation_id: Positions,
-        announced: Mapping[int, Sequence[tuple[int, Layout]]],
-        written: Sequence[Layout],
-    ) -> tuple[list[Layout], Positions]:
+        announced: Mapping[int, Sequence[tuple[int, TupleLayout]]],
+        written: Sequence[TupleLayout],
+    ) -> tuple[list[TupleLayout], Positions]:
         """The layout of each row: that of the last Relation message before it.
 
         Args:
@@ -83,7 +83,7 @@ class AnnouncedLayouts:
         Raises:
             DefiniteError: a row's relation was not announced before it.
         """
-        layouts: list[Layout] = []
+        layouts: list[TupleLayout] = []
         layout_of_row = np.empty(len(message), np.int64)
         for relation, rows in _by_value(relation_id):
             if relation == NO_RELATION:
@@ -96,7 +96,7 @@ class AnnouncedLayouts:
                     row = rows[int(np.argmin(choice))]
                     problem = f"a change of relation {relation}, which was not announced"
                     frames.malformed(int(message[row]), problem)
-                choices = [before or Layout.of(None, ()), *(layout for _, layout in versions)]
+                choices = [before or TupleLayout.of(None, ()), *(layout for _, layout in versions)]
             layout_of_row[rows] = choice + len(layouts)
             layouts += choices
         for relation, versions in announced.items():
@@ -104,7 +104,7 @@ class AnnouncedLayouts:
         return layouts, layout_of_row
 
 
-def name_lists(layouts: Sequence[Layout], layout_of_row: Positions) -> pa.ListArray:
+def name_lists(layouts: Sequence[TupleLayout], layout_of_row: Positions) -> pa.ListArray:
     """The names of each row's cells, in order."""
     rows = len(layout_of_row)
     blobs = pa.array([layout.blob for layout in layouts], pa.binary()).take(pa.array(layout_of_row))
@@ -127,7 +127,7 @@ def name_lists(layouts: Sequence[Layout], layout_of_row: Positions) -> pa.ListAr
 
 
 def unchanged_lists(
-    layouts: Sequence[Layout], layout_of_row: Positions, offsets: Positions, unchanged: Positions
+    layouts: Sequence[TupleLayout], layout_of_row: Positions, offsets: Positions, unchanged: Positions
 ) -> pa.ListArray:
     """The names of the cells that were not sent, as a list per row; NULL where there are none.
 
@@ -148,7 +148,9 @@ def unchanged_lists(
     return list_array(lists, names, counts > 0)
 
 
-def only_used(layouts: Sequence[Layout], layout_of_row: Positions) -> tuple[list[Layout], Positions]:
+def only_used(
+    layouts: Sequence[TupleLayout], layout_of_row: Positions
+) -> tuple[list[TupleLayout], Positions]:
     """The layouts that rows refer to, and the references to them."""
     if len(layouts) == 1:
         return list(layouts), layout_of_row

@@ -1,8 +1,8 @@
 """The rare messages of pgoutput, read one at a time: Relation, Type, Truncate, logical decoding Message.
 
 A relation is announced once a session and after each change of its shape, so plain Python is fast enough
-here; rows never pass through this module. Source of the layouts: PostgreSQL docs, "Logical Replication
-Message Formats".
+here; rows never pass through this module. Layouts:
+https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html.
 
 Every parser takes the message from its type byte on and raises `ValueError` where it is cut or has bytes
 left over.
@@ -16,7 +16,6 @@ from typing import Final
 from bronze.identifiers import TableName
 
 _IDENTITIES: Final = "dnfi"
-_TRANSACTIONAL: Final = 1
 _IN_IDENTITY: Final = 1
 
 
@@ -58,12 +57,9 @@ class LogicalMessage:
     r"""What ``pg_logical_emit_message`` wrote.
 
     Attributes:
-        lsn: end of the message's own WAL record.
         content: as text; bytes that are not UTF-8 as bytea's ``\x`` form.
     """
 
-    transactional: bool
-    lsn: int
     prefix: str
     content: str
 
@@ -125,14 +121,15 @@ def parse_message(body: bytes) -> LogicalMessage:
         ValueError: the message is malformed.
     """
     fields = _Fields(body)
-    flags, lsn, prefix = fields.number(1), fields.number(8), fields.text()
+    fields.take(1 + 8)  # flags and LSN: `bronze.pgoutput.transactions` reads them
+    prefix = fields.text()
     content = fields.take(fields.number(4))
     fields.end()
     try:
         text = content.decode()
     except UnicodeDecodeError:
         text = "\\x" + content.hex()
-    return LogicalMessage(bool(flags & _TRANSACTIONAL), lsn, prefix, text)
+    return LogicalMessage(prefix, text)
 
 
 class _Fields:

@@ -1,25 +1,22 @@
 """From a Relation message to a version of a table's shape.
 
-The message decides names, order, types and identity flags, for it describes the tuples that follow. It lacks
-what silver needs besides: attnum (to tell a rename from drop-and-add), the tree of each type, NOT NULL, the
-key. Those come from the catalog, which shows the table *as of now* and may be ahead of the stream, and from
-the last known version, which may be behind it.
+**What the message decides**: names, order, types and identity flags, for it describes the tuples that follow.
+It lacks what silver needs besides: attnum (to tell a rename from drop-and-add), the tree of each type, NOT
+NULL, the key. Those come from the catalog and from the last known version. The catalog shows the table *as of
+now* and may be ahead of the stream; the known version may be behind it.
 
-Which columns a message means, although PostgreSQL sends no attnum: they come in the order of their attnums,
-and an attnum never comes back. So every column that both the known version and the catalog have was there at
-the message's time, under whatever name; the others were some of those that only one of the two has. Of all
-sets of attnums of the message's length the right one is the one whose columns have the message's names and
-types. Where several fit, or none, the columns that are in doubt have no attnum: their table is resnapshotted
-(`bronze.store.relations.ShapeLog.unknown_columns`), for a guess could put values under another column.
+**Which columns a message means**, although PostgreSQL sends no attnum: they come in the order of their
+attnums, and an attnum never comes back (`_attnums`). Columns that are in doubt have no attnum: their table is
+resnapshotted (`bronze.store.relations.ShapeLog.unknown_columns`), for a guess could put values under another
+column.
 
-What cannot be seen here: columns that came and went between the known version and the catalog. Two looks at
-the catalog tell those (`bronze.drift.storage`).
-
-The table's name is the message's, too, but for one that the table had inside of a transaction alone: renamed
-away and back, it is nobody's name. Such a message tells a name that neither the known version nor the catalog
-has, and they agree.
+**What cannot be seen here**: columns that came and went between the known version and the catalog. Two looks
+at the catalog tell those (`bronze.drift.storage`).
 
 A column whose type neither knows has a base type of its oid.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html (Relation)
+and https://www.postgresql.org/docs/current/catalog-pg-attribute.html.
 """
 
 from __future__ import annotations
@@ -89,12 +86,13 @@ def relation_version(
 
 
 def breaks_with(before: Sequence[Relation], relation: Relation) -> bool:
-    """Whether rows of a shape cannot follow those before it without a copy.
+    """Whether rows of a shape cannot follow those before it without a copy, for one of four reasons.
 
-    It cannot be told which columns they mean; or PostgreSQL made other values of a column's without an event;
-    or rows of one transaction are known by other columns before and after, and old tuples from before cannot
-    be compared; or of a partitioned table's old tuples something else counts: when that began, the partitions
-    alone know.
+    * It cannot be told which columns they mean.
+    * PostgreSQL made other values of a column's without an event.
+    * Rows of one transaction are known by other columns before and after, and old tuples from before cannot
+      be compared.
+    * Of a partitioned table's old tuples something else counts; when that began, the partitions alone know.
 
     Args:
         before: shapes that rows before it may have, oldest first (`bronze.store.relations.ShapeLog.before`).
@@ -121,6 +119,11 @@ def _names_rows_of(relation: Relation, former: Relation) -> bool:
 
 
 def _table(announced: AnnouncedRelation, catalog: Relation | None, known: Relation | None) -> TableName:
+    """The message's name, but for one that the table had inside of a transaction alone.
+
+    Renamed away and back, that is nobody's name. Such a message tells a name that neither the known version
+    nor the catalog has, and they agree.
+    """
     if catalog is not None and known is not None and catalog.table == known.table:
         return known.table
     return announced.table
@@ -129,7 +132,13 @@ def _table(announced: AnnouncedRelation, catalog: Relation | None, known: Relati
 def _attnums(
     announced: Sequence[AnnouncedColumn], catalog: Relation | None, known: Relation | None
 ) -> list[int | None]:
-    """The attnum of each column of a message; None where it is in doubt."""
+    """The attnum of each column of a message; None where it is in doubt.
+
+    Every column that both the known version and the catalog have was there at the message's time, under
+    whatever name. The others were some of those that only one of the two has. Of all sets of attnums of the
+    message's length the right one is the one whose columns have the message's names and types. Where several
+    fit, the attnums on which they differ are in doubt; where none fits, the names alone decide.
+    """
     before, now = _by_attnum(known), _by_attnum(catalog)
     sure = before.keys() & now.keys()
     open_ = sorted(before.keys() ^ now.keys())

@@ -1,6 +1,7 @@
 """Rows of `bronze.changes` from the messages of a slice: tuples are walked, all else is computed by column.
 
-Wire formats (PostgreSQL docs, "Logical Replication Message Formats"), each after the relation's oid::
+Wire formats (https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html), each after
+the relation's oid::
 
     Insert   I  N new
     Update   U  N new  |  K identity N new  |  O old row N new
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bronze.pgoutput.framing import Frames, Positions
-    from bronze.pgoutput.layouts import Layout
+    from bronze.pgoutput.layouts import TupleLayout
     from bronze.pgoutput.transactions import Transactions
     from bronze.pgoutput.tuples import Tuples
 
-CHANGES: Final = np.zeros(256, np.bool_)
+IS_CHANGE: Final = np.zeros(256, np.bool_)
 """Which message types carry tuples."""
-CHANGES[[INSERT, UPDATE, DELETE]] = True
+IS_CHANGE[[INSERT, UPDATE, DELETE]] = True
 
 _NEW, _KEY, _OLD = b"NKO"
 _TUPLE_TAGS: Final = np.zeros((256, 256), np.bool_)
@@ -64,7 +65,7 @@ class SliceRows:
 
     message: Positions
     relation_id: Positions
-    layouts: list[Layout]
+    layouts: list[TupleLayout]
     layout: Positions
 
 
@@ -129,7 +130,7 @@ def _tuples(frames: Frames, rows: SliceRows) -> dict[str, pa.Array]:
     type_ = frames.types[rows.message]
     start = frames.at[rows.message] + HEADER
     tag = frames.data[start + 5]
-    changed = CHANGES[type_]
+    changed = IS_CHANGE[type_]
     for row in np.flatnonzero(changed & ~_TUPLE_TAGS[type_, tag])[:1].tolist():
         frames.malformed(
             int(rows.message[row]), f"a {chr(type_[row])!r} message opens with {chr(tag[row])!r}"

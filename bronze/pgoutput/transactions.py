@@ -9,6 +9,8 @@ moment the server reads its WAL record, between the commits before and after it.
 of its own, at the last byte of its record. Its LSN is the record's *end*, where the next commit record may
 begin; one byte before lies inside the record, where none can. So commit LSNs stay unique and ascend in
 stream order, and a frontier at that LSN means what it says.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-logical-replication.html.
 """
 
 from __future__ import annotations

@@ -1,14 +1,20 @@
 """Tuples of many rows walked side by side, column by column; their cells become one Arrow string array.
 
-A tuple is a two-byte number of columns and then, for each, a kind byte: ``t`` with a four-byte length and
-text, ``n`` for NULL, ``u`` for an out-of-line value that did not change and was not sent, ``b`` for binary
-(which we never ask for). Where a column lies is known only after the one before it, so one row cannot be
-read in parallel, but all rows can take the same step together: each step reads kind and length at every
-row's position and moves it on.
+A tuple is a two-byte number of columns and then, for each, a kind byte:
 
-Right because no step leaves its message: positions are compared with the message's end at every step, an
-unknown kind stops the walk before its length is believed, and at the end each row must stand exactly where
-the caller expects it.
+* ``t``: text, after a four-byte length;
+* ``n``: NULL;
+* ``u``: an out-of-line value (TOAST) that did not change and was not sent;
+* ``b``: binary, which we never ask for.
+
+Where a column lies is known only after the one before it, so one row cannot be read in parallel. But all rows
+can take the same step together: each step reads kind and length at every row's position and moves it on.
+
+Right because no step leaves its message. Positions are compared with the message's end at every step; an
+unknown kind stops the walk before its length is believed. At the end each row must stand exactly where the
+caller expects it.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html (TupleData).
 
 The cells of all tuples lie in ascending order in the buffer, as `bronze.store.text_lists.cells_between` wants
 them.

@@ -22,8 +22,8 @@ from bronze.doors import Door, through
 from bronze.errors import DefiniteError
 from bronze.identifiers import quote_literal
 from bronze.lsn import Lsn
-from bronze.postgres.conninfo import PINNED, conninfo, describe, replication_conninfo
-from bronze.postgres.error_translation import translate, translate_failed_connection, translate_result
+from bronze.postgres.conninfo import SESSION_SETTINGS, address_of, conninfo
+from bronze.postgres.error_translation import translate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,44 +34,15 @@ if TYPE_CHECKING:
 
     from bronze.config.sections import SourceSettings
 
-__all__ = [
-    "MINIMUM_VERSION",
-    "ServerIdentity",
-    "abandon",
-    "connect",
-    "conninfo",
-    "describe",
-    "identify",
-    "in_recovery",
-    "log_end",
-    "pin",
-    "primary_log_end",
-    "replication_conninfo",
-    "translate",
-    "translate_failed_connection",
-    "translate_result",
-    "translated",
-    "until_stopped",
-    "within",
-]
-
 MINIMUM_VERSION: Final = 140000
 """PostgreSQL 14: wal_status of slots, subscripting handlers of types, streaming of partitioned roots are
 all there."""
 
-_PIN_SECONDS: Final = 10.0
 _STOP_LOOK_SECONDS: Final = 0.2
 _CANCEL_SECONDS: Final = 2.0
 """How long a server may take to end a statement of somebody who is to stop, before the line is ended."""
 
-CLIENT_CHECK: Final = "10s"
-"""How often a backend that is at work, or waits, looks whether we are still there.
-
-Without it a backend whose client was killed while it waits for a lock, or for transactions to end, waits on:
-with what it holds, a walsender and a slot for instance.
-"""
-
-_PINNED_SINCE: Final = {"idle_session_timeout": (140000, "0"), "transaction_timeout": (170000, "0")}
+_SETTINGS_SINCE: Final = {"idle_session_timeout": (140000, "0"), "transaction_timeout": (170000, "0")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +100,8 @@ def connect(
     try:
         with translated(source):
             _require_version(connection.info.server_version, source)
-            with within(_PIN_SECONDS, connection):
-                pin(connection.pgconn)
+            with within(source.timing.session_settings, connection):
+                set_up_session(connection.pgconn, source.timing.client_check)
     except BaseException:
         connection.close()
         raise
@@ -208,14 +179,18 @@ def abandon(connection: psycopg.Connection[Any]) -> None:
         ours.shutdown(socket.SHUT_RDWR)
 
 
-def pin(connection: PGconn) -> None:
+def set_up_session(connection: PGconn, client_check: float) -> None:
     """Set the rendering settings on an open session, also a walsender; two round trips.
+
+    Args:
+        connection: idle.
+        client_check: seconds between two looks of its backend whether we are still there.
 
     Raises:
         psycopg.Error: the server refused one.
     """
-    settings = dict(PINNED)
-    for name, (since, value) in _PINNED_SINCE.items():
+    settings = dict(SESSION_SETTINGS)
+    for name, (since, value) in _SETTINGS_SINCE.items():
         if connection.server_version >= since:
             settings[name] = value
     statements = [f"SET {name} = {quote_literal(value)}" for name, value in settings.items()]
@@ -223,7 +198,7 @@ def pin(connection: PGconn) -> None:
     result = through(Door.STATEMENT, where, lambda: connection.exec_("; ".join(statements).encode()))
     if result.status != psycopg.pq.ExecStatus.COMMAND_OK:
         raise psycopg.errors.error_from_result(result)
-    check = f"SET client_connection_check_interval = {quote_literal(CLIENT_CHECK)}".encode()
+    check = f"SET client_connection_check_interval = {int(1000 * client_check)}".encode()
     result = through(Door.STATEMENT, where, lambda: connection.exec_(check))
     # Refused by a server whose system cannot tell; there one goes without.
     if connection.status != psycopg.pq.ConnStatus.OK:
@@ -311,6 +286,6 @@ def _require_version(version: int, source: SourceSettings) -> None:
         raise DefiniteError(
             f"the server is PostgreSQL {found}, at least {MINIMUM_VERSION // 10000} is needed",
             code="server-too-old",
-            where=describe(source),
+            where=address_of(source),
             remedy="upgrade the server; PostgreSQL 14 to 18 are supported",
         )

@@ -1,10 +1,10 @@
 """How to reach the source: libpq's connection string, with each setting that decides how values print.
 
 Snapshot and stream must print the same value for the same row, whatever ``ALTER DATABASE … SET`` or ``ALTER
-ROLE … SET`` say, so the settings travel in the start-up packet's ``options``: PostgreSQL applies those
-after the ones of database and role (source ``PGC_S_CLIENT``). Two things can still beat or drop them: the
-variables PGTZ and PGDATESTYLE, which libpq sends as parameters of their own, and a connection pooler.
-`bronze.postgres.connection.pin` sets them once more on the open session for that case.
+ROLE … SET`` say. So the settings travel in the start-up packet's ``options``: PostgreSQL applies those after
+the ones of database and role (source ``PGC_S_CLIENT``). Two things can still beat or drop them: the variables
+PGTZ and PGDATESTYLE, which libpq sends as parameters of their own, and a connection pooler.
+`bronze.postgres.connection.set_up_session` sets them once more on the open session for that case.
 
 A user's own ``options`` stay in front of ours, wherever libpq would find them: DSN, service file or
 PGOPTIONS. Giving `options` hides those of a service file from libpq, so libpq itself is asked first what it
@@ -13,8 +13,8 @@ would use.
 ``row_security=off`` is pinned too: a query that a policy would filter then fails instead of returning fewer
 rows.
 
-A connection string holds the password and is never shown; `describe` is what messages use. What it shows are
-names that `bronze.postgres.dsn` has taken for names.
+A connection string holds the password and is never shown; `address_of` is what messages use. What it shows
+are names that `bronze.postgres.dsn` has taken for names.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bronze.postgres.dsn import read_dsn, require_plain_names, require_sendable
 if TYPE_CHECKING:
     from bronze.config.sections import SourceSettings
 
-PINNED: Final = {
+SESSION_SETTINGS: Final = {
     "TimeZone": "UTC",
     "DateStyle": "ISO,MDY",
     "IntervalStyle": "iso_8601",
@@ -82,7 +82,7 @@ def conninfo(source: SourceSettings, **extra: str) -> str:
         if keyword not in values and keyword not in effective:
             values[keyword] = value
     own = values.get("options") or effective.get("options") or ""
-    pinned = " ".join(f"-c {name}={value}" for name, value in PINNED.items())
+    pinned = " ".join(f"-c {name}={value}" for name, value in SESSION_SETTINGS.items())
     values["options"] = f"{own} {pinned}".strip()
     values["client_encoding"] = "UTF8"
     return make_conninfo("", **values)
@@ -97,7 +97,7 @@ def replication_conninfo(source: SourceSettings, *, application_name: str = "del
     return conninfo(source, replication="database", application_name=application_name)
 
 
-def describe(source: SourceSettings) -> str:
+def address_of(source: SourceSettings) -> str:
     """The source as messages name it: ``host:port/database as user``. Never a password."""
     try:
         values = _effective(source)
@@ -125,7 +125,7 @@ def user_and_database(source: SourceSettings) -> tuple[str, str]:
     return user, values.get("dbname") or user
 
 
-def without_secrets(text: str, source: SourceSettings) -> str:
+def without_passwords(text: str, source: SourceSettings) -> str:
     """`text` with every password of the source blotted out, should a library have put one there."""
     try:
         values = _effective(source)

@@ -1,9 +1,11 @@
 """Turns what libpq and the server say into our errors, each of the right class and with its remedy.
 
-SQLSTATE decides wherever there is one. When a connection fails, libpq hands out only text, and the server
-may speak another language than English; there the English wording is tried first, then what is the same in
-every language (names of role and database, ``pg_hba.conf``), and at last libpq's own ``PQping``, which
-knows whether the server is starting, silent or answering.
+SQLSTATE decides wherever there is one. When a connection fails, libpq hands out only text, and the server may
+speak another language than English. So three things are tried:
+
+1. the English wording;
+2. what is the same in every language: names of role and database, ``pg_hba.conf``;
+3. libpq's own ``PQping``, which knows whether the server is starting, silent or answering.
 
 What is not known to heal is definite, except on a lost or failing connection: a retry there costs nothing,
 a stop might.
@@ -20,7 +22,7 @@ from psycopg import pq
 from bronze.errors import SmeltError, TransientError
 from bronze.identifiers import quote_identifier, quote_literal
 from bronze.postgres import error_rules as rules
-from bronze.postgres.conninfo import conninfo, describe, user_and_database, without_secrets
+from bronze.postgres.conninfo import address_of, conninfo, user_and_database, without_passwords
 
 if TYPE_CHECKING:
     from bronze.config.sections import SourceSettings
@@ -114,7 +116,7 @@ def translate(error: psycopg.Error, source: SourceSettings) -> SmeltError:
     return rule.error(
         rule.message.format_map(names),
         code=rule.code,
-        where=describe(source),
+        where=address_of(source),
         remedy=rule.remedy.format_map(names),
     )
 
@@ -130,7 +132,7 @@ def tables_changed(happened: str, error: psycopg.Error, source: SourceSettings) 
     return TransientError(
         f"{happened}: {error.diag.message_primary}",
         code="concurrent-change",
-        where=describe(source),
+        where=address_of(source),
         remedy="nothing to do; the tables are looked at again",
     )
 
@@ -138,11 +140,6 @@ def tables_changed(happened: str, error: psycopg.Error, source: SourceSettings) 
 def translate_result(result: pq.abc.PGresult, source: SourceSettings) -> SmeltError:
     """`translate` for a failed result of a connection that is driven through `psycopg.pq`."""
     return translate(psycopg.errors.error_from_result(result), source)
-
-
-def translate_failed_connection(text: str, source: SourceSettings) -> SmeltError:
-    """`translate` for the error message of a `PGconn` that did not come up, or broke."""
-    return translate(psycopg.OperationalError(text), source)
 
 
 def _by_sqlstate(sqlstate: str, said: str, source: SourceSettings) -> Rule:
@@ -233,7 +230,7 @@ def _said(error: psycopg.Error, source: SourceSettings) -> str:
         text = re.sub(r"^connection to server (at|on) .*? failed: ", "", text)
         text = re.sub(r"^(FATAL|ERROR|PANIC):\s+", "", text)
         text = re.sub(r"\n\tIs the server running .*", "", text)  # the remedy says it
-    return without_secrets(" ".join(text.split()), source)
+    return without_passwords(" ".join(text.split()), source)
 
 
 def _fill(source: SourceSettings, said: str) -> dict[str, str]:

@@ -2,13 +2,16 @@
 
 **The stream.** What counts is what the walsender waits for.
 
-A walsender that has something to decode may be silent for as long as that takes (up to version 15 it does not
-even answer while it skips a large transaction). It is then running, or waits for a disk or a lock. One that
-waits for more log, or for our side of the connection to take data, would have answered: it was asked for a
-sign of life long before anybody looks here. Its silence is the line's.
+A walsender that has something to decode may be silent for as long as that takes. Up to version 15 it does not
+even answer while it skips a large transaction. It is then running, or waits for a disk or a lock.
+
+One that waits for more log, or for our side of the connection to take data, would have answered. It was asked
+for a sign of life long before anybody looks here. Its silence is the line's.
 
 **A COPY.** A backend that reads a cold table or waits for a lock may send nothing for minutes, and there is
 no way to ask it. One that waits for its client has sent something that never came, or has sent all of it.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/monitoring-stats.html (Wait Events).
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.errors import SmeltError, TransientError
 from bronze.postgres.connection import abandon, connect, translated
-from bronze.postgres.conninfo import describe
+from bronze.postgres.conninfo import address_of
 
 if TYPE_CHECKING:
     from typing import Any
@@ -27,9 +30,9 @@ if TYPE_CHECKING:
 
     from bronze.config.sections import SourceSettings
 
-_COPY_SILENCE_SECONDS: Final = 30.0
-_ALL_QUIET_SECONDS: Final = 0.4
-"""Between two calls of `CopyLine.nothing_came` where really nothing came; what comes wakes its caller."""
+_ALL_QUIET: Final = 0.8
+"""Of `Timing.copy_poll`: so long lies between two calls of `CopyLine.nothing_came` where really nothing came;
+what comes wakes its caller."""
 
 
 def walsender_is_idle(source: SourceSettings, backend_pid: int) -> bool:
@@ -51,6 +54,7 @@ class CopyLine:
 
     def __init__(self, source: SourceSettings, connection: psycopg.Connection[Any]) -> None:
         self._source = source
+        self._timing = source.timing
         self._connection = connection
         self._silent_since = self._asked = time.monotonic()
 
@@ -59,7 +63,7 @@ class CopyLine:
         self._silent_since = self._asked = time.monotonic()
 
     def nothing_came(self) -> None:
-        """No row is there. To be called again as soon as something comes, at the latest after half a second.
+        """No row is there; to be called again as soon as something comes, or after `Timing.copy_poll`.
 
         Raises:
             TransientError: ``connection-lost``: nothing came for long, and the server waits for us. The
@@ -67,9 +71,9 @@ class CopyLine:
         """
         now = time.monotonic()
         asked, self._asked = self._asked, now
-        if now - asked < _ALL_QUIET_SECONDS:
+        if now - asked < _ALL_QUIET * self._timing.copy_poll:
             self._silent_since = now
-        if now - self._silent_since < _COPY_SILENCE_SECONDS:
+        if now - self._silent_since < self._timing.copy_silence:
             return
         event = _waits_for(self._source, self._connection.info.backend_pid)
         if event is not None and not event.startswith("Client"):
@@ -77,9 +81,9 @@ class CopyLine:
             return
         abandon(self._connection)
         raise TransientError(
-            f"nothing has come of a COPY for {_COPY_SILENCE_SECONDS:.0f} s while the server waits for us",
+            f"nothing has come of a COPY for {self._timing.copy_silence:.0f} s while the server waits for us",
             code="connection-lost",
-            where=describe(self._source),
+            where=address_of(self._source),
             remedy="nothing; the copy is tried again over a new connection",
         )
 

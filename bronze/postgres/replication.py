@@ -1,8 +1,9 @@
 """Commands on a walsender: a connection in replication mode before, or without, a stream.
 
 libpq does all input and output, so everything that libpq can connect to works: TLS, Kerberos, several hosts,
-service files. The stream is `bronze.stream.replication`'s. The commands: PostgreSQL docs, "Streaming
-Replication Protocol".
+service files. The stream is `bronze.stream.replication`'s.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.html.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import select
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import pq
@@ -19,7 +20,9 @@ from bronze.doors import Door, through
 from bronze.errors import TransientError
 from bronze.identifiers import quote_identifier
 from bronze.lsn import Lsn
-from bronze.postgres.connection import connect, describe, translate, translate_result
+from bronze.postgres.connection import connect
+from bronze.postgres.conninfo import address_of
+from bronze.postgres.error_translation import translate, translate_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,9 +30,6 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
     from bronze.config.sections import SourceSettings
-
-_LOOK_SECONDS: Final = 0.2
-_CANCEL_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class ReplicationConnection:
 
         The wait outlives a connection that is merely closed: nothing is read from it meanwhile. So a wait
         that is given up, for whatever reason, is cancelled first; and the server is asked to look now and
-        then whether we are there (`bronze.postgres.connection.CLIENT_CHECK`), should we be killed.
+        then whether we are there (`Timing.client_check`), should we be killed.
 
         Raises:
             SmeltError: the server refused, or the connection broke.
@@ -102,7 +102,7 @@ class ReplicationConnection:
                 if cancelled():
                     self._cancel()
                     return None
-                select.select([self.pgconn.socket], [], [], _LOOK_SECONDS)
+                select.select([self.pgconn.socket], [], [], self._source.timing.command_poll)
                 through(Door.EXPORT_SNAPSHOT, self.where, self.pgconn.consume_input)
             result = self.pgconn.get_result()
         except psycopg.OperationalError as error:
@@ -123,7 +123,7 @@ class ReplicationConnection:
     def _cancel(self) -> None:
         """End the command that is running; where even that cannot be asked, the server looks itself."""
         with suppress(psycopg.Error, OSError):
-            self._connection.cancel_safe(timeout=_CANCEL_SECONDS)
+            self._connection.cancel_safe(timeout=self._source.timing.cancel)
 
     def lost(self, error: psycopg.OperationalError) -> Exception:
         """What ended the connection: the server's last words, where it had any."""
@@ -144,7 +144,7 @@ class ReplicationConnection:
         return TransientError(
             "the server ended the replication stream",
             code="stream-ended",
-            where=describe(self._source),
+            where=address_of(self._source),
             remedy="nothing to do if the server was shut down; otherwise read the server's log",
         )
 
@@ -155,7 +155,7 @@ class ReplicationConnection:
         return TransientError(
             f"unexpected answer of the server: {pq.ExecStatus(result.status).name}",
             code="stream-ended",
-            where=describe(self._source),
+            where=address_of(self._source),
         )
 
 

@@ -2,13 +2,16 @@ r"""Tables whose names cannot be said: one character of which UTF-8 has no count
 
 Every question about the catalog carries names, and the server refuses the whole answer for one name that it
 cannot convert. So in a database of another encoding than UTF-8 these tables are found first, by bytes, which
-are not converted, and are then left out of the questions by their oid. Each is an error of its own, under a
+are not converted. They are then left out of the questions by their oid. Each is an error of its own, under a
 name in which such bytes stand as ``\xNN``; all others go on. What counts are the names of the table, its
 schema, its columns, its unique indexes, and of a partitioned table those of its partitions. In the stream
 `bronze.stream.encodings` leaves their changes out.
 
-What remains, and ends the pipeline with the same code: such a character in the name of the publication's own
-schemas, of a type or role that a carried table uses, or of a label of an enum; for those are no table's.
+Such a character in a name that is no table's ends the pipeline with the same code:
+
+* of one of the publication's own schemas;
+* of a type or role that a carried table uses;
+* of a label of an enum.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ from bronze.catalog.select import select_tables
 from bronze.drift.joining import Joining, may_forget
 from bronze.drift.membership import fingerprints, transactions
 from bronze.postgres.blockers import running_transactions
-from bronze.postgres.connection import connect, describe, log_end, translated, until_stopped, within
+from bronze.postgres.connection import connect, log_end, translated, until_stopped, within
+from bronze.postgres.conninfo import address_of
 from bronze.reader.changed_tables import ask_for_changed, ask_for_unpublished
 from bronze.reader.unreadable import UnreadableTables
 from bronze.setup.publication import ensure_publication
@@ -43,9 +44,6 @@ if TYPE_CHECKING:
 
 _LOOK_SHARE: Final = 0.05
 """Of the time that looks may take where the catalog changes all the time."""
-
-_ANSWER_SECONDS: Final = 300.0
-"""How long a look may take, locks that it waits for included; after it the line is taken for dead."""
 
 _COPY_ONLY: Final = frozenset(
     {"partition-privilege", "row-level-security", "schema-privilege", "table-locked", "table-privilege"}
@@ -134,7 +132,7 @@ class CarriedTables:
         self._errors = errors
         self._wait = wait
         self._joining = Joining()
-        self._unreadable = UnreadableTables()
+        self._unreadable = UnreadableTables(source.timing)
         self._looking = threading.Lock()
         self._locked: dict[TableName, TableError] = {}
         self._lock = threading.Lock()
@@ -247,7 +245,7 @@ class CarriedTables:
         with (
             connect(self._source) as connection,
             translated(self._source),
-            within(_ANSWER_SECONDS, connection),
+            within(self._source.timing.look_answer, connection),
             until_stopped(stop, connection),
         ):
             tables, members = self._members(connection, asked)
@@ -338,7 +336,7 @@ class CarriedTables:
     def _say_what_waits(self, look: Look, blockers: str) -> None:
         if held_up := self._joining.held_up(look.waiting):
             self._landing.progress.set(
-                copies_wait=self._wait.goes_on(held_up, blockers, describe(self._source))
+                copies_wait=self._wait.goes_on(held_up, blockers, address_of(self._source))
             )
         elif look.waiting:
             self._landing.progress.set(copies_wait="snapshots wait for a new session of the stream")

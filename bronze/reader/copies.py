@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from bronze.backoff import Backoff
 from bronze.errors import SmeltError, TableError, TransientError
@@ -29,7 +29,6 @@ from bronze.lsn import ZERO
 from bronze.postgres.blockers import Wait
 from bronze.postgres.connection import translated
 from bronze.postgres.error_rules import REFUSALS
-from bronze.reader import pauses
 from bronze.reader.carried_tables import CarriedTables
 from bronze.reader.table_errors import TableErrors
 from bronze.reader.watch import Watch
@@ -45,10 +44,6 @@ if TYPE_CHECKING:
     from bronze.reader.carried_tables import Look
     from bronze.reader.copy_trouble import CopyTrouble
     from bronze.store.landing import Landing
-
-_MARKS_SECONDS: Final = 2.0
-_NEWS_SECONDS: Final = 0.2
-_JOIN_SECONDS: Final = 1.0
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
@@ -83,12 +78,13 @@ class InitialCopies:
         trouble: CopyTrouble,
     ) -> None:
         self._source = source
+        self._timing = source.timing
         self._settings = settings
         self._landing = landing
         self._trouble = trouble
         self._wait = Wait()
         self._snapshot = Snapshot(source, settings, landing, wait=self._wait)
-        self._errors = TableErrors(control)
+        self._errors = TableErrors(control, source.timing)
         self.tables = CarriedTables(source, landing, self._errors, self._wait)
         self._watch = Watch(
             source,
@@ -169,7 +165,7 @@ class InitialCopies:
         return True
 
     def _run(self) -> None:
-        backoff = Backoff()
+        backoff = Backoff(self._timing.retry_first, self._timing.retry_longest)
         try:
             while not self._stop.is_set():
                 try:
@@ -237,15 +233,15 @@ class InitialCopies:
 
     def _pause(self, look: Look) -> None:
         """Wait for the next look: the interval, a change in the catalog, or a mark that asks for a table."""
-        tables = self.tables
-        deadline = time.monotonic() + (_JOIN_SECONDS if tables.newest.waiting else pauses.LOOK_SECONDS)
-        marks_at = time.monotonic() + _MARKS_SECONDS
-        while not self._stop.wait(min(_NEWS_SECONDS, max(deadline - time.monotonic(), 0.0))):
+        tables, timing = self.tables, self._timing
+        deadline = time.monotonic() + (timing.look_joining if tables.newest.waiting else timing.look)
+        marks_at = time.monotonic() + timing.look_marks
+        while not self._stop.wait(min(timing.look_news, max(deadline - time.monotonic(), 0.0))):
             if time.monotonic() >= tables.newest.next_at and self._has_news(look):
                 return
             if time.monotonic() < min(marks_at, deadline):
                 continue
-            marks_at = time.monotonic() + _MARKS_SECONDS
+            marks_at = time.monotonic() + timing.look_marks
             if (
                 time.monotonic() >= deadline
                 or self._landing.sink.tables.requests(look.members) != look.requests

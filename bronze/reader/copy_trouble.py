@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
-def record(control: ControlTables, pipeline: str, error: SmeltError) -> None:
+def record_error(control: ControlTables, pipeline: str, error: SmeltError) -> None:
     """Open an error of the pipeline; said in the log alone where the lake cannot be written."""
     told = OpenError("pipeline", pipeline, error.code, error.message, error.remedy)
     try:
@@ -61,7 +61,7 @@ class CopyTrouble:
                 self._refused = (error, time.monotonic() if self._refused is None else self._refused[1])
         for code in self._open - {error.code}:
             self._close(code)
-        record(self._control, self._pipeline, error)
+        record_error(self._control, self._pipeline, error)
         self._open.add(error.code)
 
     def ended(self) -> None:

@@ -1,15 +1,13 @@
-"""How often tables are looked at, and when one that failed is tried again: ever more rarely."""
+"""When a table that failed is tried again: ever more rarely."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import TYPE_CHECKING, Self
 
-LOOK_SECONDS: Final = 30.0
-"""Between two looks when nothing asks for one; also the first pause of a table that failed."""
-
-_LONGEST_SECONDS: Final = 600.0
+if TYPE_CHECKING:
+    from bronze.config.timing import Timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +15,7 @@ class Pause:
     """A time in which a table is not tried.
 
     Attributes:
-        seconds: how long; the next one is twice as long, up to ten minutes.
+        seconds: how long; the next one is twice as long, up to `Timing.longest_pause`.
         over_at: when it is over, by the monotonic clock.
     """
 
@@ -25,9 +23,9 @@ class Pause:
     over_at: float
 
     @classmethod
-    def after(cls, before: Pause | None) -> Self:
+    def after(cls, before: Pause | None, timing: Timing) -> Self:
         """The pause that follows another one, or the first."""
-        seconds = LOOK_SECONDS if before is None else min(before.seconds * 2, _LONGEST_SECONDS)
+        seconds = timing.look if before is None else min(before.seconds * 2, timing.longest_pause)
         # A little early, so that the look at that time finds it over.
         return cls(seconds, time.monotonic() + seconds * 0.9)
 

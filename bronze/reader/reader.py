@@ -12,20 +12,16 @@ Order of a start, and why each step is safe to die after:
 
 Faults that heal end the session, not the reader: it starts again at bronze's mark, after a growing pause, and
 `control.errors` shows what it waits for. Nothing of a failed session is kept but what was committed. Definite
-errors are recorded and raised.
+errors are recorded and raised. `Reader` says what is waited for, and for how long.
 
-What is waited for, and for how long:
+Threads of one reader::
 
-* A fault that heals by itself (a server that is down, a lock): for ever. Before the first contact only for
-  some seconds: there it is most likely a wrong address.
-* A refusal that a person must lift (a password, a privilege, no free walsender): not at a start, where it is
-  told at once. To a reader that has streamed it may pass, so it is waited for some minutes; while the stream
-  goes on and only copies are refused, for ever.
-* Transactions of others that must end first (the making of the slot, copies): for ever, and they are named.
-* Whoever is told to stop waits for nothing: what the server is asked at a start is cancelled then.
-* With a target, nothing for ever: a job that must end gives up when neither stream nor copies got on for some
-  minutes of failures, with the error of the last one; when copies are refused, or wait for one and the same
-  thing, for as long.
+    server ──WAL──▶ receiver ──queue──▶ session, decodes ──rows──▶ writer ──commit──▶ bronze.changes
+       ◀──feedback──────┘ ◀─────────────confirm, once durable──────────┘
+    server ──COPY─▶ workers of a snapshot ──files, one commit for each table────────▶ bronze.changes
+       ◀──queries── copies (looks for tables), watch (catalog, slot)
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/logicaldecoding-explanation.html.
 """
 
 from __future__ import annotations
@@ -55,7 +51,7 @@ from bronze.postgres.error_rules import REFUSALS, UNCONVERTIBLE
 from bronze.postgres.liveness import walsender_is_idle
 from bronze.progress import Growth, Progress
 from bronze.reader.copies import InitialCopies
-from bronze.reader.copy_trouble import CopyTrouble, record
+from bronze.reader.copy_trouble import CopyTrouble, record_error
 from bronze.reader.nudge import Nudge
 from bronze.reader.recovery import start_over
 from bronze.reader.session_decoder import session_decoder
@@ -64,8 +60,8 @@ from bronze.store.landing import Landing
 from bronze.store.relations import ShapeLog
 from bronze.store.sink import DeltaSink
 from bronze.stream.encodings import ConvertingDecoder
-from bronze.stream.memory import settle
-from bronze.stream.receiver import SILENCE_SECONDS, Receiver
+from bronze.stream.memory import configure_allocators
+from bronze.stream.receiver import Receiver
 from bronze.stream.session import Stream
 
 if TYPE_CHECKING:
@@ -79,17 +75,6 @@ if TYPE_CHECKING:
     from bronze.store.position import Position
 
 _QUEUE_BYTES: Final = 8 * 1024 * 1024
-_REPORT_SECONDS: Final = 0.5
-_ASK_SECONDS: Final = 0.1
-_FIRST_CONTACT_SECONDS: Final = 20.0
-_REFUSED_SECONDS: Final = 600.0
-"""How long a server that let us in before may refuse us; also how long the copies of a run with a target may
-be refused, or wait for transactions of others."""
-
-_FAILING_SECONDS: Final = 600.0
-"""How long a run with a target may fail again and again without getting on."""
-
-_SILENCE_SECONDS: Final = SILENCE_SECONDS
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
@@ -100,6 +85,20 @@ class _StoppedError(Exception):
 
 class Reader:
     """Carries one pipeline's changes into `bronze.*`.
+
+    What is waited for, and for how long (`bronze.config.timing` has the seconds):
+
+    * A fault that heals by itself (a server that is down, a lock): for ever. Before the first contact only
+      for some seconds: there it is most likely a wrong address.
+    * A refusal that a person must lift (a password, a privilege, no free walsender): not at a start, where it
+      is told at once. To a reader that has streamed it may pass, so it is waited for some minutes; while the
+      stream goes on and only copies are refused, for ever.
+    * Transactions of others that must end first (the making of the slot, copies): for ever, and they are
+      named.
+    * Whoever is told to stop waits for nothing: what the server is asked at a start is cancelled then.
+    * With a target, nothing for ever: a job that must end gives up when neither stream nor copies got on for
+      some minutes of failures, with the error of the last one. It does so, too, when copies are refused, or
+      wait for one and the same thing, for as long.
 
     Args:
         pipeline: its name; the lake remembers it.
@@ -124,6 +123,7 @@ class Reader:
     ) -> None:
         self._pipeline = pipeline
         self._source = source
+        self._timing = source.timing
         self._lake = lake
         self._bronze = bronze
         self._snapshot = snapshot
@@ -158,10 +158,10 @@ class Reader:
             DefiniteError: a person is needed; recorded in `control.errors`.
             TransientError: the server could not be reached at all since the start.
         """
-        settle()
+        configure_allocators()
         stop = self._stop = stop or threading.Event()
         control = ControlTables(self._lake)
-        backoff = Backoff()
+        backoff = Backoff(self._timing.retry_first, self._timing.retry_longest)
         self._met = time.monotonic()
         try:
             while not stop.is_set():
@@ -179,13 +179,13 @@ class Reader:
                         raise
                     if until is not None and self._fails_for_long():
                         raise
-                    record(control, self._pipeline, error)
+                    record_error(control, self._pipeline, error)
                     _LOGGER.warning("the stream is started again: %s", error)
                     self.progress.set(phase="waiting", said=error.in_a_line())
                     self._report(now=True)
                     backoff.pause(stop)
         except SmeltError as error:
-            record(control, self._pipeline, error)
+            record_error(control, self._pipeline, error)
             self.progress.set(said=error.in_a_line())
             raise
         finally:
@@ -197,8 +197,8 @@ class Reader:
     def _heals(self, error: SmeltError) -> bool:
         """Whether to start again after an error.
 
-        A server that gave us a stream before and now refuses us (a password that is being changed, a role, a
-        certificate) is asked again for a while: passwords are read again for each connection.
+        A server that gave us a stream before may refuse us now: a password that is being changed, a role, a
+        certificate. It is asked again for a while; passwords are read again for each connection.
         """
         if error.code == UNCONVERTIBLE.code and not self._converting and self._landing is not None:
             self._unconverted, self._refused_at = True, ZERO
@@ -208,8 +208,8 @@ class Reader:
             return True
         since = time.monotonic() - self._met
         if isinstance(error, TransientError):
-            return self._landing is not None or since <= _FIRST_CONTACT_SECONDS
-        return error.code in REFUSALS and self._streamed and since <= _REFUSED_SECONDS
+            return self._landing is not None or since <= self._timing.first_contact
+        return error.code in REFUSALS and self._streamed and since <= self._timing.refused
 
     def _converts(self, position: Position) -> bool:
         """Whether the session that begins here converts texts itself (`bronze.stream.encodings`).
@@ -227,7 +227,7 @@ class Reader:
         grown = [self._growth.streamed(counters), self._growth.copied(counters)]
         if any(grown) or self._failing_since is None:
             self._failing_since = time.monotonic()
-        return time.monotonic() - self._failing_since > _FAILING_SECONDS
+        return time.monotonic() - self._failing_since > self._timing.failing
 
     def _start_over(self, error: SmeltError) -> None:
         """The publication was dropped: the log since then cannot be decoded, so every table is resnapshotted.
@@ -261,7 +261,7 @@ class Reader:
                     landing.sink.tables.open_gaps(sorted(again), position.frontier, beyond=True)
                 self._converting = self._converts(position)
                 encoding = server_encoding(connection) if self._converting else None
-                answer_seconds = feedback_seconds(connection)
+                answer_seconds = feedback_seconds(connection, self._timing)
                 replication = self._begin.stream(connection, landing, position, encoding)
             # From here on nothing may fail until the receiver, who closes it, has begun.
             receiver = Receiver(
@@ -269,7 +269,7 @@ class Reader:
                 capacity=_QUEUE_BYTES,
                 durable=position.confirm,
                 feedback_seconds=answer_seconds,
-                silence_seconds=_SILENCE_SECONDS,
+                silence_seconds=self._timing.line_silence,
                 line_is_dead=lambda: self._line_is_dead(connection, replication.backend_pid),
             )
             self._trouble.stream_began()
@@ -353,7 +353,8 @@ class Reader:
                 if stream.durable.frontier >= wanted:
                     return False
                 target = wanted if target is None else max(target, wanted)
-            came = stream.step(target=target, patience=_REPORT_SECONDS if target is None else _ASK_SECONDS)
+            patience = self._timing.report if target is None else self._timing.target_poll
+            came = stream.step(target=target, patience=patience)
             if target is not None and not came and stream.newest.frontier < target:
                 nudge.push()
             self._report()
@@ -362,7 +363,7 @@ class Reader:
     def _give_up_copies(self, copies: InitialCopies) -> None:
         """A job that must end does not wait for ever for copies that are refused, or held up by others."""
         for found in (self._trouble.refused(), copies.held_up):
-            if found is not None and found[1] > _REFUSED_SECONDS:
+            if found is not None and found[1] > self._timing.refused:
                 self._gave_up = True
                 raise found[0]
 
@@ -375,6 +376,6 @@ class Reader:
         self._report(now=True)
 
     def _report(self, *, now: bool = False) -> None:
-        if self._report_to is not None and (now or time.monotonic() - self._reported >= _REPORT_SECONDS):
+        if self._report_to is not None and (now or time.monotonic() - self._reported >= self._timing.report):
             self._reported = time.monotonic()
             self._report_to(self.progress.read())

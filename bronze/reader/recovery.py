@@ -1,32 +1,30 @@
 """Starting again on the same lake, after the changes in between are lost for good: one request, one commit.
 
-A slot that was dropped, recreated, advanced or invalidated, or a server whose history parted from bronze's,
-leaves a hole that no stream fills. A snapshot of every table after the hole does: it replaces whatever silver
-holds, rows that were deleted in between included. So:
+A slot that was dropped, recreated, advanced or invalidated leaves a hole that no stream fills. So does a
+server whose history parted from bronze's. A snapshot of every table after the hole does: it replaces whatever
+silver holds, rows that were deleted in between included. So:
 
 1. The publication is made first, where it is missing: a slot decodes with the catalog of its own time.
 2. The slot is dropped where it is of no use, and recreated. Its consistent point is C.
-3. **One commit** on `bronze.changes` moves bronze's place to (C - 1, C) and marks every table of bronze that
+3. **One commit** on `bronze.changes` moves bronze's place to (C - 1, C). It marks every table of bronze that
    the source still has with a gap and a request at C - 1 (`bronze.store.gaps`, `bronze.store.resnapshot`).
-   The rows that are there stay. Of a table that is gone nobody can take a snapshot; it stays in silver as it
-   was last seen, like any table that is dropped. Should one of that name come back, it is another relation,
-   with a snapshot of its own.
 
-Killed before the commit: bronze's place is the old one, the slot is missing or begins later, and the next
-start stops with the error of before (``slot-lost``, ``slot-gap``); asked again, a slot that was made
-meanwhile is used as it is. Killed after it: the request is complete; any reader streams from C and takes a
-snapshot of each table, after C. Until then silver shows the newest cut from before; a table joins the next
-cuts when its snapshot is in bronze.
+**Killed before the commit**: bronze's place is the old one, the slot is missing or begins later, and the next
+start stops with the error of before (``slot-lost``, ``slot-gap``). Asked again, a slot that was made
+meanwhile is used as it is.
 
-Why C must be greater than all that bronze holds: silver orders by LSN, and a snapshot replaces only what lies
-before it. A server whose log has not grown that far yet is refused.
+**Killed after it**: the request is complete; any reader streams from C and takes a snapshot of each table,
+after C. Until then silver shows the newest cut from before. A table joins the next cuts when its snapshot is
+in bronze.
+
+Why C must be greater than all that bronze holds: `_refuse_behind`.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from deltalake import Transaction
 from deltalake.exceptions import CommitFailedError
@@ -39,7 +37,7 @@ from bronze.lake import delta
 from bronze.lake.failures import lake_failures
 from bronze.lsn import Lsn
 from bronze.postgres.connection import connect, identify, log_end, translated
-from bronze.postgres.conninfo import describe
+from bronze.postgres.conninfo import address_of
 from bronze.setup.create_slot import ensure_slot
 from bronze.setup.publication import ensure_publication
 from bronze.setup.slot import read_slot, slot_problem
@@ -60,10 +58,6 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
     from bronze.lake.location import Lake
     from bronze.setup.slot import SlotState
-
-
-_FREE_SECONDS: Final = 15.0
-_POLL_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +85,10 @@ def start_over(
     reached: Callable[[str], None] = lambda _: None,
 ) -> StartedOver | None:
     """Give up the changes between bronze and the stream, and ask for every table instead.
+
+    The rows that are there stay. Of a table that is gone nobody can take a snapshot; it stays in silver as it
+    was last seen, like any table that is dropped. Should one of that name come back, it is another relation,
+    with a snapshot of its own.
 
     Args:
         source: server, slot, publication, tables.
@@ -157,12 +155,16 @@ def _newest(changes: DeltaTable, position: Position, tables: Iterable[TableName]
 
 
 def _refuse_behind(end: Lsn, newest: Lsn, source: SourceSettings) -> None:
+    """Refuse a server whose log has not grown past bronze yet.
+
+    Silver orders by LSN, and a snapshot replaces only what lies before it.
+    """
     if end <= newest:
         raise DefiniteError(
             f"the server's log ends at {end}, before {newest} where bronze ends; new changes would come "
             "before those that are there",
             code="server-behind",
-            where=describe(source),
+            where=address_of(source),
             remedy=f"let the server's log grow past {newest} first (each SELECT pg_switch_wal(); moves it to "
             "the next segment), or move the lake away (or give another lake.path) and start again",
         )
@@ -174,12 +176,12 @@ def _drop(connection: psycopg.Connection[Any], slot: SlotState, source: SourceSe
         raise DefiniteError(
             f"replication slot {slot.name} must be recreated",
             code="slot-missing",
-            where=describe(source),
+            where=address_of(source),
             remedy=f"run: {statement}; SELECT pg_create_logical_replication_slot({quote_literal(slot.name)}, "
             "'pgoutput'); and this command again (or set source.manage: true)",
         )
-    deadline = time.monotonic() + _FREE_SECONDS
+    deadline = time.monotonic() + source.timing.slot_release
     while slot.active_pid is not None and time.monotonic() < deadline:  # a walsender that is about to end
-        time.sleep(_POLL_SECONDS)
+        time.sleep(source.timing.slot_poll)
         slot = read_slot(connection, slot.name) or replace(slot, active_pid=None)
     connection.execute(statement.encode())

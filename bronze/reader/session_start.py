@@ -12,17 +12,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from bronze.lake.delta import location
 from bronze.lsn import Lsn
-from bronze.postgres.connection import describe, identify, log_end
+from bronze.postgres.connection import identify, log_end
+from bronze.postgres.conninfo import address_of
 from bronze.setup.create_slot import ensure_slot
 from bronze.setup.slot import read_slot
 from bronze.store.contract import CHANGES
 from bronze.store.position import Position
 from bronze.stream.continuity import check_start, slot_gone
-from bronze.stream.receiver import FEEDBACK_SECONDS
 from bronze.stream.replication import ReplicationStream
 from bronze.stream.timeline import follow_timeline
 
@@ -33,12 +33,9 @@ if TYPE_CHECKING:
     import psycopg
 
     from bronze.config.sections import SourceSettings
+    from bronze.config.timing import Timing
     from bronze.lake.location import Lake
     from bronze.store.landing import Landing
-
-_LAST_WORDS_SECONDS: Final = 5.0
-_SLOT_PATIENCE_SECONDS: Final = 15.0
-"""How long a walsender of a reader that was killed may hold the slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +72,10 @@ class SessionStart:
         landing.sink.discard()  # of a session that failed before it had a stream
         position = landing.sink.position
         if position is not None and read_slot(connection, self.source.slot) is None:
-            raise slot_gone(position, name=self.source.slot, where=describe(self.source))
+            raise slot_gone(position, name=self.source.slot, where=address_of(self.source))
         slot = ensure_slot(
             connection,
             self.source,
-            patience=_SLOT_PATIENCE_SECONDS,
             ours=f"deltasmelt {self.pipeline} ",
             progress=self.say,
         )
@@ -119,14 +115,14 @@ class SessionStart:
             replication.start(position.confirm, encoding=encoding)
             slot = read_slot(connection, self.source.slot)
             if slot is not None and slot.active_pid is None:
-                replication.wait_for_end(_LAST_WORDS_SECONDS)
+                replication.wait_for_end(self.source.timing.last_words)
             check_start(
                 position,
                 slot,
                 replication.backend_pid,
                 log_end(connection),
                 name=self.source.slot,
-                where=describe(self.source),
+                where=address_of(self.source),
             )
             # The slot is ours and nobody else's now, so the lake is.
             landing.sink.claim()
@@ -136,10 +132,10 @@ class SessionStart:
         return replication
 
 
-def feedback_seconds(connection: psycopg.Connection[Any]) -> float:
+def feedback_seconds(connection: psycopg.Connection[Any], timing: Timing) -> float:
     """How often to answer: well within the server's patience."""
     row = connection.execute(
         "SELECT setting::int FROM pg_settings WHERE name = 'wal_sender_timeout'"
     ).fetchone()
     patience = row[0] / 1000 if row and row[0] else 0.0
-    return min(FEEDBACK_SECONDS, patience / 4) if patience else FEEDBACK_SECONDS
+    return min(timing.feedback, patience / 4) if patience else timing.feedback

@@ -18,6 +18,7 @@ from bronze.reader.pauses import Pause
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from bronze.config.timing import Timing
     from bronze.errors import TableError
     from bronze.identifiers import TableName
     from bronze.lake.control_tables import ControlTables
@@ -82,10 +83,12 @@ class TableErrors:
 
     Args:
         control: where errors are recorded.
+        timing: how long a table that failed is left alone.
     """
 
-    def __init__(self, control: ControlTables) -> None:
+    def __init__(self, control: ControlTables, timing: Timing) -> None:
         self._control = control
+        self._timing = timing
         self._lock = threading.Lock()
         self._failed: dict[TableName, _Failure] = {}
 
@@ -173,7 +176,8 @@ class TableErrors:
 
     def _note(self, table: TableName, mark: Lsn | None) -> None:
         before = self._failed.get(table)
-        self._failed[table] = _Failure(Pause.after(None if before is None else before.pause), mark)
+        pause = Pause.after(None if before is None else before.pause, self._timing)
+        self._failed[table] = _Failure(pause, mark)
 
     def _open(self, problems: Iterable[TableError]) -> None:
         for problem in problems:

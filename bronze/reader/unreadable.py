@@ -15,6 +15,7 @@ from bronze.reader.pauses import Pause
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from bronze.config.timing import Timing
     from bronze.errors import TableError
     from bronze.identifiers import TableName
     from bronze.lsn import Lsn
@@ -24,9 +25,13 @@ class UnreadableTables:
     """The tables that are left out, and until when.
 
     Threads: the stream's thread calls `add`, looks call the rest; one lock holds both fields.
+
+    Args:
+        timing: how long a table is left out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
         self._lock = threading.Lock()
         self._errors: dict[TableName, TableError] = {}
         self._pauses: dict[TableName, Pause] = {}
@@ -47,7 +52,7 @@ class UnreadableTables:
             if table in self._errors:
                 return False
             self._errors[table] = problem
-            self._pauses[table] = Pause.after(self._pauses.get(table))
+            self._pauses[table] = Pause.after(self._pauses.get(table), self._timing)
             return True
 
     def release(self, selected: Collection[TableName], carried: Mapping[TableName, bool]) -> None:

@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.backoff import Backoff
-from bronze.checks.slot_risk import Level, SlotRisk, slot_risk
+from bronze.checks.slot_risk import RiskLevel, SlotRisk, slot_risk
 from bronze.drift.fingerprint import catalog_fingerprint
 from bronze.errors import SmeltError
 from bronze.postgres.connection import connect, translated, within
@@ -32,11 +32,8 @@ if TYPE_CHECKING:
     from bronze.progress import Progress
     from bronze.setup.slot import SlotState
 
-_SECONDS: Final = 1.0
 _SHARE: Final = 0.01
 """Of the time that this may ask the server: with thousands of tables it asks more rarely."""
-_SLOT_SECONDS: Final = 5.0
-_ANSWER_SECONDS: Final = 20.0
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
@@ -60,6 +57,7 @@ class Watch:
         wanted: Callable[[], bool] = lambda: False,
     ) -> None:
         self._source = source
+        self._timing = source.timing
         self._progress = progress
         self._oids = oids
         self._meanwhile = meanwhile
@@ -91,7 +89,7 @@ class Watch:
         return changed
 
     def _run(self) -> None:
-        backoff = Backoff()
+        backoff = Backoff(self._timing.retry_first, self._timing.retry_longest)
         while not self._stop.is_set():
             try:
                 with connect(self._source, application_name="deltasmelt watch") as connection:
@@ -108,10 +106,10 @@ class Watch:
     def _watch(self, connection: psycopg.Connection[Any]) -> None:
         while True:
             started = time.monotonic()
-            with translated(self._source), within(_ANSWER_SECONDS, connection):
+            with translated(self._source), within(self._timing.watch_answer, connection):
                 self._look(connection, started)
             self._pending = (self._pending or self._wanted()) and not self._meanwhile()
-            if self._stop.wait(max(_SECONDS, (time.monotonic() - started) / _SHARE)):
+            if self._stop.wait(max(self._timing.watch, (time.monotonic() - started) / _SHARE)):
                 return
 
     def _look(self, connection: psycopg.Connection[Any], now: float) -> None:
@@ -120,7 +118,7 @@ class Watch:
             self._seen = seen
             self._news.set()
             self._pending = True
-        if now - self._slot_at < _SLOT_SECONDS:
+        if now - self._slot_at < self._timing.watch_slot:
             return
         self._slot_at = now
         slot = read_slot(connection, self._source.slot)
@@ -138,7 +136,7 @@ class SlotWatch:
 
     def __init__(self) -> None:
         self._before: tuple[float, int] | None = None
-        self._level = Level.NONE
+        self._level = RiskLevel.NONE
 
     def look(self, slot: SlotState, now: float, copies_left: float | None) -> SlotRisk | None:
         """The danger, where it is nearer than what was told.

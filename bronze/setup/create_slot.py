@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
@@ -13,57 +13,44 @@ from bronze.errors import DefiniteError, TransientError
 from bronze.lsn import ZERO
 from bronze.postgres.blockers import REMEDY, running_transactions
 from bronze.postgres.connection import connect, translated
-from bronze.postgres.conninfo import describe
+from bronze.postgres.conninfo import address_of
 from bronze.postgres.error_translation import translate
-from bronze.setup.failover import making, mark, require_support
+from bronze.setup.failover import enable_failover, require_support, slot_statement
 from bronze.setup.slot import SlotState, read_slot, slot_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bronze.config.sections import SourceSettings
-
-_LOOK_SECONDS: Final = 3.0
-
-
-_POLL_SECONDS: Final = 0.25
-
-
-_SILENT_SECONDS: Final = 15.0
-"""A walsender of ours whose reader is silent for so long is ended; a living one answers every second."""
-
-
-_MARGIN_SECONDS: Final = 5.0
+    from bronze.config.timing import Timing
 
 
 def ensure_slot(
     connection: psycopg.Connection[Any],
     source: SourceSettings,
     *,
-    patience: float = 10.0,
     ours: str | None = None,
-    wait: float = 600.0,
     progress: Callable[[str], None] | None = None,
 ) -> SlotState:
     """The pipeline's slot, made where it is missing and may be made, and kept by standbys where asked for.
 
     Args:
         connection: in autocommit mode, outside a transaction.
-        source: names the slot, and says by `manage` whether it may be made.
-        patience: seconds to wait for another reader to let go; a killed one holds on for a while.
+        source: names the slot, and says by `manage` whether it may be made; its timing, how long another
+            reader may hold it and running transactions may keep it from being made.
         ours: how the application name of this pipeline's readers begins. The walsender of one of them that
             went without a goodbye is waited for as long as the server waits itself, or ended where its
             silence shows.
-        wait: seconds to wait for running transactions while the slot is made.
         progress: is told, now and then, what is being waited for.
 
     Raises:
         DefiniteError: the slot cannot be used, or not be made; with the remedy.
-        TransientError: running transactions did not end within `wait`; they are named.
+        TransientError: running transactions did not end in time; they are named.
     """
     say = progress or _say_nothing
     created = False
-    silence = _Silence()
+    timing = source.timing
+    silence = _Silence(timing)
     require_support(connection.info.server_version, source)
     started = time.monotonic()
     with translated(source):
@@ -73,28 +60,28 @@ def ensure_slot(
             if slot is None:
                 if created:
                     raise _vanished(source)
-                created = _make(connection, source, wait, say)
+                created = _make(connection, source, say)
                 continue
             problem = slot_problem(slot, source, here[0] if here else "")
             if problem is not None:
                 raise problem
             if slot.active_pid is None:
-                return replace(_kept(slot, source), created=created)
-            deadline = started + patience
+                return _kept(slot, source)
+            deadline = started + timing.slot_release
             if slot.confirmed_flush == ZERO:  # it is still being made, by another start or by hand
-                deadline = started + wait
+                deadline = started + timing.slot_transactions
             elif ours is not None:
                 deadline = max(deadline, silence.deadline(connection, slot.active_pid, ours))
             if time.monotonic() >= deadline:
                 raise _in_use(connection, slot, source)
             say(f"waiting for backend {slot.active_pid} to release slot {source.slot}")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(timing.slot_poll)
 
 
 def _kept(slot: SlotState, source: SourceSettings) -> SlotState:
     """The slot, kept by standbys where asked for."""
     if source.failover and not slot.failover:
-        mark(source)
+        enable_failover(source)
         slot = replace(slot, failover=True)
     return slot
 
@@ -107,7 +94,8 @@ class _Silence:
     that two looks found it changed, or how long it stays the same.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
         self._seen: tuple[int, str | None] | None = None
         self._since = 0.0
 
@@ -136,10 +124,10 @@ class _Silence:
             if before is not None and before[0] == backend_pid:
                 return 0.0  # it answers
         if reply is None:
-            return self._since + float(timeout) + _MARGIN_SECONDS if timeout else 0.0
-        if now - self._since >= _SILENT_SECONDS:
+            return self._since + float(timeout) + self._timing.walsender_end if timeout else 0.0
+        if now - self._since >= self._timing.reader_silence:
             connection.execute("SELECT pg_terminate_backend(%s)", [backend_pid])
-        return self._since + _SILENT_SECONDS + _MARGIN_SECONDS
+        return self._since + self._timing.reader_silence + self._timing.walsender_end
 
 
 def _in_use(connection: psycopg.Connection[Any], slot: SlotState, source: SourceSettings) -> DefiniteError:
@@ -152,28 +140,26 @@ def _in_use(connection: psycopg.Connection[Any], slot: SlotState, source: Source
     return DefiniteError(
         f"replication slot {slot.name} is in use by backend {slot.active_pid}{who}",
         code="slot-in-use",
-        where=describe(source),
+        where=address_of(source),
         remedy="stop the other reader: a slot serves one pipeline, started once; if its machine is gone: "
         f"SELECT pg_terminate_backend({slot.active_pid});",
     )
 
 
-def _make(
-    connection: psycopg.Connection[Any], source: SourceSettings, wait: float, say: Callable[[str], None]
-) -> bool:
+def _make(connection: psycopg.Connection[Any], source: SourceSettings, say: Callable[[str], None]) -> bool:
     """Make the slot; False where another session was first, whose slot it is then."""
-    statement = making(source)
+    statement = slot_statement(source)
     if not source.manage:
         raise DefiniteError(
             f"replication slot {source.slot} does not exist",
             code="slot-missing",
-            where=describe(source),
+            where=address_of(source),
             remedy=f"run: {statement}; (or set source.manage: true)",
         )
     maker = _SlotMaker(connection, source, statement)
     maker.start()
     try:
-        _watch(maker, source, wait, say)
+        _watch(maker, source, say)
     except BaseException:
         maker.give_up()
         raise
@@ -188,7 +174,7 @@ def _vanished(source: SourceSettings) -> TransientError:
     return TransientError(
         f"replication slot {source.slot} vanished as soon as it was made",
         code="slot-missing",
-        where=describe(source),
+        where=address_of(source),
         remedy="somebody drops it; find out who",
     )
 
@@ -212,18 +198,19 @@ class _SlotMaker(threading.Thread):
     def give_up(self) -> None:
         """Cancel the statement; PostgreSQL removes a slot that is not finished."""
         if self.is_alive():
-            self.connection.cancel_safe(timeout=10)
+            self.connection.cancel_safe(timeout=self._source.timing.cancel)
         self.join()
 
 
-def _watch(maker: _SlotMaker, source: SourceSettings, wait: float, say: Callable[[str], None]) -> None:
+def _watch(maker: _SlotMaker, source: SourceSettings, say: Callable[[str], None]) -> None:
     """Wait for the slot; every few seconds say which transactions are in the way.
 
     Raises:
-        TransientError: `wait` seconds have passed.
+        TransientError: the time for running transactions is over.
     """
+    wait, notice = source.timing.slot_transactions, source.timing.wait_notice
     deadline = time.monotonic() + wait
-    maker.join(min(_LOOK_SECONDS, wait))
+    maker.join(min(notice, wait))
     while maker.is_alive():
         blockers = _in_the_way(maker.connection.info.backend_pid, source)
         if time.monotonic() >= deadline:
@@ -231,11 +218,11 @@ def _watch(maker: _SlotMaker, source: SourceSettings, wait: float, say: Callable
                 f"replication slot {source.slot} could not be made within {wait:g} s, "
                 f"because transactions are open: {blockers}",
                 code="slot-waits-for-transactions",
-                where=describe(source),
+                where=address_of(source),
                 remedy=REMEDY,
             )
         say(f"making slot {source.slot} waits for open transactions: {blockers}")
-        maker.join(max(0.0, min(_LOOK_SECONDS, deadline - time.monotonic())))
+        maker.join(max(0.0, min(notice, deadline - time.monotonic())))
 
 
 def _in_the_way(own_pid: int, source: SourceSettings) -> str:

@@ -7,6 +7,8 @@ may be ahead of the server that takes over, which is then refused (`bronze.strea
 ``sync_replication_slots`` and ``hot_standby_feedback``, is set at each standby.
 
 A slot that exists is marked by a command of the replication protocol; no SQL function does it.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/logical-replication-failover.html.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.errors import DefiniteError
 from bronze.identifiers import quote_identifier, quote_literal
-from bronze.postgres.conninfo import describe, user_and_database
+from bronze.postgres.conninfo import address_of, user_and_database
 from bronze.postgres.replication import ReplicationConnection
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 SINCE: Final = 170000
 
 
-def making(source: SourceSettings) -> str:
+def slot_statement(source: SourceSettings) -> str:
     """The SQL that makes the slot, without a semicolon."""
     failover = ", failover => true" if source.failover else ""
     return f"SELECT pg_create_logical_replication_slot({quote_literal(source.slot)}, 'pgoutput'{failover})"
@@ -41,13 +43,13 @@ def require_support(version: int, source: SourceSettings) -> None:
     raise DefiniteError(
         f"source.failover needs PostgreSQL {SINCE // 10000}, the server is {version // 10000}",
         code="failover-unsupported",
-        where=describe(source),
+        where=address_of(source),
         remedy="remove source.failover, or upgrade the server; before 17 a promoted standby has no slot, and "
         "`smelt snapshot FILE --all` resnapshots every table there",
     )
 
 
-def mark(source: SourceSettings) -> None:
+def enable_failover(source: SourceSettings) -> None:
     """Mark the slot, which nobody reads now, as one that standbys keep.
 
     Raises:
@@ -55,26 +57,26 @@ def mark(source: SourceSettings) -> None:
         SmeltError: the server refused, or cannot be asked.
     """
     if not source.manage:
-        raise unmarked(source)
+        raise without_failover(source)
     connection = ReplicationConnection(source, application_name="deltasmelt failover")
     try:
-        connection.query(mark_command(quote_identifier(source.slot)))
+        connection.query(failover_command(quote_identifier(source.slot)))
     finally:
         connection.close()
 
 
-def mark_command(slot: str) -> str:
+def failover_command(slot: str) -> str:
     """The command of the replication protocol that marks a slot."""
     return f"ALTER_REPLICATION_SLOT {slot} (FAILOVER true)"
 
 
-def unmarked(source: SourceSettings) -> DefiniteError:
+def without_failover(source: SourceSettings) -> DefiniteError:
     """A slot that is to be kept by standbys and is not, and that we may not mark."""
     user, database = user_and_database(source)
     return DefiniteError(
         f"replication slot {source.slot} is not kept by standbys, and source.failover asks for it",
         code="slot-failover-missing",
-        where=describe(source),
+        where=address_of(source),
         remedy=f'run, while nobody reads the slot: psql "dbname={database} user={user} replication=database" '
-        f'-c "{mark_command(source.slot)}" (or set source.manage: true)',
+        f'-c "{failover_command(source.slot)}" (or set source.manage: true)',
     )

@@ -1,23 +1,20 @@
 """The publication: which tables the stream carries, made and extended here where the pipeline may.
 
-A publication that lacks a table, an operation or a column loses changes without a word, so it is read as it
+A publication that lacks a table, an operation or a column loses changes without a word. So it is read as it
 is (direct members, whole schemas, all tables; column lists and row filters) and compared with what the
 pipeline wants.
 
-Tables are added with ``ONLY``: children of table inheritance are tables of their own; partitions follow
-their root anyway, and ``publish_via_partition_root`` makes them appear under its name. Two starts at once
-are kept apart by an advisory lock of the transaction; what any other session did in between shows as
-"already exists" and is read again.
+**Two starts at once** are kept apart by an advisory lock of the transaction. What any other session did in
+between shows as "already exists" and is read again.
 
-One that is made here carries a comment that says so, by the same transaction; one that was there before, or
-that somebody recreates, does not, and is never dropped by us.
+**Whose it is.** One that is made here carries a comment that says so, by the same transaction (`is_ours`).
+One that was there before, or that somebody recreates, does not, and is never dropped by us.
 
-Adding a table takes a lock on it, for which VACUUM, CREATE INDEX CONCURRENTLY and others may let us wait for
-hours. One that cannot be had keeps no other table out: where the statement for all fails, those that nobody
-is seen to have locked are added together, or by halves, and the others one by one, each statement in a
-transaction of its own, for half a minute in all; those that are left are told. So of thousands of tables one
-locked one costs a few statements, and many of them no more than that time. A failure on the way leaves those
-that are added, which the next look finds.
+**Locks.** Adding a table takes a lock on it, for which VACUUM, CREATE INDEX CONCURRENTLY and others may let
+us wait for hours. One that cannot be had keeps no other table out (`_add_in_parts`).
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/sql-createpublication.html and
+https://www.postgresql.org/docs/current/sql-alterpublication.html.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ import psycopg
 from bronze.catalog.publication import OPERATIONS, Publication, read_publication
 from bronze.errors import DefiniteError, TableError, TransientError
 from bronze.identifiers import TableName, quote_identifier, quote_literal
-from bronze.postgres.conninfo import describe
+from bronze.postgres.conninfo import address_of
 from bronze.postgres.error_translation import tables_changed, translate
 from bronze.postgres.lock_holders import LET_GO, said_of_holder, said_of_holders
 
@@ -41,13 +38,6 @@ if TYPE_CHECKING:
 
     from bronze.config.sections import SourceSettings
 
-_LOCK_SECONDS: Final = 30.0
-_ALL_SECONDS: Final = 5.0
-"""How long the locks of several tables are waited for together; some are held meanwhile."""
-_EACH_SECONDS: Final = 2.0
-
-_PARTS_SECONDS: Final = 30.0
-"""How long tables are added in parts at one look; what is left then waits for a later one."""
 _ADDING: Final = (
     "ShareUpdateExclusiveLock",
     "ShareLock",
@@ -65,6 +55,9 @@ def publication_statements(
     publication: Publication | None, name: str, tables: Sequence[TableName], *, via_root: bool = True
 ) -> list[str]:
     """The SQL that makes `publication` carry `tables` entirely; empty where it does. Pure.
+
+    Tables are added with ``ONLY``: children of table inheritance are tables of their own. Partitions follow
+    their root anyway, and ``publish_via_partition_root`` makes them appear under its name.
 
     Args:
         publication: as it is; None where there is none.
@@ -115,13 +108,15 @@ def ensure_publication(
         DefiniteError: something is to do, and `manage` is false or a privilege is missing; it names the SQL.
         TransientError: a lock was not to be had; a table was dropped meanwhile.
     """
+    timing = source.timing
+    seconds = timing.publication_lock if locked is None else timing.members_lock
     try:
-        return _repeated(connection, source, tables, _ALL_SECONDS if locked is not None else _LOCK_SECONDS)
+        return _repeated(connection, source, tables, seconds)
     except TransientError as error:
         if locked is None or not isinstance(error.__cause__, _LOCKED):
             raise
     # The publication itself first: its lock keeps all waiting.
-    executed = _repeated(connection, source, (), _LOCK_SECONDS)
+    executed = _repeated(connection, source, (), timing.publication_lock)
     return executed + _add_in_parts(connection, source, tables, locked)
 
 
@@ -135,6 +130,9 @@ def _add_in_parts(
 
     First all on which nobody is seen to hold a lock; where that fails, by halves. Then the others, each for a
     moment, in an order of chance: an autovacuum lets go when it is waited for, and no table is always last.
+    Each statement is a transaction of its own; all of them take `Timing.members_in_parts` at most. So of
+    thousands of tables one locked one costs a few statements, and many of them no more than that time. A
+    failure on the way leaves those that are added, which the next look finds.
     """
     publication = read_publication(connection, source.publication)
     missing = [table for table in sorted(tables) if publication is None or publication.member(table) is None]
@@ -142,7 +140,8 @@ def _add_in_parts(
     one_by_one = [[table] for table in held]
     random.shuffle(one_by_one)
     groups = deque([[table for table in missing if table not in held], *one_by_one])
-    deadline = time.monotonic() + _PARTS_SECONDS
+    timing = source.timing
+    deadline = time.monotonic() + timing.members_in_parts
     executed: list[str] = []
     while groups:
         group = groups.popleft()
@@ -150,9 +149,8 @@ def _add_in_parts(
             locked += [_locked(table, source, held.get(table, LET_GO)) for table in group]
             continue
         try:
-            executed += _repeated(
-                connection, source, group, _EACH_SECONDS if len(group) == 1 else _ALL_SECONDS
-            )
+            seconds = timing.member_lock if len(group) == 1 else timing.members_lock
+            executed += _repeated(connection, source, group, seconds)
         except TransientError as error:
             if not isinstance(error.__cause__, _LOCKED):
                 raise
@@ -240,7 +238,7 @@ def _unmanaged(
         f"publication {source.publication} "
         + ("does not exist" if missing else "does not carry what the pipeline reads"),
         code="publication-missing" if missing else "publication-incomplete",
-        where=describe(source),
+        where=address_of(source),
         remedy=f"run, as owner of the tables: {' '.join(statements)} (or set source.manage: true)",
     )
 
@@ -249,7 +247,7 @@ def _not_permitted(error: psycopg.Error, source: SourceSettings, statements: Seq
     return DefiniteError(
         f"the publication may not be made or changed: {error.diag.message_primary}",
         code="publication-privilege",
-        where=describe(source),
+        where=address_of(source),
         remedy=f"let the owner of tables and publication run: {' '.join(statements)} "
         "(making one needs CREATE on the database; adding a table needs to own both)",
     )

@@ -6,7 +6,10 @@ that has lost its log is refused with what to do. Nothing here moves or drops a 
 Making a logical slot waits until every transaction that was running has ended: PostgreSQL must know a point
 from which it has all of a transaction. An idle session with an open transaction can hold that up for hours,
 and the wait itself shows nothing. So it runs in a thread of its own while this one looks who is in the way
-and says so; after `wait` seconds it is given up.
+and says so; after `Timing.slot_transactions` it is given up (`bronze.setup.create_slot`).
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/logicaldecoding-explanation.html and
+https://www.postgresql.org/docs/current/view-pg-replication-slots.html.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bronze.errors import DefiniteError
 from bronze.identifiers import quote_literal
 from bronze.lsn import ZERO, Lsn
-from bronze.postgres.conninfo import describe
+from bronze.postgres.conninfo import address_of
 from bronze.setup.failover import SINCE
 
 if TYPE_CHECKING:
@@ -36,11 +39,9 @@ class SlotState:
         plugin: empty for a physical slot.
         database: empty for a physical slot.
         confirmed_flush: everything before it is confirmed; ZERO where there is none.
-        restart_lsn: oldest log the server keeps for it; ZERO once that is gone.
         active_pid: backend that reads it.
         wal_status: ``reserved``, ``extended``, ``unreserved`` (about to be lost) or ``lost``.
         safe_wal_size: bytes that may still be written before it is in danger; None where there is no limit.
-        created: made by this call.
         invalidation: why it can no longer be read; None where it can. Versions 14 to 16 say it less exactly.
         failover: standbys keep a copy of it (PostgreSQL 17 and later).
     """
@@ -48,11 +49,9 @@ class SlotState:
     name: str
     plugin: str
     confirmed_flush: Lsn
-    restart_lsn: Lsn
     active_pid: int | None
     wal_status: str
     safe_wal_size: int | None
-    created: bool = False
     database: str = ""
     temporary: bool = False
     invalidation: str | None = None
@@ -74,7 +73,7 @@ def read_slot(connection: psycopg.Connection[Any], name: str) -> SlotState | Non
     row = connection.execute(
         f"""
         SELECT coalesce(plugin, ''), coalesce(database, ''), temporary, active_pid,
-               confirmed_flush_lsn::text, restart_lsn::text, wal_status, safe_wal_size, {invalidation},
+               confirmed_flush_lsn::text, wal_status, safe_wal_size, {invalidation},
                {failover}
         FROM pg_replication_slots
         WHERE slot_name = %s
@@ -83,12 +82,11 @@ def read_slot(connection: psycopg.Connection[Any], name: str) -> SlotState | Non
     ).fetchone()
     if row is None:
         return None
-    plugin, database, temporary, active_pid, confirmed, restart, wal_status, safe, reason, failover = row
+    plugin, database, temporary, active_pid, confirmed, wal_status, safe, reason, failover = row
     return SlotState(
         name=name,
         plugin=plugin,
         confirmed_flush=Lsn.parse(confirmed) if confirmed else ZERO,
-        restart_lsn=Lsn.parse(restart) if restart else ZERO,
         active_pid=active_pid,
         wal_status=wal_status or "reserved",
         safe_wal_size=safe,
@@ -133,7 +131,7 @@ def slot_problem(slot: SlotState, source: SourceSettings, database: str) -> Defi
     else:
         return None
     return DefiniteError(
-        f"replication slot {slot.name} {said}", code=code, where=describe(source), remedy=cure
+        f"replication slot {slot.name} {said}", code=code, where=address_of(source), remedy=cure
     )
 
 

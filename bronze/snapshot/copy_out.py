@@ -1,14 +1,17 @@
 """COPY … TO STDOUT as blocks of whole rows, in bounded memory.
 
-The server sends one row per message; rows are collected to blocks of some megabytes and each block is parsed
-at once (`bronze.snapshot.copy_text`), so that no row is ever split, however large it is. The format is COPY's
-own text: to print CSV costs the server a quarter more.
+The server sends one row per message. Rows are collected to blocks of some megabytes and each block is parsed
+at once (`bronze.snapshot.copy_text`). So no row is ever split, however large it is. The format is COPY's own
+text: to print CSV costs the server a quarter more.
 
 libpq's input buffer, 16 KiB at first, is made to hold a batch (`enlarge_buffer`), so that what came while a
 block was parsed is read at once.
 
-Both ways into bronze print a value by its type's output function under the same pinned settings, so a
+Both ways into bronze print a value by its type's output function under the same pinned settings. So a
 snapshot and the stream say the same text for the same value.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/sql-copy.html and
+https://www.postgresql.org/docs/current/protocol-flow.html (COPY Operations).
 """
 
 from __future__ import annotations
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES: Final = 4 * 1024 * 1024
 _INPUT_BUFFER: Final = 1024 * 1024
-_LOOK_MILLISECONDS: Final = 500
 
 
 class CopyCancelledError(Exception):
@@ -47,9 +49,21 @@ def enlarge_buffer(connection: PGconn) -> None:
 
 
 def copy_blocks(
-    connection: PGconn, query: str, cancelled: Callable[[], bool], *, block_bytes: int = BLOCK_BYTES
+    connection: PGconn,
+    query: str,
+    cancelled: Callable[[], bool],
+    *,
+    poll_seconds: float,
+    block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[bytearray]:
     """Run COPY and yield blocks of whole rows.
+
+    Args:
+        connection: idle.
+        query: whose rows.
+        cancelled: asked whenever no row is there.
+        poll_seconds: at the longest until it is asked again.
+        block_bytes: about the size of a block.
 
     Raises:
         psycopg.Error: the server refused or broke off.
@@ -74,7 +88,7 @@ def copy_blocks(
         elif count == 0:
             if cancelled():
                 raise CopyCancelledError
-            ready.poll(_LOOK_MILLISECONDS)
+            ready.poll(1000 * poll_seconds)
             through(Door.COPY_OUT, where, connection.consume_input)
         else:
             break

@@ -1,10 +1,10 @@
 r"""COPY's text format to cells of text, without an object per cell. Pure.
 
-Format (PostgreSQL docs, COPY, "Text Format"): a tab ends each value but a row's last, a line feed that one;
-both never stand inside a value, for the server writes them there as ``\t`` and ``\n``, and a backslash as
-two. NULL is ``\N``, which no value prints as. So the places of all tabs and line feeds are the ends of all
-cells in row order, just as bronze keeps a row's values, and the text between them is the value but where it
-has backslashes.
+Format (https://www.postgresql.org/docs/current/sql-copy.html, "Text Format"): a tab ends each value but a
+row's last, a line feed that one. Both never stand inside a value, for the server writes them there as ``\t``
+and ``\n``, and a backslash as two. NULL is ``\N``, which no value prints as. So the places of all tabs and
+line feeds are the ends of all cells in row order, just as bronze keeps a row's values. The text between them
+is the value but where it has backslashes.
 
 In a run of backslashes the first, third, fifth … are escapes, for each stands before the byte that it speaks
 of, and what comes before the run is none. So position alone decides, and numpy takes them out, in blocks that

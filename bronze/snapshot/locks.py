@@ -3,20 +3,17 @@
 A lock of each table and partition in each connection fills the server's lock table, and then it is the
 application that gets "out of shared memory". So:
 
-* Tables are copied in groups (`groups`) whose locks are a part of the lock table (`lock_budget`).
-* One worker locks a table, with its partitions (`Worker.lock`), and holds it to the end. Another that helps
-  with it locks the one table or partition that it reads, for as long as it reads it (`Worker.open`). It does
-  so at once or not at all: a session that waits for the first worker's lock, an ALTER TABLE say, is in front
-  of the second's, and would wait for us while we wait for it. The server cannot see that circle. What a
-  helper cannot have is left to the worker that has it.
-* Of a table with more partitions than that, only the root is locked before the snapshot: its shape stands. A
-  partition is locked when it is read. Then it is compared with what the snapshot shows of it: a new file
-  (TRUNCATE, a rewrite) looks empty to a snapshot from before, and one that was detached may have been
-  altered. Where they differ the copy of that table fails, and is repeated. So it is for a partition that
-  was attached after the locks.
+* **Groups.** Tables are copied in groups (`groups`) whose locks are a part of the lock table (`lock_budget`).
+* **One worker holds.** One worker locks a table, with its partitions (`Worker.lock`), and holds it to the
+  end. Another that helps with it locks only what it reads, for as long as it reads it (`Worker.open`).
+* **Of a table with more partitions than that**, only the root is locked before the snapshot: its shape
+  stands. A partition is locked when it is read, and compared then (`Worker.open`).
 
 What a worker locked to read is let go by going back to a savepoint: a released one would keep its locks,
 those of the indexes too.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/explicit-locking.html and
+https://www.postgresql.org/docs/current/runtime-config-locks.html (max_locks_per_transaction).
 """
 
 from __future__ import annotations
@@ -37,13 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from bronze.catalog.source_table import SourceTable
+    from bronze.config.timing import Timing
     from bronze.snapshot.chunks import Chunk
     from bronze.snapshot.table_copy import TableCopy
 
 _SHARE: Final = 4
 """A group takes one part in so many of the lock table."""
-_LEAF_SECONDS: Final = 20
-_ANSWER_SECONDS: Final = 60.0
 
 _LEAVES_QUERY: Final = f"""{TREE}
     SELECT tree.root,
@@ -128,12 +124,14 @@ class Worker:
     """A connection whose transaction locks tables, then sees the exported snapshot.
 
     Attributes:
+        timing: of its locks and commands.
         held: OIDs of what it has locked until its end.
         shared: OIDs of what any worker of the copy has.
         order: what it reads, what it holds first.
     """
 
     connection: psycopg.Connection[Any]
+    timing: Timing
     held: frozenset[int] = frozenset()
     shared: frozenset[int] = frozenset()
     order: deque[Leaf] = field(default_factory=deque)
@@ -156,11 +154,11 @@ class Worker:
             psycopg.Error: among others the lock was not to be had in time.
         """
         only = "" if whole and table.kind == "p" else "ONLY "
-        with within(seconds + _ANSWER_SECONDS, self.connection), self.connection.transaction():
-            self.connection.execute(f"SET LOCAL lock_timeout = '{max(int(seconds * 1000), 1)}ms'".encode())
+        with within(seconds + self.timing.copy_command, self.connection), self.connection.transaction():
+            self.connection.execute(_lock_timeout(seconds).encode())
             self.connection.execute(f"LOCK TABLE {only}{table.table.quoted} IN ACCESS SHARE MODE".encode())
             # It outlives the savepoint: a COPY waits so long for an index that somebody recreates.
-            self.connection.execute(f"SET LOCAL lock_timeout = '{_LEAF_SECONDS}s'".encode())
+            self.connection.execute(_lock_timeout(self.timing.partition_lock).encode())
 
     @contextmanager
     def locks_let_go(self) -> Iterator[None]:
@@ -171,6 +169,15 @@ class Worker:
 
     def open(self, leaf: Leaf) -> bool:
         """Have a table or partition locked that is to be read; False where it is left to who has it.
+
+        **Where another worker has it**, at once or not at all. A session that waits for the first worker's
+        lock, an ALTER TABLE say, is in front of the second's, and would wait for us while we wait for it. The
+        server cannot see that circle. What a helper cannot have is left to the worker that has it.
+
+        **Where nobody has it**, it is compared with what the snapshot shows of it. A new file (TRUNCATE, a
+        rewrite) looks empty to a snapshot from before, and one that was detached may have been altered. Where
+        they differ the copy of that table fails, and is repeated. So it is for a partition that was attached
+        after the locks.
 
         Raises:
             LeafLostError: it is not what the snapshot shows.
@@ -183,11 +190,11 @@ class Worker:
             return True
         known = leaf.oid in self.shared
         how = " NOWAIT" if known else ""
-        with within(_LEAF_SECONDS + _ANSWER_SECONDS, self.connection):
+        with within(self.timing.partition_lock + self.timing.copy_command, self.connection):
             self.connection.execute("SAVEPOINT leaf")
             try:
                 self.connection.execute(
-                    f"SET LOCAL lock_timeout = '{_LEAF_SECONDS}s'; "
+                    f"{_lock_timeout(self.timing.partition_lock)}; "
                     f"LOCK TABLE ONLY {leaf.table.quoted} IN ACCESS SHARE MODE{how}".encode()
                 )
                 if not known:
@@ -205,7 +212,7 @@ class Worker:
         """Let go what `open` locked."""
         if self._open is not None:
             self._open = None
-            with within(_ANSWER_SECONDS, self.connection):
+            with within(self.timing.copy_command, self.connection):
                 self._let_go()
 
     def _let_go(self) -> None:
@@ -220,6 +227,11 @@ class Worker:
         ).fetchone()
         if row != (leaf.oid, leaf.file, leaf.root):
             raise LeafLostError(f"{leaf.table} was truncated, rewritten or detached")
+
+
+def _lock_timeout(seconds: float) -> str:
+    """Zero would mean no limit."""
+    return f"SET LOCAL lock_timeout = '{max(int(seconds * 1000), 1)}ms'"
 
 
 def held_by(connection: psycopg.Connection[Any], workers: Sequence[Worker]) -> None:

@@ -4,32 +4,22 @@ Why it is right:
 
 * **One LSN.** A temporary slot gives a consistent point P and exports the snapshot there: it holds exactly
   the transactions whose commit record begins before P. The rows get S = P - 1. A transaction that commits
-  exactly at P is not in the snapshot and has a larger LSN than S; it comes by the stream, which begins at the
-  main slot's point, at or before P. (Materialize's postgres source documents the same off-by-one.)
-* **No rewrite slips in.** A table that is rewritten after the snapshot was taken looks empty to it. So the
-  tables are locked (ACCESS SHARE, as pg_dump does) before the snapshot is taken, and until they are copied,
-  by the very workers that read them: a transaction may lock before it takes a snapshot over. What is not
-  locked so early is compared when it is (`bronze.snapshot.locks`).
+  exactly at P is not in the snapshot and has a larger LSN than S. It comes by the stream, which begins at the
+  main slot's point, at or before P.
+* **No rewrite slips in**: tables are locked before the snapshot is taken (`_lock`).
 * **No partition is missed.** Those are read that the snapshot shows, not those of the look before it, which
   may be minutes old. One that is made later is filled through the stream.
-* **No deadlock with a session that waits for these locks.** The server sees no cycle that runs through us. So
-  a session that waits while the slot is made goes first (`_let_go`): everything is let go and tried again.
-  Later nobody waits for us on whom we wait: workers have their locks.
-* **A table that is locked by others waits alone.** All locks together are waited for some seconds; what
-  cannot be had is a failed table, which is reported at once and tried again later, and the others are copied.
-  Making the slot may wait for the very transaction that has the lock, as for every other one: those it waits
-  for are named (`bronze.postgres.blockers`), and a caller that has no time for that may give up.
-* **Nothing half-visible.** Rows go to parquet files that no version names. One Delta commit per table names
-  them all, with the `snapshot_end` row and the mark `snapshot_app(table)`. A crash before that leaves files
-  without a name and a table without a mark, which the next start copies again.
+* **No deadlock with a session that waits for these locks**: while the slot is made it goes first (`_let_go`).
+* **A table that is locked by others waits alone** (`_lock`), and whom the slot waits for is named (`_say`).
+* **Nothing half-visible.** Rows go to parquet files that no version names. One commit per table names them,
+  with the `snapshot_end` row and the mark `snapshot_app(table)`. A crash before that leaves files without a
+  name and a table without a mark, which the next start copies again.
 * **Same values as the stream**: see `bronze.snapshot.copy_out`.
 
-Tables are cut into chunks of pages (`bronze.snapshot.chunks`). Workers, each with a connection, take chunks
-from one queue.
+`Snapshot.take` says what an error costs.
 
-A definite error of one table (a missing privilege, row-level security) fails that table alone. A lost
-connection, or a write that fails, fails all tables of the snapshot that are not committed yet; they are
-copied under a new one. Those that are committed stay so: `Outcome` says them also then.
+PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.html (CREATE_REPLICATION_SLOT)
+and https://www.postgresql.org/docs/current/logicaldecoding-explanation.html (Exported Snapshots).
 """
 
 from __future__ import annotations
@@ -50,9 +40,9 @@ from bronze.errors import DefiniteError, TableError, TransientError
 from bronze.identifiers import quote_literal
 from bronze.lsn import ZERO, Lsn
 from bronze.postgres.blockers import Wait, running_transactions
-from bronze.postgres.connection import connect, translate, translated, until_stopped, within
-from bronze.postgres.conninfo import describe
-from bronze.postgres.error_translation import tables_changed
+from bronze.postgres.connection import connect, translated, until_stopped, within
+from bronze.postgres.conninfo import address_of
+from bronze.postgres.error_translation import tables_changed, translate
 from bronze.postgres.lock_holders import said_of_holder, waiting_for
 from bronze.postgres.replication import ReplicationConnection
 from bronze.snapshot.chunks import chunks_of
@@ -72,16 +62,7 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
     from bronze.store.landing import Landing
 
-_LOCK_SECONDS: Final = 20.0
-"""How long the locks of a group are waited for, all together."""
-_BRIEFLY: Final = 0.2
-"""How long one is waited for before the others are tried."""
 _REWRITING: Final = ("AccessExclusiveLock",)
-_SAY_SECONDS: Final = 3.0
-"""After how long, and how often, it is said for whom the making of the slot waits."""
-_ANSWER_SECONDS: Final = 30.0
-_PLAN_SECONDS: Final = 300.0
-"""After so long a line is taken for dead."""
 
 
 def _nobody(_: TableError) -> None:
@@ -131,6 +112,7 @@ class Snapshot:
         wait: Wait | None = None,
     ) -> None:
         self._source = source
+        self._timing = source.timing
         self._settings = settings
         self._landing = landing
         self._application_name = application_name
@@ -141,6 +123,13 @@ class Snapshot:
         self, tables: Sequence[SourceTable], stop: threading.Event, outcome: Outcome | None = None
     ) -> Outcome:
         """Copy tables, a group as of one LSN. When `stop` is set, some may be neither taken nor failed.
+
+        Tables are cut into chunks of pages (`bronze.snapshot.chunks`). Workers, each with a connection, take
+        chunks from one queue.
+
+        A definite error of one table (a missing privilege, row-level security) fails that table alone. A lost
+        connection, or a write that fails, fails all tables of the snapshot that are not committed yet; they
+        are copied under a new one. Those that are committed stay so: `Outcome` says them also then.
 
         Args:
             tables: to be copied.
@@ -177,7 +166,7 @@ class Snapshot:
         """One group. The watcher stays in autocommit mode: in a transaction it would see the past."""
         with ExitStack() as stack:
             sessions = [stack.enter_context(self._session()) for _ in range(self._count(tables))]
-            workers = [Worker(session) for session in sessions]
+            workers = [Worker(session, self._timing) for session in sessions]
             for session in sessions:
                 session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             with until_stopped(stop, *sessions):
@@ -190,7 +179,7 @@ class Snapshot:
             try:
                 slot = f"smelt_tmp_{os.getpid()}_{uuid.uuid4().hex[:8]}"
                 pids = [worker.pid for worker in workers]
-                self._say_at = time.monotonic() + _SAY_SECONDS
+                self._say_at = time.monotonic() + self._timing.wait_notice
 
                 def given_up() -> bool:
                     self._say(watcher, locked, [*pids, exporter.backend_pid])
@@ -201,9 +190,10 @@ class Snapshot:
                     return
                 if self._wait.over():
                     self._landing.progress.set(copies_wait="")
+                # Materialize's postgres source documents the same off-by-one.
                 lsn = Lsn(exported.consistent_point - 1)
                 for session in sessions:
-                    with within(_PLAN_SECONDS, session):
+                    with within(self._timing.copy_plan, session):
                         session.execute(f"SET TRANSACTION SNAPSHOT {quote_literal(exported.name)}".encode())
                         enlarge_buffer(session.pgconn)
             finally:
@@ -214,7 +204,7 @@ class Snapshot:
             copies, leaves = [], []
             for worker in workers:
                 own = [table for table in locked if table.relation.relation_id in worker.held]
-                with within(_PLAN_SECONDS, worker.connection), worker.locks_let_go():
+                with within(self._timing.copy_plan, worker.connection), worker.locks_let_go():
                     found = leaves_of(worker, [table.relation.relation_id for table in own])
                     copies += self._plan(worker, own, found, lsn, outcome)
                 leaves += [leaf for each in found.values() for leaf in each]
@@ -259,16 +249,22 @@ class Snapshot:
     ) -> list[SourceTable]:
         """Lock tables against a rewrite, each by one worker; what fails becomes an error of that table.
 
+        A table that is rewritten after the snapshot was taken looks empty to it. So the tables are locked
+        (ACCESS SHARE, as pg_dump does) before the snapshot is taken, and until they are copied. The very
+        workers that read them lock them: a transaction may lock before it takes a snapshot over. What is not
+        locked so early is compared when it is (`bronze.snapshot.locks`).
+
         Each is tried briefly first, so that one that is locked keeps no other waiting; then what is left, for
-        as long as all may take together.
+        as long as all may take together (`Timing.group_locks`). What cannot be had is a failed table, which
+        is reported at once and tried again later, and the others are copied.
         """
         locked: set[TableName] = set()
         pending = list(zip(tables, cycle(workers), strict=False))
-        deadline = time.monotonic() + _LOCK_SECONDS
+        deadline = time.monotonic() + self._timing.group_locks
         for last in (False, True):
             again = []
             for table, worker in pending:
-                seconds = max(deadline - time.monotonic(), 0.0) if last else _BRIEFLY
+                seconds = max(deadline - time.monotonic(), 0.0) if last else self._timing.brief_lock
                 try:
                     worker.lock(table, seconds, whole=weight(table) <= budget)
                     locked.add(table.table)
@@ -287,31 +283,37 @@ class Snapshot:
     def _say(
         self, watcher: psycopg.Connection[TupleRow], tables: Sequence[SourceTable], pids: Sequence[int]
     ) -> None:
-        """Now and then, say for whom the making of the slot waits."""
+        """Now and then, say for whom the making of the slot waits.
+
+        It may wait for the very transaction that has a lock on a table, as for every other one. A caller that
+        has no time for that may give up (`bronze.postgres.blockers`).
+        """
         if time.monotonic() < self._say_at:
             return
-        with within(_ANSWER_SECONDS, watcher):
+        with within(self._timing.copy_lookout, watcher):
             blockers = running_transactions(watcher, pids)
         names = [table.table for table in tables]
-        self._landing.progress.set(copies_wait=self._wait.goes_on(names, blockers, describe(self._source)))
-        self._say_at = time.monotonic() + _SAY_SECONDS
+        self._landing.progress.set(copies_wait=self._wait.goes_on(names, blockers, address_of(self._source)))
+        self._say_at = time.monotonic() + self._timing.wait_notice
 
     def _let_go(self, watcher: psycopg.Connection[TupleRow], pids: Sequence[int]) -> bool:
         """Give up where somebody waits for our locks: making the slot may be waiting for just that session.
 
         An ALTER TABLE has its transaction number before it has its lock, and a slot waits for every
-        transaction that has one.
+        transaction that has one. The server sees no cycle that runs through us. So that session goes first:
+        everything is let go and tried again. Later nobody waits for us on whom we wait: workers have their
+        locks.
 
         Raises:
             TransientError: naming who waits.
         """
-        with within(_ANSWER_SECONDS, watcher):
+        with within(self._timing.copy_lookout, watcher):
             waiting = waiting_for(watcher, pids)
         if waiting is not None:
             raise TransientError(
                 f"backend {waiting[0]} waits for a table that is to be copied ({waiting[1]}); it goes first",
                 code="lock-not-available",
-                where=describe(self._source),
+                where=address_of(self._source),
                 remedy="nothing; copying is tried again after it",
             )
         return False

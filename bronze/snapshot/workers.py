@@ -11,12 +11,13 @@ What a worker reads it has locked (`bronze.snapshot.locks`).
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from bronze.errors import DefiniteError, TableError, TransientError
-from bronze.postgres.connection import translate, within
+from bronze.postgres.connection import within
+from bronze.postgres.error_translation import translate
 from bronze.postgres.liveness import CopyLine
 from bronze.snapshot.copy_out import CopyCancelledError, copy_blocks
 from bronze.snapshot.copy_text import cells_of
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from bronze.snapshot.chunks import Chunk
     from bronze.snapshot.locks import Leaf, Worker
     from bronze.store.landing import Landing
-
-_ANSWER_SECONDS: Final = 60.0
 
 
 def _rows_of(copy: TableCopy, rows: SnapshotRows, block: bytearray, seq: int) -> pa.Table:
@@ -76,6 +75,7 @@ class SnapshotCopy:
         self, source: SourceSettings, landing: Landing, lsn: Lsn, taken_at: datetime, stop: threading.Event
     ) -> None:
         self._source = source
+        self._timing = source.timing
         self._landing = landing
         self._lsn = lsn
         self._taken_at = taken_at
@@ -187,7 +187,7 @@ class SnapshotCopy:
         rows = SnapshotRows(copy.relation, self._lsn, self._taken_at)
         seq = chunk.number * SEQ_OF_CHUNK
         try:
-            with within(_ANSWER_SECONDS, connection):
+            with within(self._timing.copy_command, connection):
                 connection.execute("SAVEPOINT chunk")
             line = CopyLine(self._source, connection)
 
@@ -195,20 +195,23 @@ class SnapshotCopy:
                 line.nothing_came()
                 return self._cancelled()
 
-            for block in copy_blocks(connection.pgconn, chunk.query(copy.relation), cancelled):
+            query = chunk.query(copy.relation)
+            for block in copy_blocks(
+                connection.pgconn, query, cancelled, poll_seconds=self._timing.copy_poll
+            ):
                 table = _rows_of(copy, rows, block, seq)
                 writer.write(table)
                 seq += table.num_rows
                 self._landing.progress.copied(str(copy.table), table.num_rows, len(block))
                 self._landing.reached("snapshot-block-written")
                 line.something_came()
-            with within(_ANSWER_SECONDS, connection):
+            with within(self._timing.copy_command, connection):
                 # Back, not on: so the locks of the indexes are let go.
                 connection.execute("ROLLBACK TO SAVEPOINT chunk; RELEASE SAVEPOINT chunk")
         except psycopg.Error as error:
             writer.discard()
             self._fail(copy, error)
-            with within(_ANSWER_SECONDS, connection):
+            with within(self._timing.copy_command, connection):
                 connection.execute("ROLLBACK TO SAVEPOINT chunk; RELEASE SAVEPOINT chunk")
             return
         except BaseException:

@@ -1,7 +1,10 @@
 """What bronze holds, and every way it is written.
 
-In reading order: `contract` (schemas, properties, marks), `position` (how far bronze is), `commits` (marks
-and rows in one commit), `gaps` and `resnapshot` (tables that lack changes), `relations` (shapes),
-`storage_log`, `text_lists`, `changes_table` (the handle that threads share), `table_marks` (what is said of
-each table), `sink` (the writer), `landing` (what a session writes through), `leftovers`.
+In reading order:
+
+* `contract` (schemas, properties), `marks`, `position` (how far bronze is), `lake_format`;
+* `commits` (marks and rows in one commit), `gaps` and `resnapshot` (tables that lack changes);
+* `relations` (shapes), `storage_log`, `text_lists`;
+* `changes_table` (the handle that threads share), `table_marks` (what is said of each table), `sink` (the
+  writer), `landing` (what a session writes through), `leftovers`.
 """

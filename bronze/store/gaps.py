@@ -1,39 +1,24 @@
 """Tables of which bronze lacks changes: the gap mark, and what was seen of each table when it was set.
 
-A gap mark is an application transaction of `bronze.changes`, `gap_app(table)`, whose version is an LSN G:
-changes of this table with a commit LSN up to G may be missing, because they were not published
-(`bronze.drift.membership`), because the table went by another name then (`bronze.stream.session`), because
-the slot was lost (`bronze.reader.recovery`), because PostgreSQL made them without an event
-(`bronze.drift.storage`), or because it cannot be told which columns they mean
-(`bronze.pgoutput.relation_versions`). A snapshot after G (S > G) heals it, so the mark is never removed. Each
-gap mark is set together with a resnapshot mark (`bronze.store.resnapshot`), in one commit, so a gap that is
-known is also a gap that is being healed. Silver leaves a table out of its cuts from the moment that the mark
-is there until the snapshot after it is: no cut that is written then names a version that lacks changes.
+**The mark.** A gap mark is an application transaction of `bronze.changes`, `gap_app(table)`, whose version is
+an LSN G: changes of this table with a commit LSN up to G may be missing. A snapshot after G (S > G) heals it,
+so the mark is never removed. Each gap mark is set together with a resnapshot mark
+(`bronze.store.resnapshot`), in one commit, so a gap that is known is also a gap that is being healed.
 
-G is where the log ended after the look that found the gap, so the lost change lies at or before it; of
-columns that cannot be told it is the change's own LSN. While the
-mark is being written the stream goes on, and silver may already have passed G with a table that lacks the
-change. So nothing but a snapshot ends a gap: the first one after G writes `healed_app(table)` with its LSN,
-in its own commit (`healing`). Later snapshots leave that mark alone, for a table whose gap was healed is not
-to be left out again while silver is still before the newest of them.
+**Why changes may be missing**:
 
-A snapshot that is asked for without a gap (`smelt snapshot`) leaves its table out in the same way, from the
-resnapshot mark R on until the first snapshot after R, which writes `resnapshotted_app(table)`. Otherwise
-silver would fold on while the table is copied, be past that snapshot when that arrives, and never load it.
-What lies between is in bronze, so it is no gap: a history keeps it.
+* they were not published (`bronze.drift.membership`);
+* the table went by another name then (`bronze.stream.session`);
+* the slot was lost (`bronze.reader.recovery`);
+* PostgreSQL made them without an event (`bronze.drift.storage`);
+* it cannot be told which columns they mean (`bronze.pgoutput.relation_versions`).
 
-Why silver is never past the snapshot that it waits for: a cycle that did not see the mark read a frontier
-that bronze had before the mark was durable. The snapshot begins after the reader has seen the mark, so its
-LSN is greater.
+**What silver does.** It leaves a table out of its cuts from the moment that the mark is there until the
+snapshot after it is (`is_whole`). No cut that is written then names a version that lacks changes. `healing`
+says why nothing but a snapshot ends a gap.
 
-`fingerprint_app(table)` holds a fingerprint of how the source carried the table when it was last looked at
-(`bronze.drift.membership`). It is written by the same commit as the gap that a difference means. So a crash
-leaves either the old one, and the next look finds the difference again, or fingerprint, gap and request; and
-so does a commit that fails, for a fingerprint that is not in the lake was not seen. A table may have a gap
-before its first snapshot: one that is under way may be from before it.
-
-The commit holds marks alone and none of the ids that stream and snapshots write; Delta lets it pass beside
-theirs.
+**When a process dies.** The commit holds marks alone and none of the ids that stream and snapshots write;
+Delta lets it pass beside theirs. `note` sets the fingerprint with the gap that it means.
 """
 
 from __future__ import annotations
@@ -83,6 +68,16 @@ def is_whole(changes: DeltaTable, table: TableName, end: Lsn) -> bool:
 
     Bronze has every change of it that counts there, and every snapshot that was asked for.
 
+    **Why a snapshot counts that was asked for without a gap** (`smelt snapshot`). Its table is left out in
+    the same way, from the resnapshot mark R on until the first snapshot after R. That one writes
+    `resnapshotted_app(table)`. Otherwise silver would fold on while the table is copied, be past that
+    snapshot when that arrives, and never load it. What lies between is in bronze, so it is no gap: a history
+    keeps it.
+
+    **Why silver is never past the snapshot that it waits for.** A cycle that did not see the mark read a
+    frontier that bronze had before the mark was durable. The snapshot begins after the reader has seen the
+    mark, so its LSN is greater.
+
     Args:
         changes: an open `bronze.changes`.
         table: which.
@@ -114,6 +109,11 @@ def _first_after(
 def healing(changes: DeltaTable, table: TableName, lsn: Lsn) -> list[Transaction]:
     """The marks that a snapshot's own commit sets where it is the first after a gap or a request.
 
+    While a gap mark is being written the stream goes on, and silver may already have passed G with a table
+    that lacks the change. So nothing but a snapshot ends a gap: the first one after G writes
+    `healed_app(table)` with its LSN. Later snapshots leave that mark alone, for a table whose gap was healed
+    is not to be left out again while silver is still before the newest of them.
+
     Args:
         changes: `bronze.changes` at its newest version.
         table: that was copied.
@@ -136,11 +136,14 @@ def gap_marks(tables: Iterable[TableName], lsn: Lsn) -> list[Transaction]:
 def open_gaps(uri: str, tables: Iterable[TableName], lsn: Lsn, *, beyond: bool = False) -> None:
     """Say that changes of these tables up to an LSN are missing, and ask for them; durable on return.
 
+    G is where the log ended after the look that found the gap, so the lost change lies at or before it. Of
+    columns that cannot be told it is the change's own LSN.
+
     Args:
         uri: location of `bronze.changes`.
         tables: one whose gap is open already is left as it is: its snapshot is still to come.
         lsn: the server's WAL position, read after the gap was seen.
-        beyond: a gap that is open but ends before `lsn` is moved on to it, for `lsn` is a change's own and
+        beyond: a gap that is open but ends before `lsn` is moved on to it. For `lsn` is a change's own, and
             the snapshot that is to come may be from before it. One that a snapshot after `lsn` healed is
             left.
 
@@ -166,6 +169,11 @@ def note(uri: str, seen: Mapping[TableName, int], left_out: Iterable[TableName],
 
     So also before a table's first complete snapshot: the one that is under way may be from before the
     difference. A first sight is none.
+
+    `fingerprint_app(table)` holds how the source carried the table when it was last looked at
+    (`bronze.drift.membership`). It is written by the same commit as the gap that a difference means. So a
+    crash leaves either the old one, and the next look finds the difference again, or fingerprint, gap and
+    request. So does a commit that fails, for a fingerprint that is not in the lake was not seen.
 
     Args:
         uri: location of `bronze.changes`.

@@ -7,7 +7,7 @@ which any table may have (`bronze.lake.compaction`).
 Of the stream: `STREAM_APP`, `CONFIRM_APP`, `TIME_APP`, `TIMELINE_APP`, `READER_APP`. Of one table each:
 `snapshot_app`, `resnapshot_app`, `gap_app`, `healed_app`, `resnapshotted_app`, `fingerprint_app`.
 
-Source: Delta protocol, "Transaction Identifiers".
+Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transaction-identifiers.
 """
 
 from __future__ import annotations

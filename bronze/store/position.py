@@ -16,12 +16,11 @@ from deltalake import Transaction
 from bronze.lake import delta
 from bronze.lsn import Lsn
 from bronze.store.contract import CHANGES
-from bronze.store.marks import CONFIRM_APP, STREAM_APP, TIME_APP, snapshot_of
+from bronze.store.marks import CONFIRM_APP, STREAM_APP, TIME_APP
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-    from bronze.identifiers import TableName
     from bronze.lake.location import Lake
 
 
@@ -68,9 +67,3 @@ def read_position(lake: Lake) -> Position | None:
     """The position of the stream in this lake; None where no reader has committed yet."""
     table = delta.open_table(delta.location(lake, "bronze", CHANGES))
     return None if table is None else position_of(table)
-
-
-def read_snapshot(lake: Lake, table: TableName) -> Lsn | None:
-    """LSN of the newest complete snapshot of a table in this lake; None where it has none."""
-    changes = delta.open_table(delta.location(lake, "bronze", CHANGES))
-    return None if changes is None else snapshot_of(changes, table)

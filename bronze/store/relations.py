@@ -1,7 +1,7 @@
 """`bronze.relations`: every version of every table's shape, appended before the first change that needs it.
 
 The reader commits a shape before the commit of `bronze.changes` that holds rows of that shape. So whoever
-finds a row finds its shape; a crash between the two leaves a shape that no row uses yet, which is harmless:
+finds a row finds its shape. A crash between the two leaves a shape that no row uses yet, which is harmless:
 the stream announces it again after the restart, at the same position, and it is then not appended twice.
 
 **Which row has which shape** follows from the position alone, never by names: two columns may have had one
@@ -10,11 +10,7 @@ are read from the log itself. However often the log is read, no change of the ta
 that are found for one version. Should one position be recorded twice, because the catalog said more the
 second time, the later record counts: no row of it was durable before.
 
-**A version that says nothing new is left out**, where the one that holds at its position is the same. That
-holds as long as nobody puts another one between the two. The stream's versions come in order. A snapshot's
-comes ahead of the stream, which may still announce what held before it; so a snapshot's version is always
-recorded. The stream's versions after it are compared with it; and none was compared too early, for a table
-that is copied is locked until its version is recorded: no shape begins between the snapshot's LSN and then.
+**A version that says nothing new is left out** (`ShapeLog.record`).
 
 **When the append fails** nothing is remembered, so the next session, to which the stream announces the shape
 again, appends it then. If it did come about after all, the version is there twice, which is as once.
@@ -106,6 +102,12 @@ class ShapeLog:
 
     def record(self, relations: Sequence[Relation], *, ahead: bool = False) -> None:
         """Make versions durable, those that say something new.
+
+        One is left out where the version that holds at its position is the same. That holds as long as nobody
+        puts another one between the two. The stream's versions come in order. A snapshot's comes ahead of the
+        stream, which may still announce what held before it; so a snapshot's version is always recorded. The
+        stream's versions after it are compared with it. None was compared too early: a table that is copied
+        is locked until its version is recorded, so no shape begins between the snapshot's LSN and then.
 
         What rows from before a column hold in it (`Column.missing`) is taken from another version of the
         relation where this one was made when the catalog no longer told it.

@@ -4,8 +4,7 @@ What makes it exactly-once, at each point where the process may die:
 
 * *while rows are written*: parquet files without a name in any version. The next reader starts at the last
   marks and writes the rows again.
-* *after `bronze.relations`, before `bronze.changes`*: shapes that no row uses yet; see
-  `bronze.store.relations`.
+* *after `bronze.relations`, before `bronze.changes`*: shapes that no row uses yet (`bronze.store.relations`).
 * *during the commit*: the log entry exists or it does not. It holds the rows and the marks (frontier,
   confirm) together, so a restart finds either both or neither.
 * *after the commit, before it is flushed to disk*: any process that opens the lake flushes what it finds
@@ -14,19 +13,13 @@ What makes it exactly-once, at each point where the process may die:
 * *after the commit, before the slot is confirmed*: the next reader asks for the stream from the mark, not
   from the slot.
 
-And where a call fails and the process lives on:
-
-* *a write or the closing of a file*: its writer removes what it wrote and refuses every later call, so does
-  the sink (`write`, `commit`) until `discard`, by which a session ends. Nothing that was written before the
-  failure can be named, and no position after it be committed.
-* *a commit*: it may have come about, and the answer was lost (`bronze.store.changes_table`).
-* *what comes after a commit* (a checkpoint, compaction): the commit stands, and the next session finds it.
-
-One lake has one reader. `claim` makes a reader the only one; from then on an earlier reader commits nothing,
-whatever files it still writes; so they can be removed (`bronze.store.leftovers`).
+`DeltaSink` says what holds where a call fails and the process lives on, and `DeltaSink.claim` why one lake
+has one reader.
 
 Only whole transactions are committed. Rows of an open one may be written to files early (`write`), but
 `commit` is called by the reader when everything written belongs to complete transactions.
+
+Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md (Transaction Identifiers).
 """
 
 from __future__ import annotations
@@ -86,6 +79,15 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 
 class DeltaSink:
     """What a session writes to: the stream's rows and position, shapes, and the marks of tables.
+
+    Where a call fails and the process lives on:
+
+    * *A write or the closing of a file*: its writer removes what it wrote and refuses every later call. So
+      does the sink (`write`, `commit`) until `discard`, by which a session ends. Nothing that was written
+      before the failure can be named, and no position after it be committed.
+    * *A commit*: it may have come about, and the answer was lost (`bronze.store.changes_table`).
+    * *What comes after a commit* (a checkpoint, compaction): the commit stands, and the next session finds
+      it.
 
     Threads: the session's writer thread calls `write` and `commit`. The reader's thread, which also runs the
     session, calls `claim`, `discard`, `relations`, `add_relations` and, before a session, `commit`. The
@@ -205,7 +207,9 @@ class DeltaSink:
     def claim(self) -> None:
         """Become the lake's only reader, and remove what earlier ones left half-done; once is enough.
 
-        Called by the process that holds the slot, before anything is written beside the stream.
+        Called by the process that holds the slot, before anything is written beside the stream. From then on
+        an earlier reader commits nothing, whatever files it still writes; so they can be removed
+        (`bronze.store.leftovers`).
 
         Raises:
             DefiniteError: ``lake-in-use``: another one claims it at the same moment.

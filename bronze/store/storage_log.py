@@ -61,7 +61,7 @@ class StorageLog:
             disk.flush_log(uri, self._table.version())
             files = [delta.read_file(self._table, path) for path in delta.paths_of(self._table)]
             rows = pa.concat_tables([_SCHEMA.empty_table(), *files])
-            for row in delta.ordered(rows, "recorded_at").to_pylist():
+            for row in delta.sorted_by(rows, "recorded_at").to_pylist():
                 table = TableName(row["table_schema"], row["table_name"])
                 self._known[table] = Storage.from_json(row["storage"])
 

@@ -3,6 +3,8 @@
 PostgreSQL moves a START_REPLICATION that lies before the slot's `confirmed_flush_lsn` forward to it without a
 word, and one that lies beyond the end of its log simply waits. Either would lose changes in silence. So the
 slot is read again *after* the start, when nobody else can move it any more, and compared with bronze's mark.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.html (START_REPLICATION).
 """
 
 from __future__ import annotations

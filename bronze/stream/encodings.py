@@ -1,26 +1,23 @@
 """A stream whose texts the server could not convert: they come as they are stored and are converted here.
 
-Usually the server sends UTF-8 and converts where the database's encoding is another. One character without
-a counterpart (byte 0x81 of WIN1252, whatever is no UTF-8 in a SQL_ASCII database) then ends the stream of
-all tables, at the same change at each start. The log cannot be passed over there, and nothing tells which
-table it was. So the session after such an end asks for the database's own encoding, which the server sends
-unconverted, and this module stands before the decoder:
+**Why.** Usually the server sends UTF-8 and converts where the database's encoding is another. One character
+without a counterpart ends the stream of all tables, at the same change at each start: byte 0x81 of WIN1252,
+whatever is no UTF-8 in a SQL_ASCII database. The log cannot be passed over there, and nothing tells which
+table it was.
 
-* Texts with other than ASCII bytes are converted by the server's own function (``convert``), many in one
-  question over the session's ordinary connection. So a value is the same, however it came.
-* A change with a text that cannot be converted is left out, and its table gets a gap at that transaction
-  (`bronze.store.gaps`) before anything of the transaction can be committed. The gap asks for a copy, which
-  silver waits for; it fails with an error of that table (`COPY` meets the same text) until the source is
-  mended, is tried again from time to time, and makes good all that was left out. Killed or failed in between:
-  the gap is there or the change is sent again.
-* A table of which a name cannot be converted (`bronze.postgres.unnamed`) is left out from the message on that
-  announces it: that message and the table's changes never reach the decoder. Where bronze has the table from
-  before, under names that could be said, these get a gap, as for any known table whose changes are left out.
-* A type's name serves messages alone. The prefix of an application's own message must be convertible.
+**How.** The session after such an end asks for the database's own encoding, which the server sends
+unconverted, and this module stands before the decoder. Texts with other than ASCII bytes are converted by the
+server's own function (``convert``), many in one question over the session's ordinary connection. So a value
+is the same, however it came.
 
-This costs more than the server's conversion. So sessions begin with that again, but not before bronze is past
-the transaction (`ConvertingDecoder.refused_at`): one whose line breaks on the way there is followed by one
-that converts here, too.
+**What cannot be converted** is left out, and nothing of it in silence (`ConvertingDecoder._leave_out`).
+
+**For how long.** This costs more than the server's conversion. So sessions begin with that again, but not
+before bronze is past the transaction (`ConvertingDecoder.refused_at`). One whose line breaks on the way there
+is followed by one that converts here, too.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/multibyte.html (Automatic Character Set Conversion
+Between Server and Client).
 """
 
 from __future__ import annotations
@@ -164,6 +161,21 @@ class ConvertingDecoder(StreamDecoder):
                 self._unnamed.discard(relation.relation_id)
 
     def _leave_out(self, message: bytes) -> None:
+        """A message with a text that cannot be converted never reaches the decoder.
+
+        * **A change**: its table gets a gap at that transaction (`bronze.store.gaps`) before anything of the
+          transaction can be committed. The gap asks for a copy, which silver waits for. Until the source is
+          mended it fails with an error of that table (`COPY` meets the same text), and is tried again from
+          time to time. Then it heals all that was left out. Killed or failed in between: the gap is there or
+          the change is sent again.
+        * **A Relation message**: the table has a name that cannot be converted (`bronze.postgres.unnamed`).
+          It is left out from here on; the table's changes never reach the decoder either. Where bronze has
+          the table from before, under names that could be said, these get a gap.
+        * **A type's name** serves messages alone.
+
+        Raises:
+            DefiniteError: ``character-not-convertible``: the prefix of an application's own message.
+        """
         self.refused_at = self._commit_lsn
         match message[HEADER]:
             case kind if kind == TYPE:

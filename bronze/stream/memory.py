@@ -23,7 +23,7 @@ def _glibc() -> Any:
 _GLIBC: Final = _glibc()
 
 
-def settle() -> None:
+def configure_allocators() -> None:
     """Choose allocators for large buffers that come and go; to be called before threads are started.
 
     Arrow's own pool keeps more than the system's allocator. glibc's gives each thread an arena, and each of
@@ -34,7 +34,7 @@ def settle() -> None:
         _GLIBC.mallopt(_M_ARENA_MAX, 1)
 
 
-def give_back() -> None:
+def release() -> None:
     """Return what is free to the system.
 
     Free pieces between longer-lived ones stay with the process otherwise: 60 of 200 MiB after a million

@@ -2,7 +2,7 @@
 
 Why it is a thread of its own: `wal_sender_timeout` cuts a client that stays silent, and decoding or a commit
 may last. Feedback leaves here on a timer, whatever the consumer does. When the queue is full, reading stops
-(the server then waits, nothing is buffered here) but feedback goes on; a keepalive that lies unread after
+(the server then waits, nothing is buffered here) but feedback goes on. A keepalive that lies unread after
 data needs no answer itself, because any feedback counts.
 
 Only `confirm` moves the slot, and only the writer calls it, after its Delta commit is durable. What sits in
@@ -10,11 +10,13 @@ the queue when the process dies was never confirmed and is sent again.
 
 A line can die without an end: a firewall that forgot it, a machine that vanished, a proxy that stands still.
 The kernel's keepalives do not notice all of these. So the server is asked for a sign of life when nothing has
-come for a while, and if it stays silent although it is idle (`line_is_dead`, asked twice), the line is given
-up. A walsender that decodes a large transaction is silent too, for as long as that takes; it is left alone.
+come for a while. If it stays silent although it is idle (`line_is_dead`, asked twice), the line is given up.
+A walsender that decodes a large transaction is silent too, for as long as that takes; it is left alone.
 
 An error of the connection is kept until the consumer has taken everything that was received before it: those
 messages are good, and complete transactions among them need not be sent again.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.html (Standby status update).
 """
 
 from __future__ import annotations
@@ -37,11 +39,8 @@ if TYPE_CHECKING:
     from bronze.pgoutput.framing import Block
     from bronze.stream.replication import Drained, Keepalive, ReplicationStream
 
-FEEDBACK_SECONDS: Final = 1.0
-SILENCE_SECONDS: Final = 30.0
-"""How long a line may be silent before it is looked at from outside; the server is asked after a third."""
-
 _FULL_SECONDS: Final = 0.2
+"""Until a full queue is looked at again; who takes from it wakes us sooner."""
 
 
 @dataclass(slots=True)
@@ -65,7 +64,7 @@ class Receiver:
         capacity: bytes of messages that may wait in the queue.
         durable: position up to which everything is durable at the start.
         feedback_seconds: longest silence towards the server.
-        silence_seconds: longest silence of the server that is not looked into.
+        silence_seconds: longest silence of the server that is not looked into; it is asked after a third.
         line_is_dead: whether the walsender has nothing to do, so that its silence must be the line's. Called
             on the receiver's thread.
     """
@@ -76,8 +75,8 @@ class Receiver:
         *,
         capacity: int,
         durable: Lsn,
-        feedback_seconds: float = FEEDBACK_SECONDS,
-        silence_seconds: float = SILENCE_SECONDS,
+        feedback_seconds: float,
+        silence_seconds: float,
         line_is_dead: Callable[[], bool] = lambda: False,
     ) -> None:
         self._connection = connection

@@ -9,8 +9,9 @@ buffer holds, 16 KiB at first; one large result before the stream makes it grow 
 one `recv`.
 
 With TLS, bytes may wait inside the TLS library while the socket has none. Therefore input is consumed until
-several attempts have brought nothing before each `poll`, and a `poll` under TLS is short. The formats:
-PostgreSQL docs, "Streaming Replication Protocol".
+several attempts have brought nothing before each `poll`, and a `poll` under TLS is short.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.html.
 """
 
 from __future__ import annotations
@@ -41,7 +42,6 @@ _WAKE_BYTES: Final = 256 * 1024
 _WAKE_SECONDS: Final = 0.02
 _TLS_POLL_SECONDS: Final = 0.1
 _TLS_ATTEMPTS: Final = 4
-_LOOK_SECONDS: Final = 0.2
 _INPUT_BUFFER: Final = 1024 * 1024
 _DRAIN_BYTES: Final = 1024 * 1024
 """How much is taken before the caller looks at its clock again."""
@@ -203,7 +203,7 @@ class ReplicationStream:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.drain()
-            select.select([self._pgconn.socket], [], [], _LOOK_SECONDS)
+            select.select([self._pgconn.socket], [], [], self._source.timing.command_poll)
 
     def feedback(self, *, received: Lsn, durable: Lsn, request_reply: bool = False) -> None:
         """Send a status update: `received` as written; `durable` as flushed, where the slot moves to.

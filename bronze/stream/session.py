@@ -1,32 +1,24 @@
 """From messages to commits: one replication session, from its start to its end.
 
-Three stages work at the same time: the receiver's thread takes messages off the connection, this thread
+**Stages.** Three work at the same time: the receiver's thread takes messages off the connection, this thread
 decodes, and a writer thread makes parquet files and commits. Each hand-over is bounded, so a slow stage slows
 the ones before it, down to the server.
 
-What is committed is always whole transactions. Rows of complete transactions collect until `flush_interval`
-or `flush_bytes`; then one commit takes them with the newest position. Rows of a transaction that is still
-open are kept apart. When they grow large, everything complete is committed first and they are then written to
-files early, which the commit at their own end will name. So memory does not depend on the size of a
-transaction.
+**What is committed** is always whole transactions. Rows of complete transactions collect until
+`flush_interval` or `flush_bytes`; then one commit takes them with the newest position. Rows of a transaction
+that is still open are kept apart. When they grow large, everything complete is committed first. They are then
+written to files early, which the commit at their own end will name. So memory does not depend on the size of
+a transaction.
 
-A keepalive says that everything before W was sent. With no transaction open that is a position as good as a
-commit's: (W - 1, W). It rides along with the next commit; with nothing else to commit, marks alone are
-committed at heartbeat pace, so that an idle table beside a busy one does not hold WAL back. When the server
-asks for an answer (it does so before it can shut down), they are committed at once.
-
-**A table that goes by another name for a while** (renamed, moved to another schema, its name given to another
-table) is still published, for the publication knows it by its oid. Its changes of that time are left out, or
-come under the other name; if it is back before anybody looks at the catalog, nothing there tells of it. The
-stream alone does: so each name under which the relation was copied gets a gap at the first such change, and
-so does a name under which another relation than the one that was copied is announced. That is durable before
-the position moves past the change. A snapshot after it heals the gap, if the name is ever carried again;
-until then no cut names it. A table that is renamed for good has such a gap, too, which costs one commit.
-
-The slot is confirmed by `_commit` alone, after the sink says that its commit is durable. Writes and commits
-are handed over before it is known how those before them ended; after one that failed none is run
+**When the slot is confirmed**: by `_commit` alone, after the sink says that its commit is durable. Writes and
+commits are handed over before it is known how those before them ended. After one that failed none is run
 (`bronze.stream.in_order`), and the sink refuses the rest of the session as well. The next session begins
 where bronze ends.
+
+Positions without rows: `_keepalive`. Tables that go by another name for a while: `_record_shapes`.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.html (XLogData, Primary
+keepalive message, Standby status update).
 """
 
 from __future__ import annotations
@@ -42,7 +34,7 @@ from bronze.lsn import Lsn
 from bronze.pgoutput.relation_versions import breaks_with
 from bronze.store.position import Position
 from bronze.stream.in_order import InOrder
-from bronze.stream.memory import give_back
+from bronze.stream.memory import release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -54,6 +46,7 @@ if TYPE_CHECKING:
     from bronze.shapes import Relation
     from bronze.store.landing import Landing
     from bronze.stream.receiver import Batch, Receiver
+    from bronze.stream.replication import Keepalive
 
 FEED_BYTES: Final = 4 * 1024 * 1024
 """Message bytes decoded at a time: enough for work by columns to pay, little enough for memory."""
@@ -170,7 +163,7 @@ class Stream:
 
     def _take(self, batch: Batch) -> None:
         decoded = self._decoder.feed_blocks(batch.blocks)
-        self._landing.progress.received(batch.size, self._receiver.received)
+        self._landing.progress.received(self._receiver.received)
         if decoded.relations:
             self._record_shapes(decoded.relations)
             self._landing.reached("relations-committed")
@@ -196,15 +189,34 @@ class Stream:
             self._open_written = True
             self._landing.reached("open-transaction-written")
         if batch.keepalive is not None and not decoded.in_transaction:
-            wal_end = batch.keepalive.wal_end
-            self._landing.progress.set(server=wal_end)
-            self._advance(Lsn(wal_end - 1), wal_end, batch.keepalive.clock)
-            self._urgent |= batch.reply_requested
+            self._keepalive(batch.keepalive, urgent=batch.reply_requested)
+
+    def _keepalive(self, keepalive: Keepalive, *, urgent: bool) -> None:
+        """The server says that everything before W was sent, and no transaction is open.
+
+        That is a position as good as a commit's: (W - 1, W). It rides along with the next commit. With
+        nothing else to commit, marks alone are committed at heartbeat pace, so that an idle table beside a
+        busy one does not hold WAL back. When the server asks for an answer (it does so before it can shut
+        down), they are committed at once.
+        """
+        self._advance(Lsn(keepalive.wal_end - 1), keepalive.wal_end, keepalive.clock)
+        self._urgent |= urgent
 
     def _record_shapes(self, relations: Sequence[Relation]) -> None:
         """Make shapes durable; also that rows of one cannot follow those before (`bronze.store.gaps`).
 
         Before any row of it is durable: silver never sees one without knowing that a copy is to come.
+
+        **A table that goes by another name for a while** was renamed, moved to another schema, or its name
+        was given to another table. It is still published, for the publication knows it by its oid. Its
+        changes of that time are left out, or come under the other name. If it is back before anybody looks at
+        the catalog, nothing there tells of it. The stream alone does. So each name under which the relation
+        was copied gets a gap at the first such change. So does a name under which another relation than the
+        one that was copied is announced.
+
+        That is durable before the position moves past the change. A snapshot after it heals the gap, if the
+        name is ever carried again; until then no cut names it. A table that is renamed for good has such a
+        gap, too, which costs one commit.
         """
         shapes = self._landing.shapes
         shapes.record(relations)
@@ -292,7 +304,7 @@ class Stream:
     def _write_group(self, rows: pa.Table) -> None:
         """In the writer thread."""
         self._landing.sink.write(rows)
-        give_back()
+        release()
 
     def _commit(self, position: Position, rows: int, *, urgent: bool) -> None:
         """In the writer thread, after the writes before it."""

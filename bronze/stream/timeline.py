@@ -3,11 +3,13 @@
 Each promotion of a standby, and each recovery to a point in time, begins a new timeline at some LSN. Up to
 there the histories are one; after it the same LSN means something else. A promoted standby that had
 everything bronze has (a failover slot of PostgreSQL 17 sees to that) is simply followed. One that lagged
-behind, or a server restored to an older state, lacks changes that bronze holds, and LSNs alone do not show
-it once its log has grown past bronze's end.
+behind, or a server restored to an older state, lacks changes that bronze holds. LSNs alone do not show it
+once its log has grown past bronze's end.
 
 Bronze keeps its timeline as a mark (`TIMELINE_APP`) on `bronze.changes`. Where the server's is another, the
 server's own history file tells the LSN at which it left bronze's.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/continuous-archiving.html (Timelines).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from deltalake import Transaction
 from bronze.errors import DefiniteError
 from bronze.lake import delta
 from bronze.lsn import Lsn
-from bronze.postgres.conninfo import describe
+from bronze.postgres.conninfo import address_of
 from bronze.postgres.replication import ReplicationConnection
 from bronze.store.commits import commit_marks
 from bronze.store.marks import TIMELINE_APP
@@ -89,7 +91,7 @@ def _parted(
         f"the server is on timeline {timeline}, which {where} bronze's timeline {known}{lacking}: a standby "
         "that lagged behind was promoted, or the server was restored to an older state",
         code="server-behind",
-        where=describe(source),
+        where=address_of(source),
         remedy="if this is the right server now: `smelt snapshot FILE --all` resnapshots every table, "
         "deletes included, and goes on from there",
     )

@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from bronze.postgres.connection import describe
+from bronze.postgres.conninfo import address_of
 from pipelines.health.check import run_check
 from pipelines.terminal.failures import Failure
 from pipelines.terminal.output import counted
@@ -37,7 +37,9 @@ def show_check(pipeline: Pipeline, output: Output, *, offline: bool = False) -> 
             if finding.remedy:
                 for line in finding.remedy.splitlines():
                     output.line(f"  {line}")
-        what = f"{pipeline.path.name}" if offline else f"{pipeline.path.name} and {describe(pipeline.source)}"
+        what = (
+            f"{pipeline.path.name}" if offline else f"{pipeline.path.name} and {address_of(pipeline.source)}"
+        )
         verdict = ", ".join(counted(counts[level], level) for level in ("error", "warning") if counts[level])
         output.line(f"{what}: {verdict or 'no problems found'}")
     if counts["error"]:

@@ -18,7 +18,7 @@ from bronze.catalog.publication import read_publication
 from bronze.errors import DefiniteError
 from bronze.identifiers import quote_identifier, quote_literal
 from bronze.postgres.connection import connect, translated
-from bronze.postgres.conninfo import describe
+from bronze.postgres.conninfo import address_of
 from bronze.setup.publication import is_ours
 from bronze.setup.slot import read_slot
 from pipelines.runtime.locks import lake_lock, locks_folder
@@ -49,7 +49,7 @@ def run_drop(pipeline: Pipeline, output: Output) -> None:
                 raise DefiniteError(
                     f"slot {source.slot} is being read by backend {slot.active_pid}",
                     code="slot-in-use",
-                    where=describe(source),
+                    where=address_of(source),
                     remedy="stop the pipeline that reads it first",
                 )
             statements.append(f"SELECT pg_drop_replication_slot({quote_literal(source.slot)})")

@@ -27,7 +27,8 @@ from bronze.errors import ConfigurationError, DefiniteError
 from bronze.identifiers import TableName
 from bronze.lake import delta
 from bronze.lake.control_tables import ControlTables
-from bronze.postgres.connection import connect, describe, primary_log_end, standby_without_slot, translated
+from bronze.postgres.connection import connect, primary_log_end, standby_without_slot, translated
+from bronze.postgres.conninfo import address_of
 from bronze.reader.recovery import start_over
 from bronze.reader.table_errors import SOURCE_CODES
 from bronze.setup.slot import read_slot
@@ -160,7 +161,7 @@ def _request(pipeline: Pipeline, names: Sequence[str], *, every: bool) -> Reques
         skipped = skipped_relations(connection, source)
         end = primary_log_end(connection)
     if end is None:
-        raise standby_without_slot(describe(source))
+        raise standby_without_slot(address_of(source))
     chosen = list(tables) if every else named_tables(names, tables, skipped)
     return Request(
         tables=tuple(table.table for table in chosen if table.problem is None),

@@ -21,8 +21,8 @@ from bronze.checks.inspect import inspect
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TableError
 from bronze.lake.delta import open_table
 from bronze.lake.folders import local_folder
-from bronze.postgres.connection import connect, describe, identify, primary_log_end, translated
-from bronze.postgres.conninfo import conninfo
+from bronze.postgres.connection import connect, identify, primary_log_end, translated
+from bronze.postgres.conninfo import address_of, conninfo
 from bronze.setup.slot import read_slot
 from bronze.store.contract import CHANGES, DATABASE_PROPERTY, PIPELINE_PROPERTY, SYSTEM_PROPERTY
 from bronze.store.lake_format import require_format
@@ -194,7 +194,7 @@ def _broken(
     connection: psycopg.Connection[TupleRow], pipeline: Pipeline, position: Position
 ) -> list[Finding]:
     """Whether the stream can go on where the lake ends; the reader asks the same once it has started one."""
-    name, where = pipeline.source.slot, describe(pipeline.source)
+    name, where = pipeline.source.slot, address_of(pipeline.source)
     slot = read_slot(connection, name)
     end = primary_log_end(connection)
     if end is None:

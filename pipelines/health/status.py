@@ -27,7 +27,8 @@ from bronze.errors import SmeltError
 from bronze.lake import delta
 from bronze.lake.control_tables import ControlTables
 from bronze.lsn import Lsn
-from bronze.postgres.connection import connect, describe, translated, written_end
+from bronze.postgres.connection import connect, translated, written_end
+from bronze.postgres.conninfo import address_of
 from bronze.setup.slot import read_slot
 from bronze.store.contract import CHANGES
 from bronze.store.marks import snapshot_of
@@ -137,7 +138,7 @@ def read_status(pipeline: Pipeline) -> Status:
         left = slot.safe_wal_size / server.wal_rate
     return Status(
         pipeline=pipeline.pipeline,
-        source=describe(pipeline.source),
+        source=address_of(pipeline.source),
         source_error=source_error,
         lake=lake.path or f"catalog {lake.catalog}",
         lake_error=None if changes is not None else "nothing has been written there yet",

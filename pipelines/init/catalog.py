@@ -19,7 +19,7 @@ from bronze.catalog.select import one_snapshot, select_tables
 from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError, DefiniteError
 from bronze.identifiers import TableName, pattern_of
-from bronze.postgres.connection import describe
+from bronze.postgres.conninfo import address_of
 from gold.drafting.foreign_keys import Described, ForeignKey
 from pipelines.quality.constraints import read_constraints
 from silver.schema.catalog import silver_table
@@ -104,7 +104,7 @@ def read_catalog(
                 raise ConfigurationError(
                     f"schema {wanted!r} has no tables{suggestion(wanted, found)}",
                     code="no-tables",
-                    where=describe(source),
+                    where=address_of(source),
                     remedy="name another --schema, or none for all of them",
                 )
         taken = [schema for schema in found if not schemas or schema in schemas]
@@ -221,7 +221,7 @@ def _no_tables(connection: psycopg.Connection[Any], source: SourceSettings) -> C
     return ConfigurationError(
         "the database has no tables",
         code="no-tables",
-        where=describe(source),
+        where=address_of(source),
         remedy=f"give the database that holds your tables{listed}, or create them first",
     )
 
@@ -232,6 +232,6 @@ def _none_carried(source: SourceSettings, excluded: Sequence[Excluded]) -> Defin
     return DefiniteError(
         f"none of the tables can be carried\n{reasons}{more}",
         code="no-tables",
-        where=describe(source),
+        where=address_of(source),
         remedy=excluded[0].remedy,
     )

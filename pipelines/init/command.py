@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import SecretStr
 
 from bronze.config.sections import SourceSettings
-from bronze.postgres.connection import connect, describe, translated
+from bronze.postgres.connection import connect, translated
+from bronze.postgres.conninfo import address_of
 from gold.drafting.files import draft_text
 from gold.drafting.propose import propose
 from gold.language.json_schema import file_schema
@@ -73,7 +74,7 @@ def run_init(output: Output, *, dsn: str | None, out: Path, schemas: Sequence[st
     if files and not schema.exists():  # nobody's own: another pipeline of this folder wrote it
         files[schema] = json.dumps(file_schema(), indent=1) + "\n"
     write_new({**files, out: pipeline})
-    _say_written(output, out, catalog, describe(source), slot)
+    _say_written(output, out, catalog, address_of(source), slot)
     _say_documents(output, proposal, documents)
     _say_next(output, out, proposal, secrets)
 

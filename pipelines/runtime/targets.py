@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from bronze.errors import DefiniteError
 from bronze.lake.control_tables import ControlTables
-from bronze.postgres.connection import connect, describe, standby_without_slot, translated, written_end
+from bronze.postgres.connection import connect, standby_without_slot, translated, written_end
+from bronze.postgres.conninfo import address_of
 from bronze.store.position import read_position
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def head_of_source(pipeline: Pipeline) -> Lsn:
     with connect(source) as connection, translated(source):
         row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
         if row is not None and row[0]:
-            raise standby_without_slot(describe(source))
+            raise standby_without_slot(address_of(source))
         return written_end(connection)
 
 

@@ -34,7 +34,7 @@ from bronze.snapshot.snapshot import Snapshot
 from bronze.store.landing import Landing
 from bronze.store.relations import ShapeLog
 from bronze.store.sink import DeltaSink
-from bronze.stream.memory import settle
+from bronze.stream.memory import configure_allocators
 from tests.benchmarks.measuring import Run, Watched, bench_server, machine, ratio, say
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def run_snapshot(server: EmbeddedServer, workers: int) -> Run:
 
 def take(dsn: str, workers: int) -> Run:
     """Take the table, as the reader does."""
-    settle()
+    configure_allocators()
     source = SourceSettings(dsn=SecretStr(dsn), slot="bench", publication="bench")
     with tempfile.TemporaryDirectory() as lake, connect(source) as connection:
         tables = select_tables(connection, source, storage=True)

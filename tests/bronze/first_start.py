@@ -24,7 +24,7 @@ from tests.bronze.replaying import (
     source_of,
 )
 from tests.bronze.running import Running, confirmed, wait_for
-from tests.bronze.standard_history import Outcome, assert_every_file_is_named
+from tests.bronze.standard_history import IMPATIENT, Outcome, assert_every_file_is_named
 from tests.fix_postgres import drop_database
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class FirstStart:
                 f'CREATE DATABASE "{name}" TEMPLATE "{conninfo_to_dict(self._dsn)["dbname"]}"'.encode()
             )
         self._copy = make_conninfo(self._dsn, dbname=name)
-        self._source = source_of(self._copy)
+        self._source = source_of(self._copy, timing=IMPATIENT)
         self._lake = self._folder / f"lake-{number}"
         guard = SourceAndLake(self._admin, self._lake / "bronze/changes", case, {})
         with guarded(guard):

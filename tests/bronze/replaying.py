@@ -13,11 +13,15 @@ from deltalake import DeltaTable
 from pydantic import SecretStr
 
 from bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
+from bronze.config.timing import Timing
 from bronze.identifiers import TableName, quote_identifier
+from bronze.lake import delta
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.postgres.connection import connect
 from bronze.reader.reader import Reader
+from bronze.store.contract import CHANGES
+from bronze.store.marks import snapshot_of
 from bronze.store.relations import read_relations
 
 if TYPE_CHECKING:
@@ -28,8 +32,8 @@ if TYPE_CHECKING:
 Row = dict[str, str | None]
 
 
-def source_of(dsn: str, **more: Any) -> SourceSettings:
-    """Settings of a source in a test's own database.
+def source_of(dsn: str, *, timing: Timing | None = None, **more: Any) -> SourceSettings:
+    """Settings of a source in a test's own database, with other patience where it is given.
 
     The slot is named after the database, for slots are the server's.
     """
@@ -38,7 +42,8 @@ def source_of(dsn: str, **more: Any) -> SourceSettings:
         if "dbname=" in dsn
         else dsn.rpartition("/")[2]
     )
-    return SourceSettings(dsn=SecretStr(dsn), **{"slot": f"smelt_{name}", "publication": "smelt", **more})
+    settings = {"slot": f"smelt_{name}", "publication": "smelt", **more}
+    return SourceSettings(dsn=SecretStr(dsn), **settings).with_timing(timing or Timing())
 
 
 def session(source: SourceSettings) -> psycopg.Connection[Any]:
@@ -100,6 +105,12 @@ def read_all(
     reader = make_reader(source, lake_path, **more)
     reader.run(until=until, stop=stop)
     return reader
+
+
+def read_snapshot(lake: Lake, table: TableName) -> Lsn | None:
+    """LSN of the newest complete snapshot of a table in this lake; None where it has none."""
+    changes = delta.open_table(delta.location(lake, "bronze", CHANGES))
+    return None if changes is None else snapshot_of(changes, table)
 
 
 def bronze_rows(lake_path: str) -> list[dict[str, Any]]:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from deltalake import DeltaTable
 
-from bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
+from bronze.config.sections import BronzeSettings, SnapshotSettings
+from bronze.config.timing import Timing
 from bronze.doors import guarded
 from bronze.errors import SmeltError
 from bronze.lake.control_tables import ControlTables
@@ -46,22 +47,23 @@ _SETTINGS: Final = BronzeSettings(flush_interval=0.02, heartbeat=0.1)
 _COPIES: Final = SnapshotSettings(workers=2, chunk_rows=1000)
 _LONGEST_SECONDS: Final = 40.0
 
-_PATIENCES: Final = (
-    "bronze.postgres.connection._PIN_SECONDS",
-    "bronze.reader.reader._SILENCE_SECONDS",
-    "bronze.postgres.liveness._COPY_SILENCE_SECONDS",
-    "bronze.reader.watch._ANSWER_SECONDS",
-    "bronze.reader.carried_tables._ANSWER_SECONDS",
-    "bronze.snapshot.snapshot._ANSWER_SECONDS",
-    "bronze.snapshot.workers._ANSWER_SECONDS",
-    "bronze.snapshot.snapshot._PLAN_SECONDS",
-    "bronze.snapshot.locks._ANSWER_SECONDS",
+IMPATIENT: Final = Timing(
+    session_settings=PATIENCE_SECONDS,
+    line_silence=PATIENCE_SECONDS,
+    watch_answer=PATIENCE_SECONDS,
+    look_answer=PATIENCE_SECONDS,
+    copy_silence=PATIENCE_SECONDS,
+    copy_lookout=PATIENCE_SECONDS,
+    copy_plan=PATIENCE_SECONDS,
+    copy_command=PATIENCE_SECONDS,
+    retry_first=0.05,
+    retry_longest=0.2,
+    look=0.5,
+    last_words=1.0,
 )
+"""Each answer that the cases bring late comes too late."""
+
 _SMALL: Final = {
-    "bronze.backoff._FIRST_SECONDS": 0.05,
-    "bronze.backoff._LONGEST_SECONDS": 0.2,
-    "bronze.reader.pauses.LOOK_SECONDS": 0.5,
-    "bronze.reader.session_start._LAST_WORDS_SECONDS": 1.0,
     "bronze.stream.session.WRITE_BYTES": 40_000,
     "bronze.stream.session.FEED_BYTES": 16_384,
     "bronze.stream.replication._INPUT_BUFFER": 1,
@@ -75,9 +77,7 @@ _SMALL: Final = {
 
 
 def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Patiences of a second; and what happens now and then happens within a hundred transactions."""
-    for name in _PATIENCES:
-        monkeypatch.setattr(name, PATIENCE_SECONDS)
+    """What happens now and then happens within a hundred transactions."""
     for name, value in _SMALL.items():
         monkeypatch.setattr(name, value)
 
@@ -124,7 +124,7 @@ class History:
         self._dsn = dsn
         self._folder = folder
         self._numbers = itertools.count()
-        self._source = source_of(dsn)
+        self._source = source_of(dsn, timing=IMPATIENT)
         execute(
             self._source,
             "CREATE TABLE items (id int PRIMARY KEY, name text, note text)",
@@ -157,9 +157,7 @@ class History:
         number = next(self._numbers)
         self._lake = self._folder / f"lake-{number}"
         shutil.copytree(self._folder / "begin", self._lake)
-        self._of = SourceSettings(
-            dsn=self._source.dsn, slot=f"{self._source.slot}_{number}", publication=self._source.publication
-        )
+        self._of = self._source.model_copy(update={"slot": f"{self._source.slot}_{number}"})
         self._ask(
             "SELECT slot_name::text FROM pg_copy_logical_replication_slot(%s, %s)",
             self._source.slot,

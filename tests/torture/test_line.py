@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from psycopg.conninfo import conninfo_to_dict
 
 from bronze.config.sections import BronzeSettings
+from bronze.config.timing import Timing
 from bronze.errors import TransientError
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
@@ -57,7 +58,7 @@ def proxy(source: SourceSettings) -> Iterator[Proxy]:
 def through(proxy: Proxy, source: SourceSettings) -> SourceSettings:
     """The same source, by way of the proxy."""
     assert source.dsn is not None
-    return source_of(proxy.dsn(source.dsn.get_secret_value()), slot=source.slot)
+    return source_of(proxy.dsn(source.dsn.get_secret_value()), timing=source.timing, slot=source.slot)
 
 
 def insert(source: SourceSettings, rows: int = 1, width: int = 10) -> None:
@@ -124,10 +125,9 @@ def test_a_line_that_is_cut_again_and_again_loses_and_doubles_nothing(
 
 
 def test_a_line_that_stands_still_in_the_middle_of_a_message_is_given_up_and_made_again(
-    source: SourceSettings, proxy: Proxy, lake_path: str, monkeypatch: pytest.MonkeyPatch
+    source: SourceSettings, proxy: Proxy, lake_path: str
 ) -> None:
-    monkeypatch.setattr("bronze.reader.reader._SILENCE_SECONDS", 1.5)
-    monkeypatch.setattr("bronze.setup.create_slot._SILENT_SECONDS", 2.0)
+    source = source.with_timing(Timing(line_silence=1.5, reader_silence=2.0))
     execute(source, ITEMS)
     with Running(through(proxy, source), lake_path) as running:
         insert(source)
@@ -149,10 +149,9 @@ def test_a_line_that_stands_still_in_the_middle_of_a_message_is_given_up_and_mad
 
 
 def test_a_copy_whose_line_stands_still_is_given_up_and_made_again(
-    source: SourceSettings, proxy: Proxy, lake_path: str, monkeypatch: pytest.MonkeyPatch
+    source: SourceSettings, proxy: Proxy, lake_path: str
 ) -> None:
-    monkeypatch.setattr("bronze.reader.reader._SILENCE_SECONDS", 1.5)
-    monkeypatch.setattr("bronze.postgres.liveness._COPY_SILENCE_SECONDS", 1.5)
+    source = source.with_timing(Timing(line_silence=1.5, copy_silence=1.5))
     execute(source, ITEMS)
     insert(source, 200_000, width=100)
     stalled = threading.Event()
@@ -170,10 +169,8 @@ def test_a_copy_whose_line_stands_still_is_given_up_and_made_again(
     assert_healed(source, lake_path, "connection-lost")
 
 
-def test_a_copy_that_waits_for_the_server_is_left_alone(
-    source: SourceSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bronze.postgres.liveness._COPY_SILENCE_SECONDS", 0.5)
+def test_a_copy_that_waits_for_the_server_is_left_alone(source: SourceSettings) -> None:
+    source = source.with_timing(Timing(copy_silence=0.5))
     with connect(source) as connection:
         line = CopyLine(source, connection)
 
@@ -181,7 +178,8 @@ def test_a_copy_that_waits_for_the_server_is_left_alone(
             line.nothing_came()
             return False
 
-        rows = copy_blocks(connection.pgconn, "SELECT 1 FROM (SELECT pg_sleep(3) OFFSET 0) s", nothing_came)
+        sleeping = "SELECT 1 FROM (SELECT pg_sleep(3) OFFSET 0) s"
+        rows = copy_blocks(connection.pgconn, sleeping, nothing_came, poll_seconds=source.timing.copy_poll)
         assert b"".join(rows) == b"1\n"
         time.sleep(0.6)  # the server waits for us now
         with pytest.raises(TransientError, match="nothing has come of a COPY"):
@@ -192,9 +190,9 @@ def test_a_copy_that_waits_for_the_server_is_left_alone(
 
 @pytest.mark.torture
 def test_a_line_that_stands_still_while_the_server_has_data_for_us_is_given_up(
-    source: SourceSettings, proxy: Proxy, lake_path: str, monkeypatch: pytest.MonkeyPatch
+    source: SourceSettings, proxy: Proxy, lake_path: str
 ) -> None:
-    monkeypatch.setattr("bronze.reader.reader._SILENCE_SECONDS", 1.5)
+    source = source.with_timing(Timing(line_silence=1.5))
     execute(source, ITEMS)
     with Running(through(proxy, source), lake_path) as running:
         wait_for_copy(running)
@@ -205,10 +203,8 @@ def test_a_line_that_stands_still_while_the_server_has_data_for_us_is_given_up(
     assert_healed(source, lake_path, "connection-lost")
 
 
-def test_a_quiet_line_is_asked_and_kept(
-    source: SourceSettings, proxy: Proxy, lake_path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bronze.reader.reader._SILENCE_SECONDS", 0.6)
+def test_a_quiet_line_is_asked_and_kept(source: SourceSettings, proxy: Proxy, lake_path: str) -> None:
+    source = source.with_timing(Timing(line_silence=0.6))
     execute(source, ITEMS)
     with Running(through(proxy, source), lake_path) as running:
         time.sleep(3)
@@ -233,10 +229,10 @@ def test_a_slow_line_is_only_slow(source: SourceSettings, proxy: Proxy, lake_pat
 
 @pytest.mark.torture
 def test_a_transaction_decoded_for_longer_than_the_servers_patience_keeps_its_line(
-    own_server: EmbeddedServer, lake_path: str, monkeypatch: pytest.MonkeyPatch
+    own_server: EmbeddedServer, lake_path: str
 ) -> None:
-    monkeypatch.setattr("bronze.reader.reader._SILENCE_SECONDS", 0.5)
-    source = source_of(own_server.dsn(), slot="smelt_long", exclude=["public.left_out"])
+    timing = Timing(line_silence=0.5)
+    source = source_of(own_server.dsn(), timing=timing, slot="smelt_long", exclude=["public.left_out"])
     execute(
         source,
         ITEMS,
@@ -284,9 +280,9 @@ def killed_in_mid_air(source: SourceSettings, proxy: Proxy, lake_path: str) -> N
 
 
 def test_a_walsender_of_a_reader_that_vanished_is_seen_to_be_silent_and_ended(
-    source: SourceSettings, proxy: Proxy, lake_path: str, monkeypatch: pytest.MonkeyPatch
+    source: SourceSettings, proxy: Proxy, lake_path: str
 ) -> None:
-    monkeypatch.setattr("bronze.setup.create_slot._SILENT_SECONDS", 2.0)
+    source = source.with_timing(Timing(reader_silence=2.0))
     execute(source, ITEMS)
     killed_in_mid_air(source, proxy, lake_path)
     insert(source)
@@ -298,9 +294,8 @@ def test_a_walsender_of_a_reader_that_vanished_is_seen_to_be_silent_and_ended(
 
 @pytest.mark.torture
 def test_a_reader_without_the_right_to_look_waits_until_the_server_ends_the_silent_walsender(
-    own_server: EmbeddedServer, lake_path: str, monkeypatch: pytest.MonkeyPatch
+    own_server: EmbeddedServer, lake_path: str
 ) -> None:
-    monkeypatch.setattr("bronze.reader.session_start._SLOT_PATIENCE_SECONDS", 0.5)
     admin = source_of(own_server.dsn(), slot="smelt_stale")
     execute(
         admin,
@@ -311,7 +306,8 @@ def test_a_reader_without_the_right_to_look_waits_until_the_server_ends_the_sile
         "ALTER SYSTEM SET wal_sender_timeout = '4s'",
         "SELECT pg_reload_conf()",
     )
-    plain = source_of(own_server.dsn(user="plain"), slot="smelt_stale")
+    timing = Timing(slot_release=0.5)
+    plain = source_of(own_server.dsn(user="plain"), timing=timing, slot="smelt_stale")
     with Proxy(own_server.port) as proxy:
         killed_in_mid_air(plain, proxy, lake_path)
         insert(plain)

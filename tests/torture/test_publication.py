@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bronze.config.timing import Timing
 from bronze.errors import DefiniteError
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
@@ -59,12 +60,7 @@ QUICK = ("removed and added again",)
 
 @pytest.fixture
 def source(database: str) -> SourceSettings:
-    return source_of(database)
-
-
-@pytest.fixture(autouse=True)
-def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bronze.reader.pauses.LOOK_SECONDS", 0.2)
+    return source_of(database, timing=Timing(look=0.2))
 
 
 def snapshots(lake_path: str, table: str) -> int:

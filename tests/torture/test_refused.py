@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bronze.config.timing import Timing
 from bronze.errors import ConfigurationError
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
@@ -53,9 +54,9 @@ def admin(own_server: EmbeddedServer) -> SourceSettings:
     return admin
 
 
-def as_smelt(own_server: EmbeddedServer) -> SourceSettings:
+def as_smelt(own_server: EmbeddedServer, timing: Timing | None = None) -> SourceSettings:
     dsn = own_server.dsn(user="smelt").replace("smelt@", "smelt:first@")
-    return source_of(dsn, slot="smelt_refused")
+    return source_of(dsn, timing=timing, slot="smelt_refused")
 
 
 def test_a_password_that_is_changed_and_changed_back_is_waited_for(
@@ -83,10 +84,9 @@ def test_a_password_that_is_changed_and_changed_back_is_waited_for(
 
 
 def test_a_password_that_stays_wrong_stops_the_reader_after_a_while(
-    own_server: EmbeddedServer, admin: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+    own_server: EmbeddedServer, admin: SourceSettings, lake_path: str
 ) -> None:
-    monkeypatch.setattr("bronze.reader.reader._REFUSED_SECONDS", 1.0)
-    with Running(as_smelt(own_server), lake_path) as running:
+    with Running(as_smelt(own_server, Timing(refused=1.0)), lake_path) as running:
         execute(admin, "ALTER ROLE smelt PASSWORD 'second'", END)
         assert isinstance(error := running.wait_until_failed(), ConfigurationError)
         assert error.code == "password-rejected"

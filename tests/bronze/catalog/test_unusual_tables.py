@@ -12,12 +12,12 @@ from bronze.identifiers import TableName
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.postgres.connection import connect
-from bronze.store.position import read_snapshot
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     bronze_rows,
     execute,
     read_all,
+    read_snapshot,
     replay,
     source_of,
 )

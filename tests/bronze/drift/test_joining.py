@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.checks.server import forgetting_findings
+from bronze.config.timing import Timing
 from bronze.drift.joining import Joining, may_forget
 from bronze.identifiers import TableName
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.store.position import read_snapshot
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     bronze_rows,
     execute,
     read_all,
+    read_snapshot,
     session,
     source_of,
 )
@@ -79,7 +80,7 @@ def test_the_stream_begins_anew_before_a_table_that_joined_is_copied(
 ) -> None:
     """As on a server that forgets: this one does not, so what is seen is the order."""
     monkeypatch.setattr("bronze.reader.carried_tables.may_forget", lambda _: True)
-    monkeypatch.setattr("bronze.reader.pauses.LOOK_SECONDS", 0.3)
+    source = source.with_timing(Timing(look=0.3))
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)")
     points: list[str] = []
     with Running(source, lake_path, reached=points.append) as running:

@@ -15,8 +15,9 @@ from bronze.lake.control import Cut, OpenError, Run
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.store.position import read_position, read_snapshot
+from bronze.store.position import read_position
 from bronze.store.relations import read_relations
+from tests.bronze.replaying import read_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable

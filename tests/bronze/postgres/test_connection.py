@@ -13,17 +13,9 @@ from psycopg import pq
 from bronze.config.sections import SourceSettings
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
 from bronze.postgres import connection
-from bronze.postgres.connection import (
-    connect,
-    conninfo,
-    describe,
-    identify,
-    pin,
-    replication_conninfo,
-    translate,
-    translate_failed_connection,
-    translate_result,
-)
+from bronze.postgres.connection import connect, identify, set_up_session
+from bronze.postgres.conninfo import address_of, conninfo, replication_conninfo
+from bronze.postgres.error_translation import translate, translate_result
 from pipelines.demo.embedded_postgres import EmbeddedServer, free_port
 
 if TYPE_CHECKING:
@@ -144,7 +136,7 @@ def test_client_variables_that_beat_options_are_overruled(
         assert as_text(connection)[:2] == EXPECTED[:2]
     walsender = pq.PGconn.connect(replication_conninfo(source(drifted)).encode())
     try:
-        pin(walsender)
+        set_up_session(walsender, 10.0)
         assert walsender.exec_(RENDERED.encode()).get_value(0, 0) == EXPECTED[0].encode()
     finally:
         walsender.finish()
@@ -181,17 +173,16 @@ def test_a_source_is_described_without_its_password(monkeypatch: pytest.MonkeyPa
     for name in ("PGHOST", "PGPORT", "PGUSER", "PGDATABASE", "PGSERVICE"):
         monkeypatch.delenv(name, raising=False)
     assert (
-        describe(source(f"postgresql://me:{PASSWORD}@db.example:6543/shop")) == "db.example:6543/shop as me"
+        address_of(source(f"postgresql://me:{PASSWORD}@db.example:6543/shop")) == "db.example:6543/shop as me"
     )
-    assert describe(source(f"host=db user=me password={PASSWORD}")) == "db:5432/me as me"
-    assert (
-        describe(source(host="::1", user="me", database="shop", password=PASSWORD)) == "[::1]:5432/shop as me"
-    )
-    assert describe(source(host="/run/pg", user="me", database="shop")) == "/run/pg:5432/shop as me"
-    assert describe(source(service="shop")) == "service shop"
+    assert address_of(source(f"host=db user=me password={PASSWORD}")) == "db:5432/me as me"
+    numeric = source(host="::1", user="me", database="shop", password=PASSWORD)
+    assert address_of(numeric) == "[::1]:5432/shop as me"
+    assert address_of(source(host="/run/pg", user="me", database="shop")) == "/run/pg:5432/shop as me"
+    assert address_of(source(service="shop")) == "service shop"
     monkeypatch.setenv("PGHOST", "env.example")
     monkeypatch.setenv("PGDATABASE", "envdb")
-    assert describe(source(user="me")) == "env.example:5432/envdb as me"
+    assert address_of(source(user="me")) == "env.example:5432/envdb as me"
 
 
 def test_keywords_win_over_the_dsn_and_reach_libpq() -> None:
@@ -232,7 +223,7 @@ def test_an_unreadable_dsn_is_refused_without_repeating_any_part_of_it(dsn: str)
     assert caught.value.code == "dsn-invalid"
     assert "s3same" not in str(caught.value)
     assert "postgresql://user:password@host:5432/database" in str(caught.value)
-    assert "s3same" not in describe(source(dsn))
+    assert "s3same" not in address_of(source(dsn))
 
 
 def test_a_wrong_password(guarded: EmbeddedServer) -> None:
@@ -338,7 +329,7 @@ def test_no_free_walsender(guarded: EmbeddedServer) -> None:
     try:
         failed = [each for each in walsenders if each.status != pq.ConnStatus.OK]
         assert len(failed) == 1
-        error = translate_failed_connection(failed[0].get_error_message(), settings)
+        error = translate(psycopg.OperationalError(failed[0].get_error_message()), settings)
         assert isinstance(error, DefiniteError)
         assert error.code == "slots-exhausted"
     finally:
@@ -412,7 +403,7 @@ def test_a_statement_that_fails(database: str, statement: str, kind: type[SmeltE
         error = translate_result(result, settings)
     assert isinstance(error, kind)
     assert error.code == code
-    assert error.where == describe(settings)
+    assert error.where == address_of(settings)
     if code == "server-error":
         assert "22012" in error.message
 
@@ -421,9 +412,8 @@ def test_messages_in_another_language_are_told_apart_by_names_and_by_asking_agai
     guarded: EmbeddedServer,
 ) -> None:
     def said(text: str, settings: SourceSettings) -> SmeltError:
-        return translate_failed_connection(
-            f'connection to server at "127.0.0.1", port 1 failed: {text}', settings
-        )
+        whole = f'connection to server at "127.0.0.1", port 1 failed: {text}'
+        return translate(psycopg.OperationalError(whole), settings)
 
     here = guest(guarded, password="wrong")
     assert said("FATAL:  Datenbank »postgres« existiert nicht", here).code == "database-unknown"

@@ -19,7 +19,7 @@ from bronze.errors import ConfigurationError, SmeltError, TransientError
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.postgres.connection import connect
-from bronze.postgres.conninfo import describe
+from bronze.postgres.conninfo import address_of
 from bronze.postgres.replication import ReplicationConnection
 from pipelines.demo.embedded_postgres import EmbeddedServer, free_port
 from tests.bronze.certificates import Authority
@@ -128,7 +128,7 @@ def refusal(settings: SourceSettings, lake_path: str) -> SmeltError:
     assert time.monotonic() - started < 10, "it is not asked again and again"
     for error in said:
         assert (error.code, error.remedy) == (said[0].code, said[0].remedy)
-        assert error.where == describe(settings)
+        assert error.where == address_of(settings)
         assert "\n" not in error.message
         assert PASSWORD not in str(error)
         assert error.remedy
@@ -197,7 +197,7 @@ def test_a_unix_socket(server: EmbeddedServer, admin: SourceSettings, lake_path:
             "SELECT client_port FROM pg_stat_activity WHERE pid = pg_backend_pid()"
         ).fetchone()
         assert seen == (-1,), "PostgreSQL's own mark of a socket"
-    assert describe(settings) == f"{server.folder}:{server.port}/{database_of(admin)} as smelt"
+    assert address_of(settings) == f"{server.folder}:{server.port}/{database_of(admin)} as smelt"
     assert_carries(settings, admin, lake_path)
 
 
@@ -244,7 +244,7 @@ def test_a_service_file_with_options_that_do_not_beat_ours(
     if named_by == "PGSERVICE":
         monkeypatch.setenv("PGSERVICE", "shop")
     settings = way(admin, host=None, user=None, database=None, **keys)
-    assert describe(settings) == f"127.0.0.1:{server.port}/{database_of(admin)} as smelt"
+    assert address_of(settings) == f"127.0.0.1:{server.port}/{database_of(admin)} as smelt"
     with connect(settings) as connection:
         shown = connection.execute("SELECT current_setting('work_mem'), current_setting('TimeZone')")
         assert shown.fetchone() == ("12MB", "UTC")

@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 from bronze.config.sections import SourceSettings
 from bronze.errors import ConfigurationError, SmeltError
 from bronze.postgres.connection import connect
-from bronze.postgres.conninfo import conninfo, describe, user_and_database, without_secrets
+from bronze.postgres.conninfo import address_of, conninfo, user_and_database, without_passwords
 from pipelines.runtime.reader_process import error_fields
 from pipelines.terminal import failures
 
@@ -67,7 +67,7 @@ def source(**values: object) -> SourceSettings:
 
 def all_that_is_said(settings: SourceSettings) -> str:
     """Places, the error of an attempt to connect, its way to the parent process, its traceback in the log."""
-    said = [describe(settings), *user_and_database(settings)]
+    said = [address_of(settings), *user_and_database(settings)]
     with pytest.raises(SmeltError) as caught:
         connect(settings)
     error = caught.value
@@ -138,7 +138,7 @@ def test_what_no_packet_can_carry_is_refused(password: str) -> None:
     ],
 )
 def test_what_is_written_as_it_should_be_is_taken_as_it_is(dsn: str, place: str) -> None:
-    assert describe(source(dsn=dsn)) == place
+    assert address_of(source(dsn=dsn)) == place
 
 
 @pytest.mark.parametrize(
@@ -160,5 +160,5 @@ def test_the_texts_of_foreign_errors_lose_whole_passwords(text: str) -> None:
 
 def test_a_library_that_repeats_the_password_is_cut_short() -> None:
     ours = source(host="db", user="me", password=f"{HEAD} {TAIL}")
-    assert without_secrets(f'server said "{HEAD} {TAIL}"', ours) == 'server said "****"'
+    assert without_passwords(f'server said "{HEAD} {TAIL}"', ours) == 'server said "****"'
     assert isinstance(psycopg.OperationalError(), psycopg.Error)

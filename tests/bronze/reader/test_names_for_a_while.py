@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.config.sections import BronzeSettings
+from bronze.config.timing import Timing
 from bronze.identifiers import TableName
 from bronze.lake.delta import open_existing
 from bronze.lake.location import Lake
@@ -49,11 +50,10 @@ def gaps(lake_path: str) -> dict[str, bool]:
 
 
 def test_what_is_changed_in_a_table_under_another_name_is_made_good_when_it_is_back(
-    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+    source: SourceSettings, lake_path: str
 ) -> None:
     # Nobody looks at the catalog between two steps, unless the stream asks for it.
-    monkeypatch.setattr("bronze.reader.watch._SECONDS", 3600.0)
-    monkeypatch.setattr("bronze.reader.pauses.LOOK_SECONDS", 3600.0)
+    source = source.with_timing(Timing(watch=3600.0, look=3600.0))
     read_all(source, lake_path)
     assert gaps(lake_path) == {}
     execute(

@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
+from bronze.config.timing import Timing
 from bronze.errors import DefiniteError, TransientError
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
@@ -224,9 +225,9 @@ def test_stopping_commits_and_confirms_what_was_received(source: SourceSettings,
 
 
 def test_a_table_that_appears_under_the_pattern_is_copied_while_the_stream_goes_on(
-    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+    source: SourceSettings, lake_path: str
 ) -> None:
-    monkeypatch.setattr("bronze.reader.pauses.LOOK_SECONDS", 0.1)
+    source = source.with_timing(Timing(look=0.1))
     execute(source, ITEMS)
     with Running(source, lake_path) as running:
         execute(source, "CREATE TABLE late (id int PRIMARY KEY)", "INSERT INTO late VALUES (1), (2)")
@@ -299,9 +300,8 @@ def test_a_second_reader_of_the_slot_is_refused_and_the_first_goes_on(
     source: SourceSettings,
     lake_path: str,
     tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bronze.reader.session_start._SLOT_PATIENCE_SECONDS", 0.5)
+    source = source.with_timing(Timing(slot_release=0.5))
     execute(source, ITEMS)
     with Running(source, lake_path) as running:
         with pytest.raises(DefiniteError, match=r"in use by backend .*deltasmelt shop") as caught:
@@ -415,11 +415,8 @@ def test_a_restarted_server_is_a_fault_that_heals_and_a_fast_stop_does_not_wait_
     assert_bronze_equals_source(source, lake_path, "public.items")
 
 
-def test_a_server_that_never_answers_is_reported_and_not_waited_for_without_end(
-    lake_path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bronze.reader.reader._FIRST_CONTACT_SECONDS", 0.5)
-    source = source_of("postgresql://nobody@127.0.0.1:1/nowhere")
+def test_a_server_that_never_answers_is_reported_and_not_waited_for_without_end(lake_path: str) -> None:
+    source = source_of("postgresql://nobody@127.0.0.1:1/nowhere", timing=Timing(first_contact=0.5))
     with pytest.raises(TransientError) as caught:
         make_reader(source, lake_path).run()
     assert caught.value.code == "server-unreachable"

@@ -12,6 +12,7 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from bronze.config.sections import BronzeSettings, SnapshotSettings
+from bronze.config.timing import Timing
 from bronze.doors import Door, guarded
 from bronze.lake.location import Lake
 from bronze.store.position import read_position
@@ -69,15 +70,13 @@ class NowAndThen:
 def test_a_lake_that_fails_now_and_then_costs_no_change(
     database: str, lake_path: str, monkeypatch: pytest.MonkeyPatch, seed: int, rounds: int
 ) -> None:
-    monkeypatch.setattr("bronze.backoff._LONGEST_SECONDS", 0.2)
-    monkeypatch.setattr("bronze.reader.pauses.LOOK_SECONDS", 0.5)
     monkeypatch.setattr("bronze.stream.session.WRITE_BYTES", 20_000)
     monkeypatch.setattr("bronze.stream.session.FEED_BYTES", 16_384)
     monkeypatch.setattr("bronze.lake.parquet.FILE_BYTES", 100_000)
     monkeypatch.setattr("bronze.lake.delta.CHECKPOINT_INTERVAL", 10)
     monkeypatch.setattr("bronze.store.sink._COMPACT_AFTER_COMMITS", 5)
     monkeypatch.setattr("bronze.store.sink._MANY_FILES", 5)
-    source = source_of(database)
+    source = source_of(database, timing=Timing(retry_longest=0.2, look=0.5))
     execute(
         source,
         "CREATE TABLE items (id int PRIMARY KEY, note text)",

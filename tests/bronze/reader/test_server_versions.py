@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from bronze.config.timing import Timing
 from bronze.identifiers import TableName
 from bronze.lake.location import Lake
-from bronze.store.position import read_snapshot
 from pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.bronze.first_start import FirstStart
 from tests.bronze.reader.test_shapes_within_transactions import assert_folds
@@ -24,6 +24,7 @@ from tests.bronze.replaying import (
     execute,
     fetch,
     read_all,
+    read_snapshot,
     session,
     source_of,
 )
@@ -106,11 +107,10 @@ def forgetful_server() -> Iterator[str]:
 def test_a_forgetful_server_loses_no_change_of_a_table_that_joined(
     forgetful_server: str, lake_path: str, monkeypatch: pytest.MonkeyPatch, *, guarded: bool
 ) -> None:
-    monkeypatch.setattr("bronze.reader.pauses.LOOK_SECONDS", 0.3)
     if not guarded:  # so that it is seen that this server does it
         monkeypatch.setattr("bronze.reader.carried_tables.may_forget", lambda _: False)
     dsn = make_database(forgetful_server)
-    source = source_of(dsn)
+    source = source_of(dsn, timing=Timing(look=0.3))
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)")
     read_all(source, lake_path)
     execute(source, "CREATE TABLE b (id int PRIMARY KEY)")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bronze.config.timing import Timing
 from bronze.errors import DefiniteError
 from bronze.lsn import ZERO
 from bronze.postgres.connection import connect
@@ -51,18 +52,21 @@ def test_a_living_reader_is_left_alone_and_one_that_fell_silent_is_ended(
     source: SourceSettings, monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
     skewed(monkeypatch, timedelta(hours=hours))
-    monkeypatch.setattr("bronze.setup.create_slot._SILENT_SECONDS", 2.0)
+    patient = source.with_timing(Timing(reader_silence=2.0, slot_release=4.0))
+    hasty = source.with_timing(Timing(reader_silence=2.0, slot_release=0.5))
     connection = ReplicationStream(source, application_name="deltasmelt shop other:1")
     connection.start(ZERO)
-    receiver = Receiver(connection, capacity=1 << 20, durable=ZERO, feedback_seconds=0.3)
+    receiver = Receiver(
+        connection, capacity=1 << 20, durable=ZERO, feedback_seconds=0.3, silence_seconds=30.0
+    )
     receiver.start()
     with connect(source) as looking:
         with pytest.raises(DefiniteError) as caught:
-            ensure_slot(looking, source, patience=4.0, ours="deltasmelt shop ")
+            ensure_slot(looking, patient, ours="deltasmelt shop ")
         assert caught.value.code == "slot-in-use"
         assert fetch(source, HOLDER.replace("active", f"slot_name = '{source.slot}' AND active")) == 1
         monkeypatch.setattr(receiver, "_receive", lambda: None)
         monkeypatch.setattr(connection, "feedback", lambda **_: None)  # its machine is gone
-        slot = ensure_slot(looking, source, patience=0.5, ours="deltasmelt shop ")
+        slot = ensure_slot(looking, hasty, ours="deltasmelt shop ")
         assert slot.active_pid is None
     receiver.stop()

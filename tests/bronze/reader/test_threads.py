@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bronze.config.sections import SnapshotSettings
+from bronze.config.timing import Timing
 from bronze.errors import TableError
 from bronze.identifiers import TableName
 from bronze.lake.control import OpenError
@@ -70,7 +71,7 @@ class Control:
 def test_a_look_does_not_close_the_error_of_a_copy_that_fails_while_it_records() -> None:
     before = OpenError("table", str(B), "copy-failed", "of the process before")
     control: Any = Control(before)
-    errors = TableErrors(control)
+    errors = TableErrors(control, Timing())
     copies = threading.Thread(target=lambda: errors.copy_failed(failed(B), None))
 
     def fail() -> None:
@@ -85,7 +86,7 @@ def test_a_look_does_not_close_the_error_of_a_copy_that_fails_while_it_records()
 
 def test_a_table_asked_for_while_its_copy_fails_is_tried_at_once() -> None:
     control: Any = Control()
-    errors = TableErrors(control)
+    errors = TableErrors(control, Timing())
     errors.copy_failed(failed(B), Lsn(10))
     assert not errors.may_be_tried(B, Lsn(10), by_stream=False)
     assert errors.may_be_tried(B, Lsn(20), by_stream=False)
@@ -93,7 +94,7 @@ def test_a_table_asked_for_while_its_copy_fails_is_tried_at_once() -> None:
 
 
 def test_tables_are_left_out_while_a_look_reads_which_are() -> None:
-    unreadable = UnreadableTables()
+    unreadable = UnreadableTables(Timing())
     ended = threading.Event()
 
     def leave_out() -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import bronze.pgoutput.relation_versions
-import bronze.reader.pauses
 from bronze.catalog.select import _source_table
+from bronze.config.timing import Timing
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
@@ -60,9 +60,9 @@ def make_tables(source: SourceSettings) -> None:
 
 
 def test_the_others_go_on_and_the_table_is_copied_when_it_can_be_read(
-    source: SourceSettings, lake_path: str, unforeseen: Unforeseen, monkeypatch: pytest.MonkeyPatch
+    source: SourceSettings, lake_path: str, unforeseen: Unforeseen
 ) -> None:
-    monkeypatch.setattr(bronze.reader.pauses, "LOOK_SECONDS", 3.0)
+    source = source.with_timing(Timing(look=3.0))
     make_tables(source)
     control = ControlTables(Lake(lake_path))
     with Running(source, lake_path) as running:
@@ -148,11 +148,10 @@ def test_a_busy_table_comes_back(
     source: SourceSettings,
     lake_path: str,
     unforeseen: Unforeseen,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Its changes go on being left out by the old session while the new one is on its way."""
-    monkeypatch.setattr(bronze.reader.pauses, "LOOK_SECONDS", 1.5)
+    source = source.with_timing(Timing(look=1.5))
     make_tables(source)
     control = ControlTables(Lake(lake_path))
     ended = threading.Event()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from bronze.config.timing import Timing
 from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
@@ -94,8 +95,8 @@ def test_a_slot_that_is_given_up_leaves_neither_slot_nor_walsender(
         wait_for(lambda: fetch(source, HELD) == 0, 3)
 
         # A process that is killed cancels nothing: the server itself notices that its client has gone.
-        monkeypatch.setattr("bronze.postgres.connection.CLIENT_CHECK", "300ms")
-        exporter = ReplicationConnection(source, application_name="exporter")
+        looked_for = source.with_timing(Timing(client_check=0.3))
+        exporter = ReplicationConnection(looked_for, application_name="exporter")
         monkeypatch.setattr(exporter._connection, "cancel_safe", lambda **_: None)
         assert exporter.export_snapshot("smelt_tmp_test", waits_once()) is None
         assert fetch(source, HELD) == 2
@@ -122,13 +123,12 @@ def test_copies_wait_for_a_free_slot_while_the_stream_goes_on(source: SourceSett
 
 
 def test_a_job_that_must_end_does_not_wait_for_a_slot_for_ever(
-    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+    source: SourceSettings, lake_path: str
 ) -> None:
-    monkeypatch.setattr("bronze.reader.reader._REFUSED_SECONDS", 1.0)
     execute(source, "SELECT pg_create_physical_replication_slot('of_a_standby')")
     try:
         with pytest.raises(DefiniteError) as caught:
-            read_all(source, lake_path)
+            read_all(source.with_timing(Timing(refused=1.0)), lake_path)
     finally:
         execute(source, "SELECT pg_drop_replication_slot('of_a_standby')")
     assert caught.value.code == "slots-exhausted"
@@ -151,15 +151,14 @@ def test_a_job_that_must_end_names_the_transactions_that_copies_wait_for_and_giv
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE elsewhere (id int)")
     only = source.model_copy(update={"tables": ["public.a", "public.b"]})
     read_all(only, lake_path)
-    monkeypatch.setattr("bronze.reader.reader._REFUSED_SECONDS", 1.0)
-    monkeypatch.setattr("bronze.snapshot.snapshot._SAY_SECONDS", 0.2, raising=False)
+    hasty = only.with_timing(Timing(refused=1.0, wait_notice=0.2))
     execute(source, "CREATE TABLE b (id int PRIMARY KEY)")
     stop = threading.Event()
     timer = threading.Timer(30, stop.set)
     timer.start()
     said: list[str] = []
     reader = make_reader(
-        only, lake_path, progress=lambda told: said.append(told["copies_wait"] + told["said"])
+        hasty, lake_path, progress=lambda told: said.append(told["copies_wait"] + told["said"])
     )
     with session(source) as idle:
         idle.execute("SET application_name = 'forgotten'")
@@ -257,7 +256,6 @@ def test_a_job_that_must_end_does_not_wait_for_a_server_for_ever(
     source = source_of(own_server.dsn(), slot="smelt_ends")
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)")
     read_all(source, lake_path)
-    monkeypatch.setattr("bronze.reader.reader._FAILING_SECONDS", 1.0)
     with connect(source) as connection:
         beyond = Lsn(current_lsn(connection) + (1 << 40))
 
@@ -266,7 +264,8 @@ def test_a_job_that_must_end_does_not_wait_for_a_server_for_ever(
             monkeypatch.setattr(reader, "_reached", lambda _: None)
             own_server.stop("immediate")
 
-    reader = make_reader(source, lake_path, reached=stop_at)
+    hasty = source.with_timing(Timing(failing=1.0))
+    reader = make_reader(hasty, lake_path, reached=stop_at)
     with pytest.raises(TransientError) as caught:
         reader.run(until=beyond)
     assert caught.value.code in {"server-unreachable", "connection-lost"}

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.checks.slot_risk import Level
+from bronze.checks.slot_risk import RiskLevel
+from bronze.config.timing import Timing
 from bronze.drift.fingerprint import catalog_fingerprint
 from bronze.identifiers import TableName
 from bronze.lake.delta import open_existing
@@ -193,7 +194,7 @@ def test_a_watch_that_fails_ends_the_reader_with_its_error(
         assert isinstance(running.wait_until_failed(), ZeroDivisionError)
 
 
-SLOT = SlotState("s", "pgoutput", Lsn(5), Lsn(5), 1, "reserved", 100)
+SLOT = SlotState("s", "pgoutput", Lsn(5), 1, "reserved", 100)
 
 
 def test_each_level_of_danger_is_told_once_until_the_slot_was_out_of_it() -> None:
@@ -201,21 +202,21 @@ def test_each_level_of_danger_is_told_once_until_the_slot_was_out_of_it() -> Non
 
     def look(
         now: float, safe: int | None, status: str = "reserved", copies: float | None = None
-    ) -> Level | None:
+    ) -> RiskLevel | None:
         told = watch.look(replace(SLOT, safe_wal_size=safe, wal_status=status), now, copies)
         return None if told is None else told.level
 
     assert look(0, None) is None, "there is no limit"
     assert look(5, 10_000) is None, "no rate is known yet"
     assert look(10, 9_990) is None, "83 minutes are left"
-    assert look(15, 9_980, copies=7200) == Level.SHORT, "the copies take longer"
+    assert look(15, 9_980, copies=7200) == RiskLevel.SHORT, "the copies take longer"
     assert look(20, 9_970, copies=7200) is None
     assert look(25, 9_960) is None
-    assert look(30, 5_000) == Level.SHORT
-    assert look(35, -100, "unreserved") == Level.NEXT_CHECKPOINT
+    assert look(30, 5_000) == RiskLevel.SHORT
+    assert look(35, -100, "unreserved") == RiskLevel.NEXT_CHECKPOINT
     assert look(40, -100, "unreserved") is None
     assert look(45, 9_000) is None, "the reader caught up"
-    assert look(50, 100) == Level.SHORT
+    assert look(50, 100) == RiskLevel.SHORT
 
 
 @pytest.mark.postgres
@@ -225,10 +226,11 @@ def test_a_slot_in_danger_while_a_table_is_copied_is_said_before_it_is_lost(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("bronze.reader.watch._SECONDS", 0.1)
-    monkeypatch.setattr("bronze.reader.watch._SLOT_SECONDS", 0.2)
+    # On a busy machine a look takes long, and looks would be so rare that a level is passed over. Once a
+    # second, though: between two writes there is no danger.
+    monkeypatch.setattr("bronze.reader.watch._SHARE", 1.0)
     caplog.set_level(logging.WARNING, "deltasmelt.reader")
-    source = source_of(own_server.dsn(), slot="smelt_danger")
+    source = source_of(own_server.dsn(), timing=Timing(watch=0.1, watch_slot=1.0), slot="smelt_danger")
     execute(
         source,
         "ALTER SYSTEM SET max_slot_wal_keep_size = '64MB'",

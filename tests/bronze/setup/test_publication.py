@@ -11,6 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from bronze.catalog.publication import Member, Publication, read_publication
 from bronze.config.sections import SourceSettings
+from bronze.config.timing import Timing
 from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
 from bronze.identifiers import TableName
 from bronze.postgres.connection import connect
@@ -179,8 +180,7 @@ def test_a_locked_table_among_many_costs_few_statements(
     dsn: str, monkeypatch: pytest.MonkeyPatch, *, seen: bool
 ) -> None:
     """Also where the lock was not there yet when the locks were looked at."""
-    for name, seconds in (("_ALL_SECONDS", 0.3), ("_EACH_SECONDS", 0.2)):
-        monkeypatch.setattr(publication, name, seconds)
+    settings = source(dsn).with_timing(Timing(members_lock=0.3, member_lock=0.2))
     if not seen:
         monkeypatch.setattr(publication, "said_of_holders", lambda *_: {})
     many = [f"many_{number:02}" for number in range(60)]
@@ -195,16 +195,16 @@ def test_a_locked_table_among_many_costs_few_statements(
     monkeypatch.setattr(publication, "_change", counted)
     tables = [TableName("public", name) for name in many]
     locked: list[TableError] = []
-    with psycopg.connect(dsn) as other, connect(source(dsn)) as connection:
-        ensure_publication(connection, source(dsn), [A], [])
+    with psycopg.connect(dsn) as other, connect(settings) as connection:
+        ensure_publication(connection, settings, [A], [])
         other.execute("LOCK TABLE many_07, many_41 IN SHARE ROW EXCLUSIVE MODE")
-        ensure_publication(connection, source(dsn), tables, locked)
+        ensure_publication(connection, settings, tables, locked)
         assert sorted(error.table.name for error in locked) == ["many_07", "many_41"]
         assert all(f"backend {other.info.backend_pid}" in error.message for error in locked)
         assert published(dsn) == ["a", *(name for name in many if name not in ("many_07", "many_41"))]
         assert len(asked) < (8 if seen else 30), asked
         other.rollback()
-        ensure_publication(connection, source(dsn), tables, locked := [])
+        ensure_publication(connection, settings, tables, locked := [])
     assert (locked, published(dsn)) == ([], ["a", *many])
 
 

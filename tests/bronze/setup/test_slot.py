@@ -13,9 +13,11 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from bronze.config.sections import SourceSettings
+from bronze.config.timing import Timing
 from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.lsn import ZERO, Lsn
-from bronze.postgres.connection import connect, describe, replication_conninfo
+from bronze.postgres.connection import connect
+from bronze.postgres.conninfo import address_of, replication_conninfo
 from bronze.setup.create_slot import ensure_slot
 from bronze.setup.slot import SlotState, read_slot, slot_problem
 from pipelines.demo.embedded_postgres import EmbeddedServer
@@ -61,8 +63,8 @@ def dsn_of(settings: SourceSettings) -> str:
 
 def refusal(settings: SourceSettings) -> DefiniteError:
     with connect(settings) as connection, pytest.raises(DefiniteError) as caught:
-        ensure_slot(connection, settings, patience=0.2)
-    assert caught.value.where == describe(settings)
+        ensure_slot(connection, settings.with_timing(Timing(slot_release=0.2)))
+    assert caught.value.where == address_of(settings)
     assert caught.value.remedy
     return caught.value
 
@@ -72,15 +74,8 @@ def test_a_missing_slot_is_made_and_then_found(settings: SourceSettings) -> None
         assert read_slot(connection, settings.slot) is None
         made = ensure_slot(connection, settings)
         found = ensure_slot(connection, settings)
-    assert (made.created, made.plugin, made.active_pid, made.wal_status) == (
-        True,
-        "pgoutput",
-        None,
-        "reserved",
-    )
+    assert (made.plugin, made.active_pid, made.wal_status) == ("pgoutput", None, "reserved")
     assert made.confirmed_flush > ZERO
-    assert ZERO < made.restart_lsn <= made.confirmed_flush
-    assert not found.created
     assert found.confirmed_flush == made.confirmed_flush
     assert found.invalidation is None
 
@@ -98,7 +93,7 @@ def test_a_slot_of_another_plugin() -> None:
     # The embedded servers have no other plugin: the decision alone is tested here.
     settings = source("postgresql://me@db/shop")
     problem = slot_problem(
-        SlotState("s", "wal2json", Lsn(1), Lsn(1), None, "reserved", None, database="shop"), settings, "shop"
+        SlotState("s", "wal2json", Lsn(1), None, "reserved", None, database="shop"), settings, "shop"
     )
     assert problem is not None
     assert problem.code == "slot-wrong-plugin"
@@ -156,7 +151,7 @@ def test_a_reader_that_goes_within_the_patience_is_waited_for_and_said_so(settin
         leaving = threading.Timer(0.5, walsender.finish)
         leaving.start()
         said: list[str] = []
-        slot = ensure_slot(connection, settings, patience=20, progress=said.append)
+        slot = ensure_slot(connection, settings, progress=said.append)
         leaving.join()
     assert slot.active_pid is None
     assert settings.slot in said[0]
@@ -170,7 +165,7 @@ def test_making_a_slot_names_the_transactions_it_waits_for(settings: SourceSetti
         idle.execute("INSERT INTO t VALUES (1)")
         blocker = f"pid {idle.info.backend_pid} ("
         with pytest.raises(TransientError) as caught:
-            ensure_slot(connection, settings, wait=1.0)
+            ensure_slot(connection, settings.with_timing(Timing(slot_transactions=1.0)))
         assert caught.value.code == "slot-waits-for-transactions"
         assert blocker in caught.value.message
         assert read_slot(connection, settings.slot) is None
@@ -179,8 +174,8 @@ def test_making_a_slot_names_the_transactions_it_waits_for(settings: SourceSetti
             said.append(text)
             idle.commit()
 
-        slot = ensure_slot(connection, settings, wait=60, progress=told)
-    assert slot.created
+        slot = ensure_slot(connection, settings, progress=told)
+    assert slot.confirmed_flush > ZERO
     assert blocker in said[0]
 
 

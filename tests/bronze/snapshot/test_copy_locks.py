@@ -11,6 +11,7 @@ import pytest
 import bronze.snapshot.locks
 from bronze.catalog.source_table import SourceTable
 from bronze.config.sections import SnapshotSettings, SourceSettings
+from bronze.config.timing import Timing
 from bronze.errors import SmeltError, TableError, TransientError
 from bronze.identifiers import TableName
 from bronze.lake.control_tables import ControlTables
@@ -20,12 +21,12 @@ from bronze.shapes import Relation
 from bronze.snapshot.copy_text import cells_of
 from bronze.snapshot.locks import groups
 from bronze.snapshot.snapshot import Outcome
-from bronze.store.position import read_snapshot
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     execute,
     fetch,
     read_all,
+    read_snapshot,
     session,
     source_of,
 )
@@ -155,10 +156,8 @@ def test_a_session_that_connects_while_the_slot_is_made_and_waits_for_us_goes_fi
 
 
 @pytest.mark.postgres
-def test_a_table_that_is_locked_fails_alone_and_says_by_whom(
-    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bronze.snapshot.snapshot._LOCK_SECONDS", 1.0)
+def test_a_table_that_is_locked_fails_alone_and_says_by_whom(source: SourceSettings, lake_path: str) -> None:
+    source = source.with_timing(Timing(group_locks=1.0))
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
     with session(source) as other:
 
@@ -186,14 +185,9 @@ def test_a_table_that_is_locked_fails_alone_and_says_by_whom(
 
 @pytest.mark.postgres
 def test_a_table_that_cannot_join_the_publication_yet_is_recorded_and_the_others_go_on(
-    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+    source: SourceSettings, lake_path: str
 ) -> None:
-    for name in (
-        "reader.pauses.LOOK_SECONDS",
-        "setup.publication._ALL_SECONDS",
-        "setup.publication._EACH_SECONDS",
-    ):
-        monkeypatch.setattr(f"bronze.{name}", 0.3)
+    source = source.with_timing(Timing(look=0.3, members_lock=0.3, member_lock=0.3))
     tables = ("a", "b", "c")
     execute(
         source,
@@ -350,9 +344,9 @@ def test_groups_keep_the_order_and_the_budget_and_one_table_too_large_counts_wit
 
 @pytest.mark.postgres
 def test_an_index_that_is_locked_while_its_table_is_copied_keeps_that_table_alone_out(
-    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+    source: SourceSettings, lake_path: str
 ) -> None:
-    monkeypatch.setattr(bronze.snapshot.locks, "_LEAF_SECONDS", 1)
+    source = source.with_timing(Timing(partition_lock=1.0))
     execute(
         source,
         "CREATE TABLE a (id int PRIMARY KEY)",

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from bronze.catalog.select import select_tables
 from bronze.config.sections import SnapshotSettings, SourceSettings
+from bronze.config.timing import Timing
 from bronze.errors import TransientError
 from bronze.identifiers import TableName
 from bronze.lake.control_tables import ControlTables
@@ -21,7 +22,6 @@ from bronze.setup.publication import ensure_publication
 from bronze.shapes import same_shape
 from bronze.snapshot.snapshot import Outcome, Snapshot
 from bronze.store.landing import Landing
-from bronze.store.position import read_snapshot
 from bronze.store.relations import ShapeLog, read_relations
 from bronze.store.resnapshot import request_snapshots
 from bronze.store.sink import DeltaSink
@@ -33,6 +33,7 @@ from tests.bronze.replaying import (
     execute,
     fetch,
     read_all,
+    read_snapshot,
     session,
     source_of,
 )
@@ -441,9 +442,9 @@ def wait_for_copy(lake_path: str, *, after: Lsn) -> Lsn:
 
 
 def test_a_copy_that_failed_is_tried_again_without_a_restart_once_the_source_allows_it(
-    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+    source: SourceSettings, lake_path: str
 ) -> None:
-    monkeypatch.setattr("bronze.reader.pauses.LOOK_SECONDS", 0.3)
+    source = source.with_timing(Timing(look=0.3))
     role = f"r_{source.slot}"
     execute(
         source,

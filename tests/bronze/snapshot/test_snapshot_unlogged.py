@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pytest
 
+from bronze.config.timing import Timing
 from bronze.drift.storage import Part, Storage, StoredColumn, why_again
 from bronze.identifiers import TableName
 from bronze.lake import delta
@@ -285,10 +286,8 @@ def test_each_change_of_the_shared_log_is_there_once(shared: Shared) -> None:
     assert_each_change_once(shared.rows)
 
 
-def test_a_quiet_table_is_taken_again_while_the_reader_runs(
-    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bronze.reader.pauses.LOOK_SECONDS", 0.2)
+def test_a_quiet_table_is_taken_again_while_the_reader_runs(source: SourceSettings, lake_path: str) -> None:
+    source = source.with_timing(Timing(look=0.2))
     execute(source, *PLAIN)
     with Running(source, lake_path):
         wait_for(lambda: copies(lake_path) == 1)

@@ -24,9 +24,10 @@ from bronze.lsn import Lsn
 from bronze.postgres.connection import ServerIdentity
 from bronze.shapes import Column, PgType, Relation
 from bronze.store.contract import CHANGES_SCHEMA, ROWS_SCHEMA
-from bronze.store.position import Position, read_position, read_snapshot
+from bronze.store.position import Position, read_position
 from bronze.store.relations import ShapeLog, read_relations
 from bronze.store.sink import DeltaSink
+from tests.bronze.replaying import read_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

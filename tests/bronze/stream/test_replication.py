@@ -55,7 +55,9 @@ def receiving(
     except BaseException:
         connection.close()
         raise
-    receiver = Receiver(connection, capacity=capacity, durable=ZERO, feedback_seconds=feedback_seconds)
+    receiver = Receiver(
+        connection, capacity=capacity, durable=ZERO, feedback_seconds=feedback_seconds, silence_seconds=30.0
+    )
     receiver.start()
     try:
         yield receiver

@@ -11,8 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from bronze.identifiers import TableName
 from bronze.lake.location import Lake
-from bronze.store.position import read_snapshot
-from tests.bronze.replaying import bronze_rows
+from tests.bronze.replaying import bronze_rows, read_snapshot
 from tests.pipelines.processes import Command, until
 from tests.pipelines.test_cli import one_message, smelt
 

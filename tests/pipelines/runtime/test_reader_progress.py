@@ -21,7 +21,7 @@ from pipelines.runtime.reader_progress import read_progress, write_progress
 if TYPE_CHECKING:
     from pathlib import Path
 
-SLOT = SlotState("s", "pgoutput", Lsn(1), Lsn(1), None, "extended", 1000)
+SLOT = SlotState("s", "pgoutput", Lsn(1), None, "extended", 1000)
 STATUS = Status("p", "s", None, "l", None, (), SLOT, None, None, (), (), ())
 
 

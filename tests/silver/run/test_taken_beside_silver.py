@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.config.sections import BronzeSettings
+from bronze.config.timing import Timing
 from bronze.identifiers import TableName
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.postgres.connection import connect
-from bronze.store.position import read_position, read_snapshot
+from bronze.store.position import read_position
 from bronze.store.resnapshot import request_snapshots
 from silver.cycle import Silver
 from silver.settings import SilverSettings
-from tests.bronze.replaying import current_lsn, execute, source_of
+from tests.bronze.replaying import current_lsn, execute, read_snapshot, source_of
 from tests.bronze.running import Running, wait_for
 from tests.fix_spark import rows_of
 
@@ -54,10 +55,9 @@ class Folding:
 
 
 def test_a_healthy_table_that_is_taken_again_while_silver_folds_on_gets_the_snapshots_rows(
-    spark: SparkSession, database: str, lake_path: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, database: str, lake_path: str
 ) -> None:
-    monkeypatch.setattr("bronze.reader.copies._MARKS_SECONDS", 0.1)
-    source = source_of(database)
+    source = source_of(database, timing=Timing(look_marks=0.1))
     execute(
         source,
         "CREATE TABLE items (id int PRIMARY KEY, note text)",

@@ -1,0 +1,55 @@
+"""How long is waited travels with the source's settings, and no pipeline file sets it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import fields
+
+import pytest
+from pydantic import ValidationError
+
+from bronze.config.sections import SourceSettings
+from bronze.config.timing import Timing
+
+HASTY = Timing(line_silence=1.0)
+
+
+def source(**values: object) -> SourceSettings:
+    return SourceSettings.model_validate({"slot": "smelt", "publication": "smelt", **values})
+
+
+@pytest.mark.parametrize("key", ["timing", "_timing", "line_silence"])
+def test_no_key_of_a_file_sets_it(key: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        source(**{key: {"line_silence": 1.0}})
+    assert [error["type"] for error in caught.value.errors()] == ["extra_forbidden"]
+
+
+def test_it_is_in_no_dump_and_no_schema() -> None:
+    hasty = source().with_timing(HASTY)
+    assert hasty.model_dump() == source().model_dump()
+    assert "timing" not in repr(hasty)
+    assert not [key for key in SourceSettings.model_json_schema()["properties"] if "timing" in key]
+
+
+def test_it_goes_with_every_copy_and_counts_in_a_comparison() -> None:
+    hasty = source().with_timing(HASTY)
+    assert source().timing == Timing()
+    assert hasty.timing is HASTY
+    assert hasty != source()
+    assert hasty == source().with_timing(Timing(line_silence=1.0))
+    copies = (
+        hasty.model_copy(update={"slot": "other"}),
+        hasty.model_copy(deep=True),
+        copy.copy(hasty),
+        copy.deepcopy(hasty),
+        pickle.loads(pickle.dumps(hasty)),  # noqa: S301 - our own
+    )
+    assert {each.timing for each in copies} == {HASTY}
+
+
+def test_each_time_is_told_what_it_is_for_in_the_order_of_the_fields() -> None:
+    told = [line.strip().partition(":")[0] for line in str(Timing.__doc__).splitlines()]
+    names = [field.name for field in fields(Timing)]
+    assert [name for name in told if name in names] == names
