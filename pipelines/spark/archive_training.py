@@ -1,18 +1,32 @@
-"""What a session runs while its classes are archived: a little of all that the layers ask of Spark.
+"""Makes the class-data archive (`pipelines.spark.class_archive`) from a session that runs a little of all.
 
-Which rows there are does not matter; which parts of Spark and Delta are touched does.
+Which rows there are does not matter; which parts of Spark and Delta are touched does. The JVM writes the
+archive as it ends.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
+import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pipelines.spark.class_archive import NICE, place
+from pipelines.spark.jars import delta_jars
+from pipelines.spark.java import check_java
+from pipelines.spark.session import spark_session, stop_session
 from silver.sql import quote
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
+
+_KEPT: Final = 4
+"""Archives of other environments that stay."""
+
+_LIMIT: Final = 600.0
+"""Seconds that a JVM may take to write one."""
 
 _STATEMENTS: Final = """
 CREATE TABLE {orders} (
@@ -25,7 +39,7 @@ CREATE TABLE {orders} (
 CREATE TABLE {lines} (id BIGINT, line INT, sku STRING, price DOUBLE) USING DELTA
 TBLPROPERTIES ('delta.enableDeletionVectors' = 'true');
 INSERT INTO {orders}
-SELECT id, CAST(id % 3 AS INT), TIMESTAMP_NTZ'2026-01-01 00:00:00', CAST(id AS DECIMAL(12, 2)), repeat('x', 9),
+SELECT id, CAST(id % 3 AS INT), TIMESTAMP_NTZ'2026-01-01 00:00:00', CAST(id AS DECIMAL(12, 2)), 'note',
   array('a', 'b'), named_struct('a', 1, 'b', map('k', 'v'))
 FROM range(50);
 INSERT INTO {lines} SELECT id % 50, CAST(id AS INT), concat('s', id), id / 7 FROM range(200);
@@ -79,3 +93,59 @@ def train(spark: SparkSession, lake: Path) -> None:
     feed.load(str(lake / "orders")).groupBy("_change_type").count().collect()
     spark.sql(f"SELECT * FROM {orders} LIMIT 10").write.format("parquet").save(str(lake / "plain"))
     spark.read.parquet(str(lake / "plain")).collect()
+
+
+def make(announce: str = "") -> None:
+    """Make the archive if it is not there; at most one process at a time does.
+
+    Args:
+        announce: is printed before it is made.
+
+    Raises:
+        ConfigurationError: Java is missing, or Spark is.
+        DefiniteError: Delta's jars cannot be had, or Spark does not start.
+    """
+    jars = delta_jars()
+    archive = place(check_java(), jars)
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with (archive.parent / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        if archive.is_file():
+            return
+        if announce:
+            print(announce, flush=True)  # noqa: T201 - for the Makefile
+        with tempfile.TemporaryDirectory(prefix=".draft-", dir=archive.parent) as folder:
+            draft = Path(folder) / archive.name
+            _train(draft, Path(folder))
+            if draft.is_file():
+                draft.rename(archive)
+                _forget_oldest(archive.parent)
+
+
+def _train(draft: Path, folder: Path) -> None:
+    """Run what commands run in a session of its own, whose JVM writes the archive as it ends."""
+    spark = spark_session(
+        {"spark.driver.extraJavaOptions": f'"-XX:ArchiveClassesAtExit={draft}"', "spark.driver.memory": "1g"},
+        log=folder / "spark.log",
+        brief=True,
+    )
+    try:
+        train(spark, folder / "lake")
+    finally:
+        stop_session(spark, patience=_LIMIT)
+
+
+def _forget_oldest(folder: Path) -> None:
+    """Keep the newest archives: an environment that is made again has another place, and so another one."""
+    archives = sorted(folder.glob("*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for old in archives[_KEPT:]:
+        old.unlink(missing_ok=True)
+        old.with_suffix(".tried").unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    os.nice(int(os.environ.get(NICE, "0")))
+    make(" ".join(sys.argv[1:]))

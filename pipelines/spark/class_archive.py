@@ -5,7 +5,7 @@ keep them as it has laid them out in memory, and the next JVM maps that file ins
 archives). The archive is made once per Java, Spark and set of jars, and lies beside the jars in the cache.
 
 * It is made by a process of its own, at the lowest priority, after a command that had to do without; or by
-  ``python -m pipelines.spark.class_archive``, as `make demo` and `make test` do while they set up.
+  ``python -m pipelines.spark.archive_training``, as `make demo` and `make test` do while they set up.
 * A JVM maps an archive only if it was made by the same Java over the same class path, and says nothing where
   it does not. So a stale or damaged archive costs time, never a result. It is written beside its place and
   renamed, so a JVM never sees half of one.
@@ -17,27 +17,25 @@ archives). The archive is made once per Java, Spark and set of jars, and lies be
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pipelines.spark.jars import cache_root, delta_jars
-from pipelines.spark.java import check_java
+from pipelines.spark.jars import cache_root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SWITCH: Final = "SMELT_CLASS_ARCHIVE"
 CLASS_PATH: Final = "spark.driver.extraClassPath"
-_KEPT: Final = 4
+NICE: Final = "SMELT_ARCHIVE_NICE"
 _AGAIN: Final = 3600.0
-_LIMIT: Final = 600.0
+"""Seconds between two tries to make an archive in the background."""
+
 _QUIET: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
@@ -80,12 +78,12 @@ def make_later(archive: Path) -> None:
         return
     try:
         subprocess.Popen(
-            [sys.executable, "-m", "pipelines.spark.class_archive"],
+            [sys.executable, "-m", "pipelines.spark.archive_training"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            env={**os.environ, "SMELT_ARCHIVE_NICE": "19"},
+            env={**os.environ, NICE: "19"},
         )
     except OSError:  # no more processes, say: then not now
         return
@@ -102,58 +100,3 @@ def _may_try(archive: Path) -> bool:
     except OSError:  # a cache that cannot be written to
         return False
     return True
-
-
-def make() -> None:
-    """Make the archive if it is not there; at most one process at a time does.
-
-    Raises:
-        ConfigurationError: Java is missing, or Spark is.
-        DefiniteError: Delta's jars cannot be had, or Spark does not start.
-    """
-    jars = delta_jars()
-    archive = place(check_java(), jars)
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with (archive.parent / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
-        if archive.is_file():
-            return
-        with tempfile.TemporaryDirectory(prefix=".draft-", dir=archive.parent) as folder:
-            draft = Path(folder) / archive.name
-            _train(draft, Path(folder))
-            if draft.is_file():
-                draft.rename(archive)
-                _forget_oldest(archive.parent)
-
-
-def _train(draft: Path, folder: Path) -> None:
-    """Run what commands run in a session of its own, whose JVM writes the archive as it ends."""
-    from pipelines.spark.archive_training import train  # noqa: PLC0415 - loads Spark
-    from pipelines.spark.session import spark_session, stop_session  # noqa: PLC0415
-
-    spark = spark_session(
-        {"spark.driver.extraJavaOptions": f'"-XX:ArchiveClassesAtExit={draft}"', "spark.driver.memory": "1g"},
-        log=folder / "spark.log",
-        brief=True,
-    )
-    try:
-        train(spark, folder / "lake")
-    finally:
-        stop_session(spark, patience=_LIMIT)
-
-
-def _forget_oldest(folder: Path) -> None:
-    """Keep the newest archives: an environment that is made again has another place, and so another one."""
-    archives = sorted(folder.glob("*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for old in archives[_KEPT:]:
-        old.unlink(missing_ok=True)
-        old.with_suffix(".tried").unlink(missing_ok=True)
-
-
-if __name__ == "__main__":
-    if "SMELT_ARCHIVE_NICE" in os.environ:
-        os.nice(int(os.environ["SMELT_ARCHIVE_NICE"]))
-    make()

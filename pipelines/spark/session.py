@@ -263,7 +263,7 @@ def _classes(settings: Mapping[str, str], java: str, jars: list[Path]) -> tuple[
     A JVM archives classes of its class path alone; ``spark.jars`` come to it later. Executors of a cluster
     need the jars sent.
     """
-    if not class_archive.wanted(settings):
+    if not class_archive.wanted(settings) or any(os.pathsep in str(jar) for jar in jars):
         return {"spark.jars": ",".join(map(str, jars))}, ""
     archive = class_archive.place(java, jars)
     if not archive.is_file():
