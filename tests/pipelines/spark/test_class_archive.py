@@ -66,7 +66,7 @@ def test_a_damaged_archive_is_passed_over_without_a_word(tmp_path: Path, content
 def test_one_try_an_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What fails once fails again, and costs half a minute of CPU each time."""
     started: list[list[str]] = []
-    monkeypatch.setattr(class_archive.subprocess, "Popen", lambda command, **_: started.append(command))
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
     archive = tmp_path / "archives" / "x.jsa"
     class_archive.make_later(archive)
     class_archive.make_later(archive)
