@@ -20,7 +20,7 @@ demo: archive  ## A live shop through bronze, silver and gold, with a quality re
 check: lint  ## Lint, then every test that needs neither PostgreSQL nor a JVM nor another process
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not spark and not postgres and not process and not torture" $(ARGS)
 
-test: lint archive  ## Lint, then every test but the long fault scenarios, two processes with Spark, one without
+test: java lint archive  ## Lint, then every test but the long fault scenarios, two processes with Spark, one without
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not torture" $(ARGS)
 
 lint: $(VENV)/.ready  ## ruff, mypy strict, import-linter
@@ -60,7 +60,7 @@ java: python
 
 # Spark starts in two thirds of the CPU time with it; without it (no network yet, say) everything works.
 archive: java $(VENV)/.ready
-	@$(BIN)/python -m pipelines.spark.archive_training "Making an archive of Spark's classes (once)" || true
+	@$(BIN)/python -m pipelines.spark.archive_training "Making an archive of Spark's classes (once)"
 
 .PHONY: python .uv-present archive
 python:

@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pipelines.spark.class_archive import NICE, place
+from bronze.errors import SmeltError
+from pipelines.spark.class_archive import CLASS_PATH, NICE, archive_of, usable
 from pipelines.spark.jars import delta_jars
 from pipelines.spark.java import check_java
 from pipelines.spark.session import spark_session, stop_session
 from silver.sql import quote
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import SparkSession
 
+_DRAFT: Final = ".draft-"
 _KEPT: Final = 4
 """Archives of other environments that stay."""
 
@@ -96,7 +102,7 @@ def train(spark: SparkSession, lake: Path) -> None:
 
 
 def make(announce: str = "") -> None:
-    """Make the archive if it is not there; at most one process at a time does.
+    """Make the archive of a plain session if it is not there; at most one process at a time does.
 
     Args:
         announce: is printed before it is made.
@@ -104,38 +110,60 @@ def make(announce: str = "") -> None:
     Raises:
         ConfigurationError: Java is missing, or Spark is.
         DefiniteError: Delta's jars cannot be had, or Spark does not start.
+        OSError: the cache cannot be written to.
     """
     jars = delta_jars()
-    archive = place(check_java(), jars)
-    archive.parent.mkdir(parents=True, exist_ok=True)
+    archive = archive_of({}, check_java(), jars)
+    if archive is None or usable(archive):
+        return
+    archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (archive.parent / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return
-        if archive.is_file():
+        if usable(archive):
             return
         if announce:
-            print(announce, flush=True)  # noqa: T201 - for the Makefile
-        with tempfile.TemporaryDirectory(prefix=".draft-", dir=archive.parent) as folder:
+            sys.stdout.write(f"{announce}\n")
+            sys.stdout.flush()
+        for left in archive.parent.glob(f"{_DRAFT}*"):  # of a process that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=_DRAFT, dir=archive.parent) as folder:
             draft = Path(folder) / archive.name
-            _train(draft, Path(folder))
-            if draft.is_file():
+            if _train(draft, Path(folder), jars) == 0 and draft.is_file():
+                _on_disk(draft)
                 draft.rename(archive)
+                _on_disk(archive.parent)
                 _forget_oldest(archive.parent)
 
 
-def _train(draft: Path, folder: Path) -> None:
-    """Run what commands run in a session of its own, whose JVM writes the archive as it ends."""
+def _train(draft: Path, folder: Path, jars: Sequence[Path]) -> int | None:
+    """Run what commands run in a session whose JVM writes the archive as it ends; returns how that ended."""
     spark = spark_session(
-        {"spark.driver.extraJavaOptions": f'"-XX:ArchiveClassesAtExit={draft}"', "spark.driver.memory": "1g"},
+        {
+            "spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={draft}",
+            "spark.driver.memory": "1g",
+            CLASS_PATH: os.pathsep.join(map(str, jars)),
+        },
         log=folder / "spark.log",
         brief=True,
     )
     try:
         train(spark, folder / "lake")
+    except BaseException:
+        stop_session(spark)
+        raise
+    return stop_session(spark, patience=_LIMIT)
+
+
+def _on_disk(path: Path) -> None:
+    """Have a file, or a folder's names, survive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
     finally:
-        stop_session(spark, patience=_LIMIT)
+        os.close(handle)
 
 
 def _forget_oldest(folder: Path) -> None:
@@ -143,9 +171,17 @@ def _forget_oldest(folder: Path) -> None:
     archives = sorted(folder.glob("*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
     for old in archives[_KEPT:]:
         old.unlink(missing_ok=True)
-        old.with_suffix(".tried").unlink(missing_ok=True)
+
+
+def main() -> None:
+    """What the Makefile and `class_archive.make_later` run; without an archive everything works."""
+    os.nice(int(os.environ.get(NICE, "0")))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the draft goes
+    try:
+        make(" ".join(sys.argv[1:]))
+    except (SmeltError, OSError) as error:
+        sys.stderr.write(f"Spark will start without an archive of its classes: {error}\n")
 
 
 if __name__ == "__main__":
-    os.nice(int(os.environ.get(NICE, "0")))
-    make(" ".join(sys.argv[1:]))
+    main()

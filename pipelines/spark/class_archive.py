@@ -1,24 +1,30 @@
-"""A class-data archive of Spark and Delta: a local session in half the time.
+"""A class-data archive of Spark and Delta: a local session in two thirds of the CPU time.
 
-A short command spends most of its time with loading and verifying some twenty thousand classes. Java can
-keep them as it has laid them out in memory, and the next JVM maps that file instead (JEP 350, dynamic
-archives). The archive is made once per Java, Spark and set of jars, and lies beside the jars in the cache.
+A short command spends most of its time with loading and verifying some twenty thousand classes. Java can keep
+them as it has laid them out in memory, and the next JVM maps that file instead (JEP 350, dynamic archives).
+The archive is made once per Java, Spark and set of jars, and lies beside the jars in the cache; some 200 MB.
 
-* It is made by a process of its own, at the lowest priority, after a command that had to do without; or by
-  ``python -m pipelines.spark.archive_training``, as `make demo` and `make test` do while they set up.
-* A JVM maps an archive only if it was made by the same Java over the same class path, and says nothing where
-  it does not. So a stale or damaged archive costs time, never a result. It is written beside its place and
-  renamed, so a JVM never sees half of one.
-* All that can go wrong ends the making of the archive, not a command: the next command tries again, after
-  `_AGAIN` seconds.
+When it is used
+    By local sessions over our class path and nothing else: see `archive_of`. All others run as if there were
+    no archives.
+When it is made
+    By `make demo` and `make test` while they set up (``python -m pipelines.spark.archive_training``). Or by a
+    process of its own at the lowest priority, after a command on a terminal that had to do without; at most
+    once a day.
+What can go wrong
+    A JVM maps an archive only if the same Java made it over the same class path, and says nothing where it
+    does not. The file is on the disk before it gets its name, so nobody sees half of one. Only a file that
+    no other account can write to is used: an archive is code. Should a JVM not start over one all the same,
+    it is started again without, and the archive is removed.
 
-``SMELT_CLASS_ARCHIVE=off`` switches it off.
+``SMELT_CLASS_ARCHIVE=off`` switches all of it off.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -33,52 +39,99 @@ if TYPE_CHECKING:
 SWITCH: Final = "SMELT_CLASS_ARCHIVE"
 CLASS_PATH: Final = "spark.driver.extraClassPath"
 NICE: Final = "SMELT_ARCHIVE_NICE"
-_AGAIN: Final = 3600.0
-"""Seconds between two tries to make an archive in the background."""
+"""Names the priority of a process that makes an archive in the background."""
 
+_AGAIN: Final = 24 * 3600.0
+"""Seconds between two tries in the background."""
+
+_OFF: Final = frozenset({"off", "0", "false", "no"})
 _QUIET: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
+_MORE_CLASSES: Final = (CLASS_PATH, "spark.jars", "spark.jars.packages")
+"""Settings by which classes come from elsewhere: ours and theirs then stay in one class loader."""
+
+_ELSEWHERE: Final = (
+    "SPARK_HOME", "SPARK_CONF_DIR", "SPARK_CLASSPATH", "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR",
+    "YARN_CONF_DIR",
+)  # fmt: skip
+"""Variables by which Spark's launcher puts something else on the class path."""
+
+_JVM_VARIABLES: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+_JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_OWN_ARCHIVE: Final = re.compile(
+    "SharedArchiveFile|ArchiveClassesAtExit|RecordDynamicDumpInfo|AutoCreateSharedArchive|-Xshare"
+)
+_PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9_./+@-]+")
 
 
-def wanted(settings: Mapping[str, str]) -> bool:
-    """Whether a session of these settings can use our archive: a local one over our class path alone."""
+def archive_of(settings: Mapping[str, str], java: str, jars: Sequence[Path]) -> Path | None:
+    """Where the archive for a session of these settings is, or would be; None where it shall have none.
+
+    Args:
+        settings: the pipeline file's `spark` section.
+        java: the program and what its ``-version`` prints.
+        jars: Delta's, in the order of the class path.
+    """
+    if os.environ.get(SWITCH, "on").lower() in _OFF or not _is_plain(settings):
+        return None
+    try:
+        archive = _place(java, jars)
+    except (OSError, RuntimeError):  # a file that is gone, no home folder
+        return None
+    return archive if all(_PLAIN_PATH.fullmatch(str(path)) for path in (archive, *jars)) else None
+
+
+def _is_plain(settings: Mapping[str, str]) -> bool:
+    """Whether a session's JVM runs here, over pyspark's jars and ours, with no archive of the user's own."""
+    given = [settings.get(_JVM_OPTIONS, ""), *(os.environ.get(name, "") for name in _JVM_VARIABLES)]
     return (
-        os.environ.get(SWITCH, "on").lower() not in {"off", "0", "false", "no"}
-        and settings.get("spark.master", "local[*]").partition("[")[0] == "local"
-        and CLASS_PATH not in settings
-        and "-XX:SharedArchiveFile" not in settings.get("spark.driver.extraJavaOptions", "")
+        settings.get("spark.master", "local[*]").partition("[")[0] == "local"
+        and not any(name in settings for name in _MORE_CLASSES)
+        and not any(name in os.environ for name in _ELSEWHERE)
+        and os.environ.get("PYSPARK_SUBMIT_ARGS", "").strip() in {"", "pyspark-shell"}
+        and not any(map(_OWN_ARCHIVE.search, given))
     )
 
 
-def place(java: str, jars: Sequence[Path]) -> Path:
-    """Where the archive of a Java and these jars is, or would be.
-
-    Args:
-        java: what ``java -version`` prints.
-        jars: Delta's, in the order of the class path.
-    """
+def _place(java: str, jars: Sequence[Path]) -> Path:
     import pyspark  # noqa: PLC0415 - the reader must not load Spark
 
-    spark = Path(pyspark.__file__).parent / "jars"
-    parts = [java, str(spark), str(spark.stat().st_mtime_ns)]
+    home = Path(pyspark.__file__).parent
+    if (home / "conf").exists():  # on the class path before the jars, where Java takes no folder with files
+        raise FileExistsError
+    version = "\n".join(line for line in java.splitlines() if not line.startswith("Picked up"))
+    parts = [version, f"{home / 'jars'} {(home / 'jars').stat().st_mtime_ns}"]
     parts += [f"{jar} {jar.stat().st_mtime_ns} {jar.stat().st_size}" for jar in jars]
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
     return cache_root() / "class-archives" / f"{key}.jsa"
 
 
+def usable(archive: Path) -> bool:
+    """Whether an archive is there, and no other account could have written it."""
+    try:
+        return all(_is_ours(path.stat()) for path in (archive, archive.parent))
+    except OSError:
+        return False
+
+
+def _is_ours(status: os.stat_result) -> bool:
+    return status.st_uid in {os.getuid(), 0} and not status.st_mode & 0o022
+
+
 def options(archive: Path) -> str:
-    """Options of a JVM that maps an archive, as one text; empty while there is none."""
-    if not archive.is_file():
-        return ""
-    return f'"-XX:SharedArchiveFile={archive}" {_QUIET}'
+    """Options of a JVM that maps an archive, as one text."""
+    return f"-XX:SharedArchiveFile={archive} {_QUIET}"
 
 
 def make_later(archive: Path) -> None:
-    """Have the archive made by a process that outlives this one, if nobody tried of late."""
-    if archive.is_file() or not _may_try(archive):
+    """Have the archive made by a process that outlives this one: after a command that somebody gave by hand.
+
+    A job's process group ends with the job, and the archive with it.
+    """
+    if usable(archive) or not sys.stderr.isatty() or "CI" in os.environ or not _may_try(archive.parent):
         return
     try:
         subprocess.Popen(
-            [sys.executable, "-m", "pipelines.spark.archive_training"],
+            [sys.executable, "-P", "-m", "pipelines.spark.archive_training"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -89,11 +142,11 @@ def make_later(archive: Path) -> None:
         return
 
 
-def _may_try(archive: Path) -> bool:
-    """Note a try; whether there was none within the last hour."""
-    note = archive.with_suffix(".tried")
+def _may_try(folder: Path) -> bool:
+    """Note a try; whether there was none of late."""
+    note = folder / ".tried"
     try:
-        archive.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if note.exists() and time.time() - note.stat().st_mtime < _AGAIN:
             return False
         note.touch()

@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.errors import ConfigurationError
+from bronze.errors import ConfigurationError, DefiniteError
 from pipelines.spark import class_archive
 from pipelines.spark.jars import delta_jars
 from pipelines.spark.java import check_java
@@ -38,6 +38,7 @@ from pipelines.terminal.jvm_errors import spark_message
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 
@@ -179,12 +180,15 @@ def jvm_process() -> subprocess.Popen[bytes] | None:
     return process
 
 
-def stop_session(spark: SparkSession, *, patience: float = _STOP_SECONDS) -> None:
+def stop_session(spark: SparkSession, *, patience: float = _STOP_SECONDS) -> int | None:
     """Stop a session that `spark_session` started, and wait until its JVM is gone.
 
     Args:
         spark: the session.
         patience: seconds after which the JVM is killed.
+
+    Returns:
+        How the JVM ended, as `subprocess.Popen.returncode` says it; None where it is somebody else's.
     """
     from pyspark import SparkContext  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -197,7 +201,7 @@ def stop_session(spark: SparkSession, *, patience: float = _STOP_SECONDS) -> Non
         _LOGGER.info("Spark did not stop in order: %s", error)
         SparkSession._instantiatedSession = None  # noqa: SLF001 - so that it is not taken for one
     if process is None or process.stdin is None:
-        return
+        return None
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - so that another session could be started
     process.stdin.close()  # the JVM watches it, and ends
     try:
@@ -205,6 +209,7 @@ def stop_session(spark: SparkSession, *, patience: float = _STOP_SECONDS) -> Non
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    return process.returncode
 
 
 def _quiet() -> None:
@@ -235,16 +240,22 @@ def _start(
     jars = delta_jars(announce)
     announce("starting Spark …")
     log.parent.mkdir(parents=True, exist_ok=True)
-    of_classes, archive = _classes(settings, java, jars)
+    archive = class_archive.archive_of(settings, java, jars)
+    paths = [str(jar) for jar in jars]
+    # A JVM archives classes of its class path alone; ``spark.jars`` come to it later.
+    classes = (
+        {"spark.jars": ",".join(paths)}
+        if archive is None
+        else {class_archive.CLASS_PATH: os.pathsep.join(paths)}
+    )
     static = {
         **_STATIC,
         **_DELTA,
-        **of_classes,
+        **classes,
         JVM_OPTIONS: " ".join(
             [
                 option(f"-Dlog4j2.configurationFile={log_settings()}"),
                 option(f"-Dsmelt.log={log}"),
-                archive,
                 jvm_options(settings.get(JVM_OPTIONS, ""), brief=brief),
             ]
         ).strip(),
@@ -253,19 +264,25 @@ def _start(
     conf = SparkConf(loadDefaults=False)
     given = {name: value for name, value in settings.items() if name != JVM_OPTIONS}
     conf.setAll([*{**static, **_DYNAMIC, **given}.items()])
-    launch(conf, log)
+    _launch(conf, log, archive)
     return SparkSession.builder.getOrCreate()
 
 
-def _classes(settings: Mapping[str, str], java: str, jars: list[Path]) -> tuple[dict[str, str], str]:
-    """Where a session finds Delta's classes, and options for those that are archived.
-
-    A JVM archives classes of its class path alone; ``spark.jars`` come to it later. Executors of a cluster
-    need the jars sent.
-    """
-    if not class_archive.wanted(settings) or any(os.pathsep in str(jar) for jar in jars):
-        return {"spark.jars": ",".join(map(str, jars))}, ""
-    archive = class_archive.place(java, jars)
-    if not archive.is_file():
+def _launch(conf: SparkConf, log: Path, archive: Path | None) -> None:
+    """Start the JVM, over the archive of its classes if that is there; else have that made afterwards."""
+    if archive is None:
+        launch(conf, log)
+        return
+    if not class_archive.usable(archive):
+        launch(conf, log)
         atexit.register(class_archive.make_later, archive)
-    return {class_archive.CLASS_PATH: os.pathsep.join(map(str, jars))}, class_archive.options(archive)
+        return
+    plain = conf.get(JVM_OPTIONS) or ""
+    conf.set(JVM_OPTIONS, f"{plain} {class_archive.options(archive)}")
+    try:
+        launch(conf, log)
+    except DefiniteError:
+        # Of an archive, Java checks no more than its head. Most likely the cause is another one.
+        conf.set(JVM_OPTIONS, plain)
+        launch(conf, log)
+        archive.unlink(missing_ok=True)

@@ -1,93 +1,232 @@
-"""The class-data archive: used where it fits, and never in the way."""
+"""The class-data archive: used where it fits, made whole or not at all, and never in the way."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelines.spark import class_archive
+from pipelines.spark import archive_training, class_archive
+from pipelines.spark.class_archive import archive_of
 from pipelines.spark.jars import delta_jars
 from pipelines.spark.java import check_java
 from pipelines.spark.session import jvm_process
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
+
+JAVA = 'openjdk version "17.0.1"'
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """An environment that says nothing of Spark and Java, and a cache of the test's own."""
+    if "spark" in request.fixturenames:
+        return
+    jars = delta_jars()
+    monkeypatch.setenv("SMELT_JARS", str(jars[0].parent))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in (class_archive.SWITCH, "CI", "SPARK_HOME", "SPARK_CONF_DIR", "JAVA_TOOL_OPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def jar(tmp_path: Path) -> Path:
+    jar = tmp_path / "delta.jar"
+    jar.write_bytes(b"one")
+    return jar
+
+
+@pytest.mark.parametrize("settings", [{}, {"spark.master": "local[4]"}, {"spark.ui.enabled": "true"}])
+def test_a_local_session_over_our_class_path_alone_has_one(jar: Path, settings: dict[str, str]) -> None:
+    assert archive_of(settings, JAVA, [jar]) is not None
 
 
 @pytest.mark.parametrize(
-    ("settings", "wanted"),
+    "settings",
     [
-        ({}, True),
-        ({"spark.master": "local[4]"}, True),
-        ({"spark.master": "local-cluster[2,1,1024]"}, False),
-        ({"spark.master": "spark://127.0.0.1:7077"}, False),
-        ({"spark.driver.extraClassPath": "own.jar"}, False),
-        ({"spark.driver.extraJavaOptions": "-Xss4m -XX:SharedArchiveFile=own.jsa"}, False),
+        {"spark.master": "local-cluster[2,1,1024]"},
+        {"spark.master": "spark://127.0.0.1:7077"},
+        {"spark.driver.extraClassPath": "own.jar"},
+        {"spark.jars": "own.jar"},
+        {"spark.jars.packages": "a:b:1"},
+        {"spark.driver.extraJavaOptions": "-Xss4m -XX:SharedArchiveFile=own.jsa"},
+        {"spark.driver.extraJavaOptions": "-XX:ArchiveClassesAtExit=own.jsa"},
+        {"spark.driver.extraJavaOptions": "-Xshare:on"},
     ],
 )
-def test_a_local_session_over_our_class_path_alone_uses_it(
-    settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, *, wanted: bool
+def test_other_sessions_run_as_if_there_were_none(jar: Path, settings: dict[str, str]) -> None:
+    assert archive_of(settings, JAVA, [jar]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (class_archive.SWITCH, "off"),
+        ("PYSPARK_SUBMIT_ARGS", "--driver-class-path /opt/pg.jar pyspark-shell"),
+        ("SPARK_CONF_DIR", "/etc/spark"),
+        ("HADOOP_CONF_DIR", "/etc/hadoop"),
+        ("JAVA_TOOL_OPTIONS", "-XX:ArchiveClassesAtExit=own.jsa"),
+        ("XDG_CACHE_HOME", "/ci/10:00:00/cache"),
+        ("XDG_CACHE_HOME", '/ci/a "quoted" cache'),
+    ],
+)
+def test_an_environment_that_changes_the_class_path_has_none(
+    jar: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
-    assert class_archive.wanted(settings) == wanted
-    monkeypatch.setenv(class_archive.SWITCH, "off")
-    assert not class_archive.wanted(settings)
+    monkeypatch.setenv(name, value)
+    assert archive_of({}, JAVA, [jar]) is None
 
 
-def test_another_java_and_other_jars_have_another_archive(tmp_path: Path) -> None:
-    jar = tmp_path / "delta.jar"
-    jar.write_bytes(b"one")
-    first = class_archive.place("java 17", [jar])
-    assert first == class_archive.place("java 17", [jar])
-    assert first != class_archive.place("java 21", [jar])
+def test_another_java_and_other_jars_have_another_one_and_what_is_gone_has_none(jar: Path) -> None:
+    first = archive_of({}, JAVA, [jar])
+    assert first == archive_of({}, f"Picked up JAVA_TOOL_OPTIONS: -Dport=4711\n{JAVA}", [jar])
+    assert first != archive_of({}, 'openjdk version "21"', [jar])
     jar.write_bytes(b"another")
-    assert first != class_archive.place("java 17", [jar])
+    assert first != archive_of({}, JAVA, [jar])
+    jar.unlink()
+    assert archive_of({}, JAVA, [jar]) is None
+
+
+def test_an_archive_that_another_account_can_write_to_is_not_used(tmp_path: Path) -> None:
+    folder = tmp_path / "archives"
+    folder.mkdir(mode=0o700)
+    archive = folder / "x.jsa"
+    assert not class_archive.usable(archive)
+    archive.touch(mode=0o444)
+    assert class_archive.usable(archive)
+    for path, mode in ((folder, 0o777), (archive, 0o666)):
+        before = path.stat().st_mode
+        path.chmod(mode)
+        assert not class_archive.usable(archive)
+        path.chmod(before)
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("content", [b"", b"\0" * 5000, os.urandom(5000)])
 def test_a_damaged_archive_is_passed_over_without_a_word(tmp_path: Path, content: bytes) -> None:
     archive = tmp_path / "damaged.jsa"
-    assert class_archive.options(archive) == "", "there is none yet"
     archive.write_bytes(content)
     java = shutil.which("java")
     assert java is not None
-    given = [word.strip('"') for word in class_archive.options(archive).split()]
+    given = class_archive.options(archive).split()
     done = subprocess.run([java, *given, "-version"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
     plain = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)
+    # It costs Java's own archive, too: that is all.
     assert done.stderr.replace(", sharing", "") == plain.stderr.replace(", sharing", "")
 
 
-def test_one_try_an_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+DIES = """
+import sys
+from pathlib import Path
+from pipelines.spark import class_archive
+from pipelines.spark.session import spark_session, stop_session
+class_archive.options = lambda _: "-Xss1"
+settings = {"spark.driver.memory": "512m", "spark.master": "local[1]"}
+session = spark_session(settings, log=Path(sys.argv[1]), brief=True)
+print(session.sql("SELECT 1").count(), stop_session(session))
+"""
+
+
+@pytest.mark.spark
+def test_a_jvm_that_does_not_start_over_it_starts_without_and_the_archive_goes(tmp_path: Path) -> None:
+    """A stack of a byte stands for an archive that ends one."""
+    archive = archive_of({}, check_java(), delta_jars())
+    assert archive is not None
+    archive.parent.mkdir(mode=0o700, parents=True)
+    archive.touch(mode=0o444)
+    command = [sys.executable, "-c", DIES, str(tmp_path / "spark.log")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout.split(), done.stderr) == (["1", "0"], "")
+    assert "stack size" in (tmp_path / "spark.log").read_text()
+    assert not archive.exists()
+
+
+def test_it_is_made_by_hand_alone_and_tried_once_a_day(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """What fails once fails again, and costs half a minute of CPU each time."""
     started: list[list[str]] = []
     monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
     archive = tmp_path / "archives" / "x.jsa"
     class_archive.make_later(archive)
+    assert not started, "nobody sits at a terminal"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     class_archive.make_later(archive)
-    assert [command[1:] for command in started] == [["-m", "pipelines.spark.archive_training"]]
-    os.utime(archive.with_suffix(".tried"), (0, 0))
+    class_archive.make_later(archive)
+    assert [command[1:] for command in started] == [["-P", "-m", "pipelines.spark.archive_training"]]
+    os.utime(archive.parent / ".tried", (0, 0))
     class_archive.make_later(archive)
     assert len(started) == 2
-    os.utime(archive.with_suffix(".tried"), (0, 0))
-    archive.touch()
+    os.utime(archive.parent / ".tried", (0, 0))
+    archive.touch(mode=0o444)
     class_archive.make_later(archive)
     assert len(started) == 2, "it is there"
 
 
+def trained(code: int | None, *, writes: bool = True) -> Callable[..., int | None]:
+    """A training that ends so."""
+
+    def train(draft: Path, *_: object) -> int | None:
+        if writes:
+            draft.write_bytes(b"classes")
+        return code
+
+    return train
+
+
+def test_an_archive_has_its_name_once_it_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = archive_of({}, check_java(), delta_jars())
+    assert archive is not None
+    for train in (trained(-signal.SIGKILL), trained(None), trained(0, writes=False)):
+        monkeypatch.setattr(archive_training, "_train", train)
+        archive_training.make()
+        assert not archive.exists()
+    (archive.parent / ".draft-of-one-that-was-killed").mkdir()
+    others = [archive.parent / f"{number}.jsa" for number in range(6)]
+    for other in others:
+        other.touch()
+        os.utime(other, (1, 1))
+    monkeypatch.setattr(archive_training, "_train", trained(0))
+    archive_training.make()
+    assert archive.read_bytes() == b"classes"
+    assert sum(other.exists() for other in others) == 3, "the oldest go"
+    assert not list(archive.parent.glob(".draft-*"))
+    monkeypatch.setattr(archive_training, "_train", trained(1, writes=False))
+    archive_training.make()
+    assert archive.read_bytes() == b"classes"
+
+
+def test_without_a_cache_it_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "deltasmelt").touch()
+    monkeypatch.setattr(sys, "argv", ["archive_training"])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    archive_training.main()
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("Spark will start without an archive of its classes: ")
+    assert said.err.count("\n") == 1
+
+
 @pytest.mark.spark
 def test_the_session_of_the_tests_runs_over_it(spark: SparkSession) -> None:
-    """`make test` makes it beforehand; another run uses it where it is there."""
+    """`make test` makes it beforehand; without it there is nothing to see here."""
     jvm = jvm_process()
     assert jvm is not None
-    archive = class_archive.place(check_java(), delta_jars())
     words = Path(f"/proc/{jvm.pid}/cmdline").read_bytes().decode().split("\0")
-    assert (f"-XX:SharedArchiveFile={archive}" in words) == archive.is_file()
+    named = [word.partition("=")[2] for word in words if word.startswith("-XX:SharedArchiveFile=")]
     maps = Path(f"/proc/{jvm.pid}/maps").read_text()
-    assert (str(archive) in maps) == archive.is_file()
+    assert [archive for archive in named if archive not in maps] == []
     assert spark.sql("SELECT 1").count() == 1
