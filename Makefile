@@ -18,7 +18,7 @@ demo: archive  ## A live shop through bronze, silver and gold, with a quality re
 	@$(BIN)/smelt demo $(ARGS)
 
 check: lint  ## Lint, then every test that needs neither PostgreSQL nor a JVM nor another process
-	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not spark and not postgres and not process and not torture" $(ARGS)
+	@$(BIN)/python -m pytest -q -n 2 --maxschedchunk 8 -m "not spark and not postgres and not process and not torture" $(ARGS)
 
 test: java lint archive  ## Lint, then every test but the long fault scenarios, two processes with Spark, one without
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not torture" $(ARGS)

@@ -37,9 +37,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before the selection by `-m`
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the files in order for several processes, give the longest time, and mark what each test needs."""
-    items[:] = in_order(items)
+    items[:] = in_order(items, from_both_ends=config.getoption("dist", "no") == "loadfile")
     for item in items:
         mark_by_needs(item)
         long = item.path.as_posix().endswith(LONGEST_FIRST) or item.get_closest_marker("torture") is not None

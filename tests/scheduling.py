@@ -51,22 +51,38 @@ LONG_WITHOUT_SPARK: Final = (
 """The longest of the others, from the end of the queue."""
 
 
+LONG_ALONE: Final = (
+    "bronze/reader/test_faults.py",
+    "bronze/store/test_sink.py",
+    "bronze/pgoutput/test_decoder.py",
+    "gold/drafting/test_propose.py",
+    "bronze/lake/test_torn_log.py",
+)
+"""The longest of those that need neither server nor JVM; `make check` begins with them."""
+
+
 @cache
 def needs_spark(file: Path) -> bool:
     """Whether tests of a file start a JVM or use that of their process: some are marked so."""
     return "mark.spark" in file.read_text(encoding="utf-8")
 
 
-def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Files with Spark, the longest first, then those without, the longest last; within a file as it is."""
+def in_order(items: list[pytest.Item], *, from_both_ends: bool) -> list[pytest.Item]:
+    """Files with Spark, the longest first, then those without, the longest last; within a file as it is.
+
+    Args:
+        items: all tests.
+        from_both_ends: whether some process begins at the end. Else what takes long comes first everywhere.
+    """
     here = Path(__file__).parent
     front = {here / name: place for place, name in enumerate(LONGEST_FIRST)}
     back = {here / name: len(LONG_WITHOUT_SPARK) - place for place, name in enumerate(LONG_WITHOUT_SPARK)}
+    alone = {here / name for name in LONG_ALONE}
 
     def place(item: pytest.Item) -> tuple[bool, int]:
         if needs_spark(item.path):
             return False, front.get(item.path, len(front))
-        return True, back.get(item.path, 0)
+        return True, back.get(item.path, 0) if from_both_ends else -(item.path in alone)
 
     return sorted(items, key=place)
 
