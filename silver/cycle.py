@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -195,16 +195,22 @@ class Silver:
         return stand, runs
 
     def _run_all(self, busy: Sequence[Work], attempt: Attempt) -> list[Run]:
-        """Run all tables side by side; what ends one of them ends it alone (`silver.run.troubles`)."""
+        """Run all tables side by side; what ends one of them ends it alone (`silver.run.troubles`).
+
+        Whatever leaves this, no table is still at work then: the next cycle replaces the view that all read.
+        """
         runs: list[Run] = []
         transient: list[TransientError] = []
         futures = [(one.table.table, self._pool.submit(self._run, one)) for one in busy]
-        for name, future in futures:
-            try:
-                with self._troubles.isolated(name, attempt.end, attempt.troubled):
-                    runs.append(future.result())
-            except TransientError as error:
-                transient.append(error)
+        try:
+            for name, future in futures:
+                try:
+                    with self._troubles.isolated(name, attempt.end, attempt.troubled):
+                        runs.append(future.result())
+                except TransientError as error:
+                    transient.append(error)
+        finally:
+            wait(future for _, future in futures)
         if transient:
             raise transient[0]
         return runs
