@@ -119,6 +119,7 @@ class Silver:
         attempt = Attempt(bronze, known, last, end)
         tables, runs = self._carry(attempt)
         if attempt.troubled:
+            self._forget(attempt)
             again = replace(attempt, only=attempt.troubled.keys(), troubled={})
             more_tables, more_runs = self._carry(again)
             tables, runs = [*tables, *more_tables], [*runs, *more_runs]
@@ -193,6 +194,12 @@ class Silver:
             if one.table not in attempt.troubled and not self._troubles.is_stopped(one.table)
         ]
         return stand, runs
+
+    def _forget(self, attempt: Attempt) -> None:
+        """Have the troubled tables opened anew: somebody may have removed them, or put them back."""
+        catalog = silver_catalog(attempt.relations, self._settings)
+        tables = [one for one in catalog.values() if one.table in attempt.troubled]
+        self._log.forget(one.name for one in [*tables, *histories(tables, self._settings)])
 
     def _run_all(self, busy: Sequence[Work], attempt: Attempt) -> list[Run]:
         """Run all tables side by side; what ends one of them ends it alone (`silver.run.troubles`).
