@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -119,6 +119,7 @@ class Silver:
         attempt = Attempt(bronze, known, last, end)
         tables, runs = self._carry(attempt)
         if attempt.troubled:
+            self._forget(attempt)
             again = replace(attempt, only=attempt.troubled.keys(), troubled={})
             more_tables, more_runs = self._carry(again)
             tables, runs = [*tables, *more_tables], [*runs, *more_runs]
@@ -194,17 +195,29 @@ class Silver:
         ]
         return stand, runs
 
+    def _forget(self, attempt: Attempt) -> None:
+        """Have the troubled tables opened anew: somebody may have removed them, or put them back."""
+        catalog = silver_catalog(attempt.relations, self._settings)
+        tables = [one for one in catalog.values() if one.table in attempt.troubled]
+        self._log.forget(one.name for one in [*tables, *histories(tables, self._settings)])
+
     def _run_all(self, busy: Sequence[Work], attempt: Attempt) -> list[Run]:
-        """Run all tables side by side; what ends one of them ends it alone (`silver.run.troubles`)."""
+        """Run all tables side by side; what ends one of them ends it alone (`silver.run.troubles`).
+
+        Whatever leaves this, no table is still at work then: the next cycle replaces the view that all read.
+        """
         runs: list[Run] = []
         transient: list[TransientError] = []
         futures = [(one.table.table, self._pool.submit(self._run, one)) for one in busy]
-        for name, future in futures:
-            try:
-                with self._troubles.isolated(name, attempt.end, attempt.troubled):
-                    runs.append(future.result())
-            except TransientError as error:
-                transient.append(error)
+        try:
+            for name, future in futures:
+                try:
+                    with self._troubles.isolated(name, attempt.end, attempt.troubled):
+                        runs.append(future.result())
+                except TransientError as error:
+                    transient.append(error)
+        finally:
+            wait(future for _, future in futures)
         if transient:
             raise transient[0]
         return runs

@@ -126,10 +126,17 @@ class ControlTables:
         )
         return sorted(found)
 
-    def last_named(self, layer: Layer, name: str) -> Lsn | None:
-        """LSN of the newest cut of a layer that names a table; None where none does."""
+    def last_named(self, layer: Layer, name: str, version: int) -> Lsn | None:
+        """LSN of the newest cut of a layer that names a table at a version or an older one; None: none does.
+
+        Args:
+            layer: the table's.
+            name: of the table.
+            version: the table's newest. Cuts with newer ones are of before it was put back, or made anew.
+        """
         rows = self._cuts.rows()
         of_one = pc.and_(pc.equal(rows["layer"], layer), pc.equal(rows["table_name"], name))
+        of_one = pc.and_(of_one, pc.less_equal(rows["delta_version"], version))
         newest = pc.max(pc.filter(rows["commit_lsn"], of_one)).as_py()
         return None if newest is None else Lsn(newest)
 

@@ -10,7 +10,7 @@ tables. What counts is the newest cut of each layer that ran:
 * gold's must name every document that is defined;
 * besides, errors count that a layer which ran records and closes itself: it alone could have closed them.
 
-An error of maintenance (`maintenance-failed`) stops nothing and does not count.
+An error of maintenance (`upkeep-failed`) stops nothing and does not count.
 """
 
 from __future__ import annotations

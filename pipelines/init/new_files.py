@@ -12,12 +12,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import ConfigurationError, DefiniteError
+from pipelines.writable import why_unwritable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_NO_FOLDER: Final = (FileExistsError, NotADirectoryError)
 _REMEDY: Final = "choose another file or folder with --out, or move what is there"
 
 
@@ -56,11 +56,13 @@ def write_new(files: Mapping[Path, str]) -> None:
         if isinstance(error, FileExistsError) and str(error.filename) in map(str, files):
             raise _exists([next(path for path in files if str(path) == str(error.filename))]) from None
         if isinstance(error, OSError):
-            reason = "is not a folder" if isinstance(error, _NO_FOLDER) else error.strerror
+            folders = dict.fromkeys(path.parent for path in files)
+            known = ((folder, why) for folder in folders if (why := why_unwritable(folder)) is not None)
+            where, why = next(known, (error.filename or next(iter(folders)), error.strerror))
             raise DefiniteError(
-                f"cannot be written: {reason}; nothing was written",
+                f"cannot be written: {why}; nothing was written",
                 code="file-unwritable",
-                where=str(error.filename or next(iter(files)).parent),
+                where=str(where),
                 remedy="choose a folder that you may write to, with --out",
             ) from None
         raise

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from bronze.lake.control_tables import ControlTables
 
-MAINTENANCE_FAILED: Final = "maintenance-failed"
+MAINTENANCE_FAILED: Final = "upkeep-failed"
 
 
 def stops(error: OpenError) -> bool:

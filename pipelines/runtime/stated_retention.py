@@ -2,8 +2,8 @@
 
 Every VACUUM uses that, also one by hand or of a nightly job, which does not look at the cuts. If gold has
 stopped, the time that is needed grows by the hour. So a day more is stated than is needed (`_AHEAD`), and
-stated again when half of it is used up. Any VACUUM within a day of maintenance, also one by hand, finds
-enough.
+stated again when more than half of it is used up. Any VACUUM within a day of maintenance, also one by hand,
+finds enough.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _AHEAD: Final = 24
 that is named, and a VACUUM by hand, or of a nightly job, uses what was stated last."""
 _LEFT: Final = 12
 """Hours of these that may be used up before the property is written again. Writing it is a commit, and a need
-that grows by the hour is not written each hour. Maintenance that comes twice a day or
-less often writes it each time."""
+that grows by the hour is not written each hour. Only maintenance that comes less often than twice a day
+writes it each time."""
 _ROUGHLY: Final = 24
 """Hours that a table may say more than that."""
 

@@ -2,7 +2,8 @@
 
 The mark that a statement writes is a setting of its session, so tables that are merged side by side need
 separate sessions. A new session begins with the static settings alone. What was set on the given one is
-copied, except what decides what values mean (`silver.run.pinned`).
+copied, except what decides what values mean (`silver.run.pinned`), and its owner's own mark: Delta would give
+that to our commits, and skip all but the first of them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from bronze.lsn import Lsn
 
 
+_MARK: Final = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
+"""Settings that give commits a mark: the application's id, and the version."""
 _WARM_PROPERTIES: Final = ", ".join(
     f"{literal(name)} = {literal(value)}" for name, value in ddl.PROPERTIES.items()
 )
@@ -47,14 +50,17 @@ class Sessions:
 def own_session(spark: SparkSession) -> SparkSession:
     """A session beside the given one, with its settings except those that change what is written.
 
-    A new session starts with the static settings alone.
+    A new session starts with the static settings and the application's own configuration alone.
     """
     session = spark.newSession()
     known: Any = spark.conf.getAll
     for name, value in known.items():
-        ours = name in PINNED or not name.startswith(("spark.sql.", "spark.databricks."))
+        ours = name in PINNED or name in _MARK or not name.startswith(("spark.sql.", "spark.databricks."))
         if not ours and session.conf.isModifiable(name):
             session.conf.set(name, value)
+    for name in _MARK:
+        if session.conf.get(name, None) is not None:  # it is in the application's own configuration
+            session.conf.unset(name)
     pin(session)
     return session
 
@@ -72,10 +78,7 @@ def mark_settings(app: str, lsn: Lsn, position: Lsn | None = None) -> dict[str, 
     """
     if position is not None and lsn <= position:
         return {}
-    return {
-        "spark.databricks.delta.write.txnAppId": app,
-        "spark.databricks.delta.write.txnVersion": str(int(lsn)),
-    }
+    return dict(zip(_MARK, (app, str(int(lsn))), strict=True))
 
 
 def warm_up(spark: SparkSession) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from bronze.lsn import Lsn
 from silver.run.key_ranges import share_of
@@ -22,6 +22,8 @@ from silver.schema.ddl import RELATION_PROPERTY
 from silver.schema.fields import DeltaColumn, fields_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import SparkSession
 
     from bronze.lake.location import Lake
@@ -79,6 +81,16 @@ class SilverLog:
         )
         return self._stored[name]
 
+    def forget(self, names: Iterable[str]) -> None:
+        """Open tables anew at the next look: what is known of them may be of tables that were removed.
+
+        A handle that reads on says nothing where its table is gone, and stays at the version it had.
+        """
+        for name in names:
+            self._tables.pop(name, None)
+            self._stored.pop(name, None)
+            self._locations.pop(name, None)
+
     def written(self, name: str) -> Stored:
         """The table, which was just written."""
         stored = self.read(name)
@@ -127,8 +139,12 @@ class SilverLog:
     def _open(self, name: str) -> DeltaTable | None:
         table = self._tables.get(name)
         if table is not None:
-            table.update_incremental()
-            return table
+            try:
+                table.update_incremental()
+            except DeltaError:  # its log ends before the known version: the table was put back, or made anew
+                self.forget((name,))
+            else:
+                return table
         location = self._location(name)
         if location is None:
             return None

@@ -204,10 +204,12 @@ class Worklist:
         """The LSN up to which the table is done; None while no snapshot lets it begin by the end."""
         last, stored = attempt.last, self._log.read(table.name)
         if stored is not None and stored.mark is not None:
-            if last is not None and table.name in last.tables:
+            if last is not None and last.tables.get(table.name, stored.version + 1) <= stored.version:
                 return max(stored.mark, last.commit_lsn)
-            # In no cut for a while: what it holds is what the last cut that named it says, if that is newer.
-            return max(stored.mark, self._control.last_named("silver", table.name) or ZERO)
+            # In no cut for a while, or put back to an older version by somebody: what it holds is what the
+            # last cut that named this version says, if that is newer.
+            named = self._control.last_named("silver", table.name, stored.version)
+            return max(stored.mark, named or ZERO)
         snapshot = snapshot_of(attempt.bronze, table.table)
         return Lsn(snapshot - 1) if snapshot is not None and snapshot <= attempt.end else None
 

@@ -210,7 +210,7 @@ def test_a_cut_at_which_a_document_stands_is_kept_with_gold_alone(lake_path: str
 
 def test_the_last_cut_that_named_a_table_is_found_among_those_that_do_not(lake_path: str) -> None:
     control = ControlTables(Lake(lake_path))
-    assert control.last_named("silver", "a") is None
+    assert control.last_named("silver", "a", 9) is None
     for lsn, tables in (
         (10, {"a": 1, "b": 1}),
         (30, {"a": 2, "b": 2}),
@@ -220,10 +220,11 @@ def test_the_last_cut_that_named_a_table_is_found_among_those_that_do_not(lake_p
         control.record_cut(cut(lsn, **tables))
     control.record_cut(Cut("gold", Lsn(99), None, {"a": 7}))
     for known in (control, ControlTables(Lake(lake_path))):
-        assert [known.last_named("silver", name) for name in ("a", "b", "c")] == [30, 40, None]
-        assert known.last_named("gold", "a") == 99
+        assert [known.last_named("silver", name, 9) for name in ("a", "b", "c")] == [30, 40, None]
+        assert [known.last_named("silver", "a", version) for version in (0, 1, 2)] == [None, 20, 30]
+        assert known.last_named("gold", "a", 7) == 99
     control.expire_cuts(NOON + timedelta(days=900), gold=False)
-    assert control.last_named("silver", "a") is None, "what it held is in no cut any more"
+    assert control.last_named("silver", "a", 9) is None, "what it held is in no cut any more"
 
 
 def test_what_another_process_wrote_is_flushed_before_the_first_write_after_it(lake_path: str) -> None:

@@ -324,11 +324,17 @@ def test_a_dsn_that_cannot_be_read_is_told_without_repeating_it(tmp_path: Path) 
     assert "pass" not in said.replace("password", "")
 
 
-def test_a_place_that_is_no_folder_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("folder", "why"),
+    [("file", "it is a file, not a folder"), ("file/a/b", "{file} is a file, not a folder")],
+)
+def test_a_place_that_is_no_folder_leaves_nothing_behind(tmp_path: Path, folder: str, why: str) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(SmeltError, match="is not a folder") as caught:
-        write_new({tmp_path / "first.yml": "1", tmp_path / "file" / "second.yml": "2"})
+    with pytest.raises(SmeltError) as caught:
+        write_new({tmp_path / "first.yml": "1", tmp_path / folder / "second.yml": "2"})
     assert caught.value.code == "file-unwritable"
+    assert caught.value.where == str(tmp_path / folder)
+    assert why.format(file=tmp_path / "file") in caught.value.message
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 

@@ -291,7 +291,7 @@ def test_upkeep_of_one_table_that_fails_ends_neither_the_others_nor_the_run_and_
         list(upkeep.when_it_pays())
         while upkeep._waiting:
             list(upkeep.when_it_pays())
-        assert {error.code for error in shop.control.open_errors()} <= {"maintenance-failed"}
+        assert {error.code for error in shop.control.open_errors()} <= {"upkeep-failed"}
         return {error.name: error.message for error in shop.control.open_errors()}
 
     damage = shop.root / "silver/left/_delta_log" / f"{shop.table().version() + 1:020}.json"

@@ -1,0 +1,29 @@
+"""Sessions of our own beside one that has settings of its owner."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.lsn import Lsn
+from silver.run.sessions import mark_settings, own_session
+from silver.run.spark_settings import settings
+from tests.fix_spark import rows_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.spark
+def test_the_mark_of_the_owners_own_commits_is_not_ours(spark: SparkSession, tmp_path: Path) -> None:
+    """Delta would skip every commit but the first."""
+    with settings(spark, mark_settings("theirs", Lsn(7))):
+        session = own_session(spark)
+    target = f"delta.`{tmp_path / 't'}`"
+    session.sql(f"CREATE TABLE {target} (id INT) USING DELTA")
+    for each in (1, 2):
+        session.sql(f"INSERT INTO {target} VALUES ({each})")
+    assert rows_of(session, f"SELECT id FROM {target} ORDER BY id") == [(1,), (2,)]

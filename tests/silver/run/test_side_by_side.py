@@ -1,0 +1,47 @@
+"""Tables that are carried side by side, and something that leaves the cycle early. Needs no Spark."""
+
+from __future__ import annotations
+
+import time
+from threading import Event
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import patch
+
+import pytest
+
+from bronze.identifiers import TableName
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from bronze.lsn import Lsn
+from silver.cycle import Silver
+from silver.run.worklist import Attempt
+from silver.settings import SilverSettings
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from silver.plan.work import Work
+
+
+def test_no_table_is_at_work_any_more_when_a_cycle_is_left_early(lake_path: str) -> None:
+    """An error that cannot be recorded leaves it, as a stop does."""
+    lake = Lake(path=lake_path)
+    silver = Silver(cast("Any", None), lake, SilverSettings(), ControlTables(lake))
+    begun, done = Event(), Event()
+
+    def run(_silver: Silver, work: Work) -> None:
+        if work.table.table.name == "fails":
+            begun.wait()
+            raise KeyboardInterrupt
+        begun.set()
+        time.sleep(0.3)
+        done.set()
+
+    busy = [cast("Work", SimpleNamespace(table=SimpleNamespace(table=TableName("public", name))))
+            for name in ("fails", "slow")]  # fmt: skip
+    attempt = Attempt(cast("DeltaTable", None), (), None, Lsn(10))
+    with patch.object(Silver, "_run", run), pytest.raises(KeyboardInterrupt):
+        silver._run_all(busy, attempt)
+    assert done.is_set()
+    silver.close()
