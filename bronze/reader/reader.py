@@ -244,7 +244,13 @@ class Reader:
             self._copies.stop()
         self._landing = self._copies = None
         start_over(
-            self._source, self._lake, self._pipeline, anew=True, progress=self._say, reached=self._reached
+            self._source,
+            self._lake,
+            self._pipeline,
+            anew=True,
+            stop=self._stop,
+            progress=self._say,
+            reached=self._reached,
         )
         self._undecodable = None
 

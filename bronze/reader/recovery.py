@@ -27,6 +27,7 @@ Why C must be greater than all that bronze holds: `_refuse_behind`.
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -41,7 +42,7 @@ from bronze.identifiers import quote_literal
 from bronze.lake import delta
 from bronze.lake.failures import lake_failures
 from bronze.lsn import Lsn
-from bronze.postgres.connection import connect, identify, log_end, translated
+from bronze.postgres.connection import connect, identify, log_end, translated, until_stopped
 from bronze.postgres.conninfo import address_of
 from bronze.setup.create_slot import ensure_slot
 from bronze.setup.publication import ensure_publication
@@ -88,6 +89,7 @@ def start_over(
     pipeline: str,
     *,
     anew: bool = False,
+    stop: threading.Event | None = None,
     progress: Callable[[str], None] | None = None,
     reached: Callable[[str], None] = lambda _: None,
 ) -> StartedOver | None:
@@ -103,6 +105,7 @@ def start_over(
         pipeline: its name.
         anew: also where the slot looks right: it cannot be decoded (the publication was missing for a while).
             That it is given up is durable before it is dropped.
+        stop: gives it up; what is asked of the server is cancelled.
         progress: is told what is waited for.
         reached: called at named points; fault tests kill the process there.
 
@@ -113,10 +116,14 @@ def start_over(
     Raises:
         DefiniteError: ``server-behind``: the server's log ends before what bronze holds; ``slot-missing``:
             with ``manage: false``, the SQL that is to be run first; a slot that is not ours; ``lake-in-use``.
-        SmeltError: the server cannot be asked, the lake not be written.
+        SmeltError: the server cannot be asked, the lake not be written; it is given up.
     """
     uri = delta.location(lake, "bronze", CHANGES)
-    with connect(source) as connection, translated(source):
+    with (
+        connect(source) as connection,
+        translated(source),
+        until_stopped(stop or threading.Event(), connection),
+    ):
         identity = identify(connection)
         sink = DeltaSink(lake, pipeline, identity)
         relations = sink.relations()
@@ -229,6 +236,6 @@ def _drop(connection: psycopg.Connection[Any], slot: SlotState, source: SourceSe
         )
     deadline = time.monotonic() + source.timing.slot_release
     while slot.active_pid is not None and time.monotonic() < deadline:  # a walsender that is about to end
-        time.sleep(source.timing.slot_poll)
+        connection.execute("SELECT pg_sleep(%s)", [source.timing.slot_poll])  # ends with a stop, too
         slot = read_slot(connection, slot.name) or replace(slot, active_pid=None)
     connection.execute(statement.encode())

@@ -6,15 +6,20 @@ Whatever stops it on the way, the next start goes on with that.
 from __future__ import annotations
 
 import signal
+import threading
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from bronze.config.timing import Timing
+from bronze.errors import TransientError
 from bronze.lake.location import Lake
-from bronze.reader.recovery import is_starting_over
-from tests.bronze.replaying import execute, read_all, session, source_of
+from bronze.lsn import Lsn
+from bronze.reader.recovery import is_starting_over, start_over
+from bronze.stream.replication import ReplicationStream
+from tests.bronze.replaying import execute, fetch, read_all, session, source_of
 from tests.bronze.running import Running, wait_for
 from tests.torture.test_reader_killed import ending, start_reader
 from tests.torture.test_slot import LOST, assert_whole, ends, stopped
@@ -105,3 +110,32 @@ def test_a_reader_killed_while_it_starts_over_does_so_at_its_next_start(
     read_all(source, lake_path)
     assert_whole(source, lake_path)
     assert not is_starting_over(Lake(lake_path))
+
+
+@pytest.mark.parametrize("waits", ["for a lock", "for the slot"])
+def test_who_starts_over_gives_up_at_once_when_it_is_stopped(
+    source: SourceSettings, lake_path: str, waits: str
+) -> None:
+    execute(source, *SCHEMA)
+    read_all(source, lake_path)
+    stop, failed = threading.Event(), threading.Event()
+    patient = source.with_timing(Timing(slot_release=60.0, publication_lock=60.0))
+
+    def run() -> None:
+        with pytest.raises(TransientError):
+            start_over(patient, Lake(lake_path), "shop", anew=True, stop=stop)
+        failed.set()
+
+    with session(source) as other, closing(ReplicationStream(source, application_name="other")) as reader:
+        if waits == "for a lock":
+            other.autocommit = False
+            other.execute("LOCK TABLE pg_publication_rel IN ACCESS EXCLUSIVE MODE")
+        else:
+            reader.start(Lsn(0))
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        assert not failed.wait(1.5)
+        stop.set()
+        assert failed.wait(5)
+        thread.join()
+    assert fetch(source, "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s", source.slot) == 1
