@@ -82,10 +82,10 @@ class Look:
 
 
 class _Asked(NamedTuple):
-    """How often the stream asked for tables, and for which so far."""
+    """How often the stream asked for tables, and for each the how-manieth time was its last."""
 
     times: int
-    tables: frozenset[TableName]
+    last: Mapping[TableName, int]
 
 
 class _Catalog(NamedTuple):
@@ -138,7 +138,7 @@ class CarriedTables:
         self._lock = threading.Lock()
         self._newest = Look()
         self._rejoin: frozenset[TableName] = frozenset()
-        self._asked = _Asked(0, frozenset())
+        self._asked = _Asked(0, {})
 
     @property
     def newest(self) -> Look:
@@ -153,9 +153,11 @@ class CarriedTables:
     def ask(self, tables: Iterable[TableName]) -> None:
         """The stream opened gaps: a look is to be made at once, and nothing is complete before it.
 
-        A table that fails anyway keeps its pauses: the same text would end each of its copies.
+        A table that fails anyway keeps its pauses: the same text would end each of its copies. A mark that a
+        person sets after the look that took this in ends them.
         """
-        self._asked = _Asked(self._asked.times + 1, self._asked.tables | frozenset(tables))
+        times = self._asked.times + 1
+        self._asked = _Asked(times, {**self._asked.last, **dict.fromkeys(tables, times)})
 
     def leave_out(self, table: TableName, lsn: Lsn, error: Exception) -> bool:
         """The stream cannot read a table's shape, for a reason that no rule knows.
@@ -273,7 +275,7 @@ class CarriedTables:
         waiting = {
             name: error
             for name, error in self._locked.items()
-            if not self._may_be_tried(name, before.requests, asked)
+            if not self._may_be_tried(name, before.requests, asked, before)
         }
         members = {table.table for table in tables if table.problem is None} - waiting.keys()
         locked: list[TableError] = []
@@ -318,7 +320,7 @@ class CarriedTables:
         tried = [
             table
             for table in healthy
-            if table.table in needing and self._may_be_tried(table.table, requests, asked)
+            if table.table in needing and self._may_be_tried(table.table, requests, asked, self._newest)
         ]
         carried = {table.table: _is_carried(table) for table in tables}
         oids = frozenset(oid for table in tables if table.storage for oid in table.storage.parts)
@@ -341,8 +343,11 @@ class CarriedTables:
         elif look.waiting:
             self._landing.progress.set(copies_wait="snapshots wait for a new session of the stream")
 
-    def _may_be_tried(self, table: TableName, requests: Mapping[TableName, Lsn], asked: _Asked) -> bool:
-        return self._errors.may_be_tried(table, requests.get(table), by_stream=table in asked.tables)
+    def _may_be_tried(
+        self, table: TableName, requests: Mapping[TableName, Lsn], asked: _Asked, before: Look
+    ) -> bool:
+        by_stream = asked.last.get(table, 0) > before.asked  # that no look has taken in yet
+        return self._errors.may_be_tried(table, requests.get(table), by_stream=by_stream)
 
 
 def _is_carried(table: SourceTable) -> bool:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from bronze.backoff import Backoff
@@ -142,10 +143,13 @@ class InitialCopies:
             self._thread.join()
 
     def raise_failure(self) -> None:
-        """Raise what ended a thread.
+        """Raise what ended a thread: it does not begin again, so no session may go on without it.
+
+        A fault that heals ends neither thread; it is never raised here.
 
         Raises:
             SmeltError: a definite error that concerns more than one table.
+            Exception: a mistake of ours.
         """
         for failure in (self._failure, self._watch.failure):
             if failure is not None:
@@ -185,7 +189,8 @@ class InitialCopies:
                         raise
                     _LOGGER.warning("copying tables is tried again: %s", error)
                     self._landing.progress.set(copies_wait=f"snapshots are tried again: {error.in_a_line()}")
-                    with lake_failures("the lake"):
+                    # Whatever of the lake fails in that is met again by the next round.
+                    with suppress(TransientError), lake_failures("the lake"):
                         self._trouble.failed(error)
                     if backoff.pause(self._stop):
                         return

@@ -53,14 +53,18 @@ class CopyTrouble:
         self._refused: tuple[SmeltError, float] | None = None
 
     def failed(self, error: SmeltError) -> None:
-        """A round ended early; it is tried again."""
+        """A round ended early; it is tried again. Said in the log alone where the lake fails."""
         with self._lock:
             if isinstance(error, TransientError):
                 self._refused = None
             else:
                 self._refused = (error, time.monotonic() if self._refused is None else self._refused[1])
         for code in self._open - {error.code}:
-            self._close(code)
+            try:
+                with lake_failures("the lake"):
+                    self._close(code)
+            except TransientError as failure:  # it stays open; the next failure or round closes it
+                _LOGGER.warning("error %s could not be closed in the lake: %s", code, failure)
         record_error(self._control, self._pipeline, error)
         self._open.add(error.code)
 

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.backoff import Backoff
 from bronze.checks.server import require_fit
-from bronze.errors import SmeltError, TransientError
+from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.failures import lake_failures
 from bronze.lsn import ZERO, Lsn
@@ -53,7 +53,7 @@ from bronze.progress import Growth, Progress
 from bronze.reader.copies import InitialCopies
 from bronze.reader.copy_trouble import CopyTrouble, record_error
 from bronze.reader.nudge import Nudge
-from bronze.reader.recovery import start_over
+from bronze.reader.recovery import is_starting_over, start_over
 from bronze.reader.session_decoder import session_decoder
 from bronze.reader.session_start import SessionStart, feedback_seconds
 from bronze.store.landing import Landing
@@ -208,7 +208,9 @@ class Reader:
             return True
         since = time.monotonic() - self._met
         if isinstance(error, TransientError):
-            return self._landing is not None or since <= self._timing.first_contact
+            # Who starts over has given up its landing, but not that the server let it in.
+            let_in = self._streamed or self._landing is not None or self._undecodable is not None
+            return let_in or since <= self._timing.first_contact
         return error.code in REFUSALS and self._streamed and since <= self._timing.refused
 
     def _converts(self, position: Position) -> bool:
@@ -233,7 +235,8 @@ class Reader:
         """The publication was dropped: the log since then cannot be decoded, so every table is resnapshotted.
 
         PostgreSQL decodes each change with the catalog of its time; making the publication again does not
-        help changes from before. A slot that is made after it has none of them.
+        help changes from before. A slot that is made after it has none of them. A start that finds this
+        begun and not done goes on with it (`is_starting_over`).
         """
         _LOGGER.warning("every table is resnapshotted: %s", error)
         self._say(f"every table is resnapshotted: {error.message}")
@@ -241,7 +244,13 @@ class Reader:
             self._copies.stop()
         self._landing = self._copies = None
         start_over(
-            self._source, self._lake, self._pipeline, anew=True, progress=self._say, reached=self._reached
+            self._source,
+            self._lake,
+            self._pipeline,
+            anew=True,
+            stop=self._stop,
+            progress=self._say,
+            reached=self._reached,
         )
         self._undecodable = None
 
@@ -253,6 +262,12 @@ class Reader:
             self._start_over(self._undecodable)
         self.progress.set(phase="starting", said="")
         with connect(self._source, application_name=self._begin.application_name) as connection:
+            if self._landing is None and self._source.manage and is_starting_over(self._lake):
+                self._undecodable = DefiniteError(
+                    "the publication was dropped, and the reader was stopped before it had started over",
+                    code="publication-missing",
+                )
+                return False
             with translated(self._source), until_stopped(stop, connection):
                 landing, copies = self._open(connection, control)
                 position = self._begin.place(connection, landing)

@@ -13,6 +13,11 @@ silver holds, rows that were deleted in between included. So:
 start stops with the error of before (``slot-lost``, ``slot-gap``). Asked again, a slot that was made
 meanwhile is used as it is.
 
+**A reader that starts over by itself** (the publication was dropped) has nobody who would ask again. Before
+it drops the slot it commits `STARTING_OVER_APP` with bronze's frontier. Until the commit of step 3 moves that
+frontier, each start finds the mark (`is_starting_over`) and does the same again. Afterwards the mark names a
+frontier of the past. So nothing has to remove it, and a request by hand ends it, too.
+
 **Killed after it**: the request is complete; any reader streams from C and takes a snapshot of each table,
 after C. Until then silver shows the newest cut from before. A table joins the next cuts when its snapshot is
 in bronze.
@@ -22,9 +27,10 @@ Why C must be greater than all that bronze holds: `_refuse_behind`.
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from deltalake import Transaction
 from deltalake.exceptions import CommitFailedError
@@ -36,7 +42,7 @@ from bronze.identifiers import quote_literal
 from bronze.lake import delta
 from bronze.lake.failures import lake_failures
 from bronze.lsn import Lsn
-from bronze.postgres.connection import connect, identify, log_end, translated
+from bronze.postgres.connection import connect, identify, log_end, translated, until_stopped
 from bronze.postgres.conninfo import address_of
 from bronze.setup.create_slot import ensure_slot
 from bronze.setup.publication import ensure_publication
@@ -44,12 +50,12 @@ from bronze.setup.slot import read_slot, slot_problem
 from bronze.store.commits import commit_marks, lake_in_use
 from bronze.store.contract import CHANGES
 from bronze.store.gaps import gap_marks
-from bronze.store.marks import TIMELINE_APP, snapshot_of
+from bronze.store.marks import STARTING_OVER_APP, TIMELINE_APP, snapshot_of
 from bronze.store.position import Position, position_of
 from bronze.store.sink import DeltaSink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     import psycopg
     from deltalake import DeltaTable
@@ -58,6 +64,8 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
     from bronze.lake.location import Lake
     from bronze.setup.slot import SlotState
+
+_STOP_READER: Final = "stop the reader of this pipeline first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,7 @@ def start_over(
     pipeline: str,
     *,
     anew: bool = False,
+    stop: threading.Event | None = None,
     progress: Callable[[str], None] | None = None,
     reached: Callable[[str], None] = lambda _: None,
 ) -> StartedOver | None:
@@ -95,6 +104,8 @@ def start_over(
         lake: bronze's lake.
         pipeline: its name.
         anew: also where the slot looks right: it cannot be decoded (the publication was missing for a while).
+            That it is given up is durable before it is dropped.
+        stop: gives it up; what is asked of the server is cancelled.
         progress: is told what is waited for.
         reached: called at named points; fault tests kill the process there.
 
@@ -105,10 +116,14 @@ def start_over(
     Raises:
         DefiniteError: ``server-behind``: the server's log ends before what bronze holds; ``slot-missing``:
             with ``manage: false``, the SQL that is to be run first; a slot that is not ours; ``lake-in-use``.
-        SmeltError: the server cannot be asked, the lake not be written.
+        SmeltError: the server cannot be asked, the lake not be written; it is given up.
     """
     uri = delta.location(lake, "bronze", CHANGES)
-    with connect(source) as connection, translated(source):
+    with (
+        connect(source) as connection,
+        translated(source),
+        until_stopped(stop or threading.Event(), connection),
+    ):
         identity = identify(connection)
         sink = DeltaSink(lake, pipeline, identity)
         relations = sink.relations()
@@ -120,6 +135,8 @@ def start_over(
         problem = None if slot is None else slot_problem(slot, source, identity.database)
         if problem is not None and problem.code != "slot-lost":
             raise problem
+        if slot is not None and slot.confirmed_flush > position.confirm and _is_given_up(changes, position):
+            anew = False  # it was made after that: bronze confirms none beyond its own place
         known = changes.transaction_version(TIMELINE_APP)
         same_history = known is None or known == identity.timeline
         sound = not anew and same_history and slot is not None and problem is None
@@ -130,6 +147,9 @@ def start_over(
         _refuse_behind(log_end(connection), newest, source)
         healthy = [table.table for table in select_tables(connection, source) if table.problem is None]
         ensure_publication(connection, source, healthy, [])  # who is locked now joins at a later look
+        if anew:
+            _give_up(changes, uri, position)
+        reached("given-up")
         if slot is not None and (anew or problem is not None or slot.confirmed_flush <= newest):
             _drop(connection, slot, source)
         reached("slot-dropped")
@@ -139,13 +159,47 @@ def start_over(
         _refuse_behind(lsn, newest, source)
         place = Position(lsn, slot.confirmed_flush, position.version, position.commit_ts)
         marks = [*place.marks(), Transaction(TIMELINE_APP, identity.timeline), *gap_marks(tables, lsn)]
-        with lake_failures(uri, "bronze"):
-            try:
-                commit_marks(changes, uri, marks)
-            except CommitFailedError as error:
-                raise lake_in_use(uri, "stop the reader of this pipeline first") from error
+        _commit(changes, uri, marks)
         reached("started-over")
     return StartedOver(position.confirm, lsn, tables)
+
+
+def is_starting_over(lake: Lake) -> bool:
+    """Whether a reader gave its slot up, and has not come to the place from which it goes on.
+
+    Raises:
+        OSError, DeltaError: the lake cannot be read.
+    """
+    changes = delta.open_table(delta.location(lake, "bronze", CHANGES))
+    position = None if changes is None else position_of(changes)
+    return changes is not None and position is not None and _is_given_up(changes, position)
+
+
+def _is_given_up(changes: DeltaTable, position: Position) -> bool:
+    return bool(changes.transaction_version(STARTING_OVER_APP) == int(position.frontier))
+
+
+def _give_up(changes: DeltaTable, uri: str, position: Position) -> None:
+    """Make durable that the log after a position is given up; the handle moves to the newest version.
+
+    Raises:
+        DefiniteError: ``lake-in-use``: a reader moved the position meanwhile.
+    """
+    if _is_given_up(changes, position):
+        return
+    _commit(changes, uri, [Transaction(STARTING_OVER_APP, int(position.frontier))])
+    # A commit of the stream would pass beside the mark, and the handle has moved past it.
+    now = position_of(changes)
+    if now is None or now.frontier != position.frontier:
+        raise lake_in_use(uri, _STOP_READER)
+
+
+def _commit(changes: DeltaTable, uri: str, marks: Sequence[Transaction]) -> None:
+    with lake_failures(uri, "bronze"):
+        try:
+            commit_marks(changes, uri, marks)
+        except CommitFailedError as error:
+            raise lake_in_use(uri, _STOP_READER) from error
 
 
 def _newest(changes: DeltaTable, position: Position, tables: Iterable[TableName]) -> Lsn:
@@ -182,6 +236,6 @@ def _drop(connection: psycopg.Connection[Any], slot: SlotState, source: SourceSe
         )
     deadline = time.monotonic() + source.timing.slot_release
     while slot.active_pid is not None and time.monotonic() < deadline:  # a walsender that is about to end
-        time.sleep(source.timing.slot_poll)
+        connection.execute("SELECT pg_sleep(%s)", [source.timing.slot_poll])  # ends with a stop, too
         slot = read_slot(connection, slot.name) or replace(slot, active_pid=None)
     connection.execute(statement.encode())

@@ -78,8 +78,9 @@ class TableErrors:
     """The tables that failed, and what is recorded of all.
 
     Threads: looks (on the copies' thread or the watch's) and the copies' thread call this side by side; the
-    stream's thread never does. One lock holds the failures and each record together, over the write to the
-    lake too: else a look that read the open errors before a copy failed would close what that failure says.
+    stream's thread never does. One lock holds the failures, the stream's marks and each record together, over
+    the write to the lake too: else a look that read the open errors before a copy failed would close what
+    that failure says.
 
     Args:
         control: where errors are recorded.
@@ -91,6 +92,7 @@ class TableErrors:
         self._timing = timing
         self._lock = threading.Lock()
         self._failed: dict[TableName, _Failure] = {}
+        self._of_stream: dict[TableName, Lsn | None] = {}
 
     def looked(self, problems: Mapping[TableName, Sequence[TableError]]) -> None:
         """Record what a look found.
@@ -166,13 +168,14 @@ class TableErrors:
         Args:
             table: which.
             mark: its resnapshot mark now.
-            by_stream: the stream asks for it, which sets marks of its own: they end no pause.
+            by_stream: the stream asked for it since this was asked last. The mark is its own then, and ends
+                no pause, now or later.
         """
         with self._lock:
-            failure = self._failed.get(table)
-        if failure is None:
-            return True
-        return failure.pause.is_over or (mark != failure.mark and not by_stream)
+            if by_stream:  # also of one that is being copied, which may fail later
+                self._of_stream[table] = mark
+            failure, of_stream = self._failed.get(table), self._of_stream.get(table)
+        return failure is None or failure.pause.is_over or mark not in (failure.mark, of_stream)
 
     def _note(self, table: TableName, mark: Lsn | None) -> None:
         before = self._failed.get(table)

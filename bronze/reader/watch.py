@@ -108,8 +108,10 @@ class Watch:
             started = time.monotonic()
             with translated(self._source), within(self._timing.watch_answer, connection):
                 self._look(connection, started)
+            # Before `_meanwhile`: the full look that this may make has a share of its own.
+            asked = time.monotonic() - started
             self._pending = (self._pending or self._wanted()) and not self._meanwhile()
-            if self._stop.wait(max(self._timing.watch, (time.monotonic() - started) / _SHARE)):
+            if self._stop.wait(max(self._timing.watch, asked / _SHARE)):
                 return
 
     def _look(self, connection: psycopg.Connection[Any], now: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import psycopg
 from bronze.errors import DefiniteError, TransientError
 from bronze.lsn import ZERO
 from bronze.postgres.blockers import REMEDY, running_transactions
-from bronze.postgres.connection import connect, translated
+from bronze.postgres.connection import abandon, connect, translated
 from bronze.postgres.conninfo import address_of
 from bronze.postgres.error_translation import translate
 from bronze.setup.failover import enable_failover, require_support, slot_statement
@@ -196,9 +197,18 @@ class _SlotMaker(threading.Thread):
             self.error = error
 
     def give_up(self) -> None:
-        """Cancel the statement; PostgreSQL removes a slot that is not finished."""
+        """Cancel the statement; PostgreSQL removes a slot that is not finished.
+
+        Where the server does not take the request, or does not act on it, the connection is ended under the
+        statement; `Timing.client_check` is how soon the server finds that out.
+        """
+        seconds = self._source.timing.cancel
         if self.is_alive():
-            self.connection.cancel_safe(timeout=self._source.timing.cancel)
+            with suppress(psycopg.Error, OSError):
+                self.connection.cancel_safe(timeout=seconds)
+            self.join(seconds)
+        if self.is_alive():
+            abandon(self.connection)
         self.join()
 
 

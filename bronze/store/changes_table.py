@@ -128,23 +128,32 @@ class ChangesTable:
             return self._refresh()
 
     def commit(
-        self, parts: Sequence[AddAction], marks: Sequence[Transaction], position: Position | None = None
+        self,
+        parts: Sequence[AddAction],
+        marks: Sequence[Transaction],
+        position: Position | None = None,
+        *,
+        more: Callable[[DeltaTable], Sequence[Transaction]] | None = None,
     ) -> int:
         """Make files visible and durable together with marks; the version that holds them.
 
         Args:
-            parts: files that are complete on disk.
+            parts: files that are complete on disk; where this fails, they are ours to remove.
             marks: what the commit says besides; the reader's own mark is added.
             position: where the stream stands with this commit, if it is one of the stream.
+            more: marks that follow from what the newest version says.
 
         Raises:
             DefiniteError: ``lake-in-use``: one of the marks' ids was written by another process meanwhile.
             TransientError: ``lake-unwritable``; whether the commit came about is then seen by `position`.
         """
         with self._lock, lake_failures(self.uri, "bronze"):
+            in_doubt, self._doubtful = self._doubtful, [*self._doubtful, *(part.path for part in parts)]
+            if more is not None:
+                self._refresh()
+                marks = [*marks, *more(self._table)]
             self._attempted = position or self._attempted
             before = self._table.version()
-            in_doubt, self._doubtful = self._doubtful, [*self._doubtful, *(part.path for part in parts)]
             try:
                 commit_changes(self._table, parts, [*marks, self.owner])
             except CommitFailedError as error:

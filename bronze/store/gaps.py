@@ -114,6 +114,10 @@ def healing(changes: DeltaTable, table: TableName, lsn: Lsn) -> list[Transaction
     `healed_app(table)` with its LSN. Later snapshots leave that mark alone, for a table whose gap was healed
     is not to be left out again while silver is still before the newest of them.
 
+    A gap may be set, through another handle, while a snapshot after it is committed, which then lacks the
+    mark. That one heals it all the same (`_first_after`); the next writes the mark with the LSN of that one,
+    before it is the newest itself.
+
     Args:
         changes: `bronze.changes` at its newest version.
         table: that was copied.
@@ -122,8 +126,11 @@ def healing(changes: DeltaTable, table: TableName, lsn: Lsn) -> list[Transaction
     marks = []
     for app, healer in ((gap_app, healed_app), (resnapshot_app, resnapshotted_app)):
         mark = changes.transaction_version(app(table))
-        if mark is not None and mark < lsn and _first_after(changes, table, mark, healer) is None:
-            marks.append(Transaction(healer(table), int(lsn)))
+        if mark is None or (changes.transaction_version(healer(table)) or 0) > mark:
+            continue
+        first = _first_after(changes, table, mark, healer) or int(lsn)
+        if first > mark:
+            marks.append(Transaction(healer(table), int(first)))
     return marks
 
 

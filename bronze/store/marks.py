@@ -4,8 +4,9 @@ A mark is Delta's ``txn`` action: an id and a version, which a commit sets toget
 mark says became true with the rows that it speaks of. All stand on `bronze.changes` but `COMPACTION_APP`,
 which any table may have (`bronze.lake.compaction`).
 
-Of the stream: `STREAM_APP`, `CONFIRM_APP`, `TIME_APP`, `TIMELINE_APP`, `READER_APP`. Of one table each:
-`snapshot_app`, `resnapshot_app`, `gap_app`, `healed_app`, `resnapshotted_app`, `fingerprint_app`.
+Of the stream: `STREAM_APP`, `CONFIRM_APP`, `TIME_APP`, `TIMELINE_APP`, `READER_APP`, `STARTING_OVER_APP`.
+Of one table each: `snapshot_app`, `resnapshot_app`, `gap_app`, `healed_app`, `resnapshotted_app`,
+`fingerprint_app`.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transaction-identifiers.
 """
@@ -26,6 +27,7 @@ __all__ = [
     "COMPACTION_APP",
     "CONFIRM_APP",
     "READER_APP",
+    "STARTING_OVER_APP",
     "STREAM_APP",
     "TIMELINE_APP",
     "TIME_APP",
@@ -52,6 +54,9 @@ TIMELINE_APP: Final = "deltasmelt.timeline"
 
 READER_APP: Final = "deltasmelt.reader"
 """A number of the reader that has the lake (`bronze.store.sink`)."""
+
+STARTING_OVER_APP: Final = "deltasmelt.starting-over"
+"""The frontier after which the log is given up (`bronze.reader.recovery`); past it the mark says nothing."""
 
 
 def snapshot_app(table: TableName) -> str:

@@ -70,8 +70,11 @@ class TableMarks:
             DefiniteError: ``lake-in-use``: another process took the same snapshot.
             TransientError: ``lake-unwritable``.
         """
-        healing = self._changes.look(lambda changes: gaps.healing(changes, table, lsn))
-        self._changes.commit(parts, [Transaction(snapshot_app(table), int(lsn)), *healing])
+        self._changes.commit(
+            parts,
+            [Transaction(snapshot_app(table), int(lsn))],
+            more=lambda changes: gaps.healing(changes, table, lsn),
+        )
 
     def open_gaps(self, tables: Sequence[TableName], lsn: Lsn, *, beyond: bool = False) -> None:
         """Say that tables lack changes up to an LSN, and ask for them; durable when this returns.

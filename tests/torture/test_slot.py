@@ -30,7 +30,6 @@ from tests.bronze.replaying import (
     read_all,
     source_of,
 )
-from tests.bronze.running import Running, wait_for
 from tests.torture import two_tables
 from tests.torture.test_reader_killed import ending, start_reader
 from tests.torture.two_tables import SCHEMA
@@ -187,42 +186,6 @@ def test_the_remedy_killed_at_any_step_leaves_the_old_error_or_a_complete_reques
         assert start_over(source, Lake(lake_path), "shop") is not None
     read_all(source, lake_path)
     assert_whole(source, lake_path)
-
-
-def test_a_publication_dropped_under_the_stream_is_made_again_and_its_tables_taken_again(
-    source: SourceSettings, lake_path: str
-) -> None:
-    execute(source, *SCHEMA)
-    with Running(source, lake_path) as running:
-        wait_for(lambda: {"items", "others"} <= {row["table_name"] for row in ends(lake_path)})
-        execute(source, "DROP PUBLICATION smelt", *LOST)
-        wait_for(lambda: running.error is not None or len(ends(lake_path)) >= 4, 40)
-        execute(source, "INSERT INTO items VALUES (9, 'after')")
-        assert running.error is None
-    read_all(source, lake_path)
-    assert_whole(source, lake_path)
-
-
-@LONG
-def test_a_publication_dropped_while_no_reader_runs_is_made_again_and_its_tables_taken_again(
-    source: SourceSettings, lake_path: str
-) -> None:
-    execute(source, *SCHEMA)
-    read_all(source, lake_path)
-    execute(source, "DROP PUBLICATION smelt", *LOST)
-    read_all(source, lake_path)
-    assert_whole(source, lake_path)
-
-
-def test_a_dropped_publication_that_we_may_not_make_is_an_error_with_the_sql(
-    source: SourceSettings, lake_path: str
-) -> None:
-    execute(source, *SCHEMA)
-    read_all(source, lake_path)
-    execute(source, "DROP PUBLICATION smelt", *LOST)
-    error = stopped(source.model_copy(update={"manage": False}), lake_path)
-    assert error.code == "publication-missing"
-    assert 'CREATE PUBLICATION "smelt"' in str(error)
 
 
 def ends(lake_path: str) -> list[dict[str, object]]:

@@ -17,7 +17,7 @@ from bronze.lake.delta import open_existing
 from bronze.lsn import ZERO, Lsn
 from bronze.postgres.connection import connect
 from bronze.progress import Progress
-from bronze.reader.carried_tables import Look
+from bronze.reader.carried_tables import CarriedTables, Look
 from bronze.reader.copies import InitialCopies
 from bronze.reader.table_errors import TableErrors
 from bronze.reader.unreadable import UnreadableTables
@@ -91,6 +91,29 @@ def test_a_table_asked_for_while_its_copy_fails_is_tried_at_once() -> None:
     assert not errors.may_be_tried(B, Lsn(10), by_stream=False)
     assert errors.may_be_tried(B, Lsn(20), by_stream=False)
     assert not errors.may_be_tried(B, Lsn(20), by_stream=True), "its gap would be opened by each copy"
+
+
+def test_a_table_that_the_stream_asked_for_once_can_still_be_asked_for_by_a_person(database: str) -> None:
+    control: Any = Control()
+    nothing: Any = None
+    errors = TableErrors(control, Timing())
+    tables = CarriedTables(source_of(database), nothing, errors, nothing)
+
+    def due(mark: int) -> bool:
+        return tables._may_be_tried(A, {A: Lsn(mark)}, tables._asked, tables.newest)
+
+    errors.copy_failed(failed(A), Lsn(10))
+    tables.ask([A])  # with a mark at 20
+    assert not due(20)
+    tables._newest = Look(asked=tables.asked)
+    assert not due(20), "the stream's mark is not taken for a person's by the look after"
+    tables.ask([B])
+    assert due(30)
+    tables.ask([A])
+    assert not due(30)
+    tables._newest = Look(asked=tables.asked)
+    errors.copy_failed(failed(A), Lsn(20))  # begun before that mark was set
+    assert not due(30)
 
 
 def test_tables_are_left_out_while_a_look_reads_which_are() -> None:

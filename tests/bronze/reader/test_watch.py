@@ -17,7 +17,8 @@ from bronze.identifiers import TableName
 from bronze.lake.delta import open_existing
 from bronze.lsn import Lsn
 from bronze.postgres.connection import connect
-from bronze.reader.watch import SlotWatch
+from bronze.progress import Progress
+from bronze.reader.watch import SlotWatch, Watch
 from bronze.setup.slot import SlotState
 from bronze.store.gaps import is_open
 from tests.bronze.replaying import (
@@ -194,6 +195,24 @@ def test_a_watch_that_fails_ends_the_reader_with_its_error(
         assert isinstance(running.wait_until_failed(), ZeroDivisionError)
 
 
+@pytest.mark.postgres
+def test_a_long_look_does_not_keep_the_watch_from_looking(source: SourceSettings) -> None:
+    looks: list[float] = []
+
+    def meanwhile() -> bool:
+        looks.append(time.monotonic())
+        time.sleep(0.3)
+        return True
+
+    hasty = source.with_timing(Timing(watch=0.05))
+    watch = Watch(hasty, Progress(), list, meanwhile, lambda: True)
+    watch.start()
+    try:
+        wait_for(lambda: len(looks) >= 3, 15)
+    finally:
+        watch.stop()
+
+
 SLOT = SlotState("s", "pgoutput", Lsn(5), 1, "reserved", 100)
 
 
@@ -223,14 +242,10 @@ def test_each_level_of_danger_is_told_once_until_the_slot_was_out_of_it() -> Non
 def test_a_slot_in_danger_while_a_table_is_copied_is_said_before_it_is_lost(
     own_server: EmbeddedServer,
     lake_path: str,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # On a busy machine a look takes long, and looks would be so rare that a level is passed over. Once a
-    # second, though: between two writes there is no danger.
-    monkeypatch.setattr("bronze.reader.watch._SHARE", 1.0)
     caplog.set_level(logging.WARNING, "deltasmelt.reader")
-    source = source_of(own_server.dsn(), timing=Timing(watch=0.1, watch_slot=1.0), slot="smelt_danger")
+    source = source_of(own_server.dsn(), timing=Timing(watch=0.1, watch_slot=0.2), slot="smelt_danger")
     execute(
         source,
         "ALTER SYSTEM SET max_slot_wal_keep_size = '64MB'",

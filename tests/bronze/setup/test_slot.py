@@ -262,3 +262,22 @@ def test_an_interrupted_wait_leaves_no_slot_and_a_usable_connection(settings: So
         assert time.monotonic() - started < 30
         assert connection.execute("SELECT 1").fetchone() == (1,)
         assert read_slot(connection, settings.slot) is None
+
+
+def test_a_wait_whose_cancel_request_is_not_taken_ends_with_its_own_error(
+    settings: SourceSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hasty = settings.with_timing(Timing(slot_transactions=0.3, cancel=0.3, client_check=0.3))
+
+    def not_taken(**_: object) -> None:
+        raise psycopg.errors.CancellationTimeout("nobody answers")
+
+    with psycopg.connect(dsn_of(settings)) as idle:
+        idle.execute("SELECT txid_current()")
+        connection = connect(hasty)
+        monkeypatch.setattr(connection, "cancel_safe", not_taken)
+        with pytest.raises(TransientError) as caught:
+            ensure_slot(connection, hasty)
+        assert caught.value.code == "slot-waits-for-transactions"
+        connection.close()
+    assert not [each for each in threading.enumerate() if each.name == "deltasmelt-slot"]

@@ -13,12 +13,15 @@ import pytest
 from bronze.config.sections import BronzeSettings
 from bronze.doors import Door, guarded
 from bronze.errors import TransientError
+from bronze.identifiers import TableName
 from bronze.lake import parquet
+from bronze.lake.delta import open_existing
 from bronze.lake.location import Lake
 from bronze.lake.parquet import PartWriter, UnusableWriterError
 from bronze.lsn import Lsn
 from bronze.pgoutput.decoder import StreamDecoder
-from bronze.store.contract import CHANGES_SCHEMA
+from bronze.store.contract import CHANGES_SCHEMA, ROWS_SCHEMA
+from bronze.store.gaps import healed_at, is_whole
 from bronze.store.landing import Landing
 from bronze.store.position import read_position
 from bronze.store.relations import ShapeLog
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
     from bronze.stream.receiver import Batch, Receiver
 
+T = TableName("public", "t")
 LOG = [transaction(100, 3), transaction(200, 3), transaction(300, 3)]
 EVERY_ROW = [(lsn, seq) for lsn in (100, 200, 300) for seq in range(3)]
 
@@ -266,3 +270,34 @@ def test_a_commit_whose_answer_was_lost_keeps_its_files(lake_path: str) -> None:
     sink.write(rows(11, 1))
     sink.commit(at(11))
     assert contents(lake_path) == [(10, 0), (11, 0)]
+
+
+def test_a_gap_that_is_set_right_before_a_snapshot_is_committed_is_healed_by_it(
+    sink: DeltaSink, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, commit = f"{lake_path}/bronze/changes", sink._changes.commit
+
+    def stream_is_first(*of: Any, **more: Any) -> int:
+        sink.tables.open_gaps([T], Lsn(200))
+        return commit(*of, **more)
+
+    monkeypatch.setattr(sink._changes, "commit", stream_is_first)
+    sink.tables.commit_snapshot(T, Lsn(250), [])
+    assert healed_at(open_existing(uri), T) == Lsn(250)
+    monkeypatch.undo()
+    sink.tables.commit_snapshot(T, Lsn(400), [])
+    assert is_whole(open_existing(uri), T, Lsn(300))
+
+
+def test_the_files_of_a_snapshot_that_was_not_even_tried_to_commit_are_removed(
+    sink: DeltaSink, lake_path: str
+) -> None:
+    writer = sink.parts("snapshot-7")
+    writer.write(rows(500, 2).cast(ROWS_SCHEMA))
+    parts = writer.finish()
+    [file] = [Path(lake_path, "bronze", "changes", part.path) for part in parts]
+    with guarded(Faults(Fault(Door.REFRESH, 1, "before"))), pytest.raises(TransientError):
+        sink.tables.commit_snapshot(T, Lsn(500), parts)
+    assert file.exists()
+    sink.tables.commit_snapshot(T, Lsn(501), [])
+    assert not file.exists()

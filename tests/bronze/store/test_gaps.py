@@ -77,6 +77,17 @@ def test_a_snapshot_from_before_healing_was_marked_heals_as_well(changes: DeltaT
     assert not is_open(changes, ITEMS)
 
 
+def test_a_snapshot_that_healed_a_gap_it_did_not_know_of_counts_when_the_table_is_taken_again(
+    changes: DeltaTable,
+) -> None:
+    """The gap was set while that snapshot was committed."""
+    commit_marks(changes, changes.table_uri, gap_marks([ITEMS], Lsn(200)))
+    commit_marks(changes, changes.table_uri, [Transaction(snapshot_app(ITEMS), 250)])
+    take(changes, 400)
+    assert is_whole(changes, ITEMS, Lsn(300)), "silver may be between the two"
+    assert healed_at(changes, ITEMS) == Lsn(250)
+
+
 def test_a_gap_that_is_open_is_not_moved_on_by_being_seen_again(changes: DeltaTable) -> None:
     uri = changes.table_uri
     open_gaps(uri, [ITEMS], Lsn(200))
