@@ -134,9 +134,9 @@ def _attnums(
 ) -> list[int | None]:
     """The attnum of each column of a message; None where it is in doubt.
 
-    Every column that both the known version and the catalog have was there at the message's time, under
-    whatever name. The others were some of those that only one of the two has. Of all sets of attnums of the
-    message's length the right one is the one whose columns have the message's names and types. Where several
+    A column that both the known version and the catalog have was there when the message was made, under
+    whatever name. Beside these it had some of the columns that only one of the two has. So all sets of
+    attnums of the message's length are tried: those fit whose columns have its names and types. Where several
     fit, the attnums on which they differ are in doubt; where none fits, the names alone decide.
     """
     before, now = _by_attnum(known), _by_attnum(catalog)

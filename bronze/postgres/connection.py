@@ -121,6 +121,11 @@ def translated(source: SourceSettings) -> Iterator[None]:
         raise translate(error, source) from error
 
 
+def lock_timeout(seconds: float) -> str:
+    """The statement that bounds each wait for a lock in this transaction; zero would mean no bound."""
+    return f"SET LOCAL lock_timeout = '{max(int(seconds * 1000), 1)}ms'"
+
+
 @contextmanager
 def within(seconds: float, connection: psycopg.Connection[Any]) -> Iterator[None]:
     """End the connection if the block takes longer: a thread that waits on it fails as on a lost connection.

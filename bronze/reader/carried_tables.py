@@ -82,7 +82,10 @@ class Look:
 
 
 class _Asked(NamedTuple):
-    """How often the stream asked for tables, and for each the how-manieth time was its last."""
+    """How often the stream asked for tables, and which time was the last for each.
+
+    A table whose last time the newest look has taken in may be missing.
+    """
 
     times: int
     last: Mapping[TableName, int]
@@ -156,8 +159,9 @@ class CarriedTables:
         A table that fails anyway keeps its pauses: the same text would end each of its copies. A mark that a
         person sets after the look that took this in ends them.
         """
-        times = self._asked.times + 1
-        self._asked = _Asked(times, {**self._asked.last, **dict.fromkeys(tables, times)})
+        seen, times = self._newest.asked, self._asked.times + 1
+        open_ = {table: time for table, time in self._asked.last.items() if time > seen}
+        self._asked = _Asked(times, open_ | dict.fromkeys(tables, times))
 
     def leave_out(self, table: TableName, lsn: Lsn, error: Exception) -> bool:
         """The stream cannot read a table's shape, for a reason that no rule knows.

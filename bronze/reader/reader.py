@@ -88,8 +88,8 @@ class Reader:
 
     What is waited for, and for how long (`bronze.config.timing` has the seconds):
 
-    * A fault that heals by itself (a server that is down, a lock): for ever. Before the first contact only
-      for some seconds: there it is most likely a wrong address.
+    * A fault that heals by itself (a server that is down, a lock): for ever. Until the server has let
+      this reader in once, only for some seconds: then it is most likely a wrong address.
     * A refusal that a person must lift (a password, a privilege, no free walsender): not at a start, where it
       is told at once. To a reader that has streamed it may pass, so it is waited for some minutes; while the
       stream goes on and only copies are refused, for ever.
@@ -278,22 +278,25 @@ class Reader:
                 encoding = server_encoding(connection) if self._converting else None
                 answer_seconds = feedback_seconds(connection, self._timing)
                 replication = self._begin.stream(connection, landing, position, encoding)
-            # From here on nothing may fail until the receiver, who closes it, has begun.
-            receiver = Receiver(
-                replication,
-                capacity=_QUEUE_BYTES,
-                durable=position.confirm,
-                feedback_seconds=answer_seconds,
-                silence_seconds=self._timing.line_silence,
-                line_is_dead=lambda: self._line_is_dead(connection, replication.backend_pid),
-            )
-            self._trouble.stream_began()
-            tables = copies.tables
-            tables.new_stream(position.confirm, again)
-            decoder = session_decoder(
-                connection, self._source, landing, tables, position=position, encoding=encoding
-            )
-            receiver.start()
+            try:
+                receiver = Receiver(
+                    replication,
+                    capacity=_QUEUE_BYTES,
+                    durable=position.confirm,
+                    feedback_seconds=answer_seconds,
+                    silence_seconds=self._timing.line_silence,
+                    line_is_dead=lambda: self._line_is_dead(connection, replication.backend_pid),
+                )
+                self._trouble.stream_began()
+                tables = copies.tables
+                tables.new_stream(position.confirm, again)
+                decoder = session_decoder(
+                    connection, self._source, landing, tables, position=position, encoding=encoding
+                )
+                receiver.start()  # which closes it from here on
+            except BaseException:
+                replication.close()
+                raise
             stream = Stream(receiver, decoder, position, landing, self._bronze, ask=tables.ask)
             try:
                 self.progress.connected(position.confirm)

@@ -5,8 +5,8 @@
    again: nothing was confirmed in between.
 2. **The stream is started at bronze's own mark**, never at the slot's. Then the slot is read again, while
    nobody else can move it, and compared (`bronze.stream.continuity`).
-3. **The lake is taken last**: who has the slot is its only reader. Nothing is written before that but the
-   first place.
+3. **The lake is taken last**: who has the slot is its only reader. What is written before says only what any
+   reader of this slot would find: the first look's errors, gaps and resnapshot marks, and the first place.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from bronze.catalog.problems import unreadable
 from bronze.reader.pauses import Pause
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
 
     from bronze.config.timing import Timing
     from bronze.errors import TableError
@@ -55,7 +56,7 @@ class UnreadableTables:
             self._pauses[table] = Pause.after(self._pauses.get(table), self._timing)
             return True
 
-    def release(self, selected: Collection[TableName], carried: Mapping[TableName, bool]) -> None:
+    def release(self, selected: AbstractSet[TableName], carried: Mapping[TableName, bool]) -> None:
         """Forget those whose pause is over, and those that are selected no longer.
 
         Args:
@@ -68,6 +69,8 @@ class UnreadableTables:
                 over = carried.get(table) is False and self._pauses[table].is_over
                 if over or table not in selected:
                     del self._errors[table]
+            for table in self._pauses.keys() - selected:
+                del self._pauses[table]
 
     def errors(self) -> dict[TableName, TableError]:
         """The error of each table that is left out."""

@@ -29,6 +29,7 @@ import psycopg
 from bronze.catalog.publication import OPERATIONS, Publication, read_publication
 from bronze.errors import DefiniteError, TableError, TransientError
 from bronze.identifiers import TableName, quote_identifier, quote_literal
+from bronze.postgres.connection import lock_timeout
 from bronze.postgres.conninfo import address_of
 from bronze.postgres.error_translation import tables_changed, translate
 from bronze.postgres.lock_holders import LET_GO, said_of_holder, said_of_holders
@@ -193,7 +194,7 @@ def _change(
     if not publication_statements(publication, name, tables, via_root=via_root):
         return []
     with connection.transaction():
-        connection.execute(f"SET LOCAL lock_timeout = '{int(seconds * 1000)}ms'".encode())
+        connection.execute(lock_timeout(seconds).encode())
         connection.execute(
             "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"deltasmelt publication {name}"]
         )

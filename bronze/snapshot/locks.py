@@ -6,8 +6,8 @@ application that gets "out of shared memory". So:
 * **Groups.** Tables are copied in groups (`groups`) whose locks are a part of the lock table (`lock_budget`).
 * **One worker holds.** One worker locks a table, with its partitions (`Worker.lock`), and holds it to the
   end. Another that helps with it locks only what it reads, for as long as it reads it (`Worker.open`).
-* **Of a table with more partitions than that**, only the root is locked before the snapshot: its shape
-  stands. A partition is locked when it is read, and compared then (`Worker.open`).
+* **Of a table with more partitions than `lock_budget`**, only the root is locked before the snapshot:
+  its shape stands. A partition is locked when it is read, and compared then (`Worker.open`).
 
 What a worker locked to read is let go by going back to a savepoint: a released one would keep its locks,
 those of the indexes too.
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 
 from bronze.identifiers import TableName
-from bronze.postgres.connection import within
+from bronze.postgres.connection import lock_timeout, within
 from bronze.postgres.partition_tree import TREE
 
 if TYPE_CHECKING:
@@ -155,10 +155,10 @@ class Worker:
         """
         only = "" if whole and table.kind == "p" else "ONLY "
         with within(seconds + self.timing.copy_command, self.connection), self.connection.transaction():
-            self.connection.execute(_lock_timeout(seconds).encode())
+            self.connection.execute(lock_timeout(seconds).encode())
             self.connection.execute(f"LOCK TABLE {only}{table.table.quoted} IN ACCESS SHARE MODE".encode())
             # It outlives the savepoint: a COPY waits so long for an index that somebody recreates.
-            self.connection.execute(_lock_timeout(self.timing.partition_lock).encode())
+            self.connection.execute(lock_timeout(self.timing.partition_lock).encode())
 
     @contextmanager
     def locks_let_go(self) -> Iterator[None]:
@@ -194,7 +194,7 @@ class Worker:
             self.connection.execute("SAVEPOINT leaf")
             try:
                 self.connection.execute(
-                    f"{_lock_timeout(self.timing.partition_lock)}; "
+                    f"{lock_timeout(self.timing.partition_lock)}; "
                     f"LOCK TABLE ONLY {leaf.table.quoted} IN ACCESS SHARE MODE{how}".encode()
                 )
                 if not known:
@@ -227,11 +227,6 @@ class Worker:
         ).fetchone()
         if row != (leaf.oid, leaf.file, leaf.root):
             raise LeafLostError(f"{leaf.table} was truncated, rewritten or detached")
-
-
-def _lock_timeout(seconds: float) -> str:
-    """Zero would mean no limit."""
-    return f"SET LOCAL lock_timeout = '{max(int(seconds * 1000), 1)}ms'"
 
 
 def held_by(connection: psycopg.Connection[Any], workers: Sequence[Worker]) -> None:

@@ -11,7 +11,10 @@ so the mark is never removed. Each gap mark is set together with a resnapshot ma
 * the table went by another name then (`bronze.stream.session`);
 * the slot was lost (`bronze.reader.recovery`);
 * PostgreSQL made them without an event (`bronze.drift.storage`);
-* it cannot be told which columns they mean (`bronze.pgoutput.relation_versions`).
+* it cannot be told which columns they mean (`bronze.pgoutput.relation_versions`);
+* their texts could not be converted (`bronze.stream.encodings`), or their shape not be read
+  (`bronze.reader.unreadable`), as that of a partition whose replica identity sends less than a key;
+* the table was left out for an error, until a session read it again (`bronze.reader.carried_tables`).
 
 **What silver does.** It leaves a table out of its cuts from the moment that the mark is there until the
 snapshot after it is (`is_whole`). No cut that is written then names a version that lacks changes. `healing`

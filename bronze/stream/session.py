@@ -6,9 +6,9 @@ the ones before it, down to the server.
 
 **What is committed** is always whole transactions. Rows of complete transactions collect until
 `flush_interval` or `flush_bytes`; then one commit takes them with the newest position. Rows of a transaction
-that is still open are kept apart. When they grow large, everything complete is committed first. They are then
-written to files early, which the commit at their own end will name. So memory does not depend on the size of
-a transaction.
+that is still open are kept apart. When they grow large, everything complete is committed first. Then the
+open transaction's rows go to files early, which the commit at its own end will name. So memory does not
+depend on the size of a transaction.
 
 **When the slot is confirmed**: by `_commit` alone, after the sink says that its commit is durable. Writes and
 commits are handed over before it is known how those before them ended. After one that failed none is run

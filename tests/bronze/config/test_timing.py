@@ -53,3 +53,26 @@ def test_each_time_is_told_what_it_is_for_in_the_order_of_the_fields() -> None:
     told = [line.strip().partition(":")[0] for line in str(Timing.__doc__).splitlines()]
     names = [field.name for field in fields(Timing)]
     assert [name for name in told if name in names] == names
+
+
+def test_who_waits_for_another_waits_longer_than_the_other_takes() -> None:
+    now = Timing()
+    for shorter, longer in (
+        (now.feedback * 10, now.reader_silence),
+        (now.feedback * 10, now.line_silence),
+        (now.reader_silence, now.line_silence),
+        (now.retry_first, now.retry_longest),
+        (now.retry_longest, now.refused),
+        (now.retry_longest, now.failing),
+        (now.look_news, now.look_marks),
+        (now.look_marks, now.look),
+        (now.look, now.longest_pause),
+        (now.members_lock + now.members_in_parts, now.look_answer),
+        (now.group_locks + now.partition_lock, now.copy_plan),
+        (now.brief_lock, now.group_locks),
+        (now.watch, now.watch_slot),
+        (now.watch_slot, now.watch_answer),
+        (now.slot_poll, now.slot_release),
+        (now.wait_notice, now.slot_transactions),
+    ):
+        assert 0 < shorter <= longer
