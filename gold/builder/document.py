@@ -124,7 +124,7 @@ class DocumentBuild:
     def _bring(self, tree: Tree, cut: Cut, start: Start, run: Run, *, rebuild: bool) -> None:
         state = self.table.state()
         definition = self._definition(tree)
-        reason = _full_reason(state, definition.digest, start, tree, cut)
+        reason = _full_reason(state, definition.digest, start, tree, cut) or self._recreated(tree, start)
         if rebuild and reason is None:
             reason = "asked for"
         build = Build(tree, cut, self._views.at(tree, cut), self._work.sizes(tree), run)
@@ -137,6 +137,20 @@ class DocumentBuild:
         if reason is not None:
             run.mode, run.reason = "full", reason
             self.largest = build_full(self._work, build, state, definition, distrust=rebuild)
+
+    def _recreated(self, tree: Tree, start: Start) -> str | None:
+        """Why versions cannot be compared, if a table was removed, and made anew or put back from a backup.
+
+        Its log may reach the version of the last build again, with other rows. That one was then committed
+        after the cut that names it. Both times are of one clock where silver's Spark runs beside it.
+        """
+        if start.cut is None or start.cut.recorded_at is None:
+            return None
+        for name in sorted(table.name for table in tree.tables().values()):
+            committed = self._work.silver.committed_at(name, start.cut.tables[name])
+            if committed is not None and committed > start.cut.recorded_at:
+                return recreated(name)
+        return None
 
     def _definition(self, tree: Tree) -> TableDefinition:
         """All that decides what the table holds: definition, types, columns behind names, keys.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 SILVER_APP: Final = "deltasmelt.silver"
 """Application id of the mark; its version is the LSN up to which the table is done."""
+
+_FARTHEST: Final = 10_000
+"""Commits to look back over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,17 @@ class SilverLog:
         field = next(one for one in json.loads(table.schema().to_json())["fields"] if one["name"] == column)
         stored_as = field["metadata"].get("delta.columnMapping.physicalName", column)
         return share_of(pa.table(table.get_add_actions(flatten=True)), stored_as, low, high)
+
+    def committed_at(self, name: str, version: int) -> datetime | None:
+        """When a version was committed, by the clock of who did; None where the log no longer says."""
+        table = self._open(name)
+        back = -1 if table is None else table.version() - version
+        if table is None or not 0 <= back < _FARTHEST:
+            return None
+        for entry in reversed(table.history(back + 1)):
+            if entry.get("version") == version and "timestamp" in entry:
+                return datetime.fromtimestamp(entry["timestamp"] / 1000, UTC)
+        return None
 
     def counts(self, name: str, version: int) -> dict[str, int]:
         """Rows inserted, updated and deleted by a version, if it is one of the two newest commits.
