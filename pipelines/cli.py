@@ -77,13 +77,13 @@ def smelt(
 @app.command()
 def demo(
     *,
-    seconds: Annotated[float, typer.Option(min=1, help="Seconds for which the shop makes changes.")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds for which the shop is open at least.")] = 30.0,
     folder: Annotated[Path, typer.Option(help="Folder for the demo's lake and files.")] = Path("demo-lake"),
     dsn: Annotated[
         str | None,
         typer.Option(help="Connection string of your own server; its role must be able to create databases."),
     ] = None,
-    rate: Annotated[float, typer.Option(min=0.1, help="The shop's transactions per second.")] = 150.0,
+    rate: Annotated[float, typer.Option(min=0.1, help="The shop's transactions per second.")] = 100.0,
 ) -> None:
     """Run the whole pipeline on a demo shop. It uses an embedded PostgreSQL and needs no set-up."""
     from pipelines.demo.demo import run_demo

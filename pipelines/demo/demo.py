@@ -13,27 +13,21 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 import time
 import uuid
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from bronze.errors import ConfigurationError
 from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.store.position import read_position
-from pipelines.commands.context import load_documents_of
 from pipelines.conf_files import conf_folder
 from pipelines.demo.embedded_postgres import EmbeddedServer
-from pipelines.demo.live import LiveView
-from pipelines.demo.summary import Summary, print_summary, summarize
-from pipelines.demo.workload import run_workload
+from pipelines.demo.show import show
+from pipelines.demo.summary import print_summary
 from pipelines.runtime.locks import lake_lock
-from pipelines.runtime.supervisor import Supervisor
 from pipelines.settings import load_pipeline
 from pipelines.terminal.failures import Failure, without_secrets
 from pipelines.terminal.interrupts import terminable
@@ -42,14 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from bronze.lake.control import Cut, Run
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
 
 _MARKER: Final = ".smelt-demo"
 _DSN: Final = "SMELT_DEMO_DSN"
 _PLACEHOLDER: Final = "${SMELT_DEMO_DSN:-postgresql://postgres@127.0.0.1:5432/shop}"
-_POLL_SECONDS: Final = 0.25
 
 
 def run_demo(output: Output, *, folder: Path, seconds: float, rate: float, dsn: str | None = None) -> None:
@@ -57,17 +49,17 @@ def run_demo(output: Output, *, folder: Path, seconds: float, rate: float, dsn: 
 
     Raises:
         SmeltError: what stopped it.
-        Failure: silver does not equal the source.
+        Failure: the lake does not equal the source.
     """
     folder = folder.expanduser().absolute()
     begun = time.monotonic()
     empty_folder(folder, output)
     with terminable(), shop_database(output, dsn) as shop:
         pipeline = _write_files(folder, shop)
-        summary = _carry(pipeline, shop, output, seconds=seconds, rate=rate)
+        summary = show(pipeline, shop, output, seconds=seconds, rate=rate)
     print_summary(summary, pipeline, output, seconds=time.monotonic() - begun)
     if not summary.equal:
-        raise Failure("silver does not equal the source: this is a bug, please report it")
+        raise Failure("the lake does not equal the source: this is a bug, please report it")
 
 
 @contextmanager
@@ -162,128 +154,3 @@ def _write_files(folder: Path, dsn: str) -> Pipeline:
     os.environ[_DSN] = dsn
     os.environ.setdefault("SMELT_LOGS", str(folder / "logs"))
     return load_pipeline(folder / "pipeline.yml")
-
-
-def _carry(pipeline: Pipeline, dsn: str, output: Output, *, seconds: float, rate: float) -> Summary:
-    """The live part, then what came of it."""
-    stop = threading.Event()
-    with psycopg.connect(dsn, autocommit=True) as watch, LiveView(output) as view:
-        shop = _Shop(dsn, seconds, rate, stop)
-        observer = _Observer(view)
-        with Supervisor(
-            pipeline,
-            load_documents_of(pipeline),
-            command="smelt demo",
-            observe=observer.cut,
-            progress=observer.reader,
-        ) as run:
-            try:
-                view.enter("taking the first snapshot of each table, and opening the shop")
-                shop.start()
-                while shop.busy:
-                    view.heads.note(_head(watch))
-                    _look(view, run, shop)
-                view.enter("the shop is closed; the layers are catching up")
-                end = _head(watch)
-                view.heads.note(end)
-                while not _caught_up(pipeline, run, end):
-                    _look(view, run, shop)
-                view.enter("caught up; counting rows and checking data quality")
-                run.finish()
-                return _summarize(pipeline, run, view, watch, shop)
-            finally:
-                stop.set()
-                shop.join()
-
-
-def _summarize(
-    pipeline: Pipeline, run: Supervisor, view: LiveView, watch: psycopg.Connection[Any], shop: _Shop
-) -> Summary:
-    if run.spark is None or run.stages is None:
-        raise RuntimeError("caught up without a Spark session")
-    return summarize(
-        run.spark,
-        pipeline,
-        {table: silver.name for table, silver in run.stages.catalog().items()},
-        watch,
-        transactions=shop.committed,
-        changes=view.bronze.meter.total,
-        say=view.enter,
-    )
-
-
-class _Shop:
-    """The workload in a thread."""
-
-    def __init__(self, dsn: str, seconds: float, rate: float, stop: threading.Event) -> None:
-        self.committed = 0
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, args=(dsn, seconds, rate, stop), daemon=True)
-
-    @property
-    def busy(self) -> bool:
-        """Whether it goes on.
-
-        Raises:
-            BaseException: what stopped it before its time.
-        """
-        if self._failure is not None:
-            raise self._failure
-        return self._thread.is_alive()
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def join(self) -> None:
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _work(self, dsn: str, seconds: float, rate: float, stop: threading.Event) -> None:
-        try:
-            run_workload(dsn, seconds=seconds, rate=rate, stop=stop, committed=self._count)
-        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
-            self._failure = error
-
-    def _count(self, committed: int) -> None:
-        self.committed = committed
-
-
-class _Observer:
-    """Feeds the view from what the layers say."""
-
-    def __init__(self, view: LiveView) -> None:
-        self._view = view
-
-    def cut(self, cut: Cut, runs: list[Run]) -> None:
-        layer = self._view.silver if cut.layer == "silver" else self._view.gold
-        layer.lsn = cut.commit_lsn
-        if cut.layer == "silver":
-            layer.meter.add(sum(run.changes for run in runs))
-        else:
-            layer.meter.add(sum(run.inserts + run.updates + run.deletes for run in runs))
-
-    def reader(self, event: dict[str, Any]) -> None:
-        copied = sum(state["rows"] for state in event["snapshots"].values())
-        self._view.bronze.meter.set(event["changes"] + copied)
-        if event["durable"]:
-            self._view.bronze.lsn = Lsn(event["durable"] - 1)
-
-
-def _look(view: LiveView, run: Supervisor, shop: _Shop) -> None:
-    view.source.meter.set(shop.committed)
-    if run.stages is not None:
-        view.silver.note = view.gold.note = "first build"
-    view.refresh()
-    run.wait(_POLL_SECONDS)
-
-
-def _head(watch: psycopg.Connection[Any]) -> Lsn:
-    row = watch.execute("SELECT pg_current_wal_lsn()::text").fetchone()
-    return Lsn.parse(row[0]) if row else Lsn(0)
-
-
-def _caught_up(pipeline: Pipeline, run: Supervisor, end: Lsn) -> bool:
-    position = read_position(pipeline.lake_address())
-    if position is None or position.confirm < end or run.stages is None:
-        return False
-    return run.stages.reached(position.frontier)

@@ -13,21 +13,31 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.demo.story import LAYERS
 from pipelines.terminal.output import bytes_text, seconds_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
+    from rich.console import RenderableType
+
+    from bronze.lake.location import Layer
     from bronze.lsn import Lsn
+    from pipelines.demo.story import Followed
     from pipelines.terminal.output import Output
 
 _WINDOW_SECONDS: Final = 10.0
-_LINE_EVERY: Final = 5.0
+_LINE_EVERY: Final = 10.0
+_MARKS: Final = {None: ("…", ""), True: ("✓", "green"), False: ("✗", "red")}
 
 
 class Meter:
@@ -57,17 +67,12 @@ class Meter:
 
 @dataclass(slots=True)
 class LayerLine:
-    """One line of the view.
-
-    Attributes:
-        note: shown until there is a number to show.
-    """
+    """One line of the view; `counts` says what is counted."""
 
     name: str
     counts: str
     meter: Meter = field(default_factory=Meter)
     lsn: Lsn | None = None
-    note: str = ""
 
 
 class HeadHistory:
@@ -103,20 +108,73 @@ class HeadHistory:
         return self._lsns[-1] - held, time.monotonic() - self._times[index]
 
 
-class LiveView:
-    """The view, as a context manager; `refresh` redraws it."""
+class Preparation:
+    """What is done before the shop opens, one after the other or side by side; each takes some seconds."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
+        self._begun = time.monotonic()
+        self._names = tuple(names)
+        self._done: dict[str, tuple[float, str]] = {}
+
+    def done(self, name: str, said: str = "") -> bool:
+        """One of them is done, with what is to be said of it; returns whether that is news."""
+        if name in self._done:
+            return False
+        self._done[name] = time.monotonic() - self._begun, said
+        return True
+
+    @property
+    def complete(self) -> bool:
+        """Whether all are done."""
+        return len(self._done) == len(self._names)
+
+    def text(self, name: str) -> str:
+        """One that is done, in a line."""
+        seconds, said = self._done[name]
+        return f"{name}: {said} ({seconds:.0f} s)" if said else f"{name} ({seconds:.0f} s)"
+
+    def shown(self) -> Group:
+        """As a list with a bar, for a terminal."""
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for name in self._names:
+            seconds, said = self._done.get(name, (None, ""))
+            if seconds is None:
+                table.add_row(Spinner("dots"), name, Text("…", style="dim"), "")
+            else:
+                table.add_row(Text("✓", style="green"), name, Text(said, style="dim"), f"{seconds:.0f} s")
+        bar = ProgressBar(total=len(self._names), completed=len(self._done), width=60)
+        return Group(bar, table)
+
+
+class LiveView:
+    """The view, as a context manager; `refresh` redraws it.
+
+    Attributes:
+        phase: what happens now.
+        preparation: shown until it is complete.
+        followed: changes with the seconds that they took.
+        crash: what is to be said of the reader that was killed.
+    """
+
+    def __init__(self, output: Output, preparation: Preparation) -> None:
         self._output = output
         self._begun = time.monotonic()
         self._last_line = 0.0
         self._live = Live(console=output.console, refresh_per_second=4) if output.rich else None
+        self._told: set[str] = set()
         self.phase = ""
+        self.preparation = preparation
         self.heads = HeadHistory()
         self.source = LayerLine("PostgreSQL", "transactions")
-        self.bronze = LayerLine("bronze", "changes", note="first snapshot")
-        self.silver = LayerLine("silver", "changes folded", note="Spark starts")
-        self.gold = LayerLine("gold", "documents written", note="Spark starts")
+        self.bronze = LayerLine("bronze", "changes")
+        self.silver = LayerLine("silver", "changes merged")
+        self.gold = LayerLine("gold", "documents written")
+        self.followed: Sequence[Followed] = ()
+        self.crash = ""
+
+    def layer(self, name: Layer) -> LayerLine:
+        """The line of a layer."""
+        return {"bronze": self.bronze, "silver": self.silver, "gold": self.gold}[name]
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -137,11 +195,26 @@ class LiveView:
             self._output.line(f"{self._elapsed()} {phase}")
         self.refresh()
 
+    def prepared(self, name: str, said: str = "") -> None:
+        """Something that the shop waited for is done."""
+        if self.preparation.done(name, said):
+            if self._live is None:
+                self._output.line(f"{self._elapsed()} {self.preparation.text(name)}")
+            self.refresh()
+
     def refresh(self) -> None:
         """Show what is known now."""
         if self._live is not None:
-            self._live.update(Group(Text(f"{self._elapsed()} {self.phase}", style="bold"), self._table()))
-        elif time.monotonic() - self._last_line >= _LINE_EVERY:
+            self._live.update(self._shown())
+            return
+        for change in self.followed:
+            if change.found is not None and change.title not in self._told:
+                self._told.add(change.title)
+                self._output.line(f"{self._elapsed()} {change_text(change)}")
+        if self.crash and self.crash not in self._told:
+            self._told.add(self.crash)
+            self._output.line(f"{self._elapsed()} {self.crash}")
+        if self.preparation.complete and time.monotonic() - self._last_line >= _LINE_EVERY:
             self._last_line = time.monotonic()
             self._output.line(f"{self._elapsed()} " + "; ".join(self._texts()))
 
@@ -149,28 +222,55 @@ class LiveView:
         minutes, seconds = divmod(int(time.monotonic() - self._begun), 60)
         return f"{minutes}:{seconds:02}"
 
+    def _shown(self) -> Group:
+        parts: list[RenderableType] = [Text(f"{self._elapsed()} {self.phase}", style="bold")]
+        if not self.preparation.complete:
+            return Group(*parts, self.preparation.shown())
+        parts.append(self._table())
+        if self.followed:
+            parts.append(self._changes())
+        if self.crash:
+            parts.append(Text(self.crash, style="yellow"))
+        return Group(*parts)
+
     def _table(self) -> Table:
-        table = Table(header_style="bold", expand=False)
+        table = Table(header_style="bold", expand=False, box=SIMPLE_HEAD, pad_edge=False)
         table.add_column("layer")
         for column in ("rows/s", "total", "", "bytes behind", "seconds behind"):
             table.add_column(column, justify="left" if not column else "right", min_width=9)
         for layer in (self.source, self.bronze, self.silver, self.gold):
             size, age = self.heads.behind(layer.lsn)
-            waiting = layer.lsn is None and layer is not self.source
             table.add_row(
                 layer.name,
                 f"{layer.meter.rate():,.0f}",
                 f"{layer.meter.total:,}",
-                layer.note if waiting else layer.counts,
+                layer.counts,
                 "" if layer is self.source else bytes_text(size),
                 "" if layer is self.source else seconds_text(age),
             )
+        return table
+
+    def _changes(self) -> Table:
+        table = Table(header_style="bold", expand=False, box=SIMPLE_HEAD, pad_edge=False)
+        table.add_column("at the source", overflow="fold")
+        for layer in LAYERS:
+            table.add_column(f"in {layer} after", justify="right")
+        for change in self.followed:
+            mark, style = _MARKS[change.found]
+            cells = [seconds_text(change.seconds[one]) if one in change.seconds else "…" for one in LAYERS]
+            table.add_row(Text(f"{mark} {change.title}", style=style), *cells)
         return table
 
     def _texts(self) -> list[str]:
         texts = [f"{self.source.meter.rate():,.0f} tx/s"]
         for layer in (self.bronze, self.silver, self.gold):
             _, age = self.heads.behind(layer.lsn)
-            place = layer.note if layer.lsn is None else f"{seconds_text(age)} behind"
-            texts.append(f"{layer.name} {layer.meter.rate():,.0f} rows/s, {place}")
+            place = "" if layer.lsn is None else f", {seconds_text(age)} behind"
+            texts.append(f"{layer.name} {layer.meter.rate():,.0f} rows/s{place}")
         return texts
+
+
+def change_text(change: Followed) -> str:
+    """A change that is followed, in a line."""
+    times = ", ".join(f"in {layer} after {seconds_text(took)}" for layer, took in change.seconds.items())
+    return f"{change.title}: {times}{'' if change.found else ' BUT NOT FOUND THERE'}"

@@ -1,7 +1,7 @@
-"""The summary of the demo: a nested document, silver beside the source, the quality report, what to try.
+"""The summary of the demo: what was followed, silver beside the source, the quality report, what to try.
 
-Everything is read from the lake as any user would read it, at the cut that the layers reached. Only the row
-counts of the other side are PostgreSQL's own.
+Everything is read from the lake as any user would read it, at the cut that the layers reached. The other side
+is PostgreSQL's own (`pipelines.demo.equality`).
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pipelines.commands.quality import show_quality
+from pipelines.demo.equality import Compared, Content, silver_query, source_query
 from pipelines.quality.run import run_quality
 from pipelines.spark.lake_sql import LakeSql
 from pipelines.terminal.output import seconds_text
-from silver.sql import as_json, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     import psycopg
     from pyspark.sql import SparkSession
 
-    from bronze.identifiers import TableName
+    from bronze.lake.location import Layer
+    from pipelines.demo.story import Followed
     from pipelines.quality.expectations import QualityResult
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
+    from silver.schema.catalog import SilverTable
 
-_DOCUMENT: Final = "customer"
 _STATEMENTS: Final = (
     ("the best customers, from documents",
      ("SELECT name, country.name AS country, order_count, lifetime_value FROM gold.customer "
@@ -51,103 +52,78 @@ _COMMANDS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
-    """Rows of one table on both sides."""
-
-    table: TableName
-    source: int
-    silver: int
-
-
-@dataclass(frozen=True, slots=True)
 class Summary:
     """What the demo shows at its end.
 
     Attributes:
         transactions: that the shop committed.
-        document: one customer as JSON.
+        changes: rows that bronze took, the first snapshot included.
+        followed: changes with the seconds that they took.
+        order: the order's row in each layer, as JSON.
+        compared: each table on both sides.
+        quality: the result of the checks.
     """
 
     transactions: int
     changes: int
-    document: str
-    counts: tuple[Count, ...]
+    followed: Sequence[Followed]
+    order: Mapping[Layer, str]
+    compared: Sequence[Compared]
     quality: QualityResult
 
     @property
     def equal(self) -> bool:
-        """Whether every table of silver has as many rows as its source."""
-        return all(count.source == count.silver for count in self.counts)
+        """Whether silver holds what the source does, and every change that was followed was found."""
+        return all(one.equal for one in self.compared) and all(one.found for one in self.followed)
 
 
 def summarize(
     spark: SparkSession,
     pipeline: Pipeline,
-    tables: dict[TableName, str],
+    tables: Sequence[SilverTable],
     source: psycopg.Connection[Any],
     *,
     transactions: int,
     changes: int,
+    followed: Sequence[Followed],
+    order: Mapping[Layer, str],
     say: Callable[[str], None],
 ) -> Summary:
-    """Count, pick a document, and run the quality checks.
+    """Compare with the source, and run the quality checks.
 
     Args:
         spark: the session of the run.
         pipeline: the demo's pipeline.
-        tables: source table to silver's name.
+        tables: of silver.
         source: connection to the shop, which is closed by now: nothing changes any longer.
         transactions: that the shop committed.
         changes: rows that bronze took, the first snapshot included.
+        followed: changes with the seconds that they took.
+        order: the order's row in each layer, as JSON.
         say: is told what is being done.
     """
-    lake = LakeSql(spark, pipeline)
-    say("counting rows on both sides")
-    silver: dict[str, int] = dict(
-        lake.query(
-            " UNION ALL ".join(
-                f"SELECT '{index}' AS place, count(*) AS n FROM {quote('silver', name)}"
-                for index, name in enumerate(tables.values())
-            )
-        ).collect()
-    )
-    counts = []
-    for index, table in enumerate(tables):
-        row = source.execute(f"SELECT count(*) FROM {table.quoted}".encode()).fetchone()
-        counts.append(Count(table, row[0] if row else 0, silver[str(index)]))
-    document = _document(lake)
+    say("comparing each table with PostgreSQL")
+    rows = LakeSql(spark, pipeline).query(silver_query(tables)).collect()
+    silver = {row["place"]: Content(row["rows"], int(row["digest"])) for row in rows}
+    compared = []
+    for place, table in enumerate(tables):
+        row = source.execute(source_query(table).encode()).fetchone()
+        there = Content(0, 0) if row is None else Content(row[0], int(row[1]))
+        compared.append(Compared(table.table, there, silver[place]))
     say("checking the data's quality")
     quality = run_quality(spark, pipeline, report=pipeline.folder / "quality.html", progress=say)
-    return Summary(transactions, changes, document, tuple(counts), quality)
-
-
-def _document(lake: LakeSql) -> str:
-    """A customer with some orders, addresses and tags, but not too many to read."""
-    columns = [name for name in lake.query(f"SELECT * FROM gold.{_DOCUMENT}").columns if name[0] != "_"]
-    rows = lake.query(
-        f"SELECT {as_json(map(quote, columns))} "
-        f"FROM gold.{_DOCUMENT} "
-        "ORDER BY abs(size(orders) - 2) + abs(size(tags) - 2) + abs(size(addresses) - 2), id DESC LIMIT 1"
-    ).collect()
-    return str(rows[0][0]) if rows else "{}"
+    return Summary(transactions, changes, followed, order, compared, quality)
 
 
 def print_summary(summary: Summary, pipeline: Pipeline, output: Output, *, seconds: float) -> None:
     """Print it."""
-    output.line()
-    output.line("One customer, nested from eight tables (gold.customer):", style="bold")
-    output.document(summary.document)
+    _print_order(summary, output)
     output.line()
     rows = [
-        (
-            str(count.table),
-            count.source,
-            count.silver,
-            "equal" if count.source == count.silver else "DIFFERENT",
-        )
-        for count in summary.counts
+        (str(one.table), one.source.rows, one.silver.rows, "equal" if one.equal else "DIFFERENT")
+        for one in summary.compared
     ]
-    columns = ("table", "rows in PostgreSQL", "rows in silver", "")
+    columns = ("table", "rows in PostgreSQL", "rows in silver", "content")
     output.table(columns, rows, right=columns[1:3])
     output.line()
     show_quality(summary.quality, output)
@@ -167,6 +143,24 @@ def print_summary(summary: Summary, pipeline: Pipeline, output: Output, *, secon
         output.line()
         output.line(f"# {what}", style="dim")
         output.line(f"{_program()} {words.format(file=file)}")
+
+
+def _print_order(summary: Summary, output: Output) -> None:
+    if not summary.followed:
+        return
+    order = summary.followed[0]
+    wheres: dict[Layer, str] = {
+        "bronze": "bronze.changes",
+        "silver": "silver.orders",
+        "gold": "gold.customer",
+    }
+    output.line()
+    output.line(f"{order.title}:", style="bold")
+    for layer, where in wheres.items():
+        if layer in summary.order:
+            output.line()
+            output.line(f"{where}, {seconds_text(order.seconds[layer])} after the commit", style="dim")
+            output.document(summary.order[layer])
 
 
 def _program() -> str:

@@ -42,6 +42,14 @@ _STREETS: Final = ("Main Street", "Bahnhofstrasse", "Rue du Lac", "Via Roma", "S
 _CITIES: Final = ("Bern", "Lyon", "Turin", "Osaka", "Graz", "Porto", "Leeds")
 
 
+@dataclass(frozen=True, slots=True)
+class Spared:
+    """Ids of rows that the workload leaves alone; others may add to them while it works."""
+
+    customers: set[int] = field(default_factory=set)
+    orders: set[int] = field(default_factory=set)
+
+
 @dataclass(slots=True)
 class Shop:
     """The state of the workload: its connection, its dice, and how many customers and orders there are."""
@@ -50,6 +58,7 @@ class Shop:
     dice: random.Random
     customers: int
     orders: int
+    spared: Spared = field(default_factory=Spared)
     done: dict[str, int] = field(default_factory=dict)
 
     def run(self, statement: str, *values: object) -> list[TupleRow]:
@@ -59,11 +68,16 @@ class Shop:
 
     def customer(self) -> int:
         """Some customer's id, newer ones more often; perhaps of one who is gone."""
-        return self.customers - min(int(self.dice.expovariate(4) * self.customers), self.customers - 1)
+        return self._some(4, self.customers, self.spared.customers)
 
     def order(self) -> int:
         """Some order's id, newer ones more often; perhaps of one that is gone."""
-        return self.orders - min(int(self.dice.expovariate(6) * self.orders), self.orders - 1)
+        return self._some(6, self.orders, self.spared.orders)
+
+    def _some(self, steepness: float, newest: int, spared: set[int]) -> int:
+        while (found := newest - min(int(self.dice.expovariate(steepness) * newest), newest - 1)) in spared:
+            pass
+        return found
 
 
 def place_order(shop: Shop) -> None:
@@ -258,6 +272,7 @@ def run_workload(
     stop: threading.Event,
     committed: Callable[[int], None],
     seed: int = 1,
+    spared: Spared | None = None,
 ) -> int:
     """Keep the shop busy; returns the number of committed transactions.
 
@@ -268,6 +283,7 @@ def run_workload(
         stop: ends it early.
         committed: is told the number so far, now and then.
         seed: of the dice, so that a run can be had again.
+        spared: rows to leave alone.
     """
     count = 0
     with psycopg.connect(dsn, autocommit=True, application_name="smelt-demo-shop") as connection:
@@ -276,7 +292,9 @@ def run_workload(
         ).fetchone()
         if top is None:
             return 0
-        shop = Shop(connection, random.Random(seed), *top)  # noqa: S311 - a shop, not a secret
+        dice = random.Random(seed)  # noqa: S311 - a shop, not a secret
+        shop = Shop(connection, dice, *top)
+        shop.spared = spared or shop.spared
         actions, weights = list(ACTIONS), list(ACTIONS.values())
         begun = time.monotonic()
         while not stop.is_set() and time.monotonic() - begun < seconds:

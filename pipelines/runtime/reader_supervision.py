@@ -158,6 +158,11 @@ class ReaderProcess:
         if self._listener is not None:
             self._listener.join()
 
+    def kill(self) -> None:
+        """End the process as a crash would; `check` starts it again."""
+        if self._process is not None:
+            self._process.kill()
+
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
         if process.stdout is None:
             return

@@ -1,0 +1,285 @@
+"""The live part of the demo: what is prepared, the shop at work, two acts that are followed, and the end.
+
+One loop in the main thread, which draws, asks nothing that takes long, and ends at Ctrl-C at once. The shop
+works in a thread, silver and gold in the supervisor's. What is asked of Spark beside them (`_Lake`) has a
+thread and a session of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+
+from bronze.lsn import Lsn
+from bronze.store.position import read_position
+from pipelines.commands.context import load_documents_of
+from pipelines.demo.live import LiveView, Preparation
+from pipelines.demo.story import LAYERS, Story
+from pipelines.demo.summary import Summary, summarize
+from pipelines.demo.workload import Spared, run_workload
+from pipelines.runtime.supervisor import Supervisor
+from pipelines.spark.lake_sql import LakeSql
+from silver.sql import as_json, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bronze.lake.control import Cut, Run
+    from bronze.lake.location import Layer
+    from pipelines.settings import Pipeline
+    from pipelines.terminal.output import Output
+
+_POLL_SECONDS: Final = 0.25
+_OPENING_SECONDS: Final = 3.0
+"""So long the ladder is seen alone."""
+
+_SHOP: Final = "PostgreSQL with a shop"
+_BRONZE: Final = "bronze: snapshot of the tables"
+_SPARK: Final = "Spark"
+_SILVER: Final = "silver: first merge"
+_GOLD: Final = "gold: first build of the documents"
+
+
+def show(pipeline: Pipeline, dsn: str, output: Output, *, seconds: float, rate: float) -> Summary:
+    """Run the live part, then look at what came of it.
+
+    Args:
+        pipeline: the demo's.
+        dsn: the shop's database.
+        output: where to print.
+        seconds: for which the shop is open at least.
+        rate: its transactions a second.
+
+    Raises:
+        SmeltError: what stopped it.
+    """
+    view = LiveView(output, Preparation((_SHOP, _BRONZE, _SPARK, _SILVER, _GOLD)))
+    observer = _Observer(view)
+    with (
+        psycopg.connect(dsn, autocommit=True) as watch,
+        psycopg.connect(dsn, autocommit=True, application_name="smelt-demo-story") as story,
+        view,
+        Supervisor(
+            pipeline,
+            load_documents_of(pipeline),
+            command="smelt demo",
+            observe=observer.cut,
+            progress=observer.reader,
+        ) as run,
+        ThreadPoolExecutor(1, thread_name_prefix="demo-look") as looks,
+    ):
+        return _Show(pipeline, run, view, watch=watch, story=Story(story), looks=looks).play(
+            dsn, seconds=seconds, rate=rate
+        )
+
+
+class _Show:
+    """One live part."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        run: Supervisor,
+        view: LiveView,
+        *,
+        watch: psycopg.Connection[Any],
+        story: Story,
+        looks: ThreadPoolExecutor,
+    ) -> None:
+        self._pipeline = pipeline
+        self._run = run
+        self._view = view
+        self._watch = watch
+        self._story = story
+        self._looks = looks
+        self._shop: _Shop | None = None
+        self._order: dict[Layer, str] = {}
+
+    def play(self, dsn: str, *, seconds: float, rate: float) -> Summary:
+        view, story = self._view, self._story
+        view.enter("getting ready; the shop opens when everything runs")
+        self._prepare()
+        view.enter(f"the shop is open: {rate:,.0f} transactions a second")
+        shop = self._shop = _Shop(dsn, rate, story.spared)
+        try:
+            shop.start()
+            opened = time.monotonic()
+            self._until(lambda: time.monotonic() - opened > _OPENING_SECONDS)
+            story.first_act()
+            view.followed = story.followed
+            self._until(lambda: story.through)
+            self._order = self._asked(story.look_for_order)
+            story.second_act(self._kill_reader)
+            self._until(lambda: story.through)
+            self._asked(story.look_for_rest)
+            self._until(lambda: time.monotonic() - opened > seconds)
+        finally:
+            shop.close()
+        view.enter("the shop is closed; the layers catch up")
+        end = self._head()
+        view.heads.note(end)
+        self._until(lambda: self._caught_up(end))
+        view.enter("caught up; comparing each table with PostgreSQL, and checking data quality")
+        self._run.finish()
+        if self._run.spark is None or self._run.stages is None:
+            raise RuntimeError("caught up without a Spark session")
+        return summarize(
+            self._run.spark,
+            self._pipeline,
+            list(self._run.stages.catalog().values()),
+            self._watch,
+            transactions=shop.committed,
+            changes=view.bronze.meter.total,
+            followed=story.followed,
+            order=self._order,
+            say=view.enter,
+        )
+
+    def _prepare(self) -> None:
+        """Wait until every layer has its first state."""
+        tables = self._number("SELECT count(*) FROM pg_stat_user_tables")
+        rows = self._number("SELECT sum(n_live_tup) FROM pg_stat_user_tables")
+        view, run = self._view, self._run
+        view.prepared(_SHOP, f"{tables} tables, {rows:,} rows")
+
+        def ready() -> bool:
+            stages, position = run.stages, read_position(self._pipeline.lake_address())
+            if view.bronze.meter.total >= rows:
+                view.prepared(_BRONZE, f"{view.bronze.meter.total:,} rows")
+            if stages is None:
+                return False
+            view.prepared(_SPARK)
+            if stages.silver_cut is not None and len(stages.silver_cut.tables) >= tables:
+                view.prepared(_BRONZE)
+                view.prepared(_SILVER, f"{len(stages.silver_cut.tables)} tables")
+            # Also where an error stops one of them: the end says so.
+            if stages.gold_cut is not None and position is not None and stages.reached(position.frontier):
+                view.prepared(_SILVER)
+                view.prepared(_GOLD, f"{view.gold.meter.total:,} documents")
+            return view.preparation.complete
+
+        self._until(ready)
+
+    def _until(self, done: Callable[[], bool]) -> None:
+        """Watch until something is so."""
+        while not done():
+            view, run = self._view, self._run
+            view.heads.note(self._head())
+            if self._shop is not None:
+                view.source.meter.set(self._shop.committed)
+                self._shop.check()
+            for layer in LAYERS:
+                self._story.reached(layer, view.layer(layer).lsn)
+            if view.crash and len(self._story.followed) > 1 and (last := self._story.followed[-1]).seconds:
+                view.crash = f"the reader was killed (kill -9) and went on where bronze ends, {_took(last)}"
+            view.refresh()
+            run.wait(_POLL_SECONDS)
+
+    def _asked(self, look: Callable[[Callable[[str], list[str]]], Any]) -> Any:
+        """What the lake says, while the view goes on."""
+        spark = self._run.spark
+        if spark is None:
+            raise RuntimeError("the layers run without a Spark session")
+
+        def rows(statement: str) -> list[str]:
+            frame = LakeSql(spark.newSession(), self._pipeline).query(statement)
+            text = frame.selectExpr(as_json(map(quote, frame.columns)))
+            return [row[0] for row in text.collect()]
+
+        asked: Future[Any] = self._looks.submit(look, rows)
+        self._until(asked.done)
+        return asked.result()
+
+    def _kill_reader(self) -> None:
+        reader = self._run.reader
+        if reader is not None:
+            reader.kill()
+            self._view.crash = "the reader was killed (kill -9)"
+
+    def _caught_up(self, end: Lsn) -> bool:
+        position = read_position(self._pipeline.lake_address())
+        if position is None or position.confirm < end or self._run.stages is None:
+            return False
+        return self._run.stages.reached(position.frontier)
+
+    def _head(self) -> Lsn:
+        row = self._watch.execute("SELECT pg_current_wal_lsn()::text").fetchone()
+        return Lsn.parse(row[0]) if row else Lsn(0)
+
+    def _number(self, query: str) -> int:
+        row = self._watch.execute(query.encode()).fetchone()
+        return int(row[0] or 0) if row else 0
+
+
+def _took(change: Any) -> str:
+    return f"{change.seconds['bronze']:.1f} s later"
+
+
+class _Shop:
+    """The workload in a thread."""
+
+    def __init__(self, dsn: str, rate: float, spared: Spared) -> None:
+        self.committed = 0
+        self._failure: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, args=(dsn, rate, spared), daemon=True)
+
+    def start(self) -> None:
+        """Open the shop."""
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise what ended it before its time.
+
+        Raises:
+            BaseException: that.
+        """
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        """Close the shop; nothing is changed after this."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _work(self, dsn: str, rate: float, spared: Spared) -> None:
+        try:
+            run_workload(
+                dsn, seconds=float("inf"), rate=rate, stop=self._stop, committed=self._count, spared=spared
+            )
+        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
+            self._failure = error
+
+    def _count(self, committed: int) -> None:
+        self.committed = committed
+
+
+class _Observer:
+    """Feeds the view from what the layers say."""
+
+    def __init__(self, view: LiveView) -> None:
+        self._view = view
+        self._earlier = 0
+        self._last = 0
+
+    def cut(self, cut: Cut, runs: list[Run]) -> None:
+        layer = self._view.layer(cut.layer)
+        layer.lsn = cut.commit_lsn
+        if cut.layer == "silver":
+            layer.meter.add(sum(run.changes for run in runs))
+        else:
+            layer.meter.add(sum(run.inserts + run.updates + run.deletes for run in runs))
+
+    def reader(self, event: dict[str, Any]) -> None:
+        rows = event["changes"] + sum(state["rows"] for state in event["snapshots"].values())
+        if rows < self._last:  # of a reader that was started again
+            self._earlier += self._last
+        self._last = rows
+        self._view.bronze.meter.set(self._earlier + rows)
+        if event["durable"]:
+            self._view.bronze.lsn = Lsn(event["durable"] - 1)

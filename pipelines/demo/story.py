@@ -1,0 +1,240 @@
+"""What the demo follows by name: changes of one customer and of some tables, from the source to the document.
+
+Each change is made in the shop's database by a transaction of its own. Its place is the server's WAL position
+after the commit. A layer holds the change once it holds everything up to there, and the time from the commit
+to that moment is shown. Then the lake itself is asked: only what is found in silver and gold counts as seen.
+
+**Act 1** is an order of one customer: three tables in one transaction, one document. **Act 2** is what
+pipelines lose: a TRUNCATE, a changed key, an added column, a long value that PostgreSQL does not send. The
+reader is killed between them, before bronze has what came last.
+
+The customers here are spared by the workload, so that nobody else changes what is looked for.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.lsn import Lsn
+from pipelines.demo.workload import Spared
+from silver.sql import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import psycopg
+
+    from bronze.lake.location import Layer
+
+LAYERS: Final[tuple[Layer, ...]] = ("bronze", "silver", "gold")
+_CHOSEN: Final = (
+    "SELECT c.id, c.full_name FROM customers c WHERE c.notes IS NOT NULL AND c.deleted_at IS NULL "
+    "AND c.country_id IS NOT NULL AND (SELECT count(*) FROM orders o WHERE o.customer_id = c.id "
+    "AND o.status <> 'cancelled') = 1 AND EXISTS (SELECT FROM customer_tags t WHERE t.customer_id = c.id) "
+    "ORDER BY c.id LIMIT 2"
+)
+
+
+@dataclass(slots=True)
+class Followed:
+    """One change that is followed.
+
+    Attributes:
+        title: what happened at the source.
+        made_at: when it was committed, by the monotonic clock.
+        position: the server's WAL position after the commit.
+        seconds: until each layer held it.
+        found: whether the lake was seen to hold it; None while that is not known.
+    """
+
+    title: str
+    made_at: float
+    position: Lsn
+    seconds: dict[Layer, float] = field(default_factory=dict)
+    found: bool | None = None
+
+    def reached(self, layer: Layer, place: Lsn | None) -> None:
+        """A layer holds everything up to a place."""
+        if place is not None and place >= self.position and layer not in self.seconds:
+            self.seconds[layer] = time.monotonic() - self.made_at
+
+    @property
+    def through(self) -> bool:
+        """Whether every layer holds it."""
+        return len(self.seconds) == len(LAYERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The order of act 1, and what it looks like in each layer.
+
+    Attributes:
+        customer: id of who ordered.
+        name: theirs.
+        order: its id.
+        product: name of what was ordered.
+    """
+
+    customer: int
+    name: str
+    order: int
+    product: str
+
+    @property
+    def queries(self) -> dict[Layer, str]:
+        """The statement that reads it from each layer."""
+        return {
+            "bronze": "SELECT commit_ts, op, table_name, map_from_arrays(columns, new) AS new "
+            "FROM bronze.changes WHERE table_name = 'orders' AND op = 'insert' "
+            f"AND map_from_arrays(columns, new)['id'] = '{self.order}'",
+            "silver": "SELECT id, customer_id, status, total, placed_at FROM silver.orders "
+            f"WHERE id = {self.order}",
+            "gold": "SELECT id, name, email, tier, country, order_count, lifetime_value, tags, "
+            f"slice(orders, 1, 1) AS orders FROM gold.customer WHERE id = {self.customer}",
+        }
+
+    def is_in(self, layer: Layer, row: Mapping[str, Any]) -> bool:
+        """Whether a layer's row shows it."""
+        if layer == "bronze":
+            return str(row["new"]["id"]) == str(self.order)
+        if layer == "silver":
+            return (row["id"], row["customer_id"]) == (self.order, self.customer)
+        newest = row["orders"][0]
+        found = newest["id"], newest["items"][0]["product"]["name"]
+        return found == (self.order, self.product)
+
+
+class Story:
+    """The changes, and what became of them.
+
+    Args:
+        shop: a connection of its own to the shop's database, with autocommit.
+    """
+
+    def __init__(self, shop: psycopg.Connection[Any]) -> None:
+        self._shop = shop
+        (self._customer, self._name), (self._other, self._other_name) = shop.execute(_CHOSEN).fetchall()
+        self.spared = Spared({self._customer, self._other})
+        self.followed: list[Followed] = []
+        self.order: Order | None = None
+        self._checks: dict[str, str] = {}
+
+    def first_act(self) -> None:
+        """An order: a row of `orders`, one of `order_items`, and the total, in one transaction."""
+        with self._shop.transaction():
+            order = self._one(
+                "INSERT INTO orders (customer_id, status) VALUES (%s, 'paid') RETURNING id", self._customer
+            )
+            self.spared.orders.add(order)
+            product = self._one(
+                "INSERT INTO order_items (order_id, line, product_id, sku, qty, unit_price) "
+                "SELECT %s, 1, id, sku, 2, price FROM products WHERE id = 42 "
+                "RETURNING (SELECT name FROM products WHERE id = 42)",
+                order,
+            )
+            self._shop.execute(
+                "UPDATE orders SET total = (SELECT sum(qty * unit_price) FROM order_items "
+                "WHERE order_id = %s) WHERE id = %s",
+                [order, order],
+            )
+        self.order = Order(self._customer, self._name, order, product)
+        self._committed(f"{self._name} orders two of {product}")
+
+    def second_act(self, kill_reader: Callable[[], None]) -> None:
+        """TRUNCATE, a changed key, an added column, an unchanged long value; the reader dies on the way."""
+        now = self._one("SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')")
+        self._shop.execute("TRUNCATE customer_tags")
+        self._committed(
+            "TRUNCATE customer_tags",
+            "(SELECT count(*) FROM silver.customer_tags "
+            f"WHERE added_at < TIMESTAMP {literal(now)}) = 0 AND "
+            f"(SELECT max(size(tags)) FROM gold.customer WHERE id = {self._customer}) = 0",
+        )
+        new = self._one(
+            "UPDATE customers SET id = nextval(pg_get_serial_sequence('customers', 'id')) WHERE id = %s "
+            "RETURNING id",
+            self._other,
+        )
+        kill_reader()
+        self._committed(
+            f"{self._other_name}'s key changes, {self._other} → {new}",
+            f"(SELECT array_sort(collect_list(id)) FROM silver.customers WHERE id IN ({self._other}, {new})) "
+            f"= array({new}L) AND "
+            f"(SELECT collect_list(id) FROM gold.customer WHERE id IN ({self._other}, {new})) "
+            f"= array({new}L)",
+        )
+        self._shop.execute("ALTER TABLE customers ADD COLUMN points integer NOT NULL DEFAULT 10")
+        self._shop.execute("UPDATE customers SET points = 42 WHERE id = %s", [self._customer])
+        self._committed(
+            "ALTER TABLE customers ADD COLUMN points",
+            f"(SELECT points FROM silver.customers WHERE id = {self._customer}) = 42 AND "
+            "(SELECT count_if(points IS NULL OR points NOT IN (10, 42)) FROM silver.customers) = 0",
+        )
+        balance, size, digest = self._row(
+            "UPDATE customers SET balance = balance + 1000 WHERE id = %s "
+            "RETURNING balance, length(notes), md5(notes)",
+            self._customer,
+        )
+        self._committed(
+            f"{self._name}'s balance changes, not the note of {size:,} characters",
+            "(SELECT count(*) FROM bronze.changes WHERE table_name = 'customers' AND op = 'update' "
+            f"AND map_from_arrays(columns, new)['balance'] = '{balance}' "
+            "AND array_contains(unchanged, 'notes')) = 1 AND "
+            f"(SELECT count(*) FROM silver.customers WHERE id = {self._customer} AND balance = {balance} "
+            f"AND md5(notes) = '{digest}') = 1 AND "
+            f"(SELECT max(account.balance) FROM gold.customer WHERE id = {self._customer}) = {balance}",
+        )
+
+    def reached(self, layer: Layer, place: Lsn | None) -> None:
+        """A layer holds everything up to a place."""
+        for change in self.followed:
+            change.reached(layer, place)
+
+    @property
+    def through(self) -> bool:
+        """Whether all layers hold what was changed so far."""
+        return all(change.through for change in self.followed)
+
+    def look_for_order(self, rows: Callable[[str], list[str]]) -> dict[Layer, str]:
+        """The order's JSON in each layer; notes whether it is there.
+
+        Args:
+            rows: runs a statement over the lake and gives each row as JSON.
+        """
+        if self.order is None:
+            raise RuntimeError("nothing was ordered yet")
+        found: dict[Layer, str] = {}
+        for layer, query in self.order.queries.items():
+            texts = rows(query)
+            if len(texts) == 1 and self.order.is_in(layer, json.loads(texts[0])):
+                found[layer] = texts[0]
+        self.followed[0].found = len(found) == len(LAYERS)
+        return found
+
+    def look_for_rest(self, rows: Callable[[str], list[str]]) -> None:
+        """Note of the other changes whether the lake shows them."""
+        wanted = [change for change in self.followed if change.title in self._checks]
+        columns = ", ".join(f"{self._checks[change.title]} AS c{at}" for at, change in enumerate(wanted))
+        (text,) = rows(f"SELECT {columns}")
+        answers = json.loads(text)
+        for at, change in enumerate(wanted):
+            change.found = answers.get(f"c{at}") is True
+
+    def _committed(self, title: str, check: str | None = None) -> None:
+        at = time.monotonic()
+        position = Lsn.parse(self._one("SELECT pg_current_wal_insert_lsn()::text"))
+        self.followed.append(Followed(title, at, position))
+        if check is not None:
+            self._checks[title] = check
+
+    def _one(self, statement: str, *values: object) -> Any:
+        return self._row(statement, *values)[0]
+
+    def _row(self, statement: str, *values: object) -> tuple[Any, ...]:
+        row = self._shop.execute(statement.encode(), values).fetchone()
+        if row is None:
+            raise RuntimeError(f"the shop has no row for: {statement}")
+        return tuple(row)

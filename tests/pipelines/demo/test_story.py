@@ -1,0 +1,87 @@
+"""What the demo follows: the changes at the source, and when they count as seen."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from bronze.lsn import Lsn
+from pipelines.conf_files import conf_folder
+from pipelines.demo.live import Preparation, change_text
+from pipelines.demo.story import Story
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+
+@pytest.fixture
+def shop(database: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute((conf_folder() / "demo" / "shop.sql").read_bytes())
+        yield connection
+
+
+@pytest.mark.postgres
+def test_both_acts_change_what_they_say_and_count_only_what_the_lake_shows(
+    shop: psycopg.Connection[Any],
+) -> None:
+    story = Story(shop)
+    customer, other = sorted(story.spared.customers)
+    story.first_act()
+    assert story.order is not None
+    assert story.spared.orders == {story.order.order}
+    assert shop.execute("SELECT total > 0 FROM orders WHERE id = %s", [story.order.order]).fetchone() == (
+        True,
+    )
+    assert not story.through
+    killed: list[bool] = []
+    story.second_act(lambda: killed.append(True))
+    assert killed == [True]
+    assert shop.execute("SELECT count(*) FROM customer_tags").fetchone() == (0,)
+    assert shop.execute("SELECT count(*) FROM customers WHERE id = %s", [other]).fetchone() == (0,)
+    assert shop.execute("SELECT points FROM customers WHERE id = %s", [customer]).fetchone() == (42,)
+
+    places = [change.position for change in story.followed]
+    assert places == sorted(set(places))
+    assert len(places) == 5
+    story.reached("bronze", places[1])
+    assert [set(change.seconds) for change in story.followed[:3]] == [{"bronze"}, {"bronze"}, set()]
+    for layer in ("bronze", "silver", "gold"):
+        story.reached(layer, Lsn(places[-1] + 1))
+    assert story.through
+
+    rows = {
+        "bronze": {"new": {"id": str(story.order.order)}},
+        "silver": {"id": story.order.order, "customer_id": customer},
+        "gold": {
+            "orders": [{"id": story.order.order, "items": [{"product": {"name": story.order.product}}]}]
+        },
+    }
+
+    def lake(statement: str) -> list[str]:
+        return [json.dumps(next(row for name, row in rows.items() if f"FROM {name}." in statement))]
+
+    assert set(story.look_for_order(lake)) == {"bronze", "silver", "gold"}
+    assert story.followed[0].found
+    rows["gold"]["orders"] = [{"id": 1, "items": [{"product": {"name": "another"}}]}]
+    assert set(story.look_for_order(lake)) == {"bronze", "silver"}
+    assert not story.followed[0].found
+    assert "NOT FOUND" in change_text(story.followed[0])
+
+    story.look_for_rest(lambda _: [json.dumps({"c0": True, "c1": True, "c2": False})])  # c3: NULL
+    assert [change.found for change in story.followed[1:]] == [True, True, False, False]
+
+
+def test_what_is_prepared_is_told_once_and_complete_at_the_end() -> None:
+    preparation = Preparation(("one", "two"))
+    assert preparation.done("one", "3 rows")
+    assert not preparation.done("one", "4 rows")
+    assert not preparation.complete
+    assert preparation.text("one") == "one: 3 rows (0 s)"
+    assert preparation.done("two")
+    assert preparation.complete
+    assert preparation.text("two") == "two (0 s)"
