@@ -83,7 +83,7 @@ def demo(
         str | None,
         typer.Option(help="Connection string of your own server; its role must be able to create databases."),
     ] = None,
-    rate: Annotated[float, typer.Option(min=0.1, help="The shop's transactions per second.")] = 100.0,
+    rate: Annotated[float, typer.Option(min=0.1, help="The shop's transactions per second.")] = 20.0,
 ) -> None:
     """Run the whole pipeline on a demo shop. It uses an embedded PostgreSQL and needs no set-up."""
     from pipelines.demo.demo import run_demo

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
 from bronze.identifiers import TableName
+from bronze.shapes import PgType
 from pipelines.demo.equality import Compared, Content, silver_query, source_query
 from silver.schema.catalog import silver_table
 from silver.settings import SilverSettings
@@ -15,6 +17,8 @@ from tests.fix_spark import rows_of
 from tests.gold.shop import relation
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
     from silver.schema.catalog import SilverTable
@@ -41,22 +45,25 @@ SPARK_ROWS = r"""
 
 
 @pytest.fixture
-def things(database: str) -> psycopg.Connection[tuple[int, int]]:
-    """The table at the source."""
-    connection = psycopg.connect(database, autocommit=True)
+def things(database: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to the source, which has the table."""
     columns = ", ".join(
         f"{name} {kind}{'(12, 2)' if kind == 'numeric' else ''}" for name, kind in TYPES.items()
     )
-    connection.execute(f"CREATE TABLE things ({columns}, PRIMARY KEY (id))".encode())
-    connection.execute(f"INSERT INTO things VALUES {ROWS}".encode())
-    return connection
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE things ({columns}, PRIMARY KEY (id))".encode())
+        connection.execute(f"INSERT INTO things VALUES {ROWS}".encode())
+        yield connection
 
 
 def known() -> SilverTable:
-    return silver_table(relation(TABLE, TYPES, ("id",)), SilverSettings())
+    shape = relation(TABLE, TYPES, ("id",))
+    *plain, words = shape.columns
+    texts = PgType("array", "_text", element=PgType("base", "text"))
+    return silver_table(replace(shape, columns=(*plain, replace(words, type=texts))), SilverSettings())
 
 
-def source(connection: psycopg.Connection[tuple[int, int]]) -> Content:
+def source(connection: psycopg.Connection[Any]) -> Content:
     row = connection.execute(source_query(known()).encode()).fetchone()
     assert row is not None
     return Content(row[0], int(row[1]))
@@ -73,7 +80,7 @@ def silver(spark: SparkSession, rows: str = SPARK_ROWS) -> Content:
 @pytest.mark.spark
 @pytest.mark.postgres
 def test_equal_rows_are_equal_and_every_altered_cell_shows(
-    spark: SparkSession, things: psycopg.Connection[tuple[int, int]]
+    spark: SparkSession, things: psycopg.Connection[Any]
 ) -> None:
     there = silver(spark)
     assert there.rows == 3
@@ -92,7 +99,6 @@ def test_equal_rows_are_equal_and_every_altered_cell_shows(
     assert source(things).rows == 4
     things.execute("TRUNCATE things")
     assert source(things) == Content(0, 0)
-    things.close()
 
 
 def test_a_type_without_a_common_form_is_refused() -> None:
