@@ -77,7 +77,9 @@ def smelt(
 @app.command()
 def demo(
     *,
-    seconds: Annotated[float, typer.Option(min=1, help="Seconds for which the shop is open at least.")] = 30.0,
+    seconds: Annotated[
+        float, typer.Option(min=1, help="Seconds for which the shop is open at least.")
+    ] = 30.0,
     folder: Annotated[Path, typer.Option(help="Folder for the demo's lake and files.")] = Path("demo-lake"),
     dsn: Annotated[
         str | None,

@@ -55,6 +55,10 @@ class Meter:
         """The count grew."""
         self.total += more
 
+    def begin(self) -> None:
+        """Its pace is measured from now on."""
+        self._seen = deque([(time.monotonic(), self.total)])
+
     def rate(self) -> float:
         """Per second, over the window."""
         now = time.monotonic()
@@ -194,6 +198,13 @@ class LiveView:
         if self._live is None:
             self._output.line(f"{self._elapsed()} {phase}")
         self.refresh()
+
+    def open(self, phase: str) -> None:
+        """Everything runs; from now on the layers' pace is shown."""
+        for layer in (self.source, self.bronze, self.silver, self.gold):
+            layer.meter.begin()
+        self._last_line = time.monotonic()
+        self.enter(phase)
 
     def prepared(self, name: str, said: str = "") -> None:
         """Something that the shop waited for is done."""
