@@ -146,7 +146,8 @@ class Preparation:
                 table.add_row(Spinner("dots"), name, Text("…", style="dim"), "")
             else:
                 table.add_row(Text("✓", style="green"), name, Text(said, style="dim"), f"{seconds:.0f} s")
-        bar = ProgressBar(total=len(self._names), completed=len(self._done), width=60)
+        bar = Table.grid()
+        bar.add_row(ProgressBar(total=len(self._names), completed=len(self._done), width=60))
         return Group(bar, table)
 
 
@@ -166,6 +167,7 @@ class LiveView:
         self._last_line = 0.0
         self._live = Live(console=output.console, refresh_per_second=4) if output.rich else None
         self._told: set[str] = set()
+        self._lags = False
         self.phase = ""
         self.preparation = preparation
         self.heads = HeadHistory()
@@ -204,6 +206,12 @@ class LiveView:
         for layer in (self.source, self.bronze, self.silver, self.gold):
             layer.meter.begin()
         self._last_line = time.monotonic()
+        self._lags = True
+        self.enter(phase)
+
+    def settled(self, phase: str) -> None:
+        """All layers have caught up: lines without a screen say no more of their lag."""
+        self._lags = False
         self.enter(phase)
 
     def prepared(self, name: str, said: str = "") -> None:
@@ -225,7 +233,7 @@ class LiveView:
         if self.crash and self.crash not in self._told:
             self._told.add(self.crash)
             self._output.line(f"{self._elapsed()} {self.crash}")
-        if self.preparation.complete and time.monotonic() - self._last_line >= _LINE_EVERY:
+        if self._lags and time.monotonic() - self._last_line >= _LINE_EVERY:
             self._last_line = time.monotonic()
             self._output.line(f"{self._elapsed()} " + "; ".join(self._texts()))
 
@@ -237,18 +245,17 @@ class LiveView:
         parts: list[RenderableType] = [Text(f"{self._elapsed()} {self.phase}", style="bold")]
         if not self.preparation.complete:
             return Group(*parts, self.preparation.shown())
-        parts.append(self._table())
+        parts += [Text(), self._layers()]
         if self.followed:
-            parts.append(self._changes())
+            parts += [Text(), self._changes()]
         if self.crash:
-            parts.append(Text(self.crash, style="yellow"))
+            parts += [Text(), Text(self.crash, style="yellow")]
         return Group(*parts)
 
-    def _table(self) -> Table:
-        table = Table(header_style="bold", expand=False, box=SIMPLE_HEAD, pad_edge=False)
-        table.add_column("layer")
-        for column in ("rows/s", "total", "", "bytes behind", "seconds behind"):
-            table.add_column(column, justify="left" if not column else "right", min_width=9)
+    def _layers(self) -> Table:
+        table = _table("layer")
+        for column in ("rows/s", "total", "", "bytes behind", "time behind"):
+            table.add_column(column, justify="left" if not column else "right", min_width=8, no_wrap=True)
         for layer in (self.source, self.bronze, self.silver, self.gold):
             size, age = self.heads.behind(layer.lsn)
             table.add_row(
@@ -262,10 +269,9 @@ class LiveView:
         return table
 
     def _changes(self) -> Table:
-        table = Table(header_style="bold", expand=False, box=SIMPLE_HEAD, pad_edge=False)
-        table.add_column("at the source", overflow="fold")
+        table = _table("at the source, and how long until it was in")
         for layer in LAYERS:
-            table.add_column(f"in {layer} after", justify="right")
+            table.add_column(layer, justify="right", min_width=9, no_wrap=True)
         for change in self.followed:
             mark, style = _MARKS[change.found]
             cells = [seconds_text(change.seconds[one]) if one in change.seconds else "…" for one in LAYERS]
@@ -279,6 +285,13 @@ class LiveView:
             place = "" if layer.lsn is None else f", {seconds_text(age)} behind"
             texts.append(f"{layer.name} {layer.meter.rate():,.0f} rows/s{place}")
         return texts
+
+
+def _table(first: str) -> Table:
+    """A table without lines at its sides."""
+    table = Table(header_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    table.add_column(first, overflow="fold")
+    return table
 
 
 def change_text(change: Followed) -> str:

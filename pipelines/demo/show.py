@@ -125,7 +125,7 @@ class _Show:
         for layer in LAYERS:  # the last commit's own place is a little before that of the server after it
             story.reached(layer, end)
         self._asked(story.look_for_rest)
-        view.enter("caught up; comparing each table with PostgreSQL, and checking data quality")
+        view.settled("caught up; comparing each table with PostgreSQL, and checking data quality")
         self._run.finish()
         if self._run.spark is None or self._run.stages is None:
             raise RuntimeError("caught up without a Spark session")

@@ -141,7 +141,7 @@ class Story:
                 [order, order],
             )
         self.order = Order(self._customer, self._name, order, product)
-        self._committed(f"{self._name} orders two of {product}")
+        self._committed(f"{self._name} orders 2 units of {product}")
 
     def second_act(self, kill_reader: Callable[[], None]) -> None:
         """TRUNCATE, a changed key, an added column, an unchanged long value; the reader dies on the way."""
