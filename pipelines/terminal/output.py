@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.console import Console
 from rich.highlighter import JSONHighlighter
+from rich.markdown import Markdown
 from rich.markup import escape
 from rich.table import Table
 
@@ -84,6 +85,13 @@ class Output:
             self._data.print(JSONHighlighter()(shown))
         else:
             self.line(shown)
+
+    def markdown(self, text: str) -> None:
+        """Markdown, rendered on a terminal; elsewhere as it is written."""
+        if self.rich:
+            self._data.print(Markdown(text), soft_wrap=False)
+        else:
+            self.line(text.rstrip())
 
     def value(self, plain: Any) -> None:
         """One JSON value on one line."""
