@@ -132,7 +132,7 @@ def _unnamed_table(oid: int, found: Unnamed) -> SourceTable:
         "converted to UTF-8",
         code="character-not-convertible",
         remedy="give it a name whose characters UTF-8 has, or leave the table out with source.exclude; "
-        "docs/errors/character-not-convertible.md",
+        "see `smelt explain-error character-not-convertible`",
     )
     relation = Relation(oid, found.table, columns=(), key=(), replica_identity="d", from_lsn=ZERO)
     return SourceTable(found.table, relation, kind="r", problems=(problem,))

@@ -238,9 +238,8 @@ def _encoding(server: Server) -> Iterator[Finding]:
         code="encoding-not-utf8",
         subject="server_encoding",
         message=f"the encoding of database {server.database} is {server.encoding}; {what}",
-        remedy="docs/errors/character-not-convertible.md shows how to find such texts; for good: pg_dump, "
-        "and "
-        "restore into a database with ENCODING 'UTF8'",
+        remedy="`smelt explain-error character-not-convertible` shows how to find such texts; "
+        "for good: pg_dump, and restore into a database with ENCODING 'UTF8'",
     )
 
 

@@ -281,7 +281,7 @@ UNCONVERTIBLE: Final = Rule(
     "character-not-convertible",
     "a text of the database cannot be converted to UTF-8: {said}",
     "correct the text at the source, or leave its table out with source.exclude; "
-    "docs/errors/character-not-convertible.md shows how to find it",
+    "`smelt explain-error character-not-convertible` shows how to find it",
 )
 UNKNOWN: Final = Rule(
     DefiniteError,

@@ -24,7 +24,8 @@ def show_check(pipeline: Pipeline, output: Output, *, offline: bool = False) -> 
     Raises:
         Failure: something would stop the pipeline.
     """
-    findings = run_check(pipeline, offline=offline)
+    with output.waiting("checking files and lake" if offline else "checking source, files and lake"):
+        findings = run_check(pipeline, offline=offline)
     counts = Counter(finding.level for finding in findings)
     if output.json:
         output.value([dataclasses.asdict(finding) for finding in findings])

@@ -31,11 +31,12 @@ def run_maintain(pipeline: Pipeline, output: Output) -> None:
     control = ControlTables(pipeline.lake_address())
     with spark_for(pipeline, output) as spark:
         work = maintenance(spark, pipeline, control, ("silver", "gold"))
-        for done in work.all_tables():
-            if output.json:
-                output.value(asdict(done))
-            else:
-                output.line(maintenance_text(done))
+        with output.waiting("maintaining the tables of silver and gold"):
+            for done in work.all_tables():
+                if output.json:
+                    output.value(asdict(done))
+                else:
+                    output.line(maintenance_text(done))
         for name, error in work.failed.items():
             output.say(
                 without_secrets(f"{name}: {error.message if isinstance(error, SmeltError) else cause(error)}")

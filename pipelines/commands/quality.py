@@ -29,7 +29,7 @@ def run_quality_checks(pipeline: Pipeline, output: Output, *, report: Path | Non
     if report is not None:
         _require_file(report)
     where = report or log_folder(pipeline.pipeline) / "quality.html"
-    with spark_for(pipeline, output) as spark:
+    with spark_for(pipeline, output) as spark, output.waiting("checking data quality"):
         result = run_quality(spark, pipeline, report=where, progress=output.say)
     show_quality(result, output)
     if not result.success:

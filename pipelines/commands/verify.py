@@ -46,7 +46,8 @@ def verify_documents(
     gold = open_gold(spark, pipeline, ControlTables(lake))
     results = []
     for name in names:
-        result = verify(spark, lake, gold.built(name), sample=sample)
+        with output.waiting(f"comparing gold.{name} with a full rebuild"):
+            result = verify(spark, lake, gold.built(name), sample=sample)
         if not output.json:
             _say(result, output, sample)
         results.append(result)

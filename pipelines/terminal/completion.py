@@ -62,7 +62,8 @@ def _pipeline(ctx: Any) -> Pipeline | None:
     """The pipeline file that stands before on the command line, if it can be read."""
     from pipelines.settings import load_pipeline  # noqa: PLC0415 - half of the time of a completion
 
-    file = ctx.params.get("file")
+    # Behind an option that lacks its value, Typer has taken no argument yet.
+    file = ctx.params.get("file") or next(iter(ctx.args), None)
     try:
         return None if file is None else load_pipeline(file)
     except (SmeltError, OSError):

@@ -24,8 +24,11 @@ from rich.markdown import Markdown
 from rich.markup import escape
 from rich.table import Table
 
+from pipelines.terminal.waiting import messages, waiting
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from contextlib import AbstractContextManager
 
 
 class Format(StrEnum):
@@ -45,7 +48,7 @@ class Output:
 
     format: Format = Format.TEXT
     _data: Console = field(default_factory=lambda: Console(soft_wrap=True, highlight=False))
-    _said: Console = field(default_factory=lambda: Console(stderr=True, soft_wrap=True, highlight=False))
+    _said: Console = field(default_factory=messages)
 
     @property
     def json(self) -> bool:
@@ -54,8 +57,8 @@ class Output:
 
     @property
     def rich(self) -> bool:
-        """Whether a person reads this on a terminal."""
-        return self._data.is_terminal and not self.json
+        """Whether a person reads this on a terminal; a file stays plain even where FORCE_COLOR is set."""
+        return self._data.is_terminal and self._data.file.isatty() and not self.json
 
     @property
     def console(self) -> Console:
@@ -69,6 +72,10 @@ class Output:
         else:
             sys.stderr.write(text + "\n")
             sys.stderr.flush()
+
+    def waiting(self, text: str) -> AbstractContextManager[None]:
+        """While the block runs, a terminal shows this text and the time; elsewhere nothing is printed."""
+        return waiting(text, lambda _: None)
 
     def line(self, text: str = "", *, style: str | None = None) -> None:
         """One line of the result."""

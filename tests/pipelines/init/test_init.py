@@ -265,7 +265,7 @@ def test_nothing_is_written_where_a_file_exists(tmp_path: Path, shop: str, exist
     said = one_message(smelt("init", "--dsn", shop, folder=tmp_path))
     assert f"{existing}: already exists; nothing was written" in said
     assert "remedy: choose another file or folder with --out" in said
-    assert "more: docs/errors/file-exists.md" in said
+    assert "more: smelt explain-error file-exists" in said
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} - {
         "logs/smelt.log"
     } == {existing}

@@ -85,25 +85,17 @@ def test_bash_completes_pipeline_files_documents_tables_and_codes(home: Path, pr
         home,
         project,
         "smelt run ",
-        "smelt run documents/o",
-        "smelt preview pipeline.yml ",
         "smelt verify pipeline.yml --document c",
         "smelt snapshot pipeline.yml pub",
         "smelt rebuild pipeline.yml silver ",
-        "smelt rebuild pipeline.yml gold o",
         "smelt explain-error slot-lo",
-        "smelt preview documents/order.yml ",
     )
     assert offered == [
         ["pipeline.yml"],
-        ["documents/order.yml"],
-        ["customer", "order"],
         ["customer"],
         ["public.orders"],
         ["orders"],
-        ["order"],
         ["slot-lost"],
-        [],
     ]
 
 
