@@ -1,4 +1,4 @@
-"""Every code of an error or finding has its page, every page a code, the four parts and a place in the index."""
+"""Every code has its page; every page has a code, the four parts and a place in the index."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ def codes_in(module: Path) -> set[str]:
         values: list[ast.expr] = []
         if isinstance(node, ast.Call):
             values = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
-        elif (isinstance(node, ast.Assign) and any(_of_codes(target) for target in node.targets)) or (
-            isinstance(node, ast.AnnAssign) and node.value is not None and _of_codes(node.target)
-        ):
-            values = [node.value]
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            values = [node.value] if any(map(_of_codes, targets)) else []
         found |= {
             each.value
             for value in values
