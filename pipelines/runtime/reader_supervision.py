@@ -76,7 +76,8 @@ class ReaderProcess:
 
     def start(self) -> None:
         """Start the process; its standard input is the pipe by which it notices our end."""
-        command = [sys.executable, "-m", "pipelines.runtime.reader_process", str(self._pipeline.path)]
+        # -P: what lies in the working folder (a `bronze` or `json.py` of the user's) is not imported for ours.
+        command = [sys.executable, "-P", "-m", "pipelines.runtime.reader_process", str(self._pipeline.path)]
         if self._until is not None:
             command += ["--until", str(self._until)]
         paths = os.pathsep.join(path or "." for path in sys.path)
