@@ -76,7 +76,7 @@ class ReaderProcess:
 
     def start(self) -> None:
         """Start the process; its standard input is the pipe by which it notices our end."""
-        # -P: what lies in the working folder (a `bronze` or `json.py` of the user's) is not imported for ours.
+        # -P: nothing in the working folder, such as a `json.py` of the user, is imported instead of ours.
         command = [sys.executable, "-P", "-m", "pipelines.runtime.reader_process", str(self._pipeline.path)]
         if self._until is not None:
             command += ["--until", str(self._until)]

@@ -42,7 +42,7 @@ def waiting(text: str, announce: Callable[[str], None] | None) -> Iterator[None]
         announce: is told once where no line can move; None: nothing is shown anywhere.
     """
     console = messages()
-    if announce is None or not console.is_terminal or console.is_dumb_terminal:
+    if announce is None or not console.file.isatty() or console.is_dumb_terminal:
         if announce is not None:
             announce(f"{text} …")
         yield
