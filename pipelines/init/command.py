@@ -117,7 +117,8 @@ def _say_documents(output: Output, proposal: Proposal, documents: Mapping[Path, 
         )
     if not documents:
         output.line(
-            "no documents: no foreign key joins two of the tables; docs/gold.md shows how to write a document"
+            "no documents: no foreign key joins two of the tables; "
+            "`smelt explain FILE --schema` prints the JSON Schema of document files"
         )
         return
     if proposal.left_out:

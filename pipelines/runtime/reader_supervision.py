@@ -130,7 +130,7 @@ class ReaderProcess:
                 code="reader-died",
                 where=str(log_folder(self._pipeline.pipeline) / "smelt.log"),
                 remedy="read the log named above; out of memory is a common cause. Until the reader runs, "
-                "the slot keeps the server's log",
+                "the slot retains WAL at the server",
             )
         _LOGGER.warning(
             "the reader process ended by %s; starting it again (%d of %d ends without progress)",

@@ -303,7 +303,7 @@ def test_a_schema_without_tables_is_told_with_the_nearest(tmp_path: Path, shop: 
 
 def test_tables_of_which_none_can_be_carried_are_told(tmp_path: Path, database: str) -> None:
     run(database, "CREATE TABLE bare (a int)")
-    with pytest.raises(SmeltError, match=r"none of the tables can be carried\npublic\.bare: ") as caught:
+    with pytest.raises(SmeltError, match=r"none of the tables can be replicated\npublic\.bare: ") as caught:
         init(tmp_path, database)
     assert "ADD PRIMARY KEY" in str(caught.value.remedy)
 
