@@ -278,11 +278,14 @@ def maintain(file: File, *, output: OutputFormat = Format.TEXT) -> None:
 
 
 @app.command()
-def drop(file: File) -> None:
-    """Drop slot and publication at the source; keep the lake."""
+def drop(file: File, *, yes: arguments.Yes = False) -> None:
+    """Drop slot and publication at the source; keep the lake.
+
+    On a terminal it asks first. A publication that the pipeline did not create is kept; its SQL is printed.
+    """
     from pipelines.commands.drop import run_drop
 
-    run_drop(_load(file), Output())
+    run_drop(_load(file), Output(), ask=not yes)
 
 
 @app.command("explain-error")

@@ -10,12 +10,13 @@ from bronze.postgres.conninfo import address_of
 from pipelines.health.check import run_check
 from pipelines.terminal.failures import Failure
 from pipelines.terminal.output import counted
+from pipelines.terminal.waiting import ERROR, QUIET, WARNING
 
 if TYPE_CHECKING:
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
 
-_STYLES: Final = {"error": "bold red", "warning": "yellow", "info": "dim"}
+_STYLES: Final = {"error": ERROR, "warning": WARNING, "info": QUIET}
 
 
 def show_check(pipeline: Pipeline, output: Output, *, offline: bool = False) -> None:

@@ -113,3 +113,4 @@ ErrorCode = Annotated[
         autocompletion=completion.error_codes,
     ),
 ]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask first.")]

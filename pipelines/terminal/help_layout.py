@@ -62,7 +62,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "rebuild": ("smelt rebuild pipeline.yml silver orders", "smelt rebuild pipeline.yml gold"),
     "maintain": ("smelt maintain pipeline.yml",),
-    "drop": ("smelt drop pipeline.yml",),
+    "drop": ("smelt drop pipeline.yml", "smelt drop pipeline.yml --yes"),
 }
 """Command lines that each help text ends with; none is wider than 76 columns."""
 

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.highlighter import JSONHighlighter
 from rich.markdown import Markdown
 from rich.markup import escape
+from rich.prompt import Confirm
 from rich.table import Table
 
 from pipelines.terminal.waiting import messages, waiting
@@ -76,6 +77,17 @@ class Output:
     def waiting(self, text: str) -> AbstractContextManager[None]:
         """While the block runs, a terminal shows this text and the time; elsewhere nothing is printed."""
         return waiting(text, lambda _: None)
+
+    def agreed(self, question: str) -> bool:
+        """Ask a person at a terminal, on standard error; where there is none, nobody is asked.
+
+        Returns:
+            False only where somebody was asked and did not say yes.
+        """
+        if not (sys.stdin.isatty() and self._said.file.isatty()):
+            return True
+        self.say(question)
+        return Confirm.ask("Continue?", console=self._said, default=False)
 
     def line(self, text: str = "", *, style: str | None = None) -> None:
         """One line of the result."""

@@ -100,3 +100,26 @@ def test_away_from_a_terminal_nothing_moves_and_nothing_is_coloured() -> None:
             env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"},
         )
         assert done.stderr.splitlines() == lines
+
+
+def test_a_question_is_asked_only_where_a_person_is_at_the_terminal() -> None:
+    asks = "from pipelines.terminal.output import Output; print(Output().agreed('at db: DROP x;'))"
+    said, written = on_a_terminal(asks)  # its standard input is no terminal
+    assert (said, written) == ("", "True\n")
+    ours, theirs = pty.openpty()
+    os.write(ours, b"n\n")
+    done = subprocess.run(
+        [sys.executable, "-c", asks],
+        check=True,
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "dumb"},
+    )
+    os.close(theirs)
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert done.stdout == "False\n"
+    assert "at db: DROP x;" in shown
+    assert "Continue? [y/n]" in shown
