@@ -67,6 +67,13 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
 """Command lines that each help text ends with; none is wider than 76 columns."""
 
 _REQUIRED: Final = re.compile(r"\{(\w+)\}")
+_IN_WORDS: Final = (
+    (re.compile(r"<(?:int|float) range>"), "N"),
+    (re.compile(r"[\w.-]+<=x<=([\d.]+)"), r"at most \1"),
+    (re.compile(r"x>=([\d.]+)"), r"at least \1"),
+    (re.compile(r"\b(\d+)\.0(?![\d.])"), r"\1"),
+)
+"""How Typer writes types and limits, and the words for them."""
 
 
 class CommandGroup(TyperGroup):
@@ -99,7 +106,7 @@ class Command(TyperCommand):
             record = parameter.get_help_record(ctx)
             if record is None:
                 continue
-            name, text = record
+            name, text = (_in_words(part) for part in record)
             if parameter.param_type_name == "argument":  # the usage line says which are required
                 name, text = name.partition(" <")[0], text.replace("  [required]", "")
             rows[parameter.param_type_name].append((name, text))
@@ -108,6 +115,12 @@ class Command(TyperCommand):
                 with formatter.section(title):
                     formatter.write_dl(rows[kind])
         _write_examples(formatter, str(self.name))
+
+
+def _in_words(text: str) -> str:
+    for pattern, words in _IN_WORDS:
+        text = pattern.sub(words, text)
+    return text
 
 
 def _summary(command: Any) -> str:

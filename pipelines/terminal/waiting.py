@@ -6,7 +6,6 @@ Colours follow the terminal and its user, by rich's own rules: none where standa
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -35,7 +34,7 @@ def messages() -> Console:
 def waiting(text: str, announce: Callable[[str], None] | None) -> Iterator[None]:
     """Show what is waited for, and for how long, until the block ends; then the line is gone.
 
-    Messages that are printed meanwhile stand above it.
+    Messages that are printed meanwhile stand above it; results are printed after the block.
 
     Args:
         text: what takes long, e.g. ``starting Spark``.
@@ -48,8 +47,6 @@ def waiting(text: str, announce: Callable[[str], None] | None) -> Iterator[None]
         yield
         return
     columns = SpinnerColumn(), TextColumn("{task.description} …", markup=False), TimeElapsedColumn()
-    # What goes to standard output stands above the line too, but only where both are the terminal.
-    both = sys.stdout.isatty()
-    with Progress(*columns, console=console, transient=True, redirect_stdout=both) as progress:
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as progress:
         progress.add_task(text, total=None)
         yield
