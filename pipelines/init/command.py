@@ -55,7 +55,11 @@ def run_init(output: Output, *, dsn: str | None, out: Path, schemas: Sequence[st
     """
     refuse_existing({out: ""})
     source = SourceSettings(dsn=None if dsn is None else SecretStr(dsn), slot="smelt", publication="smelt")
-    with connect(source, application_name="deltasmelt init") as connection, translated(source):
+    with (
+        output.waiting("reading the database's catalog"),
+        connect(source, application_name="deltasmelt init") as connection,
+        translated(source),
+    ):
         catalog = read_catalog(connection, source, schemas)
         place, secrets = _connection(connection, dsn)
     proposal = propose(catalog.described)
