@@ -8,8 +8,8 @@ Hierarchy::
      └─ DefiniteError          needs a person: a lost slot, a missing privilege, another pipeline's lake
          └─ TableError         stops one table alone; the others go on; recorded in control.errors
 
-`code` is a stable slug. Where ``docs/errors/<code>.md`` exists it explains the error at length, and the
-message names it.
+`code` is a stable slug. ``docs/errors/<code>.md`` explains the error at length; `smelt explain-error` prints
+that page.
 
 A message never contains a password: messages name a server by `bronze.postgres.conninfo.address_of`.
 """

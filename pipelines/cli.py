@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.terminal import failures
+from pipelines.terminal import arguments, failures
+from pipelines.terminal.arguments import File, OutputFormat  # noqa: TC001 - Typer reads them
+from pipelines.terminal.help_layout import Command, CommandGroup
 from pipelines.terminal.interrupts import Terminated
 from pipelines.terminal.output import Format, Output
 
@@ -28,27 +29,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="smelt",
-    help="Carry PostgreSQL's changes into Delta tables: raw records, row state, documents.",
+    cls=CommandGroup,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")]
-OutputFormat = Annotated[Format, typer.Option("--output", help="Text for people, or JSON for programs.")]
-UntilCaughtUp = Annotated[
-    bool,
-    typer.Option("--until-caught-up", help="Stop when what was there at the start is processed."),
-]
-
-
-class RebuiltLayer(StrEnum):
-    """The layers that `smelt rebuild` can rebuild."""
-
-    silver = "silver"
-    gold = "gold"
-
 
 # Typer brings its own copy of click and names only this class of its hierarchy: BadParameter is a UsageError,
 # which is a ClickException.
@@ -65,10 +50,14 @@ def smelt(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
     debug: Annotated[  # noqa: ARG001 - taken out of the arguments by `main`, shown here
         bool,
-        typer.Option("--debug", help="Show the traceback of an error; allowed anywhere."),
+        typer.Option("--debug", help="Show the traceback of an error; also after the command."),
     ] = False,
 ) -> None:
-    """Carry PostgreSQL's changes into Delta tables: raw records, row state, documents."""
+    """Replicate PostgreSQL to Delta Lake by change data capture.
+
+    bronze holds the raw changes of the write-ahead log, silver the rows as they are now, gold nested
+    documents. A pipeline file says which database, which tables and where the lake is.
+    """
     if version:
         typer.echo(f"deltasmelt {_version()}")
         raise typer.Exit
@@ -77,17 +66,15 @@ def smelt(
 @app.command()
 def demo(
     *,
-    seconds: Annotated[
-        float, typer.Option(min=1, help="Seconds for which the shop is open at least.")
-    ] = 30.0,
-    folder: Annotated[Path, typer.Option(help="Folder for the demo's lake and files.")] = Path("demo-lake"),
-    dsn: Annotated[
-        str | None,
-        typer.Option(help="Connection string of your own server; its role must be able to create databases."),
-    ] = None,
-    rate: Annotated[float, typer.Option(min=0.1, help="The shop's transactions per second.")] = 20.0,
+    seconds: arguments.ShopSeconds = 30.0,
+    folder: arguments.DemoFolder = Path("demo-lake"),
+    dsn: arguments.DemoDsn = None,
+    rate: arguments.ShopRate = 20.0,
 ) -> None:
-    """Run the whole pipeline on a demo shop. It uses an embedded PostgreSQL and needs no set-up."""
+    """Run the whole pipeline on a demo shop; needs no database.
+
+    It starts an embedded PostgreSQL and removes it at the end. The lake and the files stay in the folder.
+    """
     from pipelines.demo.demo import run_demo
 
     _start("demo")
@@ -97,18 +84,14 @@ def demo(
 @app.command()
 def init(
     *,
-    dsn: Annotated[
-        str | None,
-        typer.Option(help="Connection string; default: libpq's PGHOST, PGDATABASE, PGSERVICE …"),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Pipeline file to write; documents/ is made beside it.")] = Path(
-        "pipeline.yml"
-    ),
-    schema: Annotated[
-        list[str] | None, typer.Option(metavar="SCHEMA", help="Only tables of this schema; may be repeated.")
-    ] = None,
+    dsn: arguments.SourceDsn = None,
+    out: arguments.NewFile = Path("pipeline.yml"),
+    schema: arguments.Schemas = None,
 ) -> None:
-    """Write a pipeline file and draft documents. They follow the source's foreign keys."""
+    """Write a pipeline file, and draft documents from foreign keys.
+
+    It reads the catalog of the database and creates nothing there. No existing file is overwritten.
+    """
     from pipelines.init.command import run_init
 
     if dsn is None and not any(name in os.environ for name in _LIBPQ):
@@ -118,50 +101,50 @@ def init(
 
 
 @app.command()
-def check(
-    file: File,
-    *,
-    offline: Annotated[bool, typer.Option("--offline", help="Check files and lake only.")] = False,
-    output: OutputFormat = Format.TEXT,
-) -> None:
-    """Report what would stop or degrade the pipeline, with remedies."""
+def check(file: File, *, offline: arguments.Offline = False, output: OutputFormat = Format.TEXT) -> None:
+    """Report problems and their fixes.
+
+    It checks the server's settings, the role's privileges, slot, publication, tables, documents and
+    quality suites. Nothing is changed. Exit code 1 if an error would stop the pipeline.
+    """
     from pipelines.commands.check import show_check
 
     show_check(_load(file), Output(output), offline=offline)
 
 
 @app.command()
-def run(file: File, *, until_caught_up: UntilCaughtUp = False) -> None:
-    """Run all stages: the reader (bronze), silver and gold."""
+def run(file: File, *, until_caught_up: arguments.UntilServersEnd = False) -> None:
+    """Run all stages: bronze (the WAL reader), silver and gold.
+
+    It runs until it is stopped (Ctrl-C or SIGTERM). The next start resumes exactly where the lake ends.
+    """
     _run(file, ("bronze", "silver", "gold"), "run", until_caught_up=until_caught_up)
 
 
 @app.command()
-def bronze(file: File, *, until_caught_up: UntilCaughtUp = False) -> None:
-    """Run only the reader: from the server's WAL into bronze."""
+def bronze(file: File, *, until_caught_up: arguments.UntilServersEnd = False) -> None:
+    """Run bronze alone: read the server's WAL; needs no Spark."""
     _run(file, ("bronze",), "bronze", until_caught_up=until_caught_up)
 
 
 @app.command()
-def silver(file: File, *, until_caught_up: UntilCaughtUp = False) -> None:
-    """Run only silver: from bronze's raw records to row state."""
+def silver(file: File, *, until_caught_up: arguments.UntilBronze = False) -> None:
+    """Run silver alone: merge bronze's changes into tables."""
     _run(file, ("silver",), "silver", until_caught_up=until_caught_up)
 
 
 @app.command()
-def gold(file: File, *, until_caught_up: UntilCaughtUp = False) -> None:
-    """Run only gold: from silver's row state to documents."""
+def gold(file: File, *, until_caught_up: arguments.UntilSilver = False) -> None:
+    """Run gold alone: build documents from silver's tables."""
     _run(file, ("gold",), "gold", until_caught_up=until_caught_up)
 
 
 @app.command()
-def status(
-    file: File,
-    *,
-    watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")] = False,
-    output: OutputFormat = Format.TEXT,
-) -> None:
-    """Show lag, slot health, tables, documents and open errors."""
+def status(file: File, *, watch: arguments.Watch = False, output: OutputFormat = Format.TEXT) -> None:
+    """Show lag, slot, tables, documents and open errors.
+
+    It needs no Spark, and works while the server is down.
+    """
     from pipelines.runtime.reader_process import without_pandas
 
     without_pandas()
@@ -190,15 +173,15 @@ def sql(
 @app.command()
 def explain(
     file: File,
-    document: Annotated[str | None, typer.Argument(help="Name of the document.")] = None,
+    document: arguments.OptionalDocument = None,
     *,
-    schema: Annotated[
-        bool,
-        typer.Option("--schema", help="Its JSON Schema; without a document, that of document files."),
-    ] = False,
+    schema: arguments.JsonSchema = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Show how changes reach a document: tables, columns, join paths."""
+    """Show the tables and join paths that a document is built from.
+
+    With it: the columns that are read there, and how many documents the last run updated from each table.
+    """
     from pipelines.commands.explain import show_document_schema, show_explanation, show_file_schema
 
     pipeline = _load(file)
@@ -213,12 +196,11 @@ def explain(
 
 
 @app.command()
-def preview(
-    file: File,
-    document: Annotated[str, typer.Argument(help="Name of the document.")],
-    key: Annotated[list[str], typer.Option("--key", help="Its key; repeat the option for a composite key.")],
-) -> None:
-    """Print one document as JSON, as silver's newest cut gives it."""
+def preview(file: File, document: arguments.Document, key: arguments.Key) -> None:
+    """Print one document as JSON, built now from silver.
+
+    It is built from silver's newest cut and written nowhere, so a changed document file can be tried.
+    """
     from pipelines.commands.preview import run_preview
 
     run_preview(_open(file), document, key, Output())
@@ -228,26 +210,26 @@ def preview(
 def verify(
     file: File,
     *,
-    document: Annotated[str | None, typer.Option(help="Only this document.")] = None,
-    sample: Annotated[
-        float | None, typer.Option(min=0.000001, max=1.0, help="Compare only this fraction of the keys.")
-    ] = None,
+    document: arguments.OnlyDocument = None,
+    sample: arguments.Sample = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Compare gold with a full rebuild. Prints the first differences at gold's recorded cut."""
+    """Compare gold's documents with a full rebuild from silver.
+
+    Both are of one LSN: that of gold's newest cut. It prints the first differences and changes nothing.
+    Exit code 1 if there are any.
+    """
     from pipelines.commands.verify import run_verify
 
     run_verify(_open(file), Output(output), document=document, sample=sample)
 
 
 @app.command()
-def quality(
-    file: File,
-    *,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report to this file.")] = None,
-    output: OutputFormat = Format.TEXT,
-) -> None:
-    """Check data quality. Expectations come from the source's constraints and your suites."""
+def quality(file: File, *, report: arguments.ReportFile = None, output: OutputFormat = Format.TEXT) -> None:
+    """Check data quality of silver and gold, all at one LSN.
+
+    Expectations come from the constraints of the source and from your suites. Exit code 1 if one fails.
+    """
     from pipelines.commands.quality import run_quality_checks
 
     run_quality_checks(_open(file), Output(output), report=report)
@@ -256,14 +238,15 @@ def quality(
 @app.command()
 def snapshot(
     file: File,
-    tables: Annotated[
-        list[str] | None, typer.Argument(metavar="TABLE...", help="Tables or patterns, e.g. public.order_*")
-    ] = None,
+    tables: arguments.Tables = None,
     *,
-    every: Annotated[bool, typer.Option("--all", help="All tables of the pipeline.")] = False,
-    wait: Annotated[bool, typer.Option(help="Wait for the snapshots, or only request them.")] = True,
+    every: arguments.AllTables = False,
+    wait: arguments.Wait = True,
 ) -> None:
-    """Resnapshot whole tables as of now. A reader may run meanwhile, or none."""
+    """Copy whole tables again from the source; safe while running.
+
+    A running reader takes the snapshots; without one, this command does. Streaming continues meanwhile.
+    """
     from pipelines.runtime.reader_process import without_pandas
 
     without_pandas()
@@ -273,12 +256,11 @@ def snapshot(
 
 
 @app.command()
-def rebuild(
-    file: File,
-    layer: Annotated[RebuiltLayer, typer.Argument(help="silver (from bronze) or gold (from silver).")],
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One table or document.")] = None,
-) -> None:
-    """Rebuild silver from bronze, or gold from silver. The server is not needed."""
+def rebuild(file: File, layer: arguments.LayerToRebuild, name: arguments.RebuiltName = None) -> None:
+    """Rebuild silver from bronze, or gold from silver.
+
+    The server is not needed. The stages must be stopped; the reader may run.
+    """
     from pipelines.commands.rebuild import run_rebuild
 
     run_rebuild(_open(file), layer.value, name, Output())
@@ -286,18 +268,39 @@ def rebuild(
 
 @app.command()
 def maintain(file: File, *, output: OutputFormat = Format.TEXT) -> None:
-    """Compact, cluster and vacuum silver and gold. What lake.retention needs is kept."""
+    """Compact, cluster and vacuum the tables of silver and gold.
+
+    What `lake.retention` needs is kept. It may run beside the pipeline.
+    """
     from pipelines.commands.maintain import run_maintain
 
     run_maintain(_open(file), Output(output))
 
 
 @app.command()
-def drop(file: File) -> None:
-    """Remove the slot and the publication; the lake is kept."""
+def drop(file: File, *, yes: arguments.Yes = False) -> None:
+    """Drop slot and publication at the source; keep the lake.
+
+    On a terminal it asks first. A publication that the pipeline did not create is kept; its SQL is printed.
+    """
     from pipelines.commands.drop import run_drop
 
-    run_drop(_load(file), Output())
+    run_drop(_load(file), Output(), ask=not yes)
+
+
+@app.command("explain-error")
+def explain_error(code: arguments.ErrorCode = None) -> None:
+    """Show what an error means, its cause, and what to do."""
+    from pipelines.commands.explain_error import list_errors, show_error
+
+    if code is None:
+        list_errors(Output())
+    elif (said := show_error(code, Output())) is not None:
+        raise typer.BadParameter(said)
+
+
+for _registered in app.registered_commands:
+    _registered.cls = Command
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -216,5 +216,5 @@ def _refuse_unserved(pipeline: Pipeline, yaml: YamlFile) -> None:
                 f"{'.'.join(path)} is not supported by this version yet",
                 code="not-served",
                 where=yaml.where(path),
-                remedy="remove it; docs/pipeline-file.md lists what is supported",
+                remedy="remove it; use lake.path",
             )

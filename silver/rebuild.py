@@ -90,9 +90,9 @@ def rebuild(
     if is_left_out(bronze, table.table):
         raise TableError(
             table.table,
-            "the source no longer has a table of this name, or the pipeline does not carry it",
+            "the source no longer has a table of this name, or the pipeline does not select it",
             code="rebuild-incomplete",
-            remedy="none is needed, as no cut names it; to carry it, correct source.tables",
+            remedy="none is needed, as no cut names it; to replicate it, correct source.tables",
         )
     if snapshot is None or snapshot > end or not is_whole(bronze, table.table, end):
         raise _incomplete(table)

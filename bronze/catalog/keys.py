@@ -211,10 +211,10 @@ def _no_key(table: TableName, columns: Mapping[str, bool], indexes: Sequence[Uni
         )
     return TableError(
         table,
-        "the table has no primary key and no replica identity index, so its rows cannot be told apart; "
+        "the table has no primary key and no replica identity index, so its rows cannot be identified; "
         "it is left out of the publication, where its UPDATEs and DELETEs would fail",
         code="table-without-key",
-        remedy=f"{cure} or take the table off the patterns with source.exclude",
+        remedy=f"{cure} or leave the table out with source.exclude",
     )
 
 

@@ -211,7 +211,7 @@ def _columns(relation: Relation) -> Iterator[TableError]:
         if len(names) > 1:
             yield TableError(
                 table,
-                f"columns {', '.join(names)} differ only in case, which Spark does not tell apart",
+                f"columns {', '.join(names)} differ only in case, which Spark does not distinguish",
                 code="columns-differ-only-in-case",
                 remedy=f"ALTER TABLE {table.quoted} RENAME COLUMN {quote_identifier(names[1])} TO …; "
                 "or leave one out by a column list of the publication",

@@ -131,8 +131,8 @@ def _unnamed_table(oid: int, found: Unnamed) -> SourceTable:
         f"the name {found.name}, of the table, its schema, a column, an index or a partition, cannot be "
         "converted to UTF-8",
         code="character-not-convertible",
-        remedy="give it a name whose characters UTF-8 has, or leave the table out with source.exclude; "
-        "docs/errors/character-not-convertible.md",
+        remedy="give it a name whose characters exist in UTF-8, or leave the table out with source.exclude; "
+        "see `smelt explain-error character-not-convertible`",
     )
     relation = Relation(oid, found.table, columns=(), key=(), replica_identity="d", from_lsn=ZERO)
     return SourceTable(found.table, relation, kind="r", problems=(problem,))
@@ -212,7 +212,7 @@ def _matches(table: TableName, source: SourceSettings) -> bool:
 
 def _why_skipped(row: RelationRow) -> str | None:
     if row.is_partition:
-        return "a partition is carried through the root of its table: name the root"
+        return "a partition is replicated through the root of its table: name the root"
     if row.persistence == "u":
         return "an unlogged table is not in the write-ahead log"
     if row.persistence == "t":

@@ -18,7 +18,7 @@ class Finding:
     Attributes:
         level: ``error`` stops the pipeline or a table, ``warning`` endangers or degrades it, ``info`` is
             good to know.
-        code: stable slug; ``docs/errors/<code>.md`` explains it where it is an error.
+        code: stable slug; ``docs/errors/<code>.md`` explains it.
         subject: what it is about: a table, a slot, a setting, file:line.
         remedy: the SQL or setting that cures it.
     """

@@ -142,7 +142,7 @@ def _to_do(
             level="error",
             code="publication-privilege",
             subject=subject,
-            message=f"{state}, and role {role} lacks what making that good needs: {'; '.join(lacking)}",
+            message=f"{state}, and role {role} lacks what correcting that needs: {'; '.join(lacking)}",
             remedy=f"as owner of the tables and the publication: {sql}",
         )
     else:

@@ -138,7 +138,7 @@ def role_findings(server: Server, source: SourceSettings) -> Iterator[Finding]:
             code=refused.code,
             subject="replication connection",
             message=f"an ordinary connection is admitted, one for replication is not: {refused.message}",
-            remedy=f"{refused.remedy}; a pooler in between must be passed by",
+            remedy=f"{refused.remedy}; a connection pooler in between must be bypassed",
         )
 
 
@@ -171,7 +171,7 @@ def _identity(server: Server, version: int) -> Iterator[Finding]:
             level="warning",
             code="server-newer",
             subject="server",
-            message=f"PostgreSQL {server.version}{name} is newer than any that deltasmelt was tried with "
+            message=f"PostgreSQL {server.version}{name} is newer than any that deltasmelt was tested with "
             f"({NEWEST_VERSION // 10000})",
             remedy="look for a newer deltasmelt",
         )
@@ -201,7 +201,7 @@ def _settings(server: Server) -> Iterator[Finding]:
             level="warning",
             code="wal-keep-unlimited",
             subject="max_slot_wal_keep_size",
-            message="while the pipeline stands still, the server keeps its log until its disk is full",
+            message="while the pipeline is stopped, the server keeps WAL until its disk is full",
             remedy=service.setting(
                 "max_slot_wal_keep_size", "50GB" if not service.parameters else "51200 (MB)"
             ),
@@ -211,14 +211,14 @@ def _settings(server: Server) -> Iterator[Finding]:
             level="info",
             code="wal-keep-limited",
             subject="max_slot_wal_keep_size",
-            message=f"the server gives the slot up once it lies {server.wal_keep} MB behind",
+            message=f"the server invalidates the slot once it is {server.wal_keep} MB behind",
         )
     if 0 < server.sender_timeout < _SHORT_TIMEOUT_MILLISECONDS:
         yield Finding(
             level="warning",
             code="wal-sender-timeout-short",
             subject="wal_sender_timeout",
-            message=f"wal_sender_timeout is {server.sender_timeout} ms; a short pause of the network cuts "
+            message=f"wal_sender_timeout is {server.sender_timeout} ms; a short pause of the network ends "
             "the stream",
             remedy=service.setting("wal_sender_timeout", "60s" if not service.parameters else "60000 (ms)"),
         )
@@ -238,9 +238,8 @@ def _encoding(server: Server) -> Iterator[Finding]:
         code="encoding-not-utf8",
         subject="server_encoding",
         message=f"the encoding of database {server.database} is {server.encoding}; {what}",
-        remedy="docs/errors/character-not-convertible.md shows how to find such texts; for good: pg_dump, "
-        "and "
-        "restore into a database with ENCODING 'UTF8'",
+        remedy="`smelt explain-error character-not-convertible` shows how to find such texts; "
+        "for good: pg_dump, and restore into a database with ENCODING 'UTF8'",
     )
 
 
@@ -286,7 +285,7 @@ def forgetting_findings(version: int) -> Iterator[Finding]:
             subject="server",
             message=f"PostgreSQL {major}.{minor} loses changes of a table that is added to a publication "
             "while a "
-            "transaction that has written it is open; the reader gets round it by a new session of the "
+            "transaction that has written it is open; the reader avoids it with a new session of the "
             "stream before each such copy, other readers of the server do not",
             remedy=f"update the server to {major}.{MENDED[major]} or later",
         )

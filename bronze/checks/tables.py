@@ -99,14 +99,14 @@ def _skipped(skipped: Sequence[SkippedRelation]) -> Iterator[Finding]:
                     level="info",
                     code="relation-skipped",
                     subject=str(each.table),
-                    message=f"is not carried: {reason}",
+                    message=f"is not replicated: {reason}",
                 )
         else:
             yield Finding(
                 level="info",
                 code="relation-skipped",
                 subject="source.tables",
-                message=f"{len(same)} relations are not carried, {_some(same)}: {reason}",
+                message=f"{len(same)} relations are not replicated, {_some(same)}: {reason}",
             )
 
 
@@ -171,7 +171,7 @@ def _key(table: SourceTable, source: SourceSettings) -> Iterator[Finding]:
                 code="key-nullable",
                 subject=str(table.table),
                 message=f"key column {', '.join(nullable)} may be NULL; rows with NULL there cannot be "
-                "told apart",
+                "distinguished",
                 remedy=f"ALTER TABLE {table.table.quoted} ALTER COLUMN … SET NOT NULL;",
             )
         unique = [index for index in table.indexes if index.plain and set(index.columns) <= set(key)]
@@ -180,8 +180,8 @@ def _key(table: SourceTable, source: SourceSettings) -> Iterator[Finding]:
                 level="warning",
                 code="key-not-unique",
                 subject=str(table.table),
-                message=f"no unique index guards the given key {', '.join(key)}; of rows with one key one "
-                "is kept",
+                message=f"no unique index covers the given key {', '.join(key)}; of rows with the "
+                "same key one is kept",
                 remedy=f"CREATE UNIQUE INDEX CONCURRENTLY ON {table.table.quoted} (…);",
             )
         return

@@ -65,7 +65,7 @@ def set_torn_aside(uri: str) -> bool:
             code="log-entry-torn",
             where=str(entry_path(log, torn[0])),
             remedy="restore the file from a backup, or move the lake away and start anew; "
-            "docs/errors/log-entry-torn.md",
+            "see `smelt explain-error log-entry-torn`",
         )
     path = entry_path(log, torn[0])
     path.replace(path.with_name(f"{path.name}{_ASIDE}"))

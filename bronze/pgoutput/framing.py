@@ -151,7 +151,7 @@ def malformed(problem: str, lsn: Lsn | None) -> NoReturn:
         f"the replication stream is not what pgoutput protocol 1 sends: {problem}",
         code="stream-malformed",
         where=f"WAL at {lsn}" if lsn else "WAL at an unknown position",
-        remedy="check the slot's plugin and what lies between; see docs/errors/stream-malformed.md",
+        remedy="check the slot's plugin and what lies between; see `smelt explain-error stream-malformed`",
     )
 
 

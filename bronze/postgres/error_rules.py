@@ -51,9 +51,9 @@ PASSWORD_REJECTED: Final = Rule(
 PASSWORD_MISSING: Final = Rule(
     ConfigurationError,
     "password-missing",
-    "PostgreSQL asks for a password of role {user}, and none was given",
+    "PostgreSQL asks for a password for role {user}, and none was given",
     "give it by PGPASSWORD, `password: ${{SMELT_PASSWORD}}` in the source section, or a password file "
-    "(~/.pgpass, passfile; libpq passes over one that others can read: chmod 600)",
+    "(~/.pgpass, passfile; libpq ignores one that others can read: chmod 600)",
 )
 ROLE_UNKNOWN: Final = Rule(
     ConfigurationError,
@@ -94,7 +94,7 @@ SSL_NOT_OFFERED: Final = Rule(
     "ssl-not-offered",
     "the server offers no encryption, and sslmode asks for it: {said}",
     "switch it on at the server (ssl_cert_file, ssl_key_file; ALTER SYSTEM SET ssl = on; "
-    "SELECT pg_reload_conf();), or, on a network that is yours alone, set sslmode: prefer",
+    "SELECT pg_reload_conf();), or, on a network that you trust, set sslmode: prefer",
 )
 SSL_UNTRUSTED: Final = Rule(
     ConfigurationError,
@@ -174,7 +174,7 @@ ROW_SECURITY: Final = Rule(
     DefiniteError,
     "row-level-security",
     "row-level security would hide rows from role {user}: {said}",
-    "ALTER ROLE {user_quoted} BYPASSRLS; (as a superuser), or take the table off the pattern with `exclude`",
+    "ALTER ROLE {user_quoted} BYPASSRLS; (as a superuser), or leave the table out with source.exclude",
 )
 PERMISSION: Final = Rule(
     DefiniteError,
@@ -230,7 +230,7 @@ OPTION_UNKNOWN: Final = Rule(
     ConfigurationError,
     "connection-option-unknown",
     "the server does not know a setting given with the connection: {said}",
-    "check `options` of the DSN and PGOPTIONS; a pooler that refuses them must be passed by",
+    "check `options` of the DSN and PGOPTIONS; a connection pooler that refuses them must be bypassed",
 )
 SERVICE_UNKNOWN: Final = Rule(
     ConfigurationError,
@@ -241,7 +241,7 @@ SERVICE_UNKNOWN: Final = Rule(
 LOCKED: Final = Rule(
     TransientError,
     "lock-not-available",
-    "a lock was not to be had in time: {said}",
+    "a lock was not granted in time: {said}",
     "find the holder: SELECT pid, state, query FROM pg_stat_activity "
     "WHERE xact_start IS NOT NULL AND cardinality(pg_blocking_pids(pid)) = 0;",
 )
@@ -260,13 +260,13 @@ CONFLICT: Final = Rule(
 RESOURCES: Final = Rule(
     TransientError,
     "server-resources",
-    "the server is short of something or failed at its disk: {said}",
+    "the server lacks a resource, or its disk failed: {said}",
     "read the server's log; check disk space and memory of its machine",
 )
 READ_ONLY: Final = Rule(
     DefiniteError,
     "server-read-only",
-    "the server only reads: {said}",
+    "the server is read-only: {said}",
     "give the primary, not a standby, as the source; on a primary, "
     "ALTER ROLE {user_quoted} RESET default_transaction_read_only;",
 )
@@ -281,7 +281,7 @@ UNCONVERTIBLE: Final = Rule(
     "character-not-convertible",
     "a text of the database cannot be converted to UTF-8: {said}",
     "correct the text at the source, or leave its table out with source.exclude; "
-    "docs/errors/character-not-convertible.md shows how to find it",
+    "`smelt explain-error character-not-convertible` shows how to find it",
 )
 UNKNOWN: Final = Rule(
     DefiniteError,

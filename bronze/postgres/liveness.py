@@ -81,7 +81,8 @@ class CopyLine:
             return
         abandon(self._connection)
         raise TransientError(
-            f"nothing has come of a COPY for {self._timing.copy_silence:.0f} s while the server waits for us",
+            f"no data of a COPY has arrived for {self._timing.copy_silence:.0f} s while the server "
+            "waits for us",
             code="connection-lost",
             where=address_of(self._source),
             remedy="nothing; the copy is tried again over a new connection",

@@ -226,7 +226,7 @@ def _locked(table: TableName, source: SourceSettings, holder: str) -> TableError
         table,
         f"the table cannot join publication {source.publication} yet: it is locked by {holder}",
         code="table-locked",
-        remedy="nothing to do: it is tried again by itself, and taken when the lock is gone; to end who "
+        remedy="nothing to do: it is retried automatically, and added when the lock is released; to end who "
         "holds it: SELECT pg_terminate_backend(…);",
     )
 

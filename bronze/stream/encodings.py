@@ -185,7 +185,8 @@ class ConvertingDecoder(StreamDecoder):
                     "the prefix of a logical decoding message cannot be converted to UTF-8",
                     code="character-not-convertible",
                     where=f"transaction that commits at {self._commit_lsn}",
-                    remedy="give it one whose characters UTF-8 has; docs/errors/character-not-convertible.md",
+                    remedy="use one whose characters exist in UTF-8; "
+                    "see `smelt explain-error character-not-convertible`",
                 )
         relation_id = _number(message, HEADER + 1, 4)
         if message[HEADER] == RELATION:

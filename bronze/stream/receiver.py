@@ -199,8 +199,8 @@ class Receiver:
         self._looked = self._looked + 1 if self._line_is_dead() else 0
         if self._looked > 1:
             raise TransientError(
-                f"nothing has come over the replication connection for {silent:.0f} s, although the server "
-                "is idle and was asked for an answer",
+                f"nothing has arrived over the replication connection for {silent:.0f} s, although the "
+                "server is idle and was asked for an answer",
                 code="connection-lost",
                 remedy="nothing; the stream is started again. Should it happen often, look at firewalls and "
                 "proxies on the way",

@@ -55,7 +55,8 @@ def unknown_error(name: str, error: Exception) -> DefiniteError:
         code="document-failed",
         where=name,
         remedy="see the message: either an expression fails on some value, or files of a table "
-        "cannot be read (smelt rebuild FILE silver TABLE); it was tried twice, and is with the next change",
+        "cannot be read (smelt rebuild FILE silver TABLE); it was tried twice, and is "
+        "retried with the next change",
     )
 
 

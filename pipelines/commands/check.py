@@ -10,12 +10,13 @@ from bronze.postgres.conninfo import address_of
 from pipelines.health.check import run_check
 from pipelines.terminal.failures import Failure
 from pipelines.terminal.output import counted
+from pipelines.terminal.waiting import ERROR, QUIET, WARNING
 
 if TYPE_CHECKING:
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
 
-_STYLES: Final = {"error": "bold red", "warning": "yellow", "info": "dim"}
+_STYLES: Final = {"error": ERROR, "warning": WARNING, "info": QUIET}
 
 
 def show_check(pipeline: Pipeline, output: Output, *, offline: bool = False) -> None:
@@ -24,7 +25,8 @@ def show_check(pipeline: Pipeline, output: Output, *, offline: bool = False) -> 
     Raises:
         Failure: something would stop the pipeline.
     """
-    findings = run_check(pipeline, offline=offline)
+    with output.waiting("checking files and lake" if offline else "checking source, files and lake"):
+        findings = run_check(pipeline, offline=offline)
     counts = Counter(finding.level for finding in findings)
     if output.json:
         output.value([dataclasses.asdict(finding) for finding in findings])

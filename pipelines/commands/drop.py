@@ -22,17 +22,28 @@ from bronze.postgres.conninfo import address_of
 from bronze.setup.publication import is_ours
 from bronze.setup.slot import read_slot
 from pipelines.runtime.locks import lake_lock, locks_folder
+from pipelines.terminal.failures import Failure
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bronze.config.sections import SourceSettings
+    from bronze.setup.slot import SlotState
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
 
 
-def run_drop(pipeline: Pipeline, output: Output) -> None:
+def run_drop(pipeline: Pipeline, output: Output, *, ask: bool = False) -> None:
     """Drop the slot, and the publication that we made; with ``source.manage: false`` only say how.
+
+    Args:
+        pipeline: the pipeline.
+        output: prints the statements that were executed.
+        ask: first, where a person is at a terminal.
 
     Raises:
         SmeltError: the pipeline runs, somebody reads the slot, or the server refuses.
+        Failure: the person did not agree; nothing was dropped.
     """
     source, lake = pipeline.source, pipeline.lake_address()
     locks = locks_folder(lake)
@@ -45,13 +56,7 @@ def run_drop(pipeline: Pipeline, output: Output) -> None:
         statements, theirs = [], None
         slot = read_slot(connection, source.slot)
         if slot is not None:
-            if slot.active_pid is not None:
-                raise DefiniteError(
-                    f"slot {source.slot} is being read by backend {slot.active_pid}",
-                    code="slot-in-use",
-                    where=address_of(source),
-                    remedy="stop the pipeline that reads it first",
-                )
+            _require_unread(slot, source)
             statements.append(f"SELECT pg_drop_replication_slot({quote_literal(source.slot)})")
         if read_publication(connection, source.publication) is not None:
             statement = f"DROP PUBLICATION {quote_identifier(source.publication)}"
@@ -59,6 +64,8 @@ def run_drop(pipeline: Pipeline, output: Output) -> None:
                 statements.append(statement)
             else:
                 theirs = statement
+        if ask and source.manage and statements:
+            _require_agreement(statements, address_of(source), output)
         for statement in statements:
             if source.manage:
                 connection.execute(statement.encode())
@@ -73,3 +80,32 @@ def run_drop(pipeline: Pipeline, output: Output) -> None:
         output.say("there is no slot and no publication; nothing to do")
     elif not source.manage:
         output.say("source.manage is false: nothing was changed; run the statements above yourself")
+
+
+def _require_unread(slot: SlotState, source: SourceSettings) -> None:
+    """Refuse to drop a slot that somebody reads.
+
+    Raises:
+        DefiniteError: ``slot-in-use``.
+    """
+    if slot.active_pid is not None:
+        raise DefiniteError(
+            f"slot {source.slot} is being read by backend {slot.active_pid}",
+            code="slot-in-use",
+            where=address_of(source),
+            remedy="stop the pipeline that reads it first",
+        )
+
+
+def _require_agreement(statements: Sequence[str], where: str, output: Output) -> None:
+    """Ask a person who is at a terminal.
+
+    Raises:
+        Failure: they did not agree.
+    """
+    said = (
+        f"at {where}: {'; '.join(statements)};\n"
+        "Afterwards this lake can continue only by resnapshotting every table."
+    )
+    if not output.agreed(said):
+        raise Failure("nothing was dropped")

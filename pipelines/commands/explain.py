@@ -13,6 +13,7 @@ from gold.language.json_schema import document_schema, file_schema
 from gold.tree.check import resolved
 from pipelines.commands.context import documents_named, require_lake, spark_for
 from pipelines.terminal.output import seconds_text
+from pipelines.terminal.waiting import TITLE
 from silver.schema.catalog import silver_catalog
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def show_explanation(pipeline: Pipeline, document: str, output: Output) -> None:
         return
     where = f", where {tree.root.where}" if tree.root.where is not None else ""
     said = f"one document per row of {tree.root.table.table}, found by {', '.join(tree.key)}{where}"
-    output.line(f"gold.{tree.name}: {said}", style="bold")
+    output.line(f"gold.{tree.name}: {said}", style=TITLE)
     output.line(f"last run  {_run_text(run)}")
     for node in explain(tree):
         _say(node, reached.get((node.path, node.table)), output)
@@ -106,7 +107,7 @@ def _say(node: ExplainedNode, reached: dict[str, int] | None, output: Output) ->
     output.line()
     heading = ", ".join([node.path, *node.other_paths]) or "the document itself"
     kind = "" if node.kind == "root" else f"{node.kind} "
-    output.line(f"{heading}: {kind}{node.table}", style="bold")
+    output.line(f"{heading}: {kind}{node.table}", style=TITLE)
     _entry(output, "key", ", ".join(node.key))
     _entry(output, "columns", ", ".join(node.columns))
     if node.where is not None and node.kind != "root":

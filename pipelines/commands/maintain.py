@@ -16,6 +16,9 @@ from pipelines.terminal.failures import TABLES_STOPPED, Failure, without_secrets
 from silver.errors import cause
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pipelines.runtime.maintenance import MaintenanceResult
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
 
@@ -31,7 +34,8 @@ def run_maintain(pipeline: Pipeline, output: Output) -> None:
     control = ControlTables(pipeline.lake_address())
     with spark_for(pipeline, output) as spark:
         work = maintenance(spark, pipeline, control, ("silver", "gold"))
-        for done in work.all_tables():
+        tables = work.all_tables()
+        while (done := _next(tables, output)) is not None:
             if output.json:
                 output.value(asdict(done))
             else:
@@ -43,3 +47,8 @@ def run_maintain(pipeline: Pipeline, output: Output) -> None:
     if work.failed:
         names = ", ".join(sorted(work.failed))
         raise Failure(f"maintenance failed: {names}", exit_code=TABLES_STOPPED)
+
+
+def _next(tables: Iterator[MaintenanceResult], output: Output) -> MaintenanceResult | None:
+    with output.waiting("maintaining the tables of silver and gold"):
+        return next(tables, None)

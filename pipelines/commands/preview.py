@@ -26,7 +26,9 @@ def run_preview(pipeline: Pipeline, document: str, key: Sequence[str], output: O
     documents_named(pipeline, document)
     require_lake(pipeline)
     with spark_for(pipeline, output) as spark:
-        output.document(preview_document(spark, pipeline, document, key))
+        with output.waiting(f"building {document} {', '.join(key)}"):
+            built = preview_document(spark, pipeline, document, key)
+        output.document(built)
 
 
 def preview_document(spark: SparkSession, pipeline: Pipeline, document: str, key: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from pipelines.commands.context import require_lake, spark_for
 from pipelines.quality.run import run_quality
 from pipelines.terminal.failures import Failure
 from pipelines.terminal.logs import log_folder
+from pipelines.terminal.waiting import ERROR, GOOD, WARNING
 from pipelines.writable import why_unwritable
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def run_quality_checks(pipeline: Pipeline, output: Output, *, report: Path | Non
     if report is not None:
         _require_file(report)
     where = report or log_folder(pipeline.pipeline) / "quality.html"
-    with spark_for(pipeline, output) as spark:
+    with spark_for(pipeline, output) as spark, output.waiting("checking data quality"):
         result = run_quality(spark, pipeline, report=where, progress=output.say)
     show_quality(result, output)
     if not result.success:
@@ -71,9 +72,9 @@ def show_quality(result: QualityResult, output: Output) -> None:
         columns = ("table", "column", "expectation", "severity", "failing rows")
         output.table(columns, rows, title="failed", right=columns[-1:])
     for text in result.errors:
-        output.line(f"could not be checked: {text}", style="yellow")
+        output.line(f"could not be checked: {text}", style=WARNING)
     for left_out in result.left_out:
-        output.line(f"left out: {left_out.subject}: {left_out.why}", style="yellow")
-    output.line(f"{result.summary()} as of {result.commit_lsn}", style="green" if result.success else "red")
+        output.line(f"left out: {left_out.subject}: {left_out.why}", style=WARNING)
+    output.line(f"{result.summary()} as of {result.commit_lsn}", style=GOOD if result.success else ERROR)
     if result.report is not None:
         output.line(f"report: {result.report}")

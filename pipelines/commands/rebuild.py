@@ -89,7 +89,8 @@ def rebuild_silver(
     with writing(lake, "silver"):
         silver = Silver(spark, lake, settings, control)
         try:
-            silver.cycle()
+            with output.waiting("bringing silver up to bronze"):
+                silver.cycle()
         finally:
             silver.close()
         cut, relations = require_lake(pipeline), read_relations(lake)
@@ -143,7 +144,8 @@ def _derive(
     started, clock = datetime.now(UTC), time.monotonic()
     end = cut.commit_lsn
     try:
-        version = rebuild(spark, lake, pipeline.silver, table, relations=relations, end=end)
+        with output.waiting(f"rebuilding silver.{table.name} from bronze"):
+            version = rebuild(spark, lake, pipeline.silver, table, relations=relations, end=end)
     except TableError:
         raise
     except Exception as error:
@@ -165,7 +167,7 @@ def rebuild_gold(spark: SparkSession, pipeline: Pipeline, names: Sequence[str], 
     lake = pipeline.lake_address()
     control = ControlTables(lake)
     gold = open_gold(spark, pipeline, control)
-    with writing(lake, "gold"):
+    with writing(lake, "gold"), output.waiting(f"rebuilding {', '.join(names)} from silver"):
         gold.cycle(rebuild=names)
     errors = {error.name: error for error in control.open_errors() if error.scope == "document"}
     for name in names:

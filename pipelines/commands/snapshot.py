@@ -144,7 +144,7 @@ def _unknown(
     else:
         remedy = "give schema.table or a pattern; `source.tables` of the pipeline file says which it carries"
     return ConfigurationError(
-        f"{name!r} is no table that the pipeline carries", code="table-unknown", remedy=remedy
+        f"{name!r} is not a table of this pipeline", code="table-unknown", remedy=remedy
     )
 
 

@@ -12,6 +12,7 @@ from bronze.lsn import Lsn
 from pipelines.health.status import read_status
 from pipelines.runtime.progress_text import snapshot_text
 from pipelines.terminal.output import bytes_text, seconds_text
+from pipelines.terminal.waiting import ERROR, TITLE, WARNING
 
 if TYPE_CHECKING:
     from pipelines.health.status import Rung, Status, TableStatus
@@ -48,19 +49,19 @@ def ladder_rows(ladder: tuple[Rung, ...]) -> list[list[str]]:
     ]
 
 
-LADDER_COLUMNS = ("step", "LSN", "bytes behind", "seconds behind", "commits behind")
+LADDER_COLUMNS = ("step", "LSN", "bytes behind", "time behind", "commits behind")
 
 
 def _print(status: Status, output: Output) -> None:
-    output.line(f"pipeline {status.pipeline}", style="bold")
+    output.line(f"pipeline {status.pipeline}", style=TITLE)
     output.line(f"source   {status.source}")
     if status.source_error:
         for line in status.source_error.splitlines():
-            output.line(f"         {line}", style="yellow")
+            output.line(f"         {line}", style=WARNING)
     output.line(f"lake     {status.lake}" + (f" ({status.lake_error})" if status.lake_error else ""))
     output.line(f"slot     {_slot(status)}")
     for warning in slot_warnings(status):
-        output.line(f"         {warning}", style="bold red")
+        output.line(f"         {warning}", style=ERROR)
     if status.snapshot is not None:
         output.line(f"reader   {snapshot_text(status.snapshot)}")
     output.line()
@@ -71,7 +72,7 @@ def _print(status: Status, output: Output) -> None:
             _print_tables(title, found, output)
     if status.errors:
         output.line()
-        output.line("open errors", style="bold red")
+        output.line("open errors", style=ERROR)
         for error in status.errors:
             since = f" since {error.opened_at:%Y-%m-%d %H:%M:%S}" if error.opened_at else ""
             output.line(f"{error.scope} {error.name}{since}: {error.message} [{error.code}]")
@@ -105,7 +106,7 @@ def slot_warnings(status: Status) -> list[str]:
 
 
 def _print_tables(title: str, tables: tuple[TableStatus, ...], output: Output) -> None:
-    columns = (title, "state", "as of LSN", "version", "last changes", "last seconds")
+    columns = (title, "state", "as of LSN", "version", "last changes", "last run")
     rows = [
         [
             table.name,
@@ -113,7 +114,7 @@ def _print_tables(title: str, tables: tuple[TableStatus, ...], output: Output) -
             "-" if table.commit_lsn is None else str(table.commit_lsn),
             "-" if table.delta_version is None else table.delta_version,
             "-" if table.changes is None else f"{table.changes:,}",
-            "-" if table.seconds is None else f"{table.seconds:.1f}",
+            "-" if table.seconds is None else seconds_text(table.seconds),
         ]
         for table in tables
     ]

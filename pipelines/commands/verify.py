@@ -9,6 +9,7 @@ from bronze.lake.control_tables import ControlTables
 from bronze.lsn import Lsn
 from pipelines.commands.context import documents_named, open_gold, require_lake, spark_for
 from pipelines.terminal.failures import Failure
+from pipelines.terminal.waiting import ERROR, GOOD
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +47,8 @@ def verify_documents(
     gold = open_gold(spark, pipeline, ControlTables(lake))
     results = []
     for name in names:
-        result = verify(spark, lake, gold.built(name), sample=sample)
+        with output.waiting(f"comparing gold.{name} with a full rebuild"):
+            result = verify(spark, lake, gold.built(name), sample=sample)
         if not output.json:
             _say(result, output, sample)
         results.append(result)
@@ -66,9 +68,9 @@ def _say(result: Verification, output: Output, sample: float | None) -> None:
     compared = f"{result.compared:,} documents compared{of}, version {result.version}"
     at = f"as of {Lsn(result.commit_lsn)}"
     if result.equal:
-        output.line(f"gold.{result.document}: equal to a full rebuild {at}; {compared}", style="green")
+        output.line(f"gold.{result.document}: equal to a full rebuild {at}; {compared}", style=GOOD)
         return
-    output.line(f"gold.{result.document}: not equal to a full rebuild {at}; {compared}", style="red")
+    output.line(f"gold.{result.document}: not equal to a full rebuild {at}; {compared}", style=ERROR)
     for kind, count in result.counts.items():
         output.line(f"  {count:,} {'document' if count == 1 else 'documents'}: {KINDS[kind]}")
     for wrong in result.first:

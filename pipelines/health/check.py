@@ -104,8 +104,8 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
                 level="info",
                 code="documents-unchecked",
                 subject="gold.documents",
-                message="the documents' tables and columns were not checked: no source, no shapes in the "
-                "lake",
+                message="the documents' tables and columns were not checked: the source was not asked, "
+                "and the lake holds no table definitions yet",
             )
         )
     for fault in check_suites(suites, pipeline.folder, tables):
@@ -178,7 +178,7 @@ def _unwritable(pipeline: Pipeline) -> Iterator[Finding]:
             code="lake-folder",
             subject=str(folder),
             message=why,
-            remedy="correct lake.path, or the folder's rights",
+            remedy="correct lake.path, or the folder's permissions",
         )
 
 
@@ -253,7 +253,7 @@ def _names(pipeline: Pipeline, catalog: dict[TableName, SilverTable]) -> Iterato
             level="warning",
             code="type-override-unused",
             subject="silver.types",
-            message=f"{name} is no column of a selected table",
+            message=f"{name} is not a column of a selected table",
             remedy=_correction(name, columns),
         )
     for name in pipeline.silver.history:
@@ -262,7 +262,7 @@ def _names(pipeline: Pipeline, catalog: dict[TableName, SilverTable]) -> Iterato
                 level="warning",
                 code="history-unused",
                 subject="silver.history",
-                message=f"{name} is no selected table",
+                message=f"{name} is not a selected table",
                 remedy=_correction(name, tables),
             )
     for shape in catalog.values():

@@ -230,7 +230,7 @@ def _none_carried(source: SourceSettings, excluded: Sequence[Excluded]) -> Defin
     reasons = "\n".join(f"{each.table}: {each.reason}" for each in excluded[:_SHOWN])
     more = f"\nand {len(excluded) - _SHOWN} more" if len(excluded) > _SHOWN else ""
     return DefiniteError(
-        f"none of the tables can be carried\n{reasons}{more}",
+        f"none of the tables can be replicated\n{reasons}{more}",
         code="no-tables",
         where=address_of(source),
         remedy=excluded[0].remedy,

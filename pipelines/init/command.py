@@ -55,7 +55,11 @@ def run_init(output: Output, *, dsn: str | None, out: Path, schemas: Sequence[st
     """
     refuse_existing({out: ""})
     source = SourceSettings(dsn=None if dsn is None else SecretStr(dsn), slot="smelt", publication="smelt")
-    with connect(source, application_name="deltasmelt init") as connection, translated(source):
+    with (
+        output.waiting("reading the database's catalog"),
+        connect(source, application_name="deltasmelt init") as connection,
+        translated(source),
+    ):
         catalog = read_catalog(connection, source, schemas)
         place, secrets = _connection(connection, dsn)
     proposal = propose(catalog.described)
@@ -117,7 +121,8 @@ def _say_documents(output: Output, proposal: Proposal, documents: Mapping[Path, 
         )
     if not documents:
         output.line(
-            "no documents: no foreign key joins two of the tables; docs/gold.md shows how to write a document"
+            "no documents: no foreign key joins two of the tables; "
+            "`smelt explain FILE --schema` prints the JSON Schema of document files"
         )
         return
     if proposal.left_out:

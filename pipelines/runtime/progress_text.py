@@ -67,5 +67,5 @@ def snapshot_text(view: SnapshotView) -> str:
     left = "" if view.seconds_left is None else f", about {seconds_text(view.seconds_left)} left"
     return (
         f"snapshot: {view.rows:,} rows, {bytes_text(view.bytes)}, {view.fraction:.0%}{left}; "
-        f"{', '.join(view.tables)} to go"
+        f"not complete yet: {', '.join(view.tables)}"
     )

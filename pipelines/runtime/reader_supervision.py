@@ -76,7 +76,8 @@ class ReaderProcess:
 
     def start(self) -> None:
         """Start the process; its standard input is the pipe by which it notices our end."""
-        command = [sys.executable, "-m", "pipelines.runtime.reader_process", str(self._pipeline.path)]
+        # -P: nothing in the working folder, such as a `json.py` of the user, is imported instead of ours.
+        command = [sys.executable, "-P", "-m", "pipelines.runtime.reader_process", str(self._pipeline.path)]
         if self._until is not None:
             command += ["--until", str(self._until)]
         paths = os.pathsep.join(path or "." for path in sys.path)
@@ -129,7 +130,7 @@ class ReaderProcess:
                 code="reader-died",
                 where=str(log_folder(self._pipeline.pipeline) / "smelt.log"),
                 remedy="read the log named above; out of memory is a common cause. Until the reader runs, "
-                "the slot keeps the server's log",
+                "the slot retains WAL at the server",
             )
         _LOGGER.warning(
             "the reader process ended by %s; starting it again (%d of %d ends without progress)",

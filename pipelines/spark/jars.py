@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import ConfigurationError, DefiniteError
+from pipelines.terminal.waiting import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,9 +66,8 @@ def delta_jars(announce: Callable[[str], None] | None = None) -> list[Path]:
         return _from_folder(Path(given), expected)
     cache = cache_root() / "jars" / f"delta-{DELTA_VERSION}-spark-{line}"
     if not cache.is_dir():
-        if announce is not None:
-            announce("fetching Delta's jars (once) …")
-        _resolve(cache, line, expected)
+        with waiting("fetching Delta's jars (once)", announce):
+            _resolve(cache, line, expected)
     return [cache / name for name in expected]
 
 

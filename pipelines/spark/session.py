@@ -34,6 +34,7 @@ from pipelines.spark.java import check_java
 from pipelines.spark.launch import JVM_OPTIONS, jvm_options, launch, log_settings, option, refused
 from pipelines.terminal.interrupts import Terminated
 from pipelines.terminal.jvm_errors import spark_message
+from pipelines.terminal.waiting import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -96,7 +97,7 @@ def spark_session(
     Args:
         settings: the pipeline file's `spark` section; wins over our defaults.
         log: file for Spark's log; errors point to it.
-        announce: is told in a few words what takes long.
+        announce: is told in a few words what takes long, which a terminal shows while it lasts (`waiting`).
         brief: for a command of some statements: the JVM starts faster and never gets as fast.
 
     Raises:
@@ -106,7 +107,7 @@ def spark_session(
     session = active_session()
     _quiet()
     if session is None:
-        session = _start(settings or {}, log or default_log(), announce or _silent, brief=brief)
+        session = _start(settings or {}, log or default_log(), announce, brief=brief)
     for name, value in {**_DYNAMIC, **(settings or {})}.items():
         if session.conf.isModifiable(name):
             session.conf.set(name, value)
@@ -220,12 +221,8 @@ def _quiet() -> None:
     logger.handlers = [logging.NullHandler()]
 
 
-def _silent(_: str) -> None:
-    """Say nothing."""
-
-
 def _start(
-    settings: Mapping[str, str], log: Path, announce: Callable[[str], None], *, brief: bool
+    settings: Mapping[str, str], log: Path, announce: Callable[[str], None] | None, *, brief: bool
 ) -> SparkSession:
     from pyspark import SparkConf  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -238,7 +235,6 @@ def _start(
         return builder.getOrCreate()
     java = check_java()
     jars = delta_jars(announce)
-    announce("starting Spark …")
     log.parent.mkdir(parents=True, exist_ok=True)
     archive = class_archive.archive_of(settings, java, jars)
     paths = [str(jar) for jar in jars]
@@ -264,8 +260,9 @@ def _start(
     conf = SparkConf(loadDefaults=False)
     given = {name: value for name, value in settings.items() if name != JVM_OPTIONS}
     conf.setAll([*{**static, **_DYNAMIC, **given}.items()])
-    _launch(conf, log, archive)
-    return SparkSession.builder.getOrCreate()
+    with waiting("starting Spark", announce):
+        _launch(conf, log, archive)
+        return SparkSession.builder.getOrCreate()
 
 
 def _launch(conf: SparkConf, log: Path, archive: Path | None) -> None:

@@ -1,4 +1,5 @@
 """What a person sees: output, errors with their remedies, exit codes, Ctrl-C, the log file.
 
-In reading order: `output`, `failures`, `jvm_errors`, `interrupts`, `logs`.
+In reading order: `arguments`, `help_layout`, `completion`; `output`, `waiting`; `failures`, `error_pages`,
+`jvm_errors`, `interrupts`, `logs`.
 """

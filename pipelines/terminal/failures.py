@@ -24,15 +24,19 @@ import re
 import signal
 import sys
 import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from rich.text import Text
+
 from bronze.errors import SmeltError, TransientError
+from pipelines.terminal.error_pages import has_page
 from pipelines.terminal.interrupts import Terminated, interruption_behind
 from pipelines.terminal.jvm_errors import SparkFailure
+from pipelines.terminal.waiting import ERROR, QUIET, TITLE, messages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 STOPPED: Final = 1
 USAGE: Final = 2
@@ -50,6 +54,9 @@ _OF_THE_SYSTEM: Final = {
     errno.EPERM: "grant this account access to it, or choose another path",
     errno.EROFS: "the file system is read-only: choose another path",
 }
+_MARKED: Final = {"error": ERROR, "remedy": TITLE, "more": QUIET}
+"""Words at the beginning of a line, and their styles on a terminal."""
+
 _LOGGER = logging.getLogger("deltasmelt")
 _SECRETS: Final = re.compile(
     r"""(?P<uri>[a-z][a-z0-9+.-]*://[^:/@\s]*:)\S+(?=@)
@@ -106,7 +113,7 @@ def report(error: BaseException, *, debug: bool = False, log: Path | None = None
         return TERMINATED
     _LOGGER.error("command failed", exc_info=error)
     if debug:
-        _say(without_secrets("".join(traceback.format_exception(error))).rstrip())
+        sys.stderr.write(without_secrets("".join(traceback.format_exception(error))).rstrip() + "\n")
     if isinstance(error, Failure):
         _say(str(error))
         return error.exit_code
@@ -114,18 +121,18 @@ def report(error: BaseException, *, debug: bool = False, log: Path | None = None
         _say(error_text(error))
         return STOPPED
     _say(_foreign(error))
-    _say(f"the traceback is in {log}" if log else "run the command with --debug to see the traceback")
+    _say(f"full traceback: {log}" if log else "run the command with --debug to see the traceback")
     return STOPPED
 
 
 def error_text(error: SmeltError) -> str:
-    """One of our errors as text: where, what, remedy, and the page about it if there is one."""
-    lines = [f"error: {without_secrets(str(error))}"]
+    """One of our errors as text: where, what and its code, remedy, and how to read the page about it."""
+    said, *more = without_secrets(str(error)).splitlines() or [""]
+    lines = [f"error: {said} [{error.code}]", *more]
     if isinstance(error, TransientError):
         lines.append("this error is usually temporary: run the command again")
-    page = Path(__file__).parents[2] / "docs" / "errors" / f"{error.code}.md"
-    if page.exists():
-        lines.append(f"more: docs/errors/{error.code}.md")
+    if has_page(error.code):
+        lines.append(f"more: smelt explain-error {error.code}")
     return "\n".join(lines)
 
 
@@ -142,5 +149,13 @@ def _foreign(error: BaseException) -> str:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
+    """Print to standard error; on a terminal the words that begin a line are marked by colour."""
+    console = messages()
+    if not console.is_terminal:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+        return
+    for line in text.splitlines():
+        begin, colon, rest = line.partition(": ")
+        style = _MARKED.get(begin) if colon else None
+        console.print(Text.assemble((f"{begin}:", style), f" {rest}") if style else Text(line))

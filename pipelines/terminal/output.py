@@ -20,11 +20,16 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.console import Console
 from rich.highlighter import JSONHighlighter
+from rich.markdown import Markdown
 from rich.markup import escape
+from rich.prompt import Confirm
 from rich.table import Table
+
+from pipelines.terminal.waiting import messages, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from contextlib import AbstractContextManager
 
 
 class Format(StrEnum):
@@ -44,7 +49,7 @@ class Output:
 
     format: Format = Format.TEXT
     _data: Console = field(default_factory=lambda: Console(soft_wrap=True, highlight=False))
-    _said: Console = field(default_factory=lambda: Console(stderr=True, soft_wrap=True, highlight=False))
+    _said: Console = field(default_factory=messages)
 
     @property
     def json(self) -> bool:
@@ -53,8 +58,8 @@ class Output:
 
     @property
     def rich(self) -> bool:
-        """Whether a person reads this on a terminal."""
-        return self._data.is_terminal and not self.json
+        """Whether a person reads this on a terminal; a file stays plain even where FORCE_COLOR is set."""
+        return self._data.is_terminal and self._data.file.isatty() and not self.json
 
     @property
     def console(self) -> Console:
@@ -68,6 +73,21 @@ class Output:
         else:
             sys.stderr.write(text + "\n")
             sys.stderr.flush()
+
+    def waiting(self, text: str) -> AbstractContextManager[None]:
+        """While the block runs, a terminal shows this text and the time; elsewhere nothing is printed."""
+        return waiting(text, lambda _: None)
+
+    def agreed(self, question: str) -> bool:
+        """Ask a person at a terminal, on standard error; where there is none, nobody is asked.
+
+        Returns:
+            False only where somebody was asked and did not say yes.
+        """
+        if not (sys.stdin.isatty() and self._said.file.isatty()):
+            return True
+        self.say(question)
+        return Confirm.ask("Continue?", console=self._said, default=False)
 
     def line(self, text: str = "", *, style: str | None = None) -> None:
         """One line of the result."""
@@ -84,6 +104,13 @@ class Output:
             self._data.print(JSONHighlighter()(shown))
         else:
             self.line(shown)
+
+    def markdown(self, text: str) -> None:
+        """Markdown, rendered on a terminal; elsewhere as it is written."""
+        if self.rich:
+            self._data.print(Markdown(text), soft_wrap=False)
+        else:
+            self.line(text.rstrip())
 
     def value(self, plain: Any) -> None:
         """One JSON value on one line."""

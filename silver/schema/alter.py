@@ -108,7 +108,7 @@ def _check_case(table: SilverTable) -> None:
         if other != column.name:
             raise TableError(
                 table.table,
-                f"columns {other} and {column.name} differ only in case, which Spark does not tell apart",
+                f"columns {other} and {column.name} differ only in case, which Spark does not distinguish",
                 code="table-failed",
                 remedy=resnapshot_remedy(table.table, "rename one of them, then resnapshot the table"),
             )

@@ -65,6 +65,6 @@ def test_a_sample_database_is_built_and_changed_in_two_gigabytes(rentals: Path, 
         assert run.wait(300) == 1
         text = run.text()
     assert "the JVM of Spark was killed (signal 9)" in text
-    assert "more: docs/errors/spark-died.md" in text
+    assert "more: smelt explain-error spark-died" in text
     assert "Py4J" not in text
     assert "Traceback" not in text

@@ -1,77 +1,76 @@
-"""Every definite error about the source has its page, every page has the four parts and is in the index."""
+"""Every code has its page; every page has a code, the four parts and a place in the index."""
 
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
-from typing import TypeGuard
+from typing import Final
 
 import pytest
 
-from bronze.errors import TransientError
 from bronze.postgres import error_rules
+from pipelines.terminal.error_pages import codes, meaning, page
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted(path for path in (ROOT / "docs" / "errors").glob("*.md") if path.name != "README.md")
 MODULES = [
-    path for room in ("postgres", "setup", "catalog") for path in (ROOT / "bronze" / room).glob("*.py")
+    path for package in ("bronze", "silver", "gold", "pipelines") for path in (ROOT / package).rglob("*.py")
 ]
-FINDINGS = [*(ROOT / "bronze").rglob("*.py"), *(ROOT / "pipelines" / "health").glob("*.py")]
+RULES = {rule.code for rule in vars(error_rules).values() if isinstance(rule, error_rules.Rule)}
+_SLUG: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_NO_CODES: Final = {"code", "x"}
+"""The key of a JSON object, and a mode of files."""
 
 
-def rules() -> list[error_rules.Rule]:
-    return [value for value in vars(error_rules).values() if isinstance(value, error_rules.Rule)]
-
-
-def literal_codes(module: Path) -> set[str]:
-    """Texts given as `code=…` or assigned to `code` in a module, but not those of transient errors."""
+def codes_in(module: Path) -> set[str]:
+    """Texts that are given as `code=…`, or assigned to a name that speaks of codes."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(module.read_text())):
-        if isinstance(node, ast.Call) and not (
-            isinstance(node.func, ast.Name) and node.func.id == "TransientError"
-        ):
-            texts = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
-        elif isinstance(node, ast.Assign) and any("code" in ast.unparse(target) for target in node.targets):
-            texts = [node.value]
-        else:
-            continue
-        for text in texts:
-            found |= {
-                each.value
-                for each in ast.walk(text)
-                if isinstance(each, ast.Constant) and _is_code(each.value)
-            }
-    return found
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        values: list[ast.expr] = []
+        if isinstance(node, ast.Call):
+            values = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            values = [node.value] if any(map(_of_codes, targets)) else []
+        found |= {
+            each.value
+            for value in values
+            for each in ast.walk(value)
+            if isinstance(each, ast.Constant) and isinstance(each.value, str) and _SLUG.fullmatch(each.value)
+        }
+    return found - _NO_CODES
 
 
-def finding_codes(module: Path) -> set[str]:
-    """Codes of the findings in a module that are, or can be, errors."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(module.read_text())):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding":
-            given = {keyword.arg: keyword.value for keyword in node.keywords}
-            level, code = given["level"], given["code"]
-            if "error" in ast.unparse(level) and isinstance(code, ast.Constant):
-                found.add(str(code.value))
-    return found
+def _of_codes(target: ast.expr) -> bool:
+    return "code" in ast.unparse(target).lower()
 
 
-def _is_code(value: object) -> TypeGuard[str]:
-    return isinstance(value, str) and "-" in value and " " not in value
+def test_every_code_has_a_page() -> None:
+    found = RULES.union(*map(codes_in, MODULES))
+    assert {"slot-lost", "as-of", "spark-missing", "numeric-as-text", "stream-ended", "sql"} <= found
+    assert sorted(found - set(codes())) == []
 
 
-def test_every_definite_error_about_the_source_has_a_page() -> None:
-    codes = {rule.code for rule in rules() if rule.error is not TransientError}
-    for module in MODULES:
-        codes |= literal_codes(module)
-    assert len(codes) > 35
-    assert sorted(codes - {path.stem for path in PAGES}) == []
+def test_every_page_has_a_code() -> None:
+    texts = "\n".join(module.read_text(encoding="utf-8") for module in MODULES)
+    assert [path.stem for path in PAGES if f'"{path.stem}"' not in texts] == []
 
 
-def test_every_error_that_check_finds_has_a_page() -> None:
-    codes = {code for module in FINDINGS for code in finding_codes(module)}
-    assert {"pattern-matches-nothing", "replication-privilege", "senders-exhausted"} <= codes
-    assert sorted(codes - {path.stem for path in PAGES}) == []
+def test_a_page_named_in_a_remedy_is_there() -> None:
+    texts = "\n".join(module.read_text(encoding="utf-8") for module in MODULES)
+    named = re.findall(r"explain-error ([a-z]+-[a-z-]+)", texts)
+    assert len(named) > 4
+    assert sorted(set(named) - set(codes())) == []
+    assert re.findall(r"[\"' ](docs/errors/[a-z]+(?:-[a-z]+)*\.md)", texts) == [], (
+        "not there in an installed wheel"
+    )
+
+
+def test_a_page_is_printed_without_links_and_its_meaning_as_one_sentence() -> None:
+    assert "](" not in "".join(page(code) for code in codes())
+    assert meaning("slot-in-use").endswith(".")
+    assert [code for code in codes() if not meaning(code)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -85,10 +84,7 @@ def test_a_page_has_the_four_parts_in_order_and_stands_in_the_index(page: Path) 
     assert f"[{page.stem}]({page.name})" in index, "add a link to docs/errors/README.md"
 
 
-def test_the_index_names_no_page_that_is_not_there_and_every_transient_error() -> None:
+def test_the_index_names_no_page_that_is_not_there() -> None:
     index = (ROOT / "docs" / "errors" / "README.md").read_text(encoding="utf-8")
-    linked = {part.partition(")")[0] for part in index.split("](")[1:]}
-    assert linked == {path.name for path in PAGES}
-    for rule in rules():
-        if rule.error is TransientError:
-            assert f"`{rule.code}`" in index
+    linked = [part.partition(")")[0] for part in index.split("](")[1:]]
+    assert sorted(linked) == sorted(path.name for path in PAGES), "each once"

@@ -474,7 +474,7 @@ def test_what_many_tables_have_in_common_is_told_once_and_cured_at_once(
     ]  # fmt: skip
     assert "it has 12 of the selected tables" in one(found, "schema-privilege").message
     skipped = one(found, "relation-skipped")
-    assert "12 relations are not carried, public.v0, public.v1, public.v10" in skipped.message
+    assert "12 relations are not replicated, public.v0, public.v1, public.v10" in skipped.message
     assert "public.v9" not in skipped.message
     for finding in found:
         if finding.code.endswith("-privilege"):

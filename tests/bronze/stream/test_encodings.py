@@ -97,7 +97,7 @@ def test_a_text_without_counterpart_stops_its_table_alone_and_heals(
     assert {(each.name, each.code) for each in control.open_errors()} == {
         ("public.bad", "character-not-convertible")
     }
-    assert "docs/errors/character-not-convertible.md" in str(control.open_errors()[0].remedy)
+    assert "smelt explain-error character-not-convertible" in str(control.open_errors()[0].remedy)
     changes = open_existing(f"{lake_path}/bronze/changes")
     assert is_open(changes, TableName.parse("public.bad")), "silver leaves it out"
     assert not is_open(changes, TableName.parse("public.good"))
@@ -194,7 +194,7 @@ def test_a_name_without_counterpart_stops_its_table_alone_and_heals(
     (error,) = control.open_errors()
     assert (error.scope, error.code) == ("table", "character-not-convertible")
     assert error.name.startswith("public.A\\x")
-    assert "docs/errors/character-not-convertible.md" in str(error.remedy)
+    assert "smelt explain-error character-not-convertible" in str(error.remedy)
 
     with Running(source, lake_path) as running:
         execute(

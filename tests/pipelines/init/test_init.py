@@ -265,7 +265,7 @@ def test_nothing_is_written_where_a_file_exists(tmp_path: Path, shop: str, exist
     said = one_message(smelt("init", "--dsn", shop, folder=tmp_path))
     assert f"{existing}: already exists; nothing was written" in said
     assert "remedy: choose another file or folder with --out" in said
-    assert "more: docs/errors/file-exists.md" in said
+    assert "more: smelt explain-error file-exists" in said
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} - {
         "logs/smelt.log"
     } == {existing}
@@ -303,7 +303,7 @@ def test_a_schema_without_tables_is_told_with_the_nearest(tmp_path: Path, shop: 
 
 def test_tables_of_which_none_can_be_carried_are_told(tmp_path: Path, database: str) -> None:
     run(database, "CREATE TABLE bare (a int)")
-    with pytest.raises(SmeltError, match=r"none of the tables can be carried\npublic\.bare: ") as caught:
+    with pytest.raises(SmeltError, match=r"none of the tables can be replicated\npublic\.bare: ") as caught:
         init(tmp_path, database)
     assert "ADD PRIMARY KEY" in str(caught.value.remedy)
 

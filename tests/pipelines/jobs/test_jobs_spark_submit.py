@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 ROOT = Path(__file__).parents[3]
+PACKAGES = ("bronze", "silver", "gold", "pipelines")
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +74,18 @@ def submit(installed: Path, *words: str, cwd: Path) -> subprocess.CompletedProce
 def test_the_wheel_holds_all_that_is_not_python_too(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
+        (metadata,) = (archive.read(name).decode() for name in names if name.endswith("/METADATA"))
+    packages = [path for room in PACKAGES for path in (ROOT / room).rglob("*")]
+    files = {path: path.relative_to(ROOT) for path in packages}
+    files |= {path: Path("pipelines") / path.relative_to(ROOT) for path in (ROOT / "conf").rglob("*")}
+    files |= {
+        path: Path("pipelines") / "error_pages" / path.name for path in (ROOT / "docs/errors").glob("*.md")
+    }
+    here = {str(name) for path, name in files.items() if path.is_file() and "__pycache__" not in path.parts}
+    assert sorted(here - names) == []
+    assert {f"{room}/py.typed" for room in PACKAGES} <= here
+    assert "License-Expression: Apache-2.0\n" in metadata
+    assert "Metadata-Version: 2.4\n" in metadata
     wanted = {
         "log4j2.properties",
         "demo/shop.sql",

@@ -18,7 +18,16 @@ def test_an_error_of_ours_is_told_with_place_and_remedy_and_without_traceback(
     code = report(DefiniteError("the slot is gone", code="no-page", where="slot s", remedy="make it"))
     said = capsys.readouterr().err
     assert code == 1
-    assert said == "error: slot s: the slot is gone\nremedy: make it\n"
+    assert said == "error: slot s: the slot is gone [no-page]\nremedy: make it\n"
+
+
+def test_an_error_of_several_lines_has_its_code_in_the_first_and_names_the_command_that_explains_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report(DefiniteError("no such column\n== SQL ==", code="sql", where="SQL"))
+    assert capsys.readouterr().err == (
+        "error: SQL: no such column [sql]\n== SQL ==\nmore: smelt explain-error sql\n"
+    )
 
 
 def test_debug_shows_the_traceback_of_the_same_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,116 @@
+"""Arguments and options of the commands, each with its help text and what the shell completes for it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.terminal import completion
+from pipelines.terminal.output import Format
+
+
+class RebuiltLayer(StrEnum):
+    """The layers that `smelt rebuild` can rebuild."""
+
+    silver = "silver"
+    gold = "gold"
+
+
+File = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="The pipeline file.", autocompletion=completion.pipeline_files),
+]
+OutputFormat = Annotated[
+    Format,
+    typer.Option("--output", metavar="text|json", help="Text for people, or JSON for programs."),
+]
+Document = Annotated[
+    str,
+    typer.Argument(metavar="DOCUMENT", help="Name of the document.", autocompletion=completion.documents),
+]
+OptionalDocument = Annotated[
+    str | None,
+    typer.Argument(metavar="DOCUMENT", help="Name of the document.", autocompletion=completion.documents),
+]
+UntilServersEnd = Annotated[
+    bool,
+    typer.Option("--until-caught-up", help="Exit after reaching the server's WAL position at start."),
+]
+ShopSeconds = Annotated[
+    float, typer.Option(min=1, metavar="N", help="Seconds for which the shop makes changes.")
+]
+DemoFolder = Annotated[
+    Path, typer.Option(metavar="FOLDER", help="Where the lake, the report and the files are written.")
+]
+DemoDsn = Annotated[
+    str | None,
+    typer.Option(metavar="DSN", help="Your own server; its role must be able to create databases."),
+]
+ShopRate = Annotated[float, typer.Option(min=0.1, metavar="N", help="The shop's transactions per second.")]
+SourceDsn = Annotated[
+    str | None,
+    typer.Option(metavar="DSN", help="Connection string; default: PGHOST, PGDATABASE, PGSERVICE …"),
+]
+NewFile = Annotated[
+    Path,
+    typer.Option(metavar="FILE", help="Pipeline file to write; documents/ is made beside it."),
+]
+Schemas = Annotated[
+    list[str] | None, typer.Option(metavar="SCHEMA", help="Only tables of this schema; may be repeated.")
+]
+Offline = Annotated[bool, typer.Option("--offline", help="Do not connect; check files and lake.")]
+UntilBronze = Annotated[
+    bool, typer.Option("--until-caught-up", help="Exit after processing what bronze held at start.")
+]
+UntilSilver = Annotated[
+    bool, typer.Option("--until-caught-up", help="Exit after processing what silver held at start.")
+]
+Watch = Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")]
+JsonSchema = Annotated[
+    bool,
+    typer.Option("--schema", help="Print its JSON Schema; without a document, that of document files."),
+]
+Key = Annotated[
+    list[str],
+    typer.Option("--key", metavar="VALUE", help="Its key; repeat the option for a composite key."),
+]
+OnlyDocument = Annotated[
+    str | None,
+    typer.Option(metavar="DOCUMENT", help="Compare only this document.", autocompletion=completion.documents),
+]
+Sample = Annotated[
+    float | None,
+    typer.Option(min=0.000001, max=1.0, metavar="FRACTION", help="Compare only this fraction of the keys."),
+]
+ReportFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the HTML report to this file.")]
+Tables = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TABLE",
+        help="Tables or patterns, e.g. public.order_*",
+        autocompletion=completion.source_tables,
+    ),
+]
+AllTables = Annotated[bool, typer.Option("--all", help="All tables of the pipeline.")]
+Wait = Annotated[bool, typer.Option(help="Wait until they are complete, or queue them and return.")]
+LayerToRebuild = Annotated[RebuiltLayer, typer.Argument(metavar="silver|gold", help="The layer to rebuild.")]
+RebuiltName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="NAME",
+        help="One table of silver, or one document; default: all.",
+        autocompletion=completion.rebuilt_names,
+    ),
+]
+ErrorCode = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="CODE",
+        help="The code in brackets after an error's message; default: list all codes.",
+        autocompletion=completion.error_codes,
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask first.")]

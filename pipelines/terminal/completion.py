@@ -1,0 +1,98 @@
+"""What the shell completes beyond commands and options: pipeline files, documents, tables, error codes.
+
+A completion prints values or nothing. A file that is missing or wrong yields none: the command itself says
+why. Nothing here loads Spark or asks the source.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.errors import SmeltError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pipelines.settings import Pipeline
+
+_ENDINGS: Final = (".yml", ".yaml")
+_DOCUMENT: Final = re.compile(r"""^document:\s*['"]?([^\s'"#]+)""", re.MULTILINE)
+
+
+def pipeline_files(incomplete: str) -> list[str]:
+    """YAML files that begin as typed. Where there are none, the shell completes folders and files itself."""
+    start = incomplete.rpartition("/")[2]
+    before = incomplete[: len(incomplete) - len(start)]
+    folder = Path(before).expanduser() if before else Path()
+    try:
+        names = sorted(path.name for path in folder.iterdir() if path.suffix in _ENDINGS and path.is_file())
+    except OSError:
+        return []
+    return [f"{before}{name}" for name in _beginning(names, start)]
+
+
+def documents(ctx: Any, incomplete: str) -> list[str]:
+    """Names of the documents that the pipeline file selects."""
+    return _beginning(_documents(_pipeline(ctx)), incomplete)
+
+
+def source_tables(ctx: Any, incomplete: str) -> list[str]:
+    """Tables of the pipeline as the source names them (``public.orders``), from the lake."""
+    return _beginning((name for name, _ in _tables(_pipeline(ctx))), incomplete)
+
+
+def rebuilt_names(ctx: Any, incomplete: str) -> list[str]:
+    """For `smelt rebuild`: tables of silver, or documents, by the layer that was typed before."""
+    pipeline = _pipeline(ctx)
+    layer = str(ctx.params.get("layer", ""))
+    names = _documents(pipeline) if layer.endswith("gold") else [name for _, name in _tables(pipeline)]
+    return _beginning(names, incomplete)
+
+
+def error_codes(incomplete: str) -> list[str]:
+    """Codes of errors that have a page."""
+    from pipelines.terminal.error_pages import codes  # noqa: PLC0415 - only for this completion
+
+    return _beginning(codes(), incomplete)
+
+
+def _pipeline(ctx: Any) -> Pipeline | None:
+    """The pipeline file that stands before on the command line, if it can be read."""
+    from pipelines.settings import load_pipeline  # noqa: PLC0415 - half of the time of a completion
+
+    # Behind an option that lacks its value, Typer has taken no argument yet.
+    file = ctx.params.get("file") or next(iter(ctx.args), None)
+    try:
+        return None if file is None else load_pipeline(file)
+    except (SmeltError, OSError):
+        return None
+
+
+def _documents(pipeline: Pipeline | None) -> list[str]:
+    if pipeline is None:
+        return []
+    try:
+        texts = [path.read_text(encoding="utf-8") for path in pipeline.document_files()]
+    except (SmeltError, OSError, UnicodeDecodeError):
+        return []
+    return [found[1] for found in map(_DOCUMENT.search, texts) if found]
+
+
+def _tables(pipeline: Pipeline | None) -> list[tuple[str, str]]:
+    """Names at the source and in silver of what a local lake holds; an object store may be slow."""
+    if pipeline is None or "://" in (pipeline.lake_address().path or "://"):
+        return []
+    from bronze.store.relations import read_relations  # noqa: PLC0415 - loads deltalake
+    from silver.schema.catalog import silver_catalog  # noqa: PLC0415
+
+    try:
+        tables = silver_catalog(read_relations(pipeline.lake_address()), pipeline.silver).values()
+    except (SmeltError, OSError):
+        return []
+    return [(str(table.table), table.name) for table in tables]
+
+
+def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
+    return sorted(name for name in names if name.startswith(incomplete))

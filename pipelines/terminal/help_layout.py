@@ -1,0 +1,134 @@
+"""What `--help` shows beyond Typer's own: commands in groups, examples, summaries that are never cut off.
+
+The groups stand in the order in which a newcomer needs them. A test holds that each command is in one group
+and has an example.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from typer.core import TyperCommand, TyperGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Get started": ("demo", "init", "check"),
+    "Run": ("run", "bronze", "silver", "gold"),
+    "Query and inspect": ("status", "sql", "explain", "preview"),
+    "Verify": ("verify", "quality"),
+    "Repair and maintain": ("explain-error", "snapshot", "rebuild", "maintain", "drop"),
+}
+"""Headings of ``smelt --help``, each with its commands."""
+
+EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "smelt": (
+        "smelt demo                          try it: needs no database",
+        "smelt init --dsn postgresql://smelt@db:5432/shop",
+        "smelt check pipeline.yml            what is missing at the source?",
+        "smelt run pipeline.yml              replicate until stopped",
+        "smelt sql pipeline.yml 'SELECT count(*) FROM silver.orders'",
+    ),
+    "demo": ("smelt demo", "smelt demo --seconds 20 --folder /tmp/demo"),
+    "init": (
+        "smelt init --dsn postgresql://smelt@db:5432/shop",
+        "PGPASSWORD=… smelt init --dsn 'host=db dbname=shop user=smelt' --schema sales",
+    ),
+    "check": ("smelt check pipeline.yml", "smelt check pipeline.yml --offline --output json"),
+    "run": ("smelt run pipeline.yml", "smelt run pipeline.yml --until-caught-up"),
+    "bronze": ("smelt bronze pipeline.yml",),
+    "silver": ("smelt silver pipeline.yml --until-caught-up",),
+    "gold": ("smelt gold pipeline.yml --until-caught-up",),
+    "status": ("smelt status pipeline.yml --watch", "smelt status pipeline.yml --output json"),
+    "sql": (
+        "smelt sql pipeline.yml 'SELECT count(*) FROM silver.orders'",
+        "smelt sql pipeline.yml 'SELECT * FROM gold.customer' --output json",
+        "smelt sql pipeline.yml 'SELECT * FROM silver.orders' \\",
+        "    --as-of 2026-01-31T12:00:00Z",
+    ),
+    "explain": ("smelt explain pipeline.yml customer", "smelt explain pipeline.yml --schema > document.json"),
+    "preview": (
+        "smelt preview pipeline.yml customer --key 42",
+        "smelt preview pipeline.yml order_line --key 42 --key 1",
+    ),
+    "verify": ("smelt verify pipeline.yml", "smelt verify pipeline.yml --document customer --sample 0.1"),
+    "quality": ("smelt quality pipeline.yml --report quality.html",),
+    "explain-error": ("smelt explain-error slot-lost", "smelt explain-error"),
+    "snapshot": (
+        "smelt snapshot pipeline.yml public.orders 'public.order_*'",
+        "smelt snapshot pipeline.yml --all --no-wait",
+    ),
+    "rebuild": ("smelt rebuild pipeline.yml silver orders", "smelt rebuild pipeline.yml gold"),
+    "maintain": ("smelt maintain pipeline.yml",),
+    "drop": ("smelt drop pipeline.yml", "smelt drop pipeline.yml --yes"),
+}
+"""Command lines that each help text ends with; none is wider than 76 columns."""
+
+_REQUIRED: Final = re.compile(r"\{(\w+)\}")
+_IN_WORDS: Final = (
+    (re.compile(r"<(?:int|float) range>"), "N"),
+    (re.compile(r"[\w.-]+<=x<=([\d.]+)"), r"at most \1"),
+    (re.compile(r"x>=([\d.]+)"), r"at least \1"),
+    (re.compile(r"\b(\d+)\.0(?![\d.])"), r"\1"),
+)
+"""How Typer writes types and limits, and the words for them."""
+
+
+class CommandGroup(TyperGroup):
+    """The root command; its help lists the commands by `GROUPS`."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write each group of commands with their whole summaries, then how to begin."""
+        width = max(map(len, self.commands))
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name.ljust(width), _summary(self.get_command(ctx, name))) for name in names]
+                )
+        _write_examples(formatter, "smelt")
+        formatter.write_paragraph()
+        formatter.write_text("`smelt COMMAND --help` shows a command's arguments, options and examples.")
+
+
+class Command(TyperCommand):
+    """A command whose help names its arguments as they are typed, and ends with examples."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The parts of the usage line: a required argument is its plain name."""
+        return [_REQUIRED.sub(r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments, options and examples."""
+        rows: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            name, text = (_in_words(part) for part in record)
+            if parameter.param_type_name == "argument":  # the usage line says which are required
+                name, text = name.partition(" <")[0], text.replace("  [required]", "")
+            rows[parameter.param_type_name].append((name, text))
+        for kind, title in (("argument", "Arguments"), ("option", "Options")):
+            if rows[kind]:
+                with formatter.section(title):
+                    formatter.write_dl(rows[kind])
+        _write_examples(formatter, str(self.name))
+
+
+def _in_words(text: str) -> str:
+    for pattern, words in _IN_WORDS:
+        text = pattern.sub(words, text)
+    return text
+
+
+def _summary(command: Any) -> str:
+    """The first paragraph of a command's help, without its full stop."""
+    return " ".join(str(command.help).split("\n\n")[0].split()).removesuffix(".")
+
+
+def _write_examples(formatter: Any, name: str) -> None:
+    with formatter.section("Examples"):
+        for line in EXAMPLES.get(name, ()):
+            formatter.write(f"{'':>{formatter.current_indent}}{line}\n")

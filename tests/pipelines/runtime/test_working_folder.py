@@ -1,0 +1,35 @@
+"""Files of the user's that are named like our modules, in the folder that a command is given in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.test_cli import pipeline_file
+
+
+@pytest.mark.process
+def test_the_reader_imports_nothing_from_the_working_folder(tmp_path: Path) -> None:
+    for name in ("bronze", "pipelines", "json", "psycopg"):
+        (tmp_path / f"{name}.py").write_text(
+            "raise SystemExit(f'imported from the working folder: {__file__}')\n"
+        )
+    file = pipeline_file(tmp_path, "service=nowhere")
+    done = subprocess.run(
+        [Path(sys.executable).parent / "smelt", "bronze", file],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+        env={
+            **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+            "SMELT_LOGS": str(tmp_path / "logs"),
+        },
+    )
+    assert done.returncode == 1
+    assert "[service-unknown]" in done.stderr, done.stderr + (tmp_path / "logs" / "smelt.log").read_text()

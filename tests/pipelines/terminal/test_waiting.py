@@ -1,0 +1,125 @@
+"""The moving line and colours, on a real pseudo-terminal and without one."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+WAITS = (
+    "import time; from pipelines.terminal.output import Output\n"
+    "from pipelines.terminal.waiting import waiting\n"
+    "output = Output()\n"
+    "with waiting('starting Spark', output.say):\n"
+    "    time.sleep(0.4); output.say('a message meanwhile'); output.line('a row'); time.sleep(0.4)\n"
+    "output.say('done')\n"
+)
+FAILS = (
+    "import logging; logging.getLogger().addHandler(logging.NullHandler())\n"
+    "from bronze.errors import DefiniteError; from pipelines.terminal.failures import report\n"
+    "report(DefiniteError('the slot is gone', code='slot-lost', remedy='make it'))\n"
+)
+
+
+def on_a_terminal(program: str, **environment: str) -> tuple[str, str]:
+    """What a program writes to a terminal (its standard error) and to a pipe (its standard output)."""
+    ours, theirs = pty.openpty()
+    inherited = {k: v for k, v in os.environ.items() if k not in {"NO_COLOR", "FORCE_COLOR", "COLORTERM"}}
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
+        env={**inherited, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **environment},
+    )
+    os.close(theirs)
+    said = b""
+    while True:
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:  # the other side is closed
+            break
+        if not piece:
+            break
+        said += piece
+    os.close(ours)
+    assert process.stdout is not None
+    with process.stdout as pipe:
+        written = pipe.read()
+    assert process.wait() == 0
+    return said.decode(), written
+
+
+def test_a_line_moves_on_a_terminal_and_leaves_nothing_but_the_messages() -> None:
+    said, written = on_a_terminal(WAITS)
+    assert "starting Spark …" in said
+    assert "0:00:00" in said
+    assert said.index("a message meanwhile") < said.rindex("starting Spark …")
+    assert said.endswith("done\r\n")
+    assert said.count("\x1b[?25l") == said.count("\x1b[?25h"), "the cursor is shown again"
+    assert written == "a row\n"
+
+
+def test_a_dumb_terminal_gets_plain_lines() -> None:
+    said, _ = on_a_terminal(WAITS, TERM="dumb")
+    assert said == "starting Spark …\r\na message meanwhile\r\ndone\r\n"
+
+
+@pytest.mark.parametrize(("environment", "red"), [({}, 1), ({"NO_COLOR": "1"}, 0), ({"TERM": "dumb"}, 0)])
+def test_errors_are_coloured_as_the_terminal_and_its_user_want_it(
+    environment: dict[str, str], red: int
+) -> None:
+    said, _ = on_a_terminal(FAILS, **environment)
+    assert said.count("\x1b[1;31merror:") == said.count("31m") == red
+    assert "[slot-lost]" in said
+
+
+def test_away_from_a_terminal_nothing_moves_and_nothing_is_coloured() -> None:
+    for program, lines in (
+        (WAITS, ["starting Spark …", "a message meanwhile", "done"]),
+        (
+            FAILS,
+            [
+                "error: the slot is gone [slot-lost]",
+                "remedy: make it",
+                "more: smelt explain-error slot-lost",
+            ],
+        ),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"},
+        )
+        assert done.stderr.splitlines() == lines
+
+
+def test_a_question_is_asked_only_where_a_person_is_at_the_terminal() -> None:
+    asks = "from pipelines.terminal.output import Output; print(Output().agreed('at db: DROP x;'))"
+    said, written = on_a_terminal(asks)  # its standard input is no terminal
+    assert (said, written) == ("", "True\n")
+    ours, theirs = pty.openpty()
+    os.write(ours, b"n\n")
+    done = subprocess.run(
+        [sys.executable, "-c", asks],
+        check=True,
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "dumb"},
+    )
+    os.close(theirs)
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert done.stdout == "False\n"
+    assert "at db: DROP x;" in shown
+    assert "Continue? [y/n]" in shown

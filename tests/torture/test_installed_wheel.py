@@ -1,0 +1,81 @@
+"""The wheel as a user installs it: a bare environment, no source tree near, from `--help` to the demo."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+UV = shutil.which("uv") or shutil.which(str(ROOT / ".uv" / "bin" / "uv"))
+pytestmark = [pytest.mark.torture, pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(1800)]
+
+
+def run(*words: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program in a folder, with nothing that would lead it to the source tree."""
+    ours = ("PYTHONPATH", "VIRTUAL_ENV", "SMELT_DEBUG", "PGHOST", "PGDATABASE", "PGSERVICE")
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
+    return subprocess.run(
+        [*map(str, words)],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**environment, "SMELT_LOGS": str(folder / "logs")},
+    )
+
+
+def done(*words: str | Path, folder: Path) -> str:
+    """What a program printed that succeeded."""
+    ended = run(*words, folder=folder)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout + ended.stderr
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` folder of a new environment into which the wheel alone was installed, without extras."""
+    folder = tmp_path_factory.mktemp("bare")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
+    done(sys.executable, "-m", "venv", "venv", folder=folder)
+    install(folder / "venv" / "bin", *map(str, folder.glob("*.whl")))
+    return folder / "venv" / "bin"
+
+
+def install(bare: Path, *what: str) -> None:
+    """Install with pip's rules, at the versions that the lock names."""
+    lock = (ROOT / "requirements.lock").read_text()
+    versions = re.findall(r"^([\w.-]+==[^\s;\\]+)(.*?)\\?$", lock, re.MULTILINE)
+    constraints = bare.parent / "constraints.txt"
+    constraints.write_text("".join(f"{version}{marker.rstrip(' ')}\n" for version, marker in versions))
+    pip: list[str | Path] = (
+        [bare / "python", "-m", "pip", "install", "--quiet"]
+        if UV is None
+        else [UV, "pip", "install", "--quiet", "--python", bare / "python"]
+    )
+    done(*pip, "--constraint", constraints, *what, folder=bare.parent)
+
+
+def test_the_wheel_alone_then_its_extras_then_the_demo(bare: Path, database: str, tmp_path: Path) -> None:
+    smelt = bare / "smelt"
+    assert "Get started:" in done(smelt, "--help", folder=tmp_path)
+    assert done(smelt, "--version", folder=tmp_path).startswith("deltasmelt ")
+    assert "**Remedy.**" in done(smelt, "explain-error", "slot-lost", folder=tmp_path)
+
+    assert "wrote pipeline.yml" in done(smelt, "init", "--dsn", database, folder=tmp_path)
+    assert "no problems found" in done(smelt, "check", "pipeline.yml", "--offline", folder=tmp_path)
+    without = run(smelt, "silver", "pipeline.yml", folder=tmp_path)
+    assert without.returncode == 1
+    assert "remedy: pip install 'deltasmelt[spark]'" in without.stderr
+
+    install(bare, "deltasmelt[demo]")  # as the remedies say it; the installed wheel gets its extras
+    shown = done(smelt, "demo", "--seconds", "5", "--folder", "demo", folder=tmp_path)
+    assert "equal" in shown
+    assert (tmp_path / "demo" / "lake").is_dir()
+    assert "error:" not in shown
