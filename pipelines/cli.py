@@ -160,9 +160,6 @@ def status(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Show lag, slot health, tables, documents and open errors."""
-    from pipelines.runtime.reader_process import without_pandas
-
-    without_pandas()
     from pipelines.commands.status import show_status
 
     show_status(_open(file), Output(output), watch=watch)
@@ -262,9 +259,6 @@ def snapshot(
     wait: Annotated[bool, typer.Option(help="Wait for the snapshots, or only request them.")] = True,
 ) -> None:
     """Resnapshot whole tables as of now. A reader may run meanwhile, or none."""
-    from pipelines.runtime.reader_process import without_pandas
-
-    without_pandas()
     from pipelines.commands.snapshot import run_snapshot
 
     run_snapshot(_load(file), tables or [], Output(), every=every, wait=wait, command="smelt snapshot")
@@ -295,7 +289,7 @@ def drop(file: File) -> None:
     """Remove the slot and the publication; the lake is kept."""
     from pipelines.commands.drop import run_drop
 
-    run_drop(_load(file), Output())
+    run_drop(_read(file), Output())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -356,6 +350,14 @@ def _open(file: Path) -> Pipeline:
 
 
 def _load(file: Path) -> Pipeline:
+    """As `_read`, for what looks into the lake."""
+    from pipelines.without_pandas import load_pyarrow
+
+    load_pyarrow()
+    return _read(file)
+
+
+def _read(file: Path) -> Pipeline:
     from pipelines.settings import load_pipeline
 
     pipeline = load_pipeline(file)

@@ -1,13 +1,15 @@
 """Printing, apart from what is printed: text for people, JSON for programs, in one module.
 
 On a terminal text is rich (colours, boxed tables, highlighted JSON). Elsewhere it is plain lines that stay
-the same whatever the width, so that a log or a pipe can be read and compared. Data goes to standard output,
-progress and messages to standard error: `smelt sql … > rows.txt` holds rows alone.
+the same whatever the width, so that a log or a pipe can be read and compared. There rich is not even loaded.
+Data goes to standard output, progress and messages to standard error: `smelt sql … > rows.txt` holds rows
+alone.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import uuid
@@ -15,16 +17,15 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
-
-from rich import box
-from rich.console import Console
-from rich.highlighter import JSONHighlighter
-from rich.markup import escape
-from rich.table import Table
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from rich.console import Console
+
+_ASKS_FOR_COLOURS: Final = ("FORCE_COLOR", "TTY_COMPATIBLE")
+"""Variables by which rich takes what is no terminal for one."""
 
 
 class Format(StrEnum):
@@ -43,8 +44,7 @@ class Output:
     """
 
     format: Format = Format.TEXT
-    _data: Console = field(default_factory=lambda: Console(soft_wrap=True, highlight=False))
-    _said: Console = field(default_factory=lambda: Console(stderr=True, soft_wrap=True, highlight=False))
+    _consoles: dict[str, Console] = field(default_factory=dict)
 
     @property
     def json(self) -> bool:
@@ -54,17 +54,17 @@ class Output:
     @property
     def rich(self) -> bool:
         """Whether a person reads this on a terminal."""
-        return self._data.is_terminal and not self.json
+        return not self.json and self._is_terminal("stdout")
 
     @property
     def console(self) -> Console:
         """The terminal, for live views."""
-        return self._data
+        return self._console("stdout")
 
     def say(self, text: str, *, style: str | None = None) -> None:
         """Print progress or a message; it is not part of the data."""
-        if self._said.is_terminal:
-            self._said.print(escape(text), style=style)
+        if self._is_terminal("stderr"):
+            self._styled("stderr", text, style)
         else:
             sys.stderr.write(text + "\n")
             sys.stderr.flush()
@@ -72,7 +72,7 @@ class Output:
     def line(self, text: str = "", *, style: str | None = None) -> None:
         """One line of the result."""
         if self.rich:
-            self._data.print(escape(text), style=style)
+            self._styled("stdout", text, style)
         else:
             sys.stdout.write(text + "\n")
             sys.stdout.flush()
@@ -81,7 +81,9 @@ class Output:
         """A JSON document, indented, with every digit of its numbers; highlighted on a terminal."""
         shown = _indented(text)
         if self.rich:
-            self._data.print(JSONHighlighter()(shown))
+            from rich.highlighter import JSONHighlighter  # noqa: PLC0415 - on a terminal alone
+
+            self.console.print(JSONHighlighter()(shown))
         else:
             self.line(shown)
 
@@ -103,6 +105,10 @@ class Output:
         if not self.rich:
             self._plain_table(columns, cells, title, right)
             return
+        from rich import box  # noqa: PLC0415 - on a terminal alone
+        from rich.markup import escape  # noqa: PLC0415
+        from rich.table import Table  # noqa: PLC0415
+
         # No lines between columns: names of tables should not be broken on a terminal of 80 columns.
         table = Table(
             title=title, title_justify="left", header_style="bold",
@@ -112,7 +118,25 @@ class Output:
             table.add_column(escape(column), justify="right" if column in right else "left", overflow="fold")
         for row in cells:
             table.add_row(*(escape(cell) for cell in row))
-        self._data.print(table, soft_wrap=False)
+        self.console.print(table, soft_wrap=False)
+
+    def _is_terminal(self, stream: Literal["stdout", "stderr"]) -> bool:
+        """Whether a person sees a stream; rich decides where that is not plain."""
+        if not getattr(sys, stream).isatty() and not any(os.environ.get(name) for name in _ASKS_FOR_COLOURS):
+            return False
+        return self._console(stream).is_terminal
+
+    def _console(self, stream: Literal["stdout", "stderr"]) -> Console:
+        from rich.console import Console  # noqa: PLC0415 - on a terminal alone
+
+        if stream not in self._consoles:
+            self._consoles[stream] = Console(stderr=stream == "stderr", soft_wrap=True, highlight=False)
+        return self._consoles[stream]
+
+    def _styled(self, stream: Literal["stdout", "stderr"], text: str, style: str | None) -> None:
+        from rich.markup import escape  # noqa: PLC0415 - on a terminal alone
+
+        self._console(stream).print(escape(text), style=style)
 
     def _plain_table(
         self, columns: Sequence[str], cells: list[list[str]], title: str | None, right: Sequence[str]
