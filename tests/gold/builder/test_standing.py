@@ -1,4 +1,4 @@
-"""Which documents a cut leaves as they are, told by logs alone, and what of them is left to Spark. No Spark."""
+"""Which documents a cut leaves as they are, told by logs alone, and which are left to Spark. Needs none."""
 
 from __future__ import annotations
 
@@ -181,8 +181,8 @@ def long_ago(built: Built) -> None:
 @pytest.mark.parametrize(
     "what",
     [
-        changed_rows, other_type, other_key, other_text, other_spark, unknown_spark, no_table, no_silver_table,
-        made_anew, another_definition, put_back, long_ago,
+        changed_rows, other_type, other_key, other_text, other_spark, unknown_spark, no_table,
+        no_silver_table, made_anew, another_definition, put_back, long_ago,
     ],
     ids=lambda what: what.__name__,
 )  # fmt: skip

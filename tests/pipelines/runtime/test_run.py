@@ -184,28 +184,27 @@ def test_a_job_starts_spark_where_it_has_something_to_do_and_otherwise_not(
                 assert run.wait() == code, run.text()
         assert called.exists() == (code == 1), run.text()
 
-    before = {layer: control.latest_cut(layer) for layer in ("silver", "gold")}
+    before = [cut for cut in (control.latest_cut("silver"), control.latest_cut("gold")) if cut is not None]
+    assert len(before) == 2
     end = shop.execute("SELECT pg_logical_emit_message(true, 'other', 'than ours')")
     job("run", 3)  # for the table that cannot be carried
-    for layer, cut in before.items():
-        found = control.latest_cut(layer)
-        assert cut is not None
+    for cut in before:
+        found = control.latest_cut(cut.layer)
         assert found is not None
-        assert found.commit_lsn >= end - 1
-        assert found.tables == cut.tables
+        assert (found.commit_lsn >= end - 1, found.tables) == (True, cut.tables)
     job("gold", 0)
     (shop.folder / "customer.yml").write_text(DOCUMENT.replace("fields: [id, name, ", "fields: [id, "))
     job("gold", 1)
     (shop.folder / "customer.yml").write_text(DOCUMENT)
-    end = shop.execute("UPDATE customers SET seen = '2026-02-02' WHERE id = 2; DELETE FROM orders WHERE id = 7")
+    end = shop.execute("DELETE FROM orders WHERE id = 7")
     job("run", 1)
     assert not shop.gold_has(end)
     assert spark is not None  # it is there, so the stages use it
     with pytest.raises(Failure):
         run_layers(shop.pipeline, Output(), layers=["silver", "gold"], until_caught_up=True, command="test")
     assert shop.gold_has(end)
-    lake = LakeSql(spark, shop.pipeline)
-    assert lake.query("SELECT id FROM silver.orders WHERE id IN (7, 8)").collect() == [(8,)]
+    query = "SELECT id FROM silver.orders WHERE id IN (7, 8)"
+    assert LakeSql(spark, shop.pipeline).query(query).collect() == [(8,)]
     job("run", 3)
 
 
