@@ -23,14 +23,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from bronze.store.position import read_position
 from pipelines.runtime.locks import lake_lock
 from pipelines.runtime.reader_supervision import ReaderProcess
-from pipelines.runtime.stages import PATIENCE_SECONDS, Stages
 from pipelines.spark.jvm_death import death_told
 from pipelines.spark.meaning import meaning
 from pipelines.spark.session import active_session, lent, spark_session, stop_session
 from pipelines.terminal.jvm_errors import in_words
 from pipelines.terminal.logs import spark_log
 from silver.run.lazy_session import LazySession, lazily
-from silver.run.sessions import warm_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,6 +40,7 @@ if TYPE_CHECKING:
     from bronze.lake.location import Layer
     from bronze.lsn import Lsn
     from gold.language.document import Document
+    from pipelines.runtime.stages import Stages
     from pipelines.settings import Pipeline
 
 _CYCLE_SECONDS: Final = 3.0
@@ -184,6 +183,10 @@ class Supervisor:
             elif self.reader is not None and read_position(self._pipeline.lake_address()) is None:
                 lazy.prepare()  # of a new pipeline the reader takes snapshots
             with death_told(self._pipeline.spark, self.log):
+                # While the reader starts: loading all of silver and gold takes about as long.
+                from pipelines.runtime.stages import PATIENCE_SECONDS, Stages  # noqa: PLC0415
+                from silver.run.sessions import warm_up  # noqa: PLC0415
+
                 if self._until is None:
                     warm_up(lazy.get())
                 layers: list[Layer] = [layer for layer in self._layers if layer != "bronze"]
