@@ -180,8 +180,6 @@ class Supervisor:
         try:
             if self._until is None:
                 lazy.get()
-            elif self.reader is not None and read_position(self._pipeline.lake_address()) is None:
-                lazy.prepare()  # of a new pipeline the reader takes snapshots
             with death_told(self._pipeline.spark, self.log):
                 # While the reader starts: loading all of silver and gold takes about as long.
                 from pipelines.runtime.stages import PATIENCE_SECONDS, Stages  # noqa: PLC0415
@@ -215,9 +213,11 @@ class Supervisor:
             return None
         if self.reader is None:
             return self._until
-        if not self.reader.finished:
-            return None
         position = read_position(self._pipeline.lake_address())
+        if not self.reader.finished:
+            if position is None and self._lazy is not None:
+                self._lazy.prepare()  # a new pipeline: there will be snapshots
+            return None
         return None if position is None else position.frontier
 
     def _end(self) -> None:
