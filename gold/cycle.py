@@ -17,17 +17,21 @@ counts as that document's own failure, and the others no longer wait for it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
 from bronze.lake.control import Cut, OpenError, Run
 from gold.builder.memory import Room
-from gold.incremental.starts import built_from
+from gold.builder.standing import Standing
 from gold.tree.check import resolved
+from silver.run.lazy_session import lazily
 from silver.run.outages import Patience, outage
+from silver.run.table_log import SilverLog
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -42,7 +46,10 @@ if TYPE_CHECKING:
     from gold.language.document import Document
     from gold.tree.nodes import Tree
     from gold.verify.verify import Built
+    from silver.run.lazy_session import LazySession
     from silver.schema.catalog import SilverTable
+
+_LOGGER: Final = logging.getLogger("deltasmelt.gold")
 
 CatalogProvider: TypeAlias = Callable[[], "Mapping[TableName, SilverTable]"]
 """Gives silver's catalog as it is now."""
@@ -59,11 +66,29 @@ class _AheadOfCutError(DefiniteError):
     """A table's newest shape came after the cut; silver's next cut will have it."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """What one cycle builds from.
+
+    Attributes:
+        cut: the silver cut.
+        last: gold's newest cut.
+        catalog: silver's.
+        rebuild: documents to build as a whole.
+    """
+
+    cut: Cut
+    last: Cut | None
+    catalog: Mapping[TableName, SilverTable]
+    rebuild: Collection[str] = ()
+
+
 class Gold:
     """The documents of one pipeline.
 
     Args:
-        spark: a session; each document has one of its own beside it.
+        spark: a session; each document has one of its own beside it. One that starts when needed is not
+            started by a cycle that leaves all documents as they are.
         lake: where the tables lie.
         documents: to build.
         catalog_provider: gives silver's catalog.
@@ -73,7 +98,7 @@ class Gold:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | LazySession,
         lake: Lake,
         documents: Sequence[Document],
         catalog_provider: CatalogProvider,
@@ -81,19 +106,15 @@ class Gold:
         *,
         machine: Machine | None = None,
     ) -> None:
-        from gold.builder.document import DocumentBuild  # noqa: PLC0415 - reading definitions alone needs no Spark
-        from gold.builder.sizing import machine_of  # noqa: PLC0415
-
         self._control = control
         self._catalog = catalog_provider
-        self._machine = machine = machine or machine_of(spark)
-        room = Room(machine.room)
-        self._side_by_side = machine.side_by_side
-        self._builds = {
-            document.name: DocumentBuild(spark, lake, document, machine, room) for document in documents
-        }
-        self._spark = spark
+        self._given_machine = machine
+        self._spark = spark = lazily(spark)
         self._lake = lake
+        self._standings = {
+            document.name: Standing(lake, document, SilverLog(spark, lake), control) for document in documents
+        }
+        self._workshop: tuple[dict[str, DocumentBuild], Machine] | None = None
         self._failed: dict[str, Cut] = {}
         self._patience: Patience[str] = Patience()
         self._seen: Cut | None = None
@@ -109,28 +130,17 @@ class Gold:
             the gold cut, recorded; None when nothing was new.
         """
         if not self._tidied:
-            close_undefined(self._control, self._builds)
+            close_undefined(self._control, self._standings)
             self._tidied = True
         cut = self._control.latest_cut("silver")
-        if cut is None or not self._builds or (cut == self._seen and not rebuild):
+        if cut is None or not self._standings or (cut == self._seen and not rebuild):
             return None
         last = self._control.latest_cut("gold")
-        catalog = self._catalog()
-        with ThreadPoolExecutor(min(self._side_by_side, len(self._builds)), "gold") as threads:
-            runs = dict(
-                zip(
-                    self._builds,
-                    threads.map(
-                        lambda build: self._one(
-                            build, cut, last, catalog, rebuild=build.document.name in rebuild
-                        ),
-                        self._builds.values(),
-                    ),
-                    strict=True,
-                )
-            )
-        new_runs = [run for run in runs.values() if run is not None and run.mode != "current"]
-        self._control.record_runs(new_runs)
+        turn = _Turn(cut, last, self._catalog(), rebuild)
+        known = {} if self._spark.started else self._known(turn)
+        found = known | self._built_now([name for name in self._standings if name not in known], turn)
+        runs = {name: found[name] for name in self._standings}
+        self._control.record_runs([run for run in runs.values() if run is not None])
         tables = {
             name: run.delta_version
             for name, run in runs.items()
@@ -145,6 +155,58 @@ class Gold:
         self._control.record_cut(gold_cut)
         self._seen = cut
         return gold_cut
+
+    def _known(self, turn: _Turn) -> dict[str, Run | None]:
+        """Documents of which logs and files say all: their tables stay as they are, or an error stops them.
+
+        Their runs; None for those with an error.
+        """
+        found: dict[str, Run | None] = {}
+        meaning = self._spark.meaning
+        for name, standing in self._standings.items():
+            if name in turn.rebuild:
+                continue
+            try:
+                tree = self._tree(standing.document, turn)
+                run = None if meaning is None else standing.unchanged(tree, turn.cut, turn.last, meaning)
+            except TransientError:
+                raise
+            except SmeltError as error:
+                self._put_down(name, error, turn)
+                found[name] = None
+            except Exception as error:  # noqa: BLE001 - its build meets it again, and says whose it is
+                _LOGGER.info("%s needs Spark: %s", name, error)
+            else:
+                if run is not None:
+                    self._passed(name)
+                    found[name] = run
+        return found
+
+    def _built_now(self, names: Sequence[str], turn: _Turn) -> dict[str, Run | None]:
+        """Build documents side by side; their runs, None for those with an error."""
+        if not names:
+            return {}
+        builds, machine = self._opened()
+        with ThreadPoolExecutor(min(machine.side_by_side, len(names)), "gold") as threads:
+            return dict(
+                zip(names, threads.map(lambda name: self._one(builds[name], turn), names), strict=True)
+            )
+
+    def _opened(self) -> tuple[dict[str, DocumentBuild], Machine]:
+        """What builds the documents, and where; starts Spark where that has not happened."""
+        if self._workshop is None:
+            from gold.builder.document import DocumentBuild  # noqa: PLC0415 - they load Spark
+            from gold.builder.sizing import machine_of  # noqa: PLC0415
+
+            spark = self._spark.get()
+            machine = self._given_machine or machine_of(spark)
+            room, meaning = Room(machine.room), self._spark.meaning
+            builds = {
+                name: DocumentBuild(spark, self._lake, one, machine=machine, room=room, meaning=meaning)
+                for name, one in self._standings.items()
+            }
+            self._workshop = builds, machine
+        return self._workshop
 
     def _is_current(self, cut: Cut) -> bool:
         """Whether the record of silver's cut that the documents were built from is still the one of its LSN.
@@ -166,19 +228,20 @@ class Gold:
         Raises:
             SmeltError: there is no such document, the key does not fit, or the definition is wrong.
         """
-        build = self._named(name)
         from gold.preview import Preview  # noqa: PLC0415 - loads Spark
 
+        standing = self._named(name)
         cut = self._control.latest_cut("silver")
         if cut is None:
             raise DefiniteError(
                 "silver has no cut yet", code="no-cut", where=name, remedy="run the pipeline first"
             )
-        tree = self._tree(build, cut, self._catalog())
+        tree = self._tree(standing.document, _Turn(cut, None, self._catalog()))
         several = len(tree.key) > 1
         values = [key] if isinstance(key, str) and not several else key
         values = [part.strip() for part in values.split(",")] if isinstance(values, str) else values
-        found = Preview(self._spark, self._lake, self._machine).document(tree, cut, values)
+        _, machine = self._opened()
+        found = Preview(self._spark.get(), self._lake, machine).document(tree, cut, values)
         if found is None:
             shown = ", ".join(values)
             raise DefiniteError(
@@ -197,7 +260,7 @@ class Gold:
         """
         from gold.verify.verify import Built  # noqa: PLC0415 - loads Spark
 
-        build = self._named(name)
+        standing = self._named(name)
         last = self._control.latest_cut("gold")
         if last is None or name not in last.tables:
             raise DefiniteError(
@@ -216,49 +279,46 @@ class Gold:
         if cut is None or cut.commit_lsn != last.commit_lsn:
             raise outdated
         try:
-            tree = self._tree(build, cut, self._catalog())
+            tree = self._tree(standing.document, _Turn(cut, last, self._catalog()))
         except _AheadOfCutError:
             raise outdated from None
-        if not build.is_built_by(tree):
+        builds, _ = self._opened()
+        if not builds[name].is_built_by(tree):
             raise outdated
         return Built(tree, cut, last.tables[name])
 
-    def _named(self, name: str) -> DocumentBuild:
-        build = self._builds.get(name)
-        if build is None:
+    def _named(self, name: str) -> Standing:
+        standing = self._standings.get(name)
+        if standing is None:
             raise ConfigurationError(
-                f"unknown document {name!r}{suggestion(name, self._builds)}", code="document-unknown"
+                f"unknown document {name!r}{suggestion(name, self._standings)}", code="document-unknown"
             )
-        return build
+        return standing
 
-    def _one(
-        self,
-        build: DocumentBuild,
-        cut: Cut,
-        last: Cut | None,
-        catalog: Mapping[TableName, SilverTable],
-        *,
-        rebuild: bool,
-    ) -> Run | None:
+    def _one(self, build: DocumentBuild, turn: _Turn) -> Run | None:
         """Build one document; None where it has an error."""
         name = build.document.name
-        if self._failed.get(name) == cut and not rebuild:
+        if self._failed.get(name) == turn.cut and name not in turn.rebuild:
             return None
         try:
-            run = self._tried(
-                build, lambda: self._build(build, self._tree(build, cut, catalog), cut, last, rebuild=rebuild)
-            )
+            run = self._tried(build, lambda: self._build(build, self._tree(build.document, turn), turn))
         except TransientError:
             raise
         except SmeltError as error:
-            # Silver's next cut will have the shape; only a requested rebuild reports this.
-            if rebuild or not isinstance(error, _AheadOfCutError):
-                self._record(name, cut, error)
+            self._put_down(name, error, turn)
             return None
+        self._passed(name)
+        return run
+
+    def _put_down(self, name: str, error: SmeltError, turn: _Turn) -> None:
+        """Record a document's error. That silver's next cut will have a shape is one of a rebuild alone."""
+        if name in turn.rebuild or not isinstance(error, _AheadOfCutError):
+            self._record(name, turn.cut, error)
+
+    def _passed(self, name: str) -> None:
         self._failed.pop(name, None)
         self._patience.passed(name)
         self._control.close_errors("document", name)
-        return run
 
     def _tried(self, build: DocumentBuild, attempt: Callable[[], Run]) -> Run:
         """Build a document; a failure that no rule knows is tried once more, and is then the document's own.
@@ -290,41 +350,30 @@ class Gold:
                     raise own or unknown_error(build.document.name, error) from error
         raise AssertionError  # the second attempt returned or raised
 
-    def _build(self, build: DocumentBuild, tree: Tree, cut: Cut, last: Cut | None, *, rebuild: bool) -> Run:
-        from gold.builder.document import Start  # noqa: PLC0415
-        from gold.builder.sizing import LARGEST  # noqa: PLC0415
+    def _build(self, build: DocumentBuild, tree: Tree, turn: _Turn) -> Run:
+        from gold.builder.sizing import LARGEST  # noqa: PLC0415 - loads Spark
 
-        state = build.table.state()
+        name, state = build.document.name, build.table.state()
         position = None if state is None else state.position
         if build.largest is None:
-            for before in self._control.runs("gold", build.document.name, limit=5):
+            for before in self._control.runs("gold", name, limit=5):
                 # Of an older run it says nothing of what was built since, by a cycle that was killed.
                 if LARGEST in before.details and before.to_lsn == position:
                     build.largest = int(str(before.details[LARGEST]))
                     break
-        known_by = None
-        named = None if last is None else last.tables.get(build.document.name)
-        if (
-            state is not None
-            and last is not None
-            and named is not None
-            and build.table.is_as_of(named, state.version)
-        ):
-            # A cycle that changed no document moved the position by its cut alone.
-            position = max(position or last.commit_lsn, last.commit_lsn)
-            known_by = last.recorded_at if last.commit_lsn == position else None
-        old = None if position is None else built_from(self._control, position, known_by, build.is_same)
-        return build.run(tree, cut, Start(position, old), rebuild=rebuild)
+        start = build.standing.start(state, turn.last)
+        return build.run(tree, turn.cut, start, rebuild=name in turn.rebuild)
 
-    def _tree(self, build: DocumentBuild, cut: Cut, catalog: Mapping[TableName, SilverTable]) -> Tree:
-        tree = resolved(build.document, catalog)
+    def _tree(self, document: Document, turn: _Turn) -> Tree:
+        cut = turn.cut
+        tree = resolved(document, turn.catalog)
         later = [table for table in tree.tables().values() if table.relation.from_lsn > cut.commit_lsn]
         if later:
             shapes = ", ".join(f"{table.table} at {table.relation.from_lsn}" for table in later)
             raise _AheadOfCutError(
                 f"the silver cut {cut.commit_lsn} is older than the new shape of {shapes}",
                 code="document-waits",
-                where=build.document.name,
+                where=document.name,
                 remedy="none while silver runs, as its next cut has the shape; otherwise run "
                 "`smelt silver FILE`",
             )
@@ -334,7 +383,7 @@ class Gold:
                 f"needs {', '.join(f'silver.{name}' for name in missing)}, "
                 f"which the silver cut {cut.commit_lsn} lacks",
                 code="document-waits",
-                where=build.document.name,
+                where=document.name,
                 remedy="its snapshot is not complete, or the table has stopped: see `smelt status`; if it "
                 "was dropped at the source, remove it from the document file",
             )

@@ -145,9 +145,6 @@ def status(file: File, *, watch: arguments.Watch = False, output: OutputFormat =
 
     It needs no Spark, and works while the server is down.
     """
-    from pipelines.runtime.reader_process import without_pandas
-
-    without_pandas()
     from pipelines.commands.status import show_status
 
     show_status(_open(file), Output(output), watch=watch)
@@ -247,9 +244,6 @@ def snapshot(
 
     A running reader takes the snapshots; without one, this command does. Streaming continues meanwhile.
     """
-    from pipelines.runtime.reader_process import without_pandas
-
-    without_pandas()
     from pipelines.commands.snapshot import run_snapshot
 
     run_snapshot(_load(file), tables or [], Output(), every=every, wait=wait, command="smelt snapshot")
@@ -285,7 +279,7 @@ def drop(file: File, *, yes: arguments.Yes = False) -> None:
     """
     from pipelines.commands.drop import run_drop
 
-    run_drop(_load(file), Output(), ask=not yes)
+    run_drop(_read(file), Output(), ask=not yes)
 
 
 @app.command("explain-error")
@@ -361,6 +355,14 @@ def _open(file: Path) -> Pipeline:
 
 
 def _load(file: Path) -> Pipeline:
+    """As `_read`, for what looks into the lake."""
+    from pipelines.without_pandas import load_pyarrow
+
+    load_pyarrow()
+    return _read(file)
+
+
+def _read(file: Path) -> Pipeline:
     from pipelines.settings import load_pipeline
 
     pipeline = load_pipeline(file)

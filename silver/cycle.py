@@ -41,6 +41,7 @@ from silver.errors import failure, table_error
 from silver.plan.history_steps import plan_versions
 from silver.plan.steps import plan
 from silver.run.bronze_window import Source
+from silver.run.lazy_session import lazily
 from silver.run.sessions import Sessions, warm_up
 from silver.run.step_runner import StepRunner
 from silver.run.table_log import SilverLog
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from bronze.shapes import Relation
     from bronze.store.position import Position
     from silver.plan.work import Work
+    from silver.run.lazy_session import LazySession
     from silver.schema.catalog import SilverTable
     from silver.settings import SilverSettings
 
@@ -67,12 +69,23 @@ _THREADS: Final = min(4, max(2, os.cpu_count() or 2))
 
 
 class Silver:
-    """Folds bronze into silver; one object per process and lake, one cycle at a time."""
+    """Folds bronze into silver; one object per process and lake, one cycle at a time.
+
+    Args:
+        spark: a session. One that starts when needed is not started by a cycle that finds nothing to fold.
+        lake: where the tables lie.
+        settings: silver's.
+        control: the lake's control tables.
+    """
 
     def __init__(
-        self, spark: SparkSession, lake: Lake, settings: SilverSettings, control: ControlTables
+        self,
+        spark: SparkSession | LazySession,
+        lake: Lake,
+        settings: SilverSettings,
+        control: ControlTables,
     ) -> None:
-        self._spark = spark
+        self._spark = spark = lazily(spark)
         self._lake = lake
         self._settings = settings
         self._control = control
@@ -208,6 +221,8 @@ class Silver:
         """
         runs: list[Run] = []
         transient: list[TransientError] = []
+        if busy:
+            self._spark.get()
         futures = [(one.table.table, self._pool.submit(self._run, one)) for one in busy]
         try:
             for name, future in futures:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import psycopg
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import psycopg
 
 _ASKED_BYTES: Final = 8 << 20
 
@@ -32,6 +31,8 @@ def to_utf8(connection: psycopg.Connection[Any], encoding: str, texts: Sequence[
         encoding: as PostgreSQL calls it.
         texts: converted all at once, or by halves where one is refused.
     """
+    from psycopg import errors  # noqa: PLC0415 - silver and gold import this for a constant of its callers
+
     if not texts:
         return []
     if len(texts) > 1 and sum(map(len, texts)) > _ASKED_BYTES:
@@ -39,7 +40,7 @@ def to_utf8(connection: psycopg.Connection[Any], encoding: str, texts: Sequence[
     try:
         with connection.transaction():  # a caller inside of one goes on after a refusal
             rows = connection.execute(_CONVERT, [encoding, list(texts)]).fetchall()
-    except (psycopg.errors.CharacterNotInRepertoire, psycopg.errors.UntranslatableCharacter):
+    except (errors.CharacterNotInRepertoire, errors.UntranslatableCharacter):
         return [None] if len(texts) == 1 else _by_halves(connection, encoding, texts)
     return [row[0] for row in rows]
 

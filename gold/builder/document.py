@@ -19,79 +19,71 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from bronze.lake import delta
-from bronze.lake.control import Cut, Run
+from bronze.lake.control import Run
 from gold.builder.build import Build, Workplace
+from gold.builder.definition import PROVEN, described, proof
 from gold.builder.full import TableDefinition, build_full
-from gold.builder.gold_table import GoldTable, TableState
 from gold.builder.incremental import IncrementalBuild
 from gold.builder.kept import Kept
 from gold.builder.sizing import Sizing
 from gold.builder.views import CutViews
 from gold.compile.column_types import schema_of
-from gold.incremental.change_feed import ChangeFeedUnreadableError, recreated
-from gold.incremental.starts import holds_the_same
+from gold.incremental.change_feed import ChangeFeedUnreadableError
 from silver.run.pinned import unpinned
 from silver.run.sessions import own_session
-from silver.run.table_log import SilverLog
 from silver.schema.widening import NTZ
-from silver.sql import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from bronze.lake.control import Cut
     from bronze.lake.location import Lake
-    from bronze.lsn import Lsn
     from gold.builder.memory import Machine, Room
-    from gold.language.document import Document
+    from gold.builder.standing import Standing
+    from gold.incremental.starts import Start
     from gold.tree.nodes import Tree
-
-_COMPILER: Final = "3"
-"""Part of every digest: raised when the compiler gives another meaning to the same definition."""
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Where changes are counted from.
-
-    Attributes:
-        position: LSN of the cut that the gold table holds, where it is known to hold one.
-        cut: the silver cut of that LSN, where it is still recorded.
-    """
-
-    position: Lsn | None
-    cut: Cut | None
 
 
 class DocumentBuild:
     """Builds one document. Has its own Spark session, because transaction marks are session settings.
 
+    Args:
+        spark: the session beside which it has its own.
+        lake: where the tables lie.
+        standing: where the document's table stands.
+        machine: where tasks run.
+        room: the memory that all documents share.
+        meaning: how the session understands statements, where that is known without it.
+
     Attributes:
         document: what is built.
         table: where it is built.
+        standing: as given.
         largest: bytes of its largest document as the last build knew it, if it did.
     """
 
     def __init__(
-        self, spark: SparkSession, lake: Lake, document: Document, machine: Machine, room: Room
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        standing: Standing,
+        *,
+        machine: Machine,
+        room: Room,
+        meaning: str | None,
     ) -> None:
-        self.document = document
-        self.table = GoldTable(lake, document.name)
+        self.document, self.table, self.standing = standing.document, standing.table, standing
         self.largest: int | None = None
         self._spark = spark = own_session(spark)
-        self._lake = lake
         self._unpinned = unpinned(spark)
+        self._meaning = None if self._unpinned else meaning
         self._definitions: dict[str, TableDefinition] = {}
+        self._proofs: dict[str, str] = {}
         self._views = CutViews(spark, lake)
-        silver, kept, sizing = SilverLog(spark, lake), Kept(spark), Sizing(spark, machine)
-        self._work = Workplace(spark, lake, self.table, silver, kept, sizing, room)
-
-    def is_same(self, name: str, since: int, until: int) -> bool:
-        """Whether a silver table holds the same rows at two versions."""
-        return holds_the_same(delta.location(self._lake, "silver", name), since, until)
+        kept, sizing = Kept(spark), Sizing(spark, machine)
+        self._work = Workplace(spark, lake, self.table, standing.silver, kept, sizing, room)
 
     def is_built_by(self, tree: Tree) -> bool:
         """Whether the table was built by this definition, over tables of these shapes."""
@@ -117,6 +109,7 @@ class DocumentBuild:
             self._bring(tree, cut, start, run, rebuild=rebuild)
         finally:
             self._work.kept.forget()
+        self._remember(tree, run)
         run.delta_version = self.table.version()
         run.seconds = round(time.monotonic() - started, 3)
         return run
@@ -124,12 +117,12 @@ class DocumentBuild:
     def _bring(self, tree: Tree, cut: Cut, start: Start, run: Run, *, rebuild: bool) -> None:
         state = self.table.state()
         definition = self._definition(tree)
-        reason = _full_reason(state, definition.digest, start, tree, cut) or self._recreated(tree, start)
+        reason = self.standing.full_reason(state, definition.digest, start, tree, cut)
         if rebuild and reason is None:
             reason = "asked for"
         build = Build(tree, cut, self._views.at(tree, cut), self._work.sizes(tree), run)
         if reason is None and start.cut is not None:
-            incremental = IncrementalBuild(self._work, build, start.cut, self.is_same)
+            incremental = IncrementalBuild(self._work, build, start.cut, self.standing.is_same)
             try:
                 self.largest = incremental.run(self.largest)
             except ChangeFeedUnreadableError as error:
@@ -138,54 +131,20 @@ class DocumentBuild:
             run.mode, run.reason = "full", reason
             self.largest = build_full(self._work, build, state, definition, distrust=rebuild)
 
-    def _recreated(self, tree: Tree, start: Start) -> str | None:
-        """Why versions cannot be compared, if a table was removed, and made anew or put back from a backup.
-
-        Its log may reach the version of the last build again, with other rows. That one was then committed
-        after the cut that names it. Both times are of one clock where silver's Spark runs beside it.
-        """
-        if start.cut is None or start.cut.recorded_at is None:
-            return None
-        for name in sorted(table.name for table in tree.tables().values()):
-            committed = self._work.silver.committed_at(name, start.cut.tables[name])
-            if committed is not None and committed > start.cut.recorded_at:
-                return recreated(name)
-        return None
+    def _remember(self, tree: Tree, run: Run) -> None:
+        """Say in the run's details that the table's definition was found to be the document's."""
+        if self._meaning is None:
+            return
+        digest = self._definition(tree).digest
+        if digest not in self._proofs:
+            self._proofs[digest] = proof(self.document, tree, digest, self._meaning)
+        run.details[PROVEN] = self._proofs[digest]
 
     def _definition(self, tree: Tree) -> TableDefinition:
-        """All that decides what the table holds: definition, types, columns behind names, keys.
-
-        Keys do: arrays are in the order of their rows' keys where nothing else orders them.
-        """
-        tables = sorted(tree.tables().values(), key=lambda table: str(table.table))
-        behind = [
-            f"{table.table}.{column.name} {column.attnum} {column.spark_type}"
-            for table in tables
-            for column in sorted(table.columns, key=lambda column: column.name)
-            if column.name in tree.reads(table.table) | set(table.key)
-        ]
-        keys = [f"{table.table} by {', '.join(map(quote, table.key))}" for table in tables]
-        session = [f"{name} = {value}" for name, value in sorted(self._unpinned.items())]
-        known = "\n".join([_COMPILER, self.document.digest, *session, *keys, *behind])
+        """All that decides what the table holds: what is described, and the types that Spark gives it."""
+        known = described(self.document, tree, self._unpinned)
         if known not in self._definitions:
             schema = schema_of(self._spark, tree).simpleString()
             digest = hashlib.sha256(f"{known}\n{schema}".encode()).hexdigest()
             self._definitions[known] = TableDefinition(digest, NTZ.lower() in schema)
         return self._definitions[known]
-
-
-def _full_reason(state: TableState | None, definition: str, start: Start, tree: Tree, cut: Cut) -> str | None:
-    """Why the whole table must be built; None where its changes are enough."""
-    if state is None:
-        return "first build"
-    if state.definition != definition:
-        return "the definition changed"
-    if start.cut is None:
-        at = "of the last build" if start.position is None else f"{start.position} of the last build"
-        return f"the silver cut {at} is no longer recorded"
-    names = sorted(table.name for table in tree.tables().values())
-    for name in names:
-        if cut.tables[name] < start.cut.tables.get(name, -1):
-            return recreated(name)
-    new = [f"silver.{name}" for name in names if name not in start.cut.tables]
-    return f"{', '.join(new)} was not in the cut of the last build" if new else None

@@ -1,5 +1,5 @@
 """A document's tree to one query. Pure.
 
 In reading order: `compiler`, `elements` (arrays and maps), `aggregates`, `recursion`, `flags`, `counting`,
-`clauses`, `column_types`.
+`clauses`, `empty`, `column_types`.
 """

@@ -15,12 +15,12 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
 
 from bronze.errors import DefiniteError
 from gold.compile.compiler import compile_tree
+from gold.compile.empty import empty_table
 from gold.expressions.meetings import objection
 from gold.expressions.scanner import parts_sql
 from gold.language.types import map_key
 from gold.tree.check import DOCUMENT_REMEDY
 from gold.tree.nodes import Aggregate, Nested, Value
-from silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,7 +57,7 @@ def schema_of(spark: SparkSession, tree: Tree) -> StructType:
 
 
 def _schema(spark: SparkSession, tree: Tree) -> tuple[StructType, tuple[str, ...]]:
-    compiled = compile_tree(tree, lambda name: _empty(tree, name))
+    compiled = compile_tree(tree, lambda name: empty_table(tree, name))
     schema = spark.sql(compiled.sql).schema
     _check_meetings(spark, tree)
     for name in compiled.fields:
@@ -75,7 +75,7 @@ def _check_meetings(spark: SparkSession, tree: Tree) -> None:
     for name, expression in expressions_of(tree):
         noted.setdefault(name, []).extend((expression, meeting) for meeting in expression.meetings)
     for name, found in noted.items():
-        said = objections(spark, _empty(tree, name), [meeting for _, meeting in found])
+        said = objections(spark, empty_table(tree, name), [meeting for _, meeting in found])
         for (expression, _), (wrong, remedy) in ((found[place], one) for place, one in said.items()):
             raise DefiniteError(
                 f"{name}: {str(expression)!r}: {wrong}",
@@ -147,11 +147,3 @@ def _check_keys(tree: Tree, field: str, kind: DataType) -> None:
                 else DOCUMENT_REMEDY,
             )
         _check_keys(tree, field, kind.valueType)
-
-
-def _empty(tree: Tree, name: TableName) -> str:
-    """A relation with the columns of a table that the document reads, and no table behind it."""
-    table = tree.tables()[name]
-    read = tree.reads(name) | set(table.key)
-    columns = [column for column in table.columns if column.name in read]
-    return f"(SELECT {', '.join(f'CAST(NULL AS {one.spark_type}) AS {quote(one.name)}' for one in columns)})"

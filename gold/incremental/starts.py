@@ -8,6 +8,7 @@ each maintenance.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +30,19 @@ _CARE: Final = frozenset(
 
 _MOST: Final = 10_000
 """Commits to look at: a table that lags further is read by its feed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where changes are counted from.
+
+    Attributes:
+        position: LSN of the cut that the gold table holds, where it is known to hold one.
+        cut: the silver cut of that LSN, where it is still recorded.
+    """
+
+    position: Lsn | None
+    cut: Cut | None
 
 
 def holds_the_same(uri: str, since: int, until: int) -> bool:

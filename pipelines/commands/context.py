@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING
 from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError, DefiniteError
 from bronze.lake.control_tables import ControlTables
-from bronze.store.relations import read_relations
-from gold.cycle import Gold
-from gold.language.document import load_documents
 from pipelines.spark.jvm_death import death_told
 from pipelines.spark.session import active_session, lent, spark_session, stop_session
 from pipelines.terminal.interrupts import Terminated, terminable
 from pipelines.terminal.jvm_errors import in_words
 from pipelines.terminal.logs import spark_log
-from silver.schema.catalog import silver_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.lake.control import Cut
+    from gold.cycle import Gold
     from gold.language.document import Document
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
@@ -59,6 +56,10 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
 
 def open_gold(spark: SparkSession, pipeline: Pipeline, control: ControlTables) -> Gold:
     """The pipeline's documents, over silver as bronze's newest relations describe it."""
+    from bronze.store.relations import read_relations  # noqa: PLC0415 - a job of bronze alone needs none of these
+    from gold.cycle import Gold  # noqa: PLC0415
+    from silver.schema.catalog import silver_catalog  # noqa: PLC0415
+
     lake = pipeline.lake_address()
     documents = load_documents_of(pipeline)
     return Gold(
@@ -108,4 +109,6 @@ def load_documents_of(pipeline: Pipeline) -> list[Document]:
     Raises:
         ConfigurationError: a file is wrong; file and line are named.
     """
+    from gold.language.document import load_documents  # noqa: PLC0415 - a job of bronze alone has no use for it
+
     return list(load_documents(pipeline.document_files()))

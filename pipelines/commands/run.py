@@ -10,12 +10,11 @@ Documents and settings are read before anything starts, so that a mistake in a f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bronze.errors import DefiniteError
 from bronze.store.relations import read_relations
 from pipelines.commands.context import load_documents_of
-from pipelines.health.standing import standing_still
 from pipelines.runtime.progress_text import ProgressReporter
 from pipelines.runtime.supervisor import Supervisor
 from pipelines.runtime.targets import head_of_source, stage_goal
@@ -28,6 +27,9 @@ if TYPE_CHECKING:
     from bronze.lake.location import Layer
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
+
+_LOOK_SECONDS: Final = {True: 0.05, False: 0.2}
+"""Between two looks at the stages; by whether they end by themselves."""
 
 
 def run_layers(
@@ -60,7 +62,9 @@ def run_layers(
             announce=output.say,
         ) as supervisor,
     ):
-        while not supervisor.wait(0.2):
+        from pipelines.health.standing import standing_still  # noqa: PLC0415 - while the reader starts
+
+        while not supervisor.wait(_LOOK_SECONDS[until_caught_up]):
             pass
     if until_caught_up:
         found = standing_still(

@@ -22,12 +22,12 @@ import os
 import signal
 import sys
 import threading
-from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from bronze.errors import SmeltError
 from bronze.lsn import Lsn
 from pipelines.terminal.failures import without_secrets
+from pipelines.without_pandas import load_pyarrow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--until", type=Lsn.parse)
     options = parser.parse_args(arguments)
 
-    without_pandas()
+    load_pyarrow()
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     stop = threading.Event()
@@ -63,21 +63,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     _send(events, {"event": "end", "stopped": stop.is_set()})
     return 0
-
-
-def without_pandas() -> None:
-    """Keep pyarrow from loading pandas, which it does at the first list to see whether it is a Series.
-
-    It takes a failing import for "not installed". Saves this process half a second and some forty megabytes;
-    nothing in it uses pandas.
-    """
-    sys.meta_path.insert(0, _NoPandas())
-
-
-class _NoPandas(MetaPathFinder):
-    def find_spec(self, name: str, path: object, target: object = None) -> None:  # noqa: ARG002 - its interface
-        if name == "pandas":
-            raise ModuleNotFoundError(name, name=name)
 
 
 def error_fields(error: SmeltError) -> dict[str, str | None]:

@@ -1,4 +1,4 @@
-"""Silver and gold in one Spark session: the loop that carries what bronze has through both.
+"""Silver and gold over one Spark session: the loop that carries what bronze has through both.
 
 The loop may end anywhere. Each MERGE carries its position in its own commit, a cut is recorded after all its
 tables, and the next start continues from there. So stopping never waits for a long cycle to finish.
@@ -9,7 +9,8 @@ nothing that fails there ends it.
 A lake that does not answer is waited for, wherever in a cycle that happens (`silver.run.outages`): nothing is
 half-done that the next cycle does not see. A Spark that does not answer ends the loop.
 
-New bronze commits are noticed by reading bronze's position (milliseconds); Spark is only asked when it moved.
+New bronze commits are noticed by reading bronze's position (milliseconds). Delta's logs say what they hold.
+Spark is started, and asked, only where there is something to fold or to build.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from bronze.store.relations import read_relations
 from gold.cycle import Gold, close_undefined
 from pipelines.runtime.locks import writing
 from pipelines.terminal.output import bytes_text
+from silver.cycle import Silver
+from silver.run.lazy_session import lazily
 from silver.run.outages import outage
 from silver.run.troubles import answers, unreachable
 from silver.schema.catalog import silver_catalog
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from gold.language.document import Document
     from pipelines.runtime.maintenance import Maintenance, MaintenanceResult
     from pipelines.settings import Pipeline
+    from silver.run.lazy_session import LazySession
     from silver.schema.catalog import SilverTable
 
 _POLL_SECONDS: Final = 0.1
@@ -58,6 +62,14 @@ _LOGGER = logging.getLogger("deltasmelt.stages")
 class Stages:
     """Silver and gold of one pipeline.
 
+    Args:
+        spark: a session; one that starts when needed is started by what needs it.
+        pipeline: the pipeline.
+        documents: gold's.
+        layers: the stages to run.
+        observe: is told each cut with its runs.
+        maintain: whether to maintain the tables between cycles.
+
     Attributes:
         silver_cut: the newest cut of silver that this process made or found.
         gold_cut: likewise of gold.
@@ -65,7 +77,7 @@ class Stages:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | LazySession,
         pipeline: Pipeline,
         documents: Sequence[Document],
         *,
@@ -73,9 +85,7 @@ class Stages:
         observe: Callable[[Cut, list[Run]], None] | None = None,
         maintain: bool = False,
     ) -> None:
-        from silver.cycle import Silver  # noqa: PLC0415 - loads Spark
-
-        self._spark = spark
+        self._spark = spark = lazily(spark)
         self._lake = pipeline.lake_address()
         self._control = ControlTables(self._lake)
         self._settings = pipeline.silver
@@ -93,7 +103,7 @@ class Stages:
             close_undefined(self._control, ())
         self.silver_cut = self._control.latest_cut("silver")
         self.gold_cut = self._control.latest_cut("gold")
-        self._maintenance = maintenance(spark, pipeline, self._control, layers) if maintain else None
+        self._maintenance = maintenance(spark.get(), pipeline, self._control, layers) if maintain else None
 
     def catalog(self) -> dict[TableName, SilverTable]:
         """Silver's tables as bronze's newest relations describe them."""

@@ -3,7 +3,9 @@
 Who does what, and why nothing hangs:
 
 * the reader is a child process without a JVM (`reader_supervision`);
-* Spark starts, and then folds, in a worker thread. The JVM starts while the reader takes its snapshot.
+* silver and gold run in a worker thread. Spark starts when they first need it, which a job that finds nothing
+  to do never does. A continuous run starts it at once, and a job as soon as it is sure to be needed: the
+  JVM then starts while the reader takes its snapshot, or writes what it received.
   Signals reach Python's main thread only, and that one never waits inside Spark, so Ctrl-C acts at once;
 * `wait` watches both and raises what either of them met;
 * leaving the block stops the reader in order, gives a running cycle a moment, then stops Spark under it.
@@ -21,11 +23,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from bronze.store.position import read_position
 from pipelines.runtime.locks import lake_lock
 from pipelines.runtime.reader_supervision import ReaderProcess
-from pipelines.runtime.stages import PATIENCE_SECONDS, Stages
 from pipelines.spark.jvm_death import death_told
+from pipelines.spark.meaning import meaning
 from pipelines.spark.session import active_session, lent, spark_session, stop_session
 from pipelines.terminal.jvm_errors import in_words
 from pipelines.terminal.logs import spark_log
+from silver.run.lazy_session import LazySession, lazily
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from bronze.lake.location import Layer
     from bronze.lsn import Lsn
     from gold.language.document import Document
+    from pipelines.runtime.stages import Stages
     from pipelines.settings import Pipeline
 
 _CYCLE_SECONDS: Final = 3.0
@@ -84,9 +88,12 @@ class Supervisor:
         self._held = ExitStack()
         self._own_session = True
         self._worker: threading.Thread | None = None
+        self._progress = progress
+        self._lazy: LazySession | None = None
+        self._starting = threading.Lock()
         self.log = spark_log(pipeline.pipeline)
         self.reader = (
-            ReaderProcess(pipeline, until=until, on_progress=progress) if "bronze" in layers else None
+            ReaderProcess(pipeline, until=until, on_progress=self._hear) if "bronze" in layers else None
         )
         self.spark: SparkSession | None = None
         self.stages: Stages | None = None
@@ -95,13 +102,11 @@ class Supervisor:
         try:
             lake = self._pipeline.lake_address()
             self._held.enter_context(lake_lock(lake, self._layers, command=self._command))
+            if set(self._layers) & {"silver", "gold"}:
+                self._lazy = self._session()
             if self.reader is not None:
                 self.reader.start()
-            if set(self._layers) & {"silver", "gold"}:
-                self.spark = active_session()
-                self._own_session = self.spark is None
-                if self.spark is not None:
-                    self._held.enter_context(lent(self.spark, self._pipeline.spark))
+            if self._lazy is not None:
                 self._worker = threading.Thread(target=self._work, name="stages", daemon=True)
                 self._worker.start()
         except BaseException:
@@ -142,19 +147,49 @@ class Supervisor:
         if self._failure is not None:
             raise self._failure
 
-    def _work(self) -> None:
-        try:
-            if self.spark is None:
-                self.spark = spark_session(self._pipeline.spark, log=self.log, announce=self._announce)
-            if self._stop.is_set():
-                return
-            with death_told(self._pipeline.spark, self.log):
-                from silver.cycle import warm_up  # noqa: PLC0415 - loads Spark
+    def _session(self) -> LazySession:
+        """The session that is there already, as something else's; else our own, when it is needed."""
+        given = active_session()
+        if given is None:
+            return LazySession(self._start_spark, meaning=meaning(self._pipeline.spark))
+        self._held.enter_context(lent(given, self._pipeline.spark))
+        self.spark, self._own_session = given, False
+        return lazily(given)
 
-                warm_up(self.spark)
+    def _start_spark(self) -> SparkSession:
+        spark = spark_session(self._pipeline.spark, log=self.log, announce=self._announce)
+        with self._starting:
+            if not self._stop.is_set():
+                self.spark = spark
+                return spark
+        stop_session(spark)
+        raise InterruptedError("the run was ended while Spark started")
+
+    def _hear(self, event: dict[str, Any]) -> None:
+        """What the reader says: passed on, and whether silver will need Spark for it."""
+        brings = event["changes"] or event["snapshots"]
+        if brings and self._lazy is not None and not self._stop.is_set():
+            self._lazy.prepare()
+        if self._progress is not None:
+            self._progress(event)
+
+    def _work(self) -> None:
+        lazy = self._lazy
+        if lazy is None:
+            return
+        try:
+            if self._until is None:
+                lazy.get()
+            with death_told(self._pipeline.spark, self.log):
+                # While the reader starts: loading all of silver and gold takes about as long.
+                from pipelines.runtime.stages import PATIENCE_SECONDS, Stages  # noqa: PLC0415
+                from silver.run.sessions import warm_up  # noqa: PLC0415
+
+                if self._until is None:
+                    warm_up(lazy.get())
                 layers: list[Layer] = [layer for layer in self._layers if layer != "bronze"]
                 self.stages = Stages(
-                    self.spark,
+                    lazy,
                     self._pipeline,
                     self._documents,
                     layers=layers,
@@ -178,9 +213,11 @@ class Supervisor:
             return None
         if self.reader is None:
             return self._until
-        if not self.reader.finished:
-            return None
         position = read_position(self._pipeline.lake_address())
+        if not self.reader.finished:
+            if position is None and self._lazy is not None:
+                self._lazy.prepare()  # a new pipeline: there will be snapshots
+            return None
         return None if position is None else position.frontier
 
     def _end(self) -> None:
@@ -190,9 +227,11 @@ class Supervisor:
         if self._worker is not None:
             self._worker.join(_CYCLE_SECONDS)
         # A Spark that is still starting is not waited for: its JVM ends with our end of its standard input.
-        if self.spark is not None:
+        with self._starting:
+            spark = self.spark
+        if spark is not None:
             if self._own_session:
-                stop_session(self.spark)
+                stop_session(spark)
             if self._worker is not None:
                 self._worker.join(_WORKER_SECONDS)
         self._held.close()

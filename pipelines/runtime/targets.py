@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 from bronze.errors import DefiniteError
 from bronze.lake.control_tables import ControlTables
-from bronze.postgres.connection import connect, standby_without_slot, translated, written_end
-from bronze.postgres.conninfo import address_of
 from bronze.store.position import read_position
 
 if TYPE_CHECKING:
@@ -22,6 +20,14 @@ def head_of_source(pipeline: Pipeline) -> Lsn:
     Raises:
         SmeltError: the server cannot be asked.
     """
+    from bronze.postgres.connection import (  # noqa: PLC0415 - silver and gold need no server
+        connect,
+        standby_without_slot,
+        translated,
+        written_end,
+    )
+    from bronze.postgres.conninfo import address_of  # noqa: PLC0415
+
     source = pipeline.source
     with connect(source) as connection, translated(source):
         row = connection.execute("SELECT pg_is_in_recovery()").fetchone()

@@ -19,9 +19,11 @@ needs of the session is added.
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import logging
 import os
 import subprocess
+import sys
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,17 +122,28 @@ def active_session() -> SparkSession | None:
     Raises:
         ConfigurationError: pyspark is not installed.
     """
-    try:
-        from pyspark import SparkContext  # noqa: PLC0415 - the reader must not load Spark
-        from pyspark.sql import SparkSession  # noqa: PLC0415
-    except ImportError:
-        raise ConfigurationError(
-            "pyspark is not installed", code="spark-missing", remedy="pip install 'deltasmelt[spark]'"
-        ) from None
+    require_pyspark()
+    if "pyspark" not in sys.modules:  # so nothing in this process has a session, and loading it takes a while
+        return None
+    from pyspark import SparkContext  # noqa: PLC0415 - the reader must not load Spark
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
     session = SparkSession.getActiveSession()
     if session is None and SparkContext._active_spark_context is not None:  # noqa: SLF001 - another thread's
         return SparkSession.builder.getOrCreate()
     return session
+
+
+def require_pyspark() -> None:
+    """See that pyspark is there, without loading it.
+
+    Raises:
+        ConfigurationError: it is not installed.
+    """
+    if importlib.util.find_spec("pyspark") is None:
+        raise ConfigurationError(
+            "pyspark is not installed", code="spark-missing", remedy="pip install 'deltasmelt[spark]'"
+        )
 
 
 @contextmanager

@@ -40,7 +40,7 @@ UntilServersEnd = Annotated[
     typer.Option("--until-caught-up", help="Exit after reaching the server's WAL position at start."),
 ]
 ShopSeconds = Annotated[
-    float, typer.Option(min=1, metavar="N", help="Seconds for which the shop makes changes.")
+    float, typer.Option(min=1, metavar="N", help="Seconds for which the shop is open at least.")
 ]
 DemoFolder = Annotated[
     Path, typer.Option(metavar="FOLDER", help="Where the lake, the report and the files are written.")

@@ -1,13 +1,15 @@
 """Printing, apart from what is printed: text for people, JSON for programs, in one module.
 
 On a terminal text is rich (colours, boxed tables, highlighted JSON). Elsewhere it is plain lines that stay
-the same whatever the width, so that a log or a pipe can be read and compared. Data goes to standard output,
-progress and messages to standard error: `smelt sql … > rows.txt` holds rows alone.
+the same whatever the width, so that a log or a pipe can be read and compared. There rich is not even loaded.
+Data goes to standard output, progress and messages to standard error: `smelt sql … > rows.txt` holds rows
+alone.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import uuid
@@ -15,21 +17,18 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
-
-from rich import box
-from rich.console import Console
-from rich.highlighter import JSONHighlighter
-from rich.markdown import Markdown
-from rich.markup import escape
-from rich.prompt import Confirm
-from rich.table import Table
+from typing import TYPE_CHECKING, Any, Final
 
 from pipelines.terminal.waiting import messages, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from contextlib import AbstractContextManager
+
+    from rich.console import Console
+
+_ASKS_FOR_COLOURS: Final = ("FORCE_COLOR", "TTY_COMPATIBLE")
+"""Variables by which rich takes what is no terminal for one."""
 
 
 class Format(StrEnum):
@@ -48,8 +47,7 @@ class Output:
     """
 
     format: Format = Format.TEXT
-    _data: Console = field(default_factory=lambda: Console(soft_wrap=True, highlight=False))
-    _said: Console = field(default_factory=messages)
+    _data: Console | None = field(default=None, repr=False)
 
     @property
     def json(self) -> bool:
@@ -59,17 +57,21 @@ class Output:
     @property
     def rich(self) -> bool:
         """Whether a person reads this on a terminal; a file stays plain even where FORCE_COLOR is set."""
-        return self._data.is_terminal and self._data.file.isatty() and not self.json
+        return not self.json and sys.stdout.isatty() and self.console.is_terminal
 
     @property
     def console(self) -> Console:
         """The terminal, for live views."""
+        if self._data is None:
+            from rich.console import Console  # noqa: PLC0415 - on a terminal alone
+
+            self._data = Console(soft_wrap=True, highlight=False)
         return self._data
 
     def say(self, text: str, *, style: str | None = None) -> None:
         """Print progress or a message; it is not part of the data."""
-        if self._said.is_terminal:
-            self._said.print(escape(text), style=style)
+        if _has_colours() and messages().is_terminal:
+            _print(messages(), text, style)
         else:
             sys.stderr.write(text + "\n")
             sys.stderr.flush()
@@ -84,15 +86,17 @@ class Output:
         Returns:
             False only where somebody was asked and did not say yes.
         """
-        if not (sys.stdin.isatty() and self._said.file.isatty()):
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
             return True
+        from rich.prompt import Confirm  # noqa: PLC0415 - on a terminal alone
+
         self.say(question)
-        return Confirm.ask("Continue?", console=self._said, default=False)
+        return Confirm.ask("Continue?", console=messages(), default=False)
 
     def line(self, text: str = "", *, style: str | None = None) -> None:
         """One line of the result."""
         if self.rich:
-            self._data.print(escape(text), style=style)
+            _print(self.console, text, style)
         else:
             sys.stdout.write(text + "\n")
             sys.stdout.flush()
@@ -101,14 +105,18 @@ class Output:
         """A JSON document, indented, with every digit of its numbers; highlighted on a terminal."""
         shown = _indented(text)
         if self.rich:
-            self._data.print(JSONHighlighter()(shown))
+            from rich.highlighter import JSONHighlighter  # noqa: PLC0415 - on a terminal alone
+
+            self.console.print(JSONHighlighter()(shown))
         else:
             self.line(shown)
 
     def markdown(self, text: str) -> None:
         """Markdown, rendered on a terminal; elsewhere as it is written."""
         if self.rich:
-            self._data.print(Markdown(text), soft_wrap=False)
+            from rich.markdown import Markdown  # noqa: PLC0415 - on a terminal alone
+
+            self.console.print(Markdown(text), soft_wrap=False)
         else:
             self.line(text.rstrip())
 
@@ -130,6 +138,10 @@ class Output:
         if not self.rich:
             self._plain_table(columns, cells, title, right)
             return
+        from rich import box  # noqa: PLC0415 - on a terminal alone
+        from rich.markup import escape  # noqa: PLC0415
+        from rich.table import Table  # noqa: PLC0415
+
         # No lines between columns: names of tables should not be broken on a terminal of 80 columns.
         table = Table(
             title=title, title_justify="left", header_style="bold",
@@ -139,7 +151,7 @@ class Output:
             table.add_column(escape(column), justify="right" if column in right else "left", overflow="fold")
         for row in cells:
             table.add_row(*(escape(cell) for cell in row))
-        self._data.print(table, soft_wrap=False)
+        self.console.print(table, soft_wrap=False)
 
     def _plain_table(
         self, columns: Sequence[str], cells: list[list[str]], title: str | None, right: Sequence[str]
@@ -157,6 +169,17 @@ class Output:
                 for column, cell, width in zip(columns, row, widths, strict=True)
             ]
             self.line("  ".join(padded).rstrip())
+
+
+def _has_colours() -> bool:
+    """Whether standard error may show colours; rich decides it then."""
+    return sys.stderr.isatty() or any(os.environ.get(name) for name in _ASKS_FOR_COLOURS)
+
+
+def _print(console: Console, text: str, style: str | None) -> None:
+    from rich.markup import escape  # noqa: PLC0415 - on a terminal alone
+
+    console.print(escape(text), style=style)
 
 
 def _indented(text: str) -> str:

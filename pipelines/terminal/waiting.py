@@ -6,15 +6,15 @@ Colours follow the terminal and its user, by rich's own rules: none where standa
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from rich.console import Console
 
 ERROR: Final = "bold red"
 WARNING: Final = "yellow"
@@ -27,6 +27,8 @@ QUIET: Final = "dim"
 @cache
 def messages() -> Console:
     """The console of standard error. There is one, so that a message and a moving line never mix."""
+    from rich.console import Console  # noqa: PLC0415 - most commands never print in colours
+
     return Console(stderr=True, soft_wrap=True, highlight=False)
 
 
@@ -40,13 +42,19 @@ def waiting(text: str, announce: Callable[[str], None] | None) -> Iterator[None]
         text: what takes long, e.g. ``starting Spark``.
         announce: is told once where no line can move; None: nothing is shown anywhere.
     """
-    console = messages()
-    if announce is None or not console.file.isatty() or console.is_dumb_terminal:
+    if announce is None or not sys.stderr.isatty() or messages().is_dumb_terminal:
         if announce is not None:
             announce(f"{text} …")
         yield
         return
+    from rich.progress import (  # noqa: PLC0415 - on a terminal alone
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
     columns = SpinnerColumn(), TextColumn("{task.description} …", markup=False), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as progress:
+    with Progress(*columns, console=messages(), transient=True, redirect_stdout=False) as progress:
         progress.add_task(text, total=None)
         yield

@@ -16,8 +16,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.errors import PySparkException
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -102,6 +100,8 @@ def legacy(session: SparkSession) -> dict[str, str]:
 
 def _effective(session: SparkSession, name: str) -> str | None:
     """A setting's value, also where it is the server's own; None where the server does not know it."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - a cycle that folds nothing loads no Spark
+
     try:
         return session.conf.get(name)
     except PySparkException:
@@ -110,6 +110,8 @@ def _effective(session: SparkSession, name: str) -> str | None:
 
 def _try(change: Any, *arguments: str) -> None:
     """What may not be set is named by `unpinned`."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - a cycle that folds nothing loads no Spark
+
     try:
         change(*arguments)
     except PySparkException:

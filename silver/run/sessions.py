@@ -1,4 +1,4 @@
-"""Spark sessions of silver: one per thread, tuned for the window at hand, warmed at the start.
+"""Spark sessions of silver: one per thread, tuned for the window at hand; a continuous run warms them up.
 
 The mark that a statement writes is a setting of its session, so tables that are merged side by side need
 separate sessions. A new session begins with the static settings alone. What was set on the given one is
@@ -13,6 +13,7 @@ import tempfile
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
+from silver.run.lazy_session import lazily
 from silver.run.pinned import PINNED, pin
 from silver.run.spark_settings import tune
 from silver.schema import ddl
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.lsn import Lsn
+    from silver.run.lazy_session import LazySession
 
 
 _MARK: Final = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
@@ -32,17 +34,21 @@ _WARM_PROPERTIES: Final = ", ".join(
 
 
 class Sessions:
-    """The session of each thread."""
+    """The session of each thread.
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    Args:
+        spark: the session beside which they are made.
+    """
+
+    def __init__(self, spark: SparkSession | LazySession) -> None:
+        self._spark = lazily(spark)
         self._local = threading.local()
 
     def own(self) -> SparkSession:
         """This thread's own, with the settings of the given one."""
         session: SparkSession | None = getattr(self._local, "session", None)
         if session is None:
-            session = own_session(self._spark)
+            session = own_session(self._spark.get())
             self._local.session = session
         return session
 
@@ -82,7 +88,10 @@ def mark_settings(app: str, lsn: Lsn, position: Lsn | None = None) -> dict[str, 
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Run one MERGE on a table of a row, so that classes are loaded before the first window is waited for."""
+    """Run one MERGE on a table of a row, so that classes are loaded before the first window is waited for.
+
+    Only what merges for long gains by it: a job that merges once would wait for two MERGEs.
+    """
     folder = tempfile.mkdtemp(prefix="smelt-warm-")
     try:
         session = own_session(spark)

@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from bronze.lsn import Lsn
 from silver.run.key_ranges import share_of
+from silver.run.lazy_session import lazily
 from silver.schema.ddl import RELATION_PROPERTY
 from silver.schema.fields import DeltaColumn, fields_of
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.lake.location import Lake
+    from silver.run.lazy_session import LazySession
 
 SILVER_APP: Final = "deltasmelt.silver"
 """Application id of the mark; its version is the LSN up to which the table is done."""
@@ -57,10 +59,15 @@ class Stored:
 
 
 class SilverLog:
-    """Looks into the Delta logs of one lake's silver tables."""
+    """Looks into the Delta logs of one lake's silver tables.
 
-    def __init__(self, spark: SparkSession, lake: Lake) -> None:
-        self._spark = spark
+    Args:
+        spark: is asked where a catalog's tables lie, and for nothing else.
+        lake: whose.
+    """
+
+    def __init__(self, spark: SparkSession | LazySession, lake: Lake) -> None:
+        self._spark = lazily(spark)
         self._lake = lake
         self._tables: dict[str, DeltaTable] = {}
         self._stored: dict[str, Stored] = {}
@@ -176,9 +183,10 @@ class SilverLog:
             return self._lake.uri("silver", name)
         if name not in self._locations:
             address = self._lake.sql("silver", name)
-            if not self._spark.catalog.tableExists(address):
+            spark = self._spark.get()
+            if not spark.catalog.tableExists(address):
                 return None
-            row = self._spark.sql(f"DESCRIBE DETAIL {address}").select("location").collect()[0]
+            row = spark.sql(f"DESCRIBE DETAIL {address}").select("location").collect()[0]
             self._locations[name] = row["location"]
         return self._locations[name]
 

@@ -24,6 +24,7 @@ from bronze.store.contract import CHANGES
 from bronze.store.gaps import is_left_out
 from bronze.store.marks import snapshot_of
 from silver.errors import CODES, cause, failure, table_error
+from silver.run.lazy_session import LazySession, lazily
 from silver.run.outages import Patience, outage
 from silver.run.pauses import Pauses
 
@@ -49,8 +50,8 @@ _UNDONE: Final = frozenset({"table-failed"})
 class Troubles:
     """Of the tables of one lake: which have stopped, why, and since which snapshot."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, control: ControlTables) -> None:
-        self._spark = spark
+    def __init__(self, spark: SparkSession | LazySession, lake: Lake, control: ControlTables) -> None:
+        self._spark = lazily(spark)
         self._lake = lake
         self._control = control
         self._bronze: DeltaTable | None = None
@@ -99,17 +100,22 @@ class Troubles:
 
         Raises:
             TransientError: a temporary failure.
+            Exception: Spark could not be started, which is no table's failure.
         """
         try:
             yield
         except TransientError:
             raise
         except SmeltError as error:
+            if error is self._spark.failure:
+                raise
             if error.code in _UNDONE:
                 troubled[table] = error
             else:
                 self._stop(failure(table, error), end)
         except Exception as error:  # of any kind: it must stop this table alone
+            if error is self._spark.failure:
+                raise
             found = table_error(table, str(error))
             if found is not None:
                 self._stop(found, end)
@@ -207,10 +213,16 @@ class Troubles:
             raise unreachable(self._lake, cause(error)) from first
 
 
-def answers(spark: SparkSession) -> bool:
-    """Whether Spark answers: if not, a failure says nothing of a table, and no retry helps."""
+def answers(spark: SparkSession | LazySession) -> bool:
+    """Whether Spark answers: if not, a failure says nothing of a table, and no retry helps.
+
+    One that was not started has failed nobody.
+    """
+    lazy = lazily(spark)
+    if not lazy.started:
+        return lazy.failure is None
     try:
-        spark.sql("SELECT 1").collect()
+        lazy.get().sql("SELECT 1").collect()
     except Exception:  # noqa: BLE001 - that is the answer
         return False
     return True

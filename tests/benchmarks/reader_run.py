@@ -11,13 +11,13 @@ import resource
 import sys
 import time
 
-from pipelines.runtime.reader_process import without_pandas
+from pipelines.without_pandas import load_pyarrow
 
 
 def main() -> None:
     """Run the reader once."""
     begun = time.monotonic()
-    without_pandas()
+    load_pyarrow()
     from pydantic import SecretStr  # noqa: PLC0415 - after pandas is hidden
 
     from bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings  # noqa: PLC0415

@@ -19,6 +19,7 @@ from bronze.lsn import Lsn
 from bronze.store.position import read_position
 from pipelines.commands.explain import show_document_schema, show_explanation
 from pipelines.commands.preview import preview_document
+from pipelines.commands.run import run_layers
 from pipelines.commands.sql import print_rows
 from pipelines.commands.verify import run_verify
 from pipelines.health.status import read_status
@@ -160,6 +161,50 @@ def test_until_caught_up_carries_what_the_server_held_and_names_a_table_that_can
         "public.keyless": "stopped",
         "public.orders": "streaming",
     }
+
+
+@pytest.mark.postgres
+@pytest.mark.spark
+def test_a_job_starts_spark_where_it_has_something_to_do_and_otherwise_not(
+    shop: Shop, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java, called = tmp_path / "bin" / "java", tmp_path / "called"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\ntouch '{called}'\nexit 1\n")
+    java.chmod(0o755)
+    control = ControlTables(shop.pipeline.lake_address())
+
+    def job(command: str, code: int) -> None:
+        """Run one with that Java: it ends with the code, and where that is 1, because Java was called."""
+        called.unlink(missing_ok=True)
+        with monkeypatch.context() as patched:
+            patched.setenv("JAVA_HOME", str(tmp_path))
+            with Command(command, shop.file, "--until-caught-up", folder=shop.folder) as run:
+                assert run.wait() == code, run.text()
+        assert called.exists() == (code == 1), run.text()
+
+    before = [cut for cut in (control.latest_cut("silver"), control.latest_cut("gold")) if cut is not None]
+    assert len(before) == 2
+    end = shop.execute("CREATE SCHEMA other; DROP SCHEMA other")
+    job("run", 3)  # for the table that cannot be carried
+    for cut in before:
+        found = control.latest_cut(cut.layer)
+        assert found is not None
+        assert (found.commit_lsn >= end - 1, found.tables) == (True, cut.tables)
+    job("gold", 0)
+    (shop.folder / "customer.yml").write_text(DOCUMENT.replace("fields: [id, name, ", "fields: [id, "))
+    job("gold", 1)
+    (shop.folder / "customer.yml").write_text(DOCUMENT)
+    end = shop.execute("DELETE FROM orders WHERE id = 7")
+    job("run", 1)
+    assert not shop.gold_has(end)
+    assert spark is not None  # it is there, so the stages use it
+    with pytest.raises(Failure):
+        run_layers(shop.pipeline, Output(), layers=["silver", "gold"], until_caught_up=True, command="test")
+    assert shop.gold_has(end)
+    query = "SELECT id FROM silver.orders WHERE id IN (7, 8)"
+    assert LakeSql(spark, shop.pipeline).query(query).collect() == [(8,)]
+    job("run", 3)
 
 
 @pytest.mark.postgres

@@ -1,0 +1,152 @@
+"""Where a document's table stands: from which cut it goes on, and whether a cut leaves it as it is.
+
+Delta's logs say this, and no Spark is asked. A table is left as it is where all of these hold:
+
+* its definition is the document's (`gold.builder.definition.PROVEN`);
+* the silver cut that it was built from is recorded;
+* no version of a silver table went back, or was committed after that cut;
+* between the two cuts, no silver table of the document changed a row.
+
+A build by changes would then find no changed row. Wherever one of them is not sure, Spark decides.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from bronze.lake import delta
+from bronze.lake.control import Cut, Run
+from gold.builder.definition import PROVEN, proof
+from gold.builder.gold_table import GoldTable, TableState
+from gold.incremental.change_feed import recreated
+from gold.incremental.starts import Start, built_from, holds_the_same
+
+if TYPE_CHECKING:
+    from bronze.lake.control_tables import ControlTables
+    from bronze.lake.location import Lake
+    from gold.language.document import Document
+    from gold.tree.nodes import Tree
+    from silver.run.table_log import SilverLog
+
+_RUNS: Final = 5
+"""Newest runs of a document in which a proof of its definition is looked for."""
+
+
+class Standing:
+    """Where one document's table stands.
+
+    Args:
+        lake: where the tables lie.
+        document: its definition.
+        silver: the logs of silver's tables; of this document alone, as documents are built side by side.
+        control: the lake's control tables.
+
+    Attributes:
+        document: its definition.
+        table: the document's.
+        silver: as given.
+    """
+
+    def __init__(self, lake: Lake, document: Document, silver: SilverLog, control: ControlTables) -> None:
+        self.document = document
+        self.table = GoldTable(lake, document.name)
+        self._lake = lake
+        self.silver = silver
+        self._control = control
+
+    def is_same(self, name: str, since: int, until: int) -> bool:
+        """Whether a silver table holds the same rows at two versions."""
+        return holds_the_same(delta.location(self._lake, "silver", name), since, until)
+
+    def start(self, state: TableState | None, last: Cut | None) -> Start:
+        """From where changes are counted.
+
+        Args:
+            state: of the table.
+            last: gold's newest cut.
+        """
+        position = None if state is None else state.position
+        known_by = None
+        named = None if last is None else last.tables.get(self.document.name)
+        if (
+            state is not None
+            and last is not None
+            and named is not None
+            and self.table.is_as_of(named, state.version)
+        ):
+            # A cycle that changed no document moved the position by its cut alone.
+            position = max(position or last.commit_lsn, last.commit_lsn)
+            known_by = last.recorded_at if last.commit_lsn == position else None
+        old = None if position is None else built_from(self._control, position, known_by, self.is_same)
+        return Start(position, old)
+
+    def full_reason(
+        self, state: TableState | None, definition: str, start: Start, tree: Tree, cut: Cut
+    ) -> str | None:
+        """Why the whole table must be built; None where its changes are enough.
+
+        Args:
+            state: of the table.
+            definition: digest of what it is to be built by.
+            start: what the table holds.
+            tree: the document, resolved against the catalog of the cut.
+            cut: the silver cut to build.
+        """
+        if state is None:
+            return "first build"
+        if state.definition != definition:
+            return "the definition changed"
+        if start.cut is None:
+            at = "of the last build" if start.position is None else f"{start.position} of the last build"
+            return f"the silver cut {at} is no longer recorded"
+        names = sorted(table.name for table in tree.tables().values())
+        for name in names:
+            if cut.tables[name] < start.cut.tables.get(name, -1):
+                return recreated(name)
+        new = [f"silver.{name}" for name in names if name not in start.cut.tables]
+        if new:
+            return f"{', '.join(new)} was not in the cut of the last build"
+        return self._recreated(names, start.cut)
+
+    def unchanged(self, tree: Tree, cut: Cut, last: Cut | None, meaning: str) -> Run | None:
+        """The run of a document whose table a cut leaves as it is; None where that is not sure.
+
+        Args:
+            tree: the document, resolved against the catalog of the cut.
+            cut: the silver cut to build.
+            last: gold's newest cut.
+            meaning: how Spark would understand statements (`LazySession.meaning`).
+        """
+        clock, state = time.monotonic(), self.table.state()
+        if state is None or state.definition is None:
+            return None
+        proven = proof(self.document, tree, state.definition, meaning)
+        name = self.document.name
+        if all(run.details.get(PROVEN) != proven for run in self._control.runs("gold", name, limit=_RUNS)):
+            return None
+        start = self.start(state, last)
+        if start.cut is None or self.full_reason(state, state.definition, start, tree, cut) is not None:
+            return None
+        for table in tree.tables().values():
+            stored = self.silver.read(table.name)
+            since, until = start.cut.tables[table.name], cut.tables[table.name]
+            if stored is None or stored.version < until or not self.is_same(table.name, since, until):
+                return None
+        run = Run("gold", name, "none", start.position, cut.commit_lsn, delta_version=state.version)
+        run.details = {"changed_rows": {}, PROVEN: proven}
+        run.seconds = round(time.monotonic() - clock, 3)
+        return run
+
+    def _recreated(self, names: list[str], built: Cut) -> str | None:
+        """Why versions cannot be compared, if a table was removed, and made anew or put back from a backup.
+
+        Its log may reach the version of the last build again, with other rows. That one was then committed
+        after the cut that names it. Both times are of one clock where silver's Spark runs beside it.
+        """
+        recorded = built.recorded_at
+        for name in names if recorded is not None else ():
+            committed = self.silver.committed_at(name, built.tables[name])
+            if committed is not None and recorded is not None and committed > recorded:
+                return recreated(name)
+        return None

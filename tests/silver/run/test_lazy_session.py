@@ -1,0 +1,146 @@
+"""A session that starts when it is needed: which cycles need it, and whose failure its own is. No Spark."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+from bronze.errors import ConfigurationError
+from bronze.identifiers import TableName
+from bronze.lake import delta
+from bronze.lake.control import Cut
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from bronze.lsn import Lsn
+from bronze.store.commits import commit_marks
+from bronze.store.contract import CHANGES
+from bronze.store.marks import STREAM_APP
+from silver.cycle import Silver
+from silver.run.lazy_session import LazySession
+from silver.run.table_log import SILVER_APP
+from silver.run.troubles import Troubles, answers
+from silver.settings import SilverSettings
+from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ORDERS = relation("orders", [("id", INT), ("note", TEXT)], ["id"], relation_id=1)
+NO_JAVA = ConfigurationError("Java is missing", code="java-missing")
+
+
+class Starts:
+    """Counts starts, each of which fails with an error that would stop a table, were it the table's."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> SparkSession:
+        self.count += 1
+        raise NO_JAVA
+
+
+class Folded:
+    """A bronze of one table, and silver as it is once that is folded up to LSN 20."""
+
+    def __init__(self, path: str) -> None:
+        self.lake, self.starts = Lake(path), Starts()
+        self.control, self.bronze = ControlTables(self.lake), BronzeWriter(self.lake)
+        self.bronze.relations([ORDERS])
+        self.bronze.snapshot(ORDERS, 10, [["1", "a"]])
+        self.bronze.commit(20)
+        rows = pa.table({"id": pa.array([1], pa.int32()), "note": ["a"]})
+        marks = CommitProperties(app_transactions=[Transaction(SILVER_APP, 20)])
+        write_deltalake(self.lake.uri("silver", "orders"), rows, commit_properties=marks)
+        self.control.record_cut(Cut("silver", Lsn(20), None, {"orders": 0}))
+        self.silver = Silver(LazySession(self.starts), self.lake, SilverSettings(), self.control)
+
+    def idle(self, frontier: int) -> None:
+        """The stream went on without a change, as the reader says it."""
+        uri = delta.location(self.lake, "bronze", CHANGES)
+        commit_marks(delta.open_existing(uri), uri, [Transaction(STREAM_APP, frontier)])
+
+
+def test_a_cycle_without_changes_records_its_cut_and_starts_nothing(lake_path: str) -> None:
+    folded = Folded(lake_path)
+    assert folded.silver.cycle() is None
+    folded.idle(30)
+    cut = folded.silver.cycle()
+    assert cut is not None
+    assert (cut.commit_lsn, cut.tables) == (Lsn(30), {"orders": 0})
+    assert folded.control.latest_cut("silver") == cut
+    assert folded.starts.count == 0
+
+
+@pytest.mark.parametrize("what", ["a change", "a new table", "a table that was removed"])
+def test_what_is_to_be_folded_starts_spark_and_a_failed_start_is_no_tables_error(
+    lake_path: str, what: str
+) -> None:
+    folded = Folded(lake_path)
+    folded.idle(30)
+    folded.silver.cycle()
+    if what == "a change":
+        folded.bronze.add(40, [change(ORDERS, "insert", new=["2", "b"])])
+    elif what == "a new table":
+        new = relation("new", [("id", INT)], ["id"], relation_id=2, from_lsn=35)
+        folded.bronze.relations([new])
+        folded.bronze.snapshot(new, 35, [["1"]])
+    else:
+        shutil.rmtree(folded.lake.uri("silver", "orders"))
+        folded.silver = Silver(LazySession(folded.starts), folded.lake, SilverSettings(), folded.control)
+    folded.bronze.commit(50)
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="Java is missing"):
+            folded.silver.cycle()
+    assert folded.starts.count == 1
+    assert folded.control.open_errors() == []
+    cut = folded.control.latest_cut("silver")
+    assert cut is not None
+    assert cut.commit_lsn == Lsn(30)
+
+
+@pytest.mark.parametrize("error", [NO_JAVA, RuntimeError("it ended"), OSError(12, "no memory")], ids=repr)
+def test_a_start_that_failed_inside_a_tables_part_is_raised_as_it_is(
+    lake_path: str, error: Exception
+) -> None:
+    def start() -> SparkSession:
+        raise error
+
+    control, lazy = ControlTables(Lake(lake_path)), LazySession(start)
+    troubles, troubled = Troubles(lazy, Lake(lake_path), control), dict[TableName, Exception]()
+    assert answers(lazy), "what was never asked has failed nobody"
+    with (
+        pytest.raises(type(error)) as raised,
+        troubles.isolated(TableName("public", "orders"), Lsn(1), troubled),
+    ):
+        lazy.get()
+    assert raised.value is error
+    assert (troubled, control.open_errors(), troubles.tables) == ({}, [], frozenset())
+    assert not answers(lazy)
+
+
+def test_a_session_is_started_once_by_whoever_comes_first() -> None:
+    begun: list[int] = []
+    session = cast("SparkSession", object())
+
+    def start() -> SparkSession:
+        begun.append(1)
+        time.sleep(0.05)
+        return session
+
+    lazy, found = LazySession(start), list[Any]()
+    lazy.prepare()
+    threads = [threading.Thread(target=lambda: found.append(lazy.get())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [session] * 4
+    assert begun == [1]
+    assert lazy.started
