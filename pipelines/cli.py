@@ -172,17 +172,48 @@ def status(
 def sql(
     file: File,
     statement: Annotated[
-        str, typer.Argument(metavar="SQL", help="Spark SQL over bronze.*, silver.*, gold.*")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="[SQL]", help="Spark SQL over bronze.*, silver.*, gold.*; without it, a shell."
+        ),
+    ] = None,
     *,
+    script: Annotated[
+        str | None, typer.Option("--file", "-f", metavar="SCRIPT", help="Run a file of statements.")
+    ] = None,
     as_of: Annotated[str | None, typer.Option(metavar="LSN|TIME", help="Query an earlier state.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Most rows to show as text.")] = 1000,
-    output: OutputFormat = Format.TEXT,
+    limit: Annotated[int, typer.Option(min=1, help="Most rows to show as a table.")] = 1000,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--output", metavar="FORMAT", help="table (of --limit rows), json, csv or parquet (of all rows)."
+        ),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="PATH", help="A new file for the rows; for parquet also a folder.")
+    ] = None,
 ) -> None:
-    """Query the lake by Spark SQL, all tables at one consistent cut."""
-    from pipelines.commands.sql import run_sql
+    r"""Query the lake by Spark SQL, all tables at one consistent cut.
 
-    run_sql(_open(file), statement, Output(output), as_of=as_of, limit=limit)
+    Without a statement: a shell on a terminal; from a pipe, its statements.
+
+    \b
+      smelt sql pipeline.yml
+      smelt sql pipeline.yml "SELECT count(*) FROM silver.orders"
+      smelt sql pipeline.yml -f report.sql --as-of 2026-01-31T12:00Z
+      echo "SHOW TABLES IN gold" | smelt sql pipeline.yml
+      smelt sql pipeline.yml "SELECT * FROM gold.customer" --to c.parquet
+    """
+    from pipelines.commands.sql import Asked, run_sql
+    from pipelines.sql_shell.results import row_format
+
+    if statement is not None and script is not None:
+        raise typer.BadParameter("give a statement or --file, not both")
+    form_asked = None if form is None else row_format(form)
+    if form is not None and form_asked is None:
+        raise typer.BadParameter(f"--output is table, json, csv or parquet, not {form!r}")
+    asked = Asked(statement, script, as_of, limit, form_asked, to)
+    run_sql(_open(file), asked, Output(Format.JSON if form == "json" else Format.TEXT))
 
 
 @app.command()
