@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipelines.sql_shell.row_format import RowFormat  # noqa: TC001 - typer looks at annotations
 from pipelines.terminal import failures
 from pipelines.terminal.interrupts import Terminated
 from pipelines.terminal.output import Format, Output
@@ -183,17 +184,14 @@ def sql(
     ] = None,
     as_of: Annotated[str | None, typer.Option(metavar="LSN|TIME", help="Query an earlier state.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Most rows to show as a table.")] = 1000,
-    form: Annotated[
-        str | None,
-        typer.Option(
-            "--output", metavar="FORMAT", help="table (of --limit rows), json, csv or parquet (of all rows)."
-        ),
+    output: Annotated[
+        RowFormat | None, typer.Option(help="A table of --limit rows, or a format of all rows.")
     ] = None,
     to: Annotated[
         str | None, typer.Option(metavar="PATH", help="A new file for the rows; for parquet also a folder.")
     ] = None,
 ) -> None:
-    r"""Query the lake by Spark SQL, all tables at one consistent cut.
+    """Query the lake by Spark SQL, all tables at one consistent cut.
 
     Without a statement: a shell on a terminal; from a pipe, its statements.
 
@@ -203,17 +201,12 @@ def sql(
       smelt sql pipeline.yml -f report.sql --as-of 2026-01-31T12:00Z
       echo "SHOW TABLES IN gold" | smelt sql pipeline.yml
       smelt sql pipeline.yml "SELECT * FROM gold.customer" --to c.parquet
-    """
+    """  # noqa: D301 - click keeps the lines after its mark
     from pipelines.commands.sql import Asked, run_sql
-    from pipelines.sql_shell.results import row_format
 
     if statement is not None and script is not None:
         raise typer.BadParameter("give a statement or --file, not both")
-    form_asked = None if form is None else row_format(form)
-    if form is not None and form_asked is None:
-        raise typer.BadParameter(f"--output is table, json, csv or parquet, not {form!r}")
-    asked = Asked(statement, script, as_of, limit, form_asked, to)
-    run_sql(_open(file), asked, Output(Format.JSON if form == "json" else Format.TEXT))
+    run_sql(_open(file), Asked(statement, script, as_of, limit, output, to), Output())
 
 
 @app.command()

@@ -93,7 +93,7 @@ def cut_at(control: ControlTables, *, with_gold: bool, at: Lsn | datetime | None
         f"nothing is recorded as of {at or 'now'}: {begins}",
         code="no-cut",
         where=lake,
-        remedy="give a later --as-of; `SELECT * FROM control.cuts` lists what there is. How long moments "
+        remedy="give a later moment; `SELECT * FROM control.cuts` lists what there is. How long moments "
         "stay readable is lake.retention in the pipeline file",
     )
 

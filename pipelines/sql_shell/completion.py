@@ -27,16 +27,20 @@ KEYWORDS: Final = tuple(
     re.findall(
         r"\w+",
         """
-        ALL AND ANTI ARRAY AS ASC BETWEEN BY CACHE CASE CAST COLUMNS CREATE CROSS CUBE CURRENT DATABASES DECIMAL
-        DESC DESCRIBE DISTINCT DROP ELSE END EXCEPT EXISTS EXPLAIN EXTENDED FALSE FILTER FIRST FOLLOWING FROM
-        FULL FUNCTIONS GROUP GROUPING HAVING ILIKE IN INNER INTERSECT INTERVAL INTO IS JOIN LAST LATERAL LEFT
-        LIKE LIMIT MAP NATURAL NOT NULL NULLS OFFSET ON OR ORDER OUTER OVER PARTITION PIVOT PRECEDING QUALIFY
-        RANGE REPLACE RIGHT RLIKE ROLLUP ROW ROWS SELECT SEMI SET SETS SHOW SORT STRUCT TABLE TABLES TABLESAMPLE
-        TEMPORARY THEN TIMESTAMP TRUE UNBOUNDED UNION UNPIVOT USE USING VALUES VIEW WHEN WHERE WINDOW WITH
+        ALL AND ANTI ARRAY AS ASC BETWEEN BY CACHE CASE CAST COLUMNS CREATE CROSS CUBE CURRENT DATABASES
+        DECIMAL DESC DESCRIBE DISTINCT DROP ELSE END EXCEPT EXISTS EXPLAIN EXTENDED FALSE FILTER FIRST
+        FOLLOWING FROM FULL FUNCTIONS GROUP GROUPING HAVING ILIKE IN INNER INTERSECT INTERVAL INTO IS JOIN
+        LAST LATERAL LEFT LIKE LIMIT MAP NATURAL NOT NULL NULLS OFFSET ON OR ORDER OUTER OVER PARTITION
+        PIVOT PRECEDING QUALIFY RANGE REPLACE RIGHT RLIKE ROLLUP ROW ROWS SELECT SEMI SET SETS SHOW SORT
+        STRUCT TABLE TABLES TABLESAMPLE TEMPORARY THEN TIMESTAMP TRUE UNBOUNDED UNION UNPIVOT USE USING
+        VALUES VIEW WHEN WHERE WINDOW WITH
         """,
     )
 )
-_WORD: Final = re.compile(r"(?:`(?:[^`]|``)*`?|\w+|\.)*$")
+_PIECE: Final = re.compile(
+    r"""`(?:[^`]|``)*`? | \w+ | \. | (?P<other>'(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | --[^\n]* | .)""",
+    re.VERBOSE | re.DOTALL,
+)
 _PART: Final = re.compile(r"`((?:[^`]|``)*)`?|(\w+)")
 _NAME: Final = r"(?:`(?:[^`]|``)*`|\w+)"
 _TABLES: Final = re.compile(
@@ -78,8 +82,9 @@ def candidates(before: str, names: Names) -> tuple[list[str], int]:
     statement = "" if parts.rest is None else parts.rest.text + before[len(before.rstrip()) :]
     if parts.unclosed is not None and not parts.unclosed[0].startswith("name"):
         return [], 0
-    match = _WORD.search(statement)
-    word = "" if match is None else match[0]
+    word = ""
+    for piece in _PIECE.finditer(statement):
+        word = "" if piece["other"] else word + piece[0]
     scope, dot, typed = word.rpartition(".")
     head = statement[: len(statement) - len(word)]
     found = _members(scope, statement, names) if dot else _words(head, statement, typed, names)

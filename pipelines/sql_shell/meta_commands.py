@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError
 
 Name: TypeAlias = Literal["d", "cut", "timing", "watch", "output", "x", "?", "q"]
@@ -16,13 +15,13 @@ Name: TypeAlias = Literal["d", "cut", "timing", "watch", "output", "x", "?", "q"
 HELP: Final = (
     ("SQL;", "runs a statement; it may go over several lines"),
     (r"\d", "lists the tables at the cut: layer, name, columns, rows"),
-    (r"\d NAME", r"shows a table's columns and types; * in a name lists, as in \d silver.*"),
+    (r"\d NAME", r"shows a table's columns and types; \d silver.* lists"),
     (r"\cut", "tells which moment is shown"),
     (r"\cut LSN|TIME", "shows the newest moment at or before an LSN or a time"),
     (r"\cut newest", "shows the newest moment"),
-    (r"\watch [S] [N]", "repeats the last statement at the newest moment, every S seconds (2), N times"),
+    (r"\watch [S] [N]", "repeats the last statement at the newest moment: each S seconds"),
     (r"\o FORMAT", r"prints results as table, json or csv; \output is the same"),
-    (r"\x [on|off|auto]", "one value a line; auto (default): where a row is too wide for the terminal"),
+    (r"\x [on|off|auto]", "one value a line; auto: where a row is wider than the screen"),
     (r"\timing [on|off]", "tells how long statements take"),
     (r"\?", "shows this help"),
     (r"\q", "ends the shell, as Ctrl-D does"),
@@ -66,9 +65,8 @@ def parse_meta(line: str) -> MetaCommand:
     word, argument = word.rstrip(";"), argument.strip().rstrip(";").rstrip()
     name = _NAMES.get(word)
     if name is None:
-        near = suggestion(word, list(_NAMES)).replace("'", "")
         raise ConfigurationError(
-            f"there is no command \\{word}{near}", code="sql-meta", remedy=r"\? lists the commands"
+            f"there is no command \\{word}", code="sql-meta", remedy=r"\? lists the commands"
         )
     return MetaCommand(name, argument)
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import DefiniteError
 from pipelines.sql_shell.layout import csv_line
+from pipelines.sql_shell.row_format import RowFormat
 from pipelines.terminal.jvm_errors import spark_message
 from silver.sql import JSON_OPTIONS
 
@@ -26,21 +26,6 @@ if TYPE_CHECKING:
 
 _NUMBER: Final = re.compile("(decimal|int|bigint|smallint|tinyint|double|float)(?!erval)")
 _NESTED: Final = ("struct", "array", "map")
-
-
-class RowFormat(StrEnum):
-    """What `smelt sql --output` takes."""
-
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
-    PARQUET = "parquet"
-
-
-def row_format(name: str) -> RowFormat | None:
-    """The format of a name; ``text``, as other commands call it, is a table. None for any other name."""
-    known = {"text": RowFormat.TABLE, **{form.value: form for form in RowFormat}}
-    return known.get(name)
 
 
 @dataclass(frozen=True, slots=True)

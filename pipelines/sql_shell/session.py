@@ -22,7 +22,8 @@ from pipelines.sql_shell.catalog import CutCatalog, is_list
 from pipelines.sql_shell.describing import Cells, columns_listed, tables_listed
 from pipelines.sql_shell.layout import fits, one_value_a_line
 from pipelines.sql_shell.paging import Paged, pager_command
-from pipelines.sql_shell.results import STREAMED, RowFormat, Shown, first_rows
+from pipelines.sql_shell.results import STREAMED, Shown, first_rows
+from pipelines.sql_shell.row_format import RowFormat
 from pipelines.sql_shell.warm_spark import CancelledError
 from pipelines.terminal.output import counted
 

@@ -174,11 +174,12 @@ class Shell:
         return names
 
     def _look_at_names(self) -> None:
-        """Read what completion needs before it is asked for."""
+        """Read what completion needs before it is asked for; the functions come when Spark is there."""
         try:
             self._known_names()
+            self._functions = self._spark.functions()
         except Exception:  # tried again at the first Tab; a lake that cannot be read is told by statements
-            _LOGGER.exception("the tables' columns could not be read")
+            _LOGGER.exception("names could not be read for completion")
 
 
 def is_complete(text: str) -> bool:

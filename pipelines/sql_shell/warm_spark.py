@@ -139,6 +139,14 @@ class WarmSpark:
             raise Lost from self._failure
         return self._session
 
+    def functions(self) -> tuple[str, ...]:
+        """The names of Spark's functions, as soon as the session is there; none where it does not start."""
+        self._up.wait()
+        if self._session is None:
+            return ()
+        names = (row[0] for row in self._session.sql("SHOW SYSTEM FUNCTIONS").collect())
+        return tuple(name for name in names if name.isidentifier())
+
     def _start(self) -> None:
         try:
             self._session = spark_session(self._pipeline.spark, log=self._log, announce=self._announce)
