@@ -15,7 +15,7 @@ from pipelines.sql_shell.exports import Export, format_of
 from pipelines.sql_shell.row_format import RowFormat
 from pipelines.sql_shell.session import Display, SqlSession, moment_text
 from pipelines.sql_shell.splitting import split
-from pipelines.sql_shell.warm_spark import InTurn
+from pipelines.sql_shell.warm_spark import InTurn, WithoutSpark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,19 +68,27 @@ def run_sql(pipeline: Pipeline, asked: Asked, output: Output) -> None:
         return
     text = "\n".join(statement.text for statement in statements if not statement.is_meta)
     cut = cut_of(pipeline, at, statement=text or None)
+    if not text:  # meta-commands alone
+        _run_all(SqlSession(pipeline, output, WithoutSpark(), cut, display), asked, statements)
+        return
     with spark_for(pipeline, output) as spark:
         session = SqlSession(pipeline, output, InTurn(spark), cut, display)
-        for number, statement in enumerate(statements, start=1):
-            try:
-                session.run(statement)
-            except EOFError:  # \q
-                break
-            except SmeltError as error:
-                if len(statements) > 1 or asked.statement is None:
-                    error.where = f"{_name(asked)}:{statement.line} (statement {number})"
-                raise
+        _run_all(session, asked, statements)
         if display.form is not RowFormat.JSON:
             output.say(f"as of {moment_text(session.cut)}")
+
+
+def _run_all(session: SqlSession, asked: Asked, statements: Sequence[Statement]) -> None:
+    r"""Run statements up to the first that fails, or to a ``\q``."""
+    for number, statement in enumerate(statements, start=1):
+        try:
+            session.run(statement)
+        except EOFError:
+            return
+        except SmeltError as error:
+            if len(statements) > 1 or asked.statement is None:
+                error.where = f"{_name(asked)}:{statement.line} (statement {number})"
+            raise
 
 
 def _display(asked: Asked) -> Display:

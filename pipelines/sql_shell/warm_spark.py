@@ -66,6 +66,16 @@ class InTurn:
         return work(self._spark)
 
 
+class WithoutSpark:
+    """No Spark at all: of a script of meta-commands, none of which needs it."""
+
+    cancelled: Final = False
+
+    def run(self, work: Callable[[SparkSession], Result]) -> Result:
+        """Not asked for."""
+        raise NotImplementedError(f"there is no Spark for {work}")
+
+
 class WarmSpark:
     """A session of our own; it starts at once, in the background.
 

@@ -16,6 +16,7 @@ from pipelines.sql_shell.row_format import RowFormat
 from pipelines.sql_shell.session import Display, SqlSession
 from pipelines.sql_shell.shell import is_complete
 from pipelines.sql_shell.splitting import split
+from pipelines.sql_shell.warm_spark import WithoutSpark
 from pipelines.terminal.output import Output
 from tests.pipelines.sql_shell.small_lake import make_small_lake
 
@@ -25,15 +26,6 @@ if TYPE_CHECKING:
     from pipelines.settings import Pipeline
 
 
-class WithoutSpark:
-    """Runs nothing."""
-
-    cancelled = False
-
-    def run(self, _: object) -> object:
-        raise AssertionError("Spark was asked")
-
-
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     return load_pipeline(make_small_lake(tmp_path_factory.mktemp("lake")))
@@ -41,7 +33,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
 
 @pytest.fixture
 def session(pipeline: Pipeline) -> SqlSession:
-    return SqlSession(pipeline, Output(), WithoutSpark(), cut_of(pipeline), Display())  # type: ignore[arg-type]
+    return SqlSession(pipeline, Output(), WithoutSpark(), cut_of(pipeline), Display())
 
 
 def said(session: SqlSession, lines: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
