@@ -124,7 +124,6 @@ class Shell:
         except CancelledError:
             self._output.say("cancelled")
         except SmeltError as error:
-            _LOGGER.info("statement refused", exc_info=error)
             self._output.say(f"error: {without_secrets(_told(error))}", style="red")
         except Lost:
             raise
