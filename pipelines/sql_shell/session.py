@@ -105,8 +105,14 @@ class SqlSession:
     def _statement(self, text: str, *, paged: bool = True) -> None:
         sink = self._sink(paged=paged)
         begin = time.monotonic()
+
+        def work(spark: SparkSession) -> Shown | str:
+            nonlocal begin
+            begin = time.monotonic()  # Spark is there
+            return self._result(spark, text, sink)
+
         try:
-            result = self._runner.run(lambda spark: self._result(spark, text, sink))
+            result = self._runner.run(work)
             seconds = time.monotonic() - begin
             if isinstance(result, Shown):
                 sink.write(self._text(result))

@@ -4,6 +4,9 @@ The terminal's thread never calls into the JVM. Ctrl-C could strike in the middl
 would then be of no use. So a statement runs in a thread of its own, under a tag of its own, and the
 terminal's thread only waits. At Ctrl-C a further thread cancels what has the tag, again and again: between
 two jobs there is nothing to cancel.
+
+The tag is one of jobs (`SparkContext.addJobTag`). A tag of the session (`SparkSession.addTag`) would miss the
+jobs of `toLocalIterator`, which run in a thread of the JVM's own.
 """
 
 from __future__ import annotations
@@ -196,11 +199,13 @@ class _Task:
                 if self.cancelled.is_set():
                     return
             spark = self._warm.session()
-            spark.addTag(self._tag)
+            spark.sparkContext.addJobTag(self._tag)
             try:
                 self._work(spark)
             except BaseException:
-                spark.interruptTag(self._tag)  # the pager was left, say: nobody asks for further rows
+                spark.sparkContext.cancelJobsWithTag(
+                    self._tag
+                )  # the pager was left, say: nobody asks for further rows
                 raise
         except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
             self.error = in_words(error)
@@ -210,7 +215,7 @@ class _Task:
     def _interrupt(self) -> None:
         while self._warm.up:
             try:
-                self._warm.session().interruptTag(self._tag)
+                self._warm.session().sparkContext.cancelJobsWithTag(self._tag)
             except Exception:
                 _LOGGER.exception("a statement could not be cancelled")
                 return

@@ -61,7 +61,7 @@ class Terminal:
         self.process.wait()
         os.close(self._ours)
 
-    def type(self, text: str, expected: str, seconds: float = 90) -> str:
+    def type(self, text: str, expected: str, seconds: float = 240) -> str:
         """Type a line, or a control character; what is shown from then until the expected text is.
 
         Colours and movements of the cursor are left out.
@@ -69,7 +69,7 @@ class Terminal:
         os.write(self._ours, (text if len(text) < 2 else f"{text}\r").encode())
         return self.expect(expected, seconds)
 
-    def expect(self, expected: str, seconds: float = 90) -> str:
+    def expect(self, expected: str, seconds: float = 240) -> str:
         """What is shown until the expected text is there."""
         shown, deadline = "", time.monotonic() + seconds
         while expected not in shown:

@@ -34,6 +34,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(600)
 def test_a_person_asks_errs_moves_cancels_and_leaves(file: Path) -> None:
     pager = file.parent / "pager.py"
     pager.write_text("import sys\nprint('paged', len(list(sys.stdin)), 'lines')\n")
@@ -59,7 +60,7 @@ def test_a_person_asks_errs_moves_cancels_and_leaves(file: Path) -> None:
             shell.type(rf"\o {form}", f"printed as {form}")
             shell.type(CROSS_JOIN, "b;")
             time.sleep(3)  # its job runs
-            shell.type("\x03", "cancelled", seconds=20)
+            shell.type("\x03", "cancelled", seconds=60)
         assert "seven\n7\n" in shell.type("SELECT 7 AS seven;", "\n7\n")
         shell.type(r"\o table", "printed as table")
         shell.type("SELECT 'unfinished", "-> ")
@@ -88,7 +89,7 @@ def test_a_script_prints_every_form_at_one_cut_and_ends_at_its_first_error(file:
         "\\o json\nSELECT count(*) AS n FROM gold.customer;\n\\o table\n"
         "SELECT 1 AS one; SELECT nme\nFROM silver.orders; SELECT 2"
     )
-    done = smelt("sql", file, "-f", script, "--as-of", "0/1ff", folder=file.parent)
+    done = smelt("sql", file, "-f", script, "--as-of", "0/1ff", folder=file.parent, seconds=280)
     said = one_message(done)
     assert f"error: {script}:8 (statement 7): [UNRESOLVED_COLUMN" in said
     records, _, rest = done.stdout.partition('{"n"')
