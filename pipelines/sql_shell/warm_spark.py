@@ -34,7 +34,7 @@ _LOGGER = logging.getLogger("deltasmelt.sql")
 _AGAIN: Final = 0.3
 """Seconds between two attempts to cancel."""
 _PATIENCE: Final = 3
-"""The Ctrl-C of one statement that ends the shell: Spark does not answer."""
+"""The Ctrl-C after which a statement is left behind: Spark does not answer."""
 
 
 class CancelledError(Exception):
@@ -113,7 +113,7 @@ class WarmSpark:
         Raises:
             CancelledError: by Ctrl-C.
             Lost: Spark did not start, or its JVM has ended.
-            KeyboardInterrupt: by Ctrl-C again and again; Spark does not answer.
+            KeyboardInterrupt: by Ctrl-C again and again; the work is left behind.
         """
         found: list[Result] = []
         task = self._task = _Task(self, lambda spark: found.append(work(spark)))
@@ -198,6 +198,8 @@ class _Task:
             while not self._warm.wait(0.1):
                 if self.cancelled.is_set():
                     return
+            if self.cancelled.is_set():
+                return
             spark = self._warm.session()
             spark.sparkContext.addJobTag(self._tag)
             try:
