@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipelines.sql_shell.row_format import RowFormat  # noqa: TC001 - typer looks at annotations
 from pipelines.terminal import arguments, failures
 from pipelines.terminal.arguments import File, OutputFormat  # noqa: TC001 - Typer reads them
 from pipelines.terminal.help_layout import Command, CommandGroup
@@ -154,17 +155,33 @@ def status(file: File, *, watch: arguments.Watch = False, output: OutputFormat =
 def sql(
     file: File,
     statement: Annotated[
-        str, typer.Argument(metavar="SQL", help="Spark SQL over bronze.*, silver.*, gold.*")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="[SQL]", help="Spark SQL over bronze.*, silver.*, gold.*; without it, a shell."
+        ),
+    ] = None,
     *,
+    script: Annotated[
+        str | None, typer.Option("--file", "-f", metavar="SCRIPT", help="Run a file of statements.")
+    ] = None,
     as_of: Annotated[str | None, typer.Option(metavar="LSN|TIME", help="Query an earlier state.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Most rows to show as text.")] = 1000,
-    output: OutputFormat = Format.TEXT,
+    limit: Annotated[int, typer.Option(min=1, help="Most rows to show as a table.")] = 1000,
+    output: Annotated[
+        RowFormat | None, typer.Option(help="A table of --limit rows, or a format of all rows.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="PATH", help="A new file for the rows; for parquet also a folder.")
+    ] = None,
 ) -> None:
-    """Query the lake by Spark SQL, all tables at one consistent cut."""
-    from pipelines.commands.sql import run_sql
+    """Query the lake by Spark SQL, all tables at one consistent cut.
 
-    run_sql(_open(file), statement, Output(output), as_of=as_of, limit=limit)
+    Without a statement: a shell on a terminal; from a pipe, its statements.
+    """
+    from pipelines.commands.sql import Asked, run_sql
+
+    if statement is not None and script is not None:
+        raise typer.BadParameter("give a statement or --file, not both")
+    run_sql(_open(file), Asked(statement, script, as_of, limit, output, to), Output())
 
 
 @app.command()

@@ -1,95 +1,151 @@
-"""`smelt sql`: a statement over the lake at one cut, printed."""
+"""`smelt sql`: statements over the lake at one cut, from the command line, a file, a pipe or a terminal."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from bronze.errors import DefiniteError
+from bronze.errors import ConfigurationError, SmeltError
 from pipelines.commands.context import require_lake, spark_for
-from pipelines.spark.lake_sql import LakeSql, cut_of, parse_as_of
-from pipelines.terminal.jvm_errors import spark_message
-from silver.sql import JSON_OPTIONS
+from pipelines.spark.lake_sql import cut_of, parse_as_of
+from pipelines.sql_shell.exports import Export, format_of
+from pipelines.sql_shell.row_format import RowFormat
+from pipelines.sql_shell.session import Display, SqlSession, moment_text
+from pipelines.sql_shell.splitting import split
+from pipelines.sql_shell.warm_spark import InTurn, WithoutSpark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import DataFrame
+    from collections.abc import Sequence
 
     from pipelines.settings import Pipeline
+    from pipelines.sql_shell.splitting import Statement
     from pipelines.terminal.output import Output
 
+_STDIN = "-"
 
-def run_sql(
-    pipeline: Pipeline, statement: str, output: Output, *, as_of: str | None = None, limit: int = 1000
-) -> None:
-    """Run one statement at one cut and print its rows.
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What `smelt sql` is asked.
+
+    Attributes:
+        statement: from the command line.
+        file: of statements; ``-`` is standard input.
+        as_of: an LSN or a time; None: now.
+        limit: rows of a table.
+        form: of rows; None: as the name of `to` says, or a table.
+        to: the file that gets the rows.
+    """
+
+    statement: str | None = None
+    file: str | None = None
+    as_of: str | None = None
+    limit: int = 1000
+    form: RowFormat | None = None
+    to: str | None = None
+
+
+def run_sql(pipeline: Pipeline, asked: Asked, output: Output) -> None:
+    """Run what is asked, or a shell where a terminal is all there is.
 
     Raises:
-        SmeltError: there is no such cut, or Spark refuses the statement.
+        SmeltError: there is no such cut, a statement is refused, or the rows cannot go where they should.
     """
-    at = None if as_of is None else parse_as_of(as_of)
+    at = None if asked.as_of is None else parse_as_of(asked.as_of)
+    display, statements = _display(asked), _statements(asked)
     require_lake(pipeline)
-    cut = cut_of(pipeline, at, statement=statement)
+    if statements is None:
+        from pipelines.sql_shell.shell import run_shell  # noqa: PLC0415 - a script needs no terminal
+
+        display.environment, display.expanded = os.environ, "auto"
+        run_shell(pipeline, output, cut_of(pipeline, at), display)
+        return
+    if not statements:
+        output.say(f"{_name(asked)}: no statement")
+        return
+    text = "\n".join(statement.text for statement in statements if not statement.is_meta)
+    cut = cut_of(pipeline, at, statement=text or None)
+    if not text:  # meta-commands alone
+        _run_all(SqlSession(pipeline, output, WithoutSpark(), cut, display), asked, statements)
+        return
     with spark_for(pipeline, output) as spark:
-        print_rows(LakeSql(spark, pipeline, cut).query(statement), output, limit=limit)
-        if not output.json:
-            moment = f" ({cut.commit_ts:%Y-%m-%d %H:%M:%S} UTC)" if cut.commit_ts else ""
-            output.say(f"as of {cut.commit_lsn}{moment}")
+        session = SqlSession(pipeline, output, InTurn(spark), cut, display)
+        _run_all(session, asked, statements)
+        if display.form is not RowFormat.JSON:
+            output.say(f"as of {moment_text(session.cut)}")
 
 
-def print_rows(frame: DataFrame, output: Output, *, limit: int) -> None:
-    """Print a result: a table of at most `limit` rows, or all rows as JSON lines.
+def _run_all(session: SqlSession, asked: Asked, statements: Sequence[Statement]) -> None:
+    r"""Run statements up to the first that fails, or to a ``\q``."""
+    for number, statement in enumerate(statements, start=1):
+        try:
+            session.run(statement)
+        except EOFError:
+            return
+        except SmeltError as error:
+            if len(statements) > 1 or asked.statement is None:
+                error.where = f"{_name(asked)}:{statement.line} (statement {number})"
+            raise
 
-    Values are turned into text by Spark, in the session's time zone (UTC), so that no machine's own zone
-    shows.
+
+def _display(asked: Asked) -> Display:
+    form = asked.form or (format_of(asked.to) if asked.to else None) or RowFormat.TABLE
+    if asked.to is None and form is RowFormat.PARQUET:
+        raise ConfigurationError(
+            "Parquet cannot be printed",
+            code="sql-target",
+            where="--output parquet",
+            remedy="add --to FILE.parquet, or --to FOLDER for a file of each of Spark's tasks",
+        )
+    export = None if asked.to is None else Export(asked.to, form)
+    return Display(limit=asked.limit, form=form, export=export)
+
+
+def _statements(asked: Asked) -> Sequence[Statement] | None:
+    """The statements; None where a person is to type them.
 
     Raises:
-        DefiniteError: the statement fails while it runs.
+        ConfigurationError: the file is not there, or a quote or comment in it is not closed.
     """
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - Spark is up by now
-
-    if not frame.columns:
-        return
-    try:
-        if output.json:
-            for text in _json_rows(frame):
-                output.line(text)
-            return
-        columns = frame.columns
-        types = [type_name for _, type_name in frame.dtypes]
-        rows = _text_frame(frame, types).limit(limit + 1).collect()
-    except PySparkException as error:
-        raise DefiniteError(spark_message(error), code="sql", where="SQL") from None
-    numbers = [
-        column
-        for column, type_name in zip(columns, types, strict=True)
-        if type_name.startswith(("decimal", "int", "bigint", "smallint", "tinyint", "double", "float"))
-    ]
-    output.table(columns, [tuple(row) for row in rows[:limit]], right=numbers)
-    if len(rows) > limit:
-        output.say(f"the first {limit} rows; --limit shows more, --output json all")
-
-
-def _text_frame(frame: DataFrame, types: list[str]) -> DataFrame:
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
-    positions = [f"_{index}" for index in range(len(types))]  # names may repeat, or hold dots
-    plain = frame.toDF(*positions)
-    return plain.select(
-        *(
-            f.to_json(position, JSON_OPTIONS).alias(position)
-            if type_name.startswith(("struct", "array", "map"))
-            else f.base64(position).alias(position)
-            if type_name == "binary"
-            else f.col(position).cast("string").alias(position)
-            for position, type_name in zip(positions, types, strict=True)
+    if asked.statement is not None:
+        text = asked.statement
+    elif asked.file is not None and asked.file != _STDIN:
+        text = _read(asked.file)
+    elif asked.file is None and sys.stdin is not None and sys.stdin.isatty():
+        if asked.to is not None:
+            raise ConfigurationError(
+                "a file gets the rows of one statement", code="sql-target", where="--to", remedy="give that"
+            )
+        return None
+    else:
+        text = "" if sys.stdin is None else sys.stdin.read()
+    found = split(text)
+    if found.unclosed is not None:
+        what, line = found.unclosed
+        raise ConfigurationError(
+            f"a {what} is not closed", code="sql", where=f"{_name(asked)}:{line}", remedy="close it"
         )
-    )
+    return found.all
 
 
-def _json_rows(frame: DataFrame) -> Iterator[str]:
-    from pyspark.sql import functions as f  # noqa: PLC0415
+def _read(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigurationError(
+            "no such file of statements", code="file-missing", where=file, remedy="correct --file"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(
+            f"is not UTF-8 at byte {error.start}", code="sql", where=file, remedy="save it as UTF-8"
+        ) from None
 
-    rows: Any = frame.select(f.to_json(f.struct(f.col("*")), JSON_OPTIONS))
-    for row in rows.toLocalIterator():
-        yield row[0]
+
+def _name(asked: Asked) -> str:
+    """Of where the statements are, for a message."""
+    if asked.statement is not None:
+        return "SQL"
+    return "standard input" if asked.file in {None, _STDIN} else str(asked.file)

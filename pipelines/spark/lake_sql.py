@@ -48,8 +48,12 @@ _LSN: Final = re.compile(r"[0-9A-Fa-f]+/[0-9A-Fa-f]+|\d+")
 _MISSING: Final = "TABLE_OR_VIEW_NOT_FOUND"
 
 
-def parse_as_of(text: str) -> Lsn | datetime:
+def parse_as_of(text: str, *, where: str = "--as-of") -> Lsn | datetime:
     """What ``--as-of`` takes: an LSN, or a time (ISO 8601; UTC where it names no zone).
+
+    Args:
+        text: what was given.
+        where: it was given, for the message.
 
     Raises:
         ConfigurationError: neither.
@@ -62,7 +66,7 @@ def parse_as_of(text: str) -> Lsn | datetime:
         raise ConfigurationError(
             f"{text!r} is neither an LSN nor a time",
             code="as-of",
-            where="--as-of",
+            where=where,
             remedy="give e.g. 0/16B3748, or 2026-01-31T12:00:00Z",
         ) from None
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
@@ -89,7 +93,7 @@ def cut_at(control: ControlTables, *, with_gold: bool, at: Lsn | datetime | None
         f"nothing is recorded as of {at or 'now'}: {begins}",
         code="no-cut",
         where=lake,
-        remedy="give a later --as-of; `SELECT * FROM control.cuts` lists what there is. How long moments "
+        remedy="give a later moment; `SELECT * FROM control.cuts` lists what there is. How long moments "
         "stay readable is lake.retention in the pipeline file",
     )
 
@@ -106,6 +110,12 @@ def cut_of(
         at=at,
         lake=lake.path or str(lake.catalog),
     )
+
+
+def tables_at(lake: Lake, cut: ConsistentCut) -> list[tuple[Layer, str]]:
+    """The tables that statements at a cut can name: those of the cut, then those shown as they are now."""
+    others = [(layer, name) for layer, name in _ALWAYS if delta.open_table(lake.uri(layer, name)) is not None]
+    return [*cut.versions, *others]
 
 
 def may_read_gold(statement: str) -> bool:
@@ -126,11 +136,25 @@ class LakeSql:
         self._spark = spark
         self._lake: Lake = pipeline.lake_address()
         self.cut = cut_of(pipeline) if cut is None else cut
-        self._versions = self.cut.versions
-        self._known = self._tables()
+        self._known = tables_at(self._lake, self.cut)
         self._odd = odd_views(self._known)
-        self._registered: set[tuple[Layer, str]] = set()
+        self._registered: dict[tuple[Layer, str], tuple[str, str]] = {}
         self._schemas: set[Layer] = set()
+
+    def move(self, cut: ConsistentCut) -> None:
+        """Show another cut from now on.
+
+        A view stays where it would be made again as it is. Any other is removed at once: the table that it
+        shows may not be in the cut, and nothing would replace it.
+        """
+        self.cut = cut
+        self._known = tables_at(self._lake, cut)
+        self._odd = odd_views(self._known)
+        known = frozenset(self._known)
+        for table, made in list(self._registered.items()):
+            if table not in known or self._view(table) != made:
+                self._spark.sql(f"DROP VIEW IF EXISTS {made[0]}")
+                del self._registered[table]
 
     def query(self, statement: str) -> DataFrame:
         """Run a statement, its tables registered first.
@@ -141,7 +165,7 @@ class LakeSql:
         from pyspark.errors import AnalysisException, PySparkException  # noqa: PLC0415 - Spark is up by now
 
         names = [(layer, name) for layer, name in self._known if _named(name, statement)]
-        if re.match(r"\s*show\b", statement, re.IGNORECASE):
+        if re.match(r"\s*(show|use)\b", statement, re.IGNORECASE):
             names = list(self._known)
         statement = with_views(statement, self._odd)
         try:
@@ -156,30 +180,27 @@ class LakeSql:
         except PySparkException as error:
             raise self._refused(error) from None
 
-    def _tables(self) -> list[tuple[Layer, str]]:
-        others = [
-            (layer, name)
-            for layer, name in _ALWAYS
-            if delta.open_table(self._lake.uri(layer, name)) is not None
-        ]
-        return [*self._versions, *others]
-
     def _register(self, names: list[tuple[Layer, str]]) -> None:
-        for layer, name in names:
-            if (layer, name) in self._registered:
+        for table in names:
+            if table in self._registered:
                 continue
-            odd = self._odd.get((layer, name))
+            layer, _ = table
             if layer not in self._schemas:
                 self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {quote(layer)}")
                 self._schemas.add(layer)
-            select = f"SELECT * FROM {self._lake.sql(layer, name)}"
-            if (layer, name) in self._versions:
-                select += f" VERSION AS OF {self._versions[layer, name]}"
-            elif (layer, name) == ("bronze", "changes"):
-                select += f" WHERE commit_lsn <= {int(self.cut.commit_lsn)}"
-            view = f"VIEW {quote(layer, name)}" if odd is None else f"TEMPORARY VIEW {odd}"
-            self._spark.sql(f"CREATE OR REPLACE {view} AS {select}")
-            self._registered.add((layer, name))
+            name, select = made = self._view(table)
+            kind = "TEMPORARY VIEW" if table in self._odd else "VIEW"
+            self._spark.sql(f"CREATE OR REPLACE {kind} {name} AS {select}")
+            self._registered[table] = made
+
+    def _view(self, table: tuple[Layer, str]) -> tuple[str, str]:
+        """The quoted name of a table's view, and what it selects."""
+        select = f"SELECT * FROM {self._lake.sql(*table)}"
+        if table in self.cut.versions:
+            select += f" VERSION AS OF {self.cut.versions[table]}"
+        elif table == ("bronze", "changes"):
+            select += f" WHERE commit_lsn <= {int(self.cut.commit_lsn)}"
+        return self._odd.get(table) or quote(*table), select
 
     def _refused(self, error: PySparkException) -> DefiniteError:
         names = [f"{layer}.{name}" for layer, name in self._known]

@@ -43,10 +43,12 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "gold": ("smelt gold pipeline.yml --until-caught-up",),
     "status": ("smelt status pipeline.yml --watch", "smelt status pipeline.yml --output json"),
     "sql": (
+        "smelt sql pipeline.yml",
         "smelt sql pipeline.yml 'SELECT count(*) FROM silver.orders'",
-        "smelt sql pipeline.yml 'SELECT * FROM gold.customer' --output json",
         "smelt sql pipeline.yml 'SELECT * FROM silver.orders' \\",
-        "    --as-of 2026-01-31T12:00:00Z",
+        "    --as-of 2026-01-31T12:00Z",
+        "smelt sql pipeline.yml 'SELECT * FROM gold.customer' --to c.parquet",
+        "smelt sql pipeline.yml -f report.sql --output csv",
     ),
     "explain": ("smelt explain pipeline.yml customer", "smelt explain pipeline.yml --schema > document.json"),
     "preview": (

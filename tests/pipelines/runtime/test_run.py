@@ -20,11 +20,11 @@ from bronze.store.position import read_position
 from pipelines.commands.explain import show_document_schema, show_explanation
 from pipelines.commands.preview import preview_document
 from pipelines.commands.run import run_layers
-from pipelines.commands.sql import print_rows
 from pipelines.commands.verify import run_verify
 from pipelines.health.status import read_status
 from pipelines.settings import load_pipeline
 from pipelines.spark.lake_sql import LakeSql, cut_of
+from pipelines.sql_shell.results import Shown, first_rows, json_lines
 from pipelines.terminal.failures import Failure
 from pipelines.terminal.output import Format, Output
 from tests.fix_postgres import drop_database, make_database
@@ -209,9 +209,7 @@ def test_a_job_starts_spark_where_it_has_something_to_do_and_otherwise_not(
 
 @pytest.mark.postgres
 @pytest.mark.spark
-def test_sql_shows_all_layers_at_one_cut_and_as_of_an_earlier_one(
-    shop: Shop, spark: SparkSession, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sql_shows_all_layers_at_one_cut_and_as_of_an_earlier_one(shop: Shop, spark: SparkSession) -> None:
     lake = LakeSql(spark, shop.pipeline)
     rows = lake.query(
         "SELECT (SELECT count(*) FROM silver.customers), (SELECT count(*) FROM gold.customer), "
@@ -227,19 +225,15 @@ def test_sql_shows_all_layers_at_one_cut_and_as_of_an_earlier_one(
     frame = LakeSql(spark, shop.pipeline).query(
         "SELECT id, seen, tags, orders FROM silver.customers JOIN gold.customer USING (id) WHERE id = 51"
     )
-    print_rows(frame, Output(Format.JSON), limit=10)
-    assert json.loads(capsys.readouterr().out) == {
-        "id": 51, "seen": None, "tags": [], "orders": [{"id": 1000, "total": 1.25}],
-    }  # fmt: skip
+    assert [json.loads(line) for line in json_lines(frame)] == [
+        {"id": 51, "seen": None, "tags": [], "orders": [{"id": 1000, "total": 1.25}]}
+    ]
     frame = LakeSql(spark, shop.pipeline).query(
         "SELECT id, seen, tags FROM silver.customers ORDER BY id LIMIT 2"
     )
-    print_rows(frame, Output(), limit=1)
-    assert capsys.readouterr().out.splitlines() == [
-        "id  seen                 tags",
-        "--  -------------------  ----------",
-        ' 1  2026-01-01 10:00:00  ["a",null]',
-    ]
+    assert first_rows(frame, limit=1) == Shown(
+        ("id", "seen", "tags"), ("id",), (("1", "2026-01-01 10:00:00", '["a",null]'),), more=True
+    )
 
 
 @pytest.mark.postgres

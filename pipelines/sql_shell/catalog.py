@@ -1,0 +1,198 @@
+r"""What the shell knows of the lake's tables at a cut: for ``\d`` and for completion. Needs no Spark.
+
+Names and versions come from the cut. Columns come from Delta's log at that version, PostgreSQL's types and
+keys from the newest shapes in `bronze.relations` that begin at or before the cut.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from bronze.config.suggestions import suggestion
+from bronze.errors import DefiniteError
+from bronze.store.relations import read_relations
+from pipelines.spark.lake_sql import tables_at
+from silver.schema.catalog import histories, silver_catalog
+from silver.schema.fields import fields_of
+from silver.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from bronze.lake.consistent_cut import ConsistentCut
+    from bronze.lake.location import Layer
+    from pipelines.settings import Pipeline
+    from silver.schema.catalog import SilverTable
+
+_AT_ONCE: Final = 16
+"""Logs that are read side by side; in an object store each takes some round trips."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnInfo:
+    """A column of a table of the lake.
+
+    Attributes:
+        spark_type: as DDL.
+        source_type: PostgreSQL's type as format_type() spells it; None where the column is not the source's.
+        not_null: whether the source declares it so.
+        in_key: whether it is one of the columns that identify a row.
+    """
+
+    name: str
+    spark_type: str
+    source_type: str | None = None
+    not_null: bool = False
+    in_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table of the lake at a cut.
+
+    Attributes:
+        version: Delta's; None where the newest is read.
+        source: the table's name at the source; None for what is not one of its tables.
+    """
+
+    layer: Layer
+    name: str
+    version: int | None
+    columns: tuple[ColumnInfo, ...]
+    source: str | None = None
+
+    @property
+    def full_name(self) -> str:
+        """Layer and name."""
+        return f"{self.layer}.{self.name}"
+
+    @property
+    def sql_name(self) -> str:
+        """The name as a statement has it, in backticks where it needs them."""
+        return f"{self.layer}.{sql_identifier(self.name)}"
+
+
+def sql_identifier(name: str) -> str:
+    """A name as a statement has it, in backticks where it needs them."""
+    plain = name.isascii() and name.isidentifier()
+    return name if plain else quote(name)
+
+
+class CutCatalog:
+    """The tables of a lake at one cut; read when they are first asked for.
+
+    Args:
+        pipeline: whose lake.
+        cut: which moment.
+    """
+
+    def __init__(self, pipeline: Pipeline, cut: ConsistentCut) -> None:
+        self._pipeline = pipeline
+        self._lake = pipeline.lake_address()
+        self._cut = cut
+
+    @cached_property
+    def tables(self) -> tuple[TableInfo, ...]:
+        """All tables: those of the cut, then those that are shown as they are now."""
+        versions, shapes = self._cut.versions, self._shapes()
+
+        def read(table: tuple[Layer, str]) -> TableInfo:
+            layer, name = table
+            shape = shapes.get(name) if layer == "silver" else None
+            return _table_info(layer, name, versions.get(table), self._open(layer, name), shape)
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return tuple(pool.map(read, tables_at(self._lake, self._cut)))
+
+    def rows(self, tables: Sequence[TableInfo]) -> list[int | None]:
+        """How many rows each table has by Delta's statistics; None where these do not tell.
+
+        Rows that are marked as deleted do not count; the marks are read.
+        """
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return list(pool.map(lambda table: _rows(self._open(table.layer, table.name)), tables))
+
+    def _open(self, layer: Layer, name: str) -> DeltaTable:
+        return DeltaTable(self._lake.uri(layer, name), version=self._cut.versions.get((layer, name)))
+
+    def matching(self, pattern: str) -> list[TableInfo]:
+        """The tables that a name means: ``orders``, ``silver.orders``, ``silver.*``.
+
+        Raises:
+            DefiniteError: none.
+        """
+        wanted = pattern.replace("`", "").lower()
+        found = [
+            table
+            for table in self.tables
+            if any(fnmatch.fnmatchcase(one.lower(), wanted) for one in (table.full_name, table.name))
+        ]
+        if not found:
+            known = [table.full_name for table in self.tables]
+            said = "" if _is_pattern(wanted) else suggestion(wanted, known)
+            raise DefiniteError(
+                f"there is no table {pattern} at this cut{said}", code="sql-table", where="SQL"
+            )
+        return found
+
+    def _shapes(self) -> dict[str, SilverTable]:
+        settings = self._pipeline.silver
+        then = [
+            relation for relation in read_relations(self._lake) if relation.from_lsn <= self._cut.commit_lsn
+        ]
+        tables = list(silver_catalog(then, settings).values())
+        return {table.name: table for table in [*tables, *histories(tables, settings)]}
+
+
+def is_list(pattern: str) -> bool:
+    r"""Whether ``\d`` lists what a pattern means, rather than showing each table's columns."""
+    return not pattern or _is_pattern(pattern)
+
+
+def _is_pattern(text: str) -> bool:
+    return any(one in text for one in "*?[")
+
+
+def _table_info(
+    layer: Layer, name: str, version: int | None, table: DeltaTable, shape: SilverTable | None
+) -> TableInfo:
+    fields = fields_of(json.loads(table.schema().to_json()))
+    known = {} if shape is None else {column.name: column for column in shape.relation.columns}
+    key = () if shape is None else shape.key
+    columns = tuple(
+        ColumnInfo(
+            field.name,
+            field.ddl,
+            known[field.name].type_text if field.name in known else None,
+            not_null=field.name in known and known[field.name].not_null,
+            in_key=field.name in key,
+        )
+        for field in fields
+    )
+    return TableInfo(layer, name, version, columns, None if shape is None else str(shape.table))
+
+
+def _rows(table: DeltaTable) -> int | None:
+    counts = pa.table(table.get_add_actions())["num_records"]
+    if counts.null_count:
+        return None
+    rows: int = pc.sum(counts).as_py() or 0
+    if "deletionVectors" in (table.protocol().reader_features or ()):
+        for batch in table.deletion_vectors():
+            kept = pa.record_batch(batch)["selection_vector"].flatten()
+            rows -= len(kept) - (pc.sum(kept).as_py() or 0)
+    return rows
+
+
+def names_of(tables: Iterable[TableInfo]) -> dict[str, tuple[str, ...]]:
+    """Columns by table's full name, as completion takes them."""
+    return {table.full_name: tuple(column.name for column in table.columns) for table in tables}

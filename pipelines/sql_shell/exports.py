@@ -1,0 +1,122 @@
+"""Rows of one statement as a file: ``smelt sql … --to``.
+
+CSV and JSON lines are written as they come. Parquet is written by Spark: a name that ends in ``.parquet``
+becomes one file, which one task writes; any other name becomes a folder with a file of each task. Its times
+are in microseconds, as most readers expect; Spark's own default is the deprecated INT96.
+
+Nothing that is there is written over, and of a statement that fails nothing stays. The file gets its name
+once it is whole.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Final
+
+import pyarrow.parquet as pq
+
+from bronze.errors import ConfigurationError, DefiniteError
+from bronze.lake.folders import local_folder
+from pipelines.sql_shell.results import STREAMED, running
+from pipelines.sql_shell.row_format import RowFormat
+from pipelines.terminal.output import counted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_BY_SUFFIX: Final = {
+    ".csv": RowFormat.CSV,
+    ".json": RowFormat.JSON,
+    ".jsonl": RowFormat.JSON,
+    ".ndjson": RowFormat.JSON,
+    ".parquet": RowFormat.PARQUET,
+}
+_TIMES: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+
+
+def format_of(target: str) -> RowFormat | None:
+    """The format that a file's name says; None where it says none."""
+    return _BY_SUFFIX.get(PurePath(target).suffix.lower())
+
+
+class Export:
+    """One file or folder, for the rows of one statement.
+
+    Args:
+        target: a path; for Parquet also the URL of a folder in an object store.
+        form: of the rows.
+
+    Raises:
+        ConfigurationError: it is there already, its folder is not, or rows of this form cannot go there.
+    """
+
+    def __init__(self, target: str, form: RowFormat) -> None:
+        self._target = target
+        self._form = form
+        self._used = False
+        path = local_folder(target)
+        if path is None and (form is not RowFormat.PARQUET or target.endswith(".parquet")):
+            raise _unfit(
+                target, "only folders of Parquet can be written to an object store", "give a local path"
+            )
+        if form is RowFormat.TABLE:
+            raise _unfit(target, "a table is for people to read", "give --output csv, json or parquet")
+        self._place = None if path is None else path.expanduser().absolute()
+        if self._place is not None and self._place.exists():
+            raise _unfit(target, "is there already", "give another --to, or remove it")
+        if self._place is not None and not self._place.parent.is_dir():
+            raise _unfit(target, "its folder is not there", f"mkdir -p {self._place.parent}")
+
+    def write(self, spark: SparkSession, frame: DataFrame) -> str:
+        """Write all rows; returns what was done, in words.
+
+        Raises:
+            DefiniteError: the statement fails while it runs, or is not the first one that has rows.
+        """
+        if self._used:
+            raise DefiniteError(
+                f"{self._target} has the rows of one statement, and this is another",
+                code="sql-target",
+                where="SQL",
+                remedy="give one statement that has rows, or write to standard output",
+            )
+        self._used = True
+        if self._place is None:
+            with running():
+                frame.write.mode("errorifexists").parquet(self._target)
+            return f"{self._target}: written"
+        aside = Path(tempfile.mkdtemp(prefix=f".{self._place.name}-", dir=self._place.parent))
+        try:
+            rows = self._write(spark, frame, aside / "rows")
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+        return f"{self._target}: {counted(rows, 'row')}"
+
+    def _write(self, spark: SparkSession, frame: DataFrame, made: Path) -> int:
+        place = self._place or made
+        if self._form is not RowFormat.PARQUET:
+            with made.open("w", encoding="utf-8", newline="") as file:
+                rows = 0
+                for line in STREAMED[self._form](frame):
+                    file.write(line)
+                    rows += 1
+            made.rename(place)
+            return rows - (self._form is RowFormat.CSV)
+        _write_parquet(spark, frame, made, one_file=place.suffix == ".parquet")
+        parts = sorted(made.glob("part-*.parquet"))
+        rows = sum(pq.read_metadata(part).num_rows for part in parts)
+        (parts[0] if place.suffix == ".parquet" else made).rename(place)
+        return rows
+
+
+def _write_parquet(spark: SparkSession, frame: DataFrame, folder: Path, *, one_file: bool) -> None:
+    from silver.run.spark_settings import settings  # noqa: PLC0415 - Spark is up by now
+
+    with running(), settings(spark, _TIMES):
+        (frame.coalesce(1) if one_file else frame).write.parquet(str(folder))
+
+
+def _unfit(target: str, what: str, remedy: str) -> ConfigurationError:
+    return ConfigurationError(what, code="sql-target", where=target, remedy=remedy)

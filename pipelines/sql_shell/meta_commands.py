@@ -1,0 +1,112 @@
+r"""The meta-commands of the shell: what may be typed behind a backslash. Pure.
+
+The names are psql's where psql has such a command. A semicolon at the end is allowed and means nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from bronze.errors import ConfigurationError
+
+Name: TypeAlias = Literal["d", "cut", "timing", "watch", "output", "x", "?", "q"]
+
+HELP: Final = (
+    ("SQL;", "runs a statement; it may go over several lines"),
+    (r"\d", "lists the tables at the cut: layer, name, columns, rows"),
+    (r"\d NAME", r"shows a table's columns and types; \d silver.* lists"),
+    (r"\cut", "tells which moment is shown"),
+    (r"\cut LSN|TIME", "shows the newest moment at or before an LSN or a time"),
+    (r"\cut newest", "shows the newest moment"),
+    (r"\watch [S] [N]", "repeats the last statement at the newest moment: each S seconds"),
+    (r"\o FORMAT", r"prints results as table, json or csv; \output is the same"),
+    (r"\x [on|off|auto]", "one value a line; auto: where a row is wider than the screen"),
+    (r"\timing [on|off]", "tells how long statements take"),
+    (r"\?", "shows this help"),
+    (r"\q", "ends the shell, as Ctrl-D does"),
+)
+"""What can be typed, and what it does."""
+
+COMPLETED: Final[dict[str, tuple[str, ...]]] = {
+    "\\d": (), "\\cut": ("newest",), "\\watch": (), "\\o": ("table", "json", "csv"),
+    "\\output": ("table", "json", "csv"), "\\x": ("on", "off", "auto"), "\\timing": ("on", "off"),
+    "\\?": (), "\\q": (),
+}  # fmt: skip
+"""What Tab offers: the commands, and what may follow them."""
+
+_NAMES: Final[dict[str, Name]] = {
+    "d": "d", "dt": "d", "cut": "cut", "timing": "timing", "watch": "watch", "o": "output",
+    "output": "output", "x": "x", "?": "?", "h": "?", "help": "?", "q": "q", "quit": "q", "exit": "q",
+}  # fmt: skip
+_WORDS: Final[dict[str, Name]] = {"quit": "q", "exit": "q", "help": "?"}
+"""What ends or explains other shells, without a backslash."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetaCommand:
+    """A meta-command.
+
+    Attributes:
+        argument: the rest of the line; empty where there is none.
+    """
+
+    name: Name
+    argument: str = ""
+
+
+def parse_meta(line: str) -> MetaCommand:
+    r"""Read a meta-command, backslash first.
+
+    Raises:
+        ConfigurationError: there is none of that name.
+    """
+    word, _, argument = line[1:].strip().partition(" ")
+    word, argument = word.rstrip(";"), argument.strip().rstrip(";").rstrip()
+    name = _NAMES.get(word)
+    if name is None:
+        raise ConfigurationError(
+            f"there is no command \\{word}", code="sql-meta", remedy=r"\? lists the commands"
+        )
+    return MetaCommand(name, argument)
+
+
+def plain_word(text: str) -> MetaCommand | None:
+    """What a word of other shells asks for: ``quit``, ``exit``, ``help``; None for any other text."""
+    name = _WORDS.get(text.strip().rstrip(";").rstrip().lower())
+    return None if name is None else MetaCommand(name)
+
+
+def switched(argument: str, now: bool, command: str) -> bool:  # noqa: FBT001 - the state, not a switch
+    r"""The new state of a switch: as the argument says, or the other one.
+
+    Raises:
+        ConfigurationError: neither ``on`` nor ``off``.
+    """
+    if argument and argument not in {"on", "off"}:
+        raise unfit(command, argument, "on or off")
+    return argument == "on" if argument else not now
+
+
+def watch_arguments(argument: str) -> tuple[float, int | None]:
+    r"""Seconds between two runs of ``\watch``, and how many; None: until Ctrl-C.
+
+    Raises:
+        ConfigurationError: no such numbers.
+    """
+    words = argument.split()
+    try:
+        seconds = float(words[0]) if words else 2.0
+        times = int(words[1]) if len(words) > 1 else None
+    except ValueError:
+        raise unfit("watch", argument, "seconds, then how many times, e.g. 5 or 0.5 10") from None
+    if len(words) > 2 or not 0 < seconds <= 86_400 or (times is not None and times < 1):
+        raise unfit("watch", argument, "seconds (up to a day), then how many times, e.g. 5 or 0.5 10")
+    return seconds, times
+
+
+def unfit(command: str, argument: str, expected: str) -> ConfigurationError:
+    """The error of an argument that a meta-command does not take."""
+    return ConfigurationError(
+        f"\\{command} does not take {argument!r}", code="sql-meta", remedy=f"give {expected}"
+    )

@@ -1,0 +1,122 @@
+"""The rows of a statement, as they leave: table, JSON lines, CSV, Parquet.
+
+Values are turned into text by Spark, in the session's time zone (UTC), so that no machine's own zone shows.
+A table has at most as many rows as it may show. JSON and CSV have all rows, fetched one partition after the
+other, so that a result of any length passes in bounded memory. Parquet is written by Spark alone.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.errors import DefiniteError
+from pipelines.sql_shell.layout import csv_line
+from pipelines.sql_shell.row_format import RowFormat
+from pipelines.terminal.jvm_errors import spark_message
+from silver.sql import JSON_OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame
+
+
+_NUMBER: Final = re.compile("(decimal|int|bigint|smallint|tinyint|double|float)(?!erval)")
+_NESTED: Final = ("struct", "array", "map")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The first rows of a result, as text.
+
+    Attributes:
+        columns: names; they may repeat.
+        numbers: names of the columns that hold numbers.
+        rows: NULL is None.
+        more: whether there are rows beyond these.
+    """
+
+    columns: tuple[str, ...]
+    numbers: tuple[str, ...]
+    rows: tuple[tuple[str | None, ...], ...]
+    more: bool
+
+
+def first_rows(frame: DataFrame, limit: int) -> Shown:
+    """At most `limit` rows, as text.
+
+    Raises:
+        DefiniteError: the statement fails while it runs.
+    """
+    with running():
+        rows = _text_frame(frame).limit(limit + 1).collect()
+    numbers = (name for name, type_name in frame.dtypes if _NUMBER.match(type_name))
+    shown = tuple(tuple(row) for row in rows[:limit])
+    return Shown(tuple(frame.columns), tuple(numbers), shown, more=len(rows) > limit)
+
+
+def json_lines(frame: DataFrame) -> Iterator[str]:
+    """All rows, each as one JSON object and a line end.
+
+    Raises:
+        DefiniteError: the statement fails while it runs.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415 - Spark is up by now
+
+    with running():
+        for row in frame.select(f.to_json(f.struct(f.col("*")), JSON_OPTIONS)).toLocalIterator():
+            yield f"{row[0]}\n"
+
+
+def csv_lines(frame: DataFrame) -> Iterator[str]:
+    """The names of the columns, then all rows, as records of CSV.
+
+    Raises:
+        DefiniteError: the statement fails while it runs.
+    """
+    yield csv_line(frame.columns)
+    with running():
+        for row in _text_frame(frame).toLocalIterator():
+            yield csv_line(row)
+
+
+STREAMED: Final[dict[RowFormat, Callable[[DataFrame], Iterator[str]]]] = {
+    RowFormat.JSON: json_lines,
+    RowFormat.CSV: csv_lines,
+}
+"""Formats of lines that have all rows."""
+
+
+@contextmanager
+def running() -> Iterator[None]:
+    """Raise what Spark says while a statement runs as one message.
+
+    Raises:
+        DefiniteError: it fails.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    try:
+        yield
+    except PySparkException as error:
+        raise DefiniteError(spark_message(error), code="sql", where="SQL") from None
+
+
+def _text_frame(frame: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    types = [type_name for _, type_name in frame.dtypes]
+    positions = [f"_{index}" for index in range(len(types))]  # names may repeat, or hold dots
+    plain = frame.toDF(*positions)
+    columns: list[Any] = [
+        f.to_json(position, JSON_OPTIONS)
+        if type_name.startswith(_NESTED)
+        else f.base64(position)
+        if type_name == "binary"
+        else f.col(position).cast("string")
+        for position, type_name in zip(positions, types, strict=True)
+    ]
+    return plain.select(*(column.alias(name) for column, name in zip(columns, positions, strict=True)))

@@ -1,0 +1,275 @@
+r"""Statements and meta-commands over a lake, one after the other, at a cut that stays until it is moved.
+
+The same for a person at a terminal and for a script: only what runs the work (`warm_spark.Runner`) differs.
+A result that a person reads goes through the pager where it is long, and has one value a line where a row is
+wider than the terminal.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import time
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from bronze.errors import ConfigurationError
+from pipelines.spark.lake_sql import LakeSql, cut_of, parse_as_of
+from pipelines.sql_shell import meta_commands as meta
+from pipelines.sql_shell.catalog import CutCatalog, is_list
+from pipelines.sql_shell.describing import Cells, columns_listed, tables_listed
+from pipelines.sql_shell.layout import fits, one_value_a_line
+from pipelines.sql_shell.paging import Paged, pager_command
+from pipelines.sql_shell.results import STREAMED, Shown, first_rows
+from pipelines.sql_shell.row_format import RowFormat
+from pipelines.sql_shell.warm_spark import CancelledError
+from pipelines.terminal.output import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from bronze.lake.consistent_cut import ConsistentCut
+    from pipelines.settings import Pipeline
+    from pipelines.sql_shell.exports import Export
+    from pipelines.sql_shell.splitting import Statement
+    from pipelines.sql_shell.warm_spark import Runner
+    from pipelines.terminal.output import Output
+
+_FORMATS: Final = (RowFormat.TABLE, RowFormat.JSON, RowFormat.CSV)
+
+
+@dataclass(slots=True)
+class Display:
+    """How results are shown.
+
+    Attributes:
+        limit: rows of a table.
+        form: of rows.
+        expanded: one value a line: ``on``, ``off``, or ``auto`` where a row is too wide.
+        timing: whether a statement's time is told.
+        environment: for a person at a terminal: where ``PAGER`` may be; None for a program.
+        export: the file that gets the rows.
+    """
+
+    limit: int = 1000
+    form: RowFormat = RowFormat.TABLE
+    expanded: str = "off"
+    timing: bool = False
+    environment: Mapping[str, str] | None = None
+    export: Export | None = None
+
+
+class SqlSession:
+    """What statements see and how their rows are shown.
+
+    Args:
+        pipeline: whose lake.
+        output: where to.
+        runner: what runs work that needs Spark.
+        cut: the moment that is shown first.
+        display: how results are shown.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, output: Output, runner: Runner, cut: ConsistentCut, display: Display
+    ) -> None:
+        self._pipeline = pipeline
+        self._output = output
+        self._runner = runner
+        self._lake: LakeSql | None = None
+        self._last: str | None = None
+        self._display = display
+        self._person = display.environment is not None
+        self.cut = cut
+        self.catalog = CutCatalog(pipeline, cut)
+
+    def run(self, statement: Statement) -> None:
+        """Run a statement or a meta-command and print what it gives.
+
+        Raises:
+            SmeltError: it is refused, or fails.
+            CancelledError: by Ctrl-C.
+        """
+        if statement.is_meta:
+            self._meta(meta.parse_meta(statement.text))
+        else:
+            self._last = statement.text
+            self._statement(statement.text)
+
+    # -- statements
+
+    def _statement(self, text: str, *, paged: bool = True) -> None:
+        sink = self._sink(paged=paged)
+        begin = time.monotonic()
+
+        def work(spark: SparkSession) -> Shown | str:
+            nonlocal begin
+            begin = time.monotonic()  # Spark is there
+            return self._result(spark, text, sink)
+
+        try:
+            result = self._runner.run(work)
+            seconds = time.monotonic() - begin
+            if isinstance(result, Shown):
+                sink.write(self._text(result))
+        except BrokenPipeError:
+            if not sink.paging:
+                raise
+            return  # the pager was left before the end
+        finally:
+            sink.close()
+        self._foot(result, seconds)
+
+    def _result(self, spark: SparkSession, text: str, sink: Paged) -> Shown | str:
+        """The rows of a table, or in words what was done; lines of rows go to the sink."""
+        frame = self._lake_at_cut(spark).query(text)
+        if not frame.columns:
+            return "done"
+        if self._display.export is not None:
+            return self._display.export.write(spark, frame)
+        if self._display.form not in STREAMED:
+            return first_rows(frame, self._display.limit)
+        for line in STREAMED[self._display.form](frame):
+            if self._runner.cancelled:
+                break
+            sink.write(line)
+        return ""
+
+    def _lake_at_cut(self, spark: SparkSession) -> LakeSql:
+        if self._lake is None:
+            self._lake = LakeSql(spark, self._pipeline, self.cut)
+        elif self._lake.cut != self.cut:
+            self._lake.move(self.cut)
+        return self._lake
+
+    def _text(self, shown: Shown) -> str:
+        """A table's rows as text with its line ends."""
+        width = shutil.get_terminal_size().columns
+        wide = self._display.expanded == "auto" and not fits(shown.columns, shown.rows, width)
+        if shown.rows and (wide or self._display.expanded == "on"):
+            return "".join(f"{line}\n" for line in one_value_a_line(shown.columns, shown.rows))
+        return self._table(shown.columns, shown.rows, right=shown.numbers)
+
+    def _table(
+        self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()
+    ) -> str:
+        if self._output.rich:
+            with self._output.console.capture() as styled:
+                self._output.table(columns, rows, right=right)
+            return styled.get()
+        with redirect_stdout(io.StringIO()) as plain:
+            self._output.table(columns, rows, right=right)
+        return plain.getvalue()
+
+    def _foot(self, result: Shown | str, seconds: float) -> None:
+        """Say what is no part of the rows; a program is told only what it would miss."""
+        said = result if isinstance(result, str) else counted(len(result.rows), "row")
+        wanted = self._person or self._display.export is not None
+        if isinstance(result, Shown) and result.more:
+            said, wanted = f"the first {said}; --limit shows more, --output json or csv all", True
+        parts = [said] if said and wanted else []
+        if self._display.timing:
+            parts.append(f"{seconds:.3f} s")
+        if parts:
+            self._output.say(", ".join(parts), style="dim")
+
+    # -- meta-commands
+
+    def _meta(self, command: meta.MetaCommand) -> None:
+        match command.name:
+            case "d":
+                self._describe(command.argument)
+            case "cut":
+                self._cut(command.argument)
+            case "timing":
+                self._display.timing = meta.switched(command.argument, self._display.timing, "timing")
+                self._output.say(f"timing is {'on' if self._display.timing else 'off'}")
+            case "watch":
+                self._watch(*meta.watch_arguments(command.argument))
+            case "output":
+                self._form(command.argument)
+            case "x":
+                self._expanded(command.argument)
+            case "?":
+                self._print(Cells(("command", "what it does"), meta.HELP))
+            case "q":
+                raise EOFError
+
+    def _describe(self, pattern: str) -> None:
+        tables = self.catalog.matching(pattern) if pattern else self.catalog.tables
+        if is_list(pattern):
+            self._print(tables_listed(zip(tables, self.catalog.rows(tables), strict=True)))
+        for table in () if is_list(pattern) else tables:
+            self._print(columns_listed(table))
+
+    def _cut(self, argument: str) -> None:
+        if argument == "newest":
+            self.move(cut_of(self._pipeline))
+        elif argument:
+            self.move(cut_of(self._pipeline, parse_as_of(argument, where=r"\cut")))
+        self._output.line(f"as of {moment_text(self.cut)}")
+        newest = cut_of(self._pipeline)
+        if newest.commit_lsn != self.cut.commit_lsn:
+            self._output.line(f"the newest is {moment_text(newest)}; \\cut newest shows it")
+
+    def move(self, cut: ConsistentCut) -> None:
+        """Show another cut from now on."""
+        if cut != self.cut:
+            self.cut = cut
+            self.catalog = CutCatalog(self._pipeline, cut)
+
+    def _watch(self, seconds: float, times: int | None) -> None:
+        if self._last is None:
+            raise ConfigurationError(
+                "there is no statement to repeat", code="sql-meta", remedy="run one, then give \\watch"
+            )
+        done = 0
+        try:
+            while times is None or done < times:
+                if done:
+                    time.sleep(seconds)
+                self.move(cut_of(self._pipeline))
+                self._output.line(f"{datetime.now(UTC):%H:%M:%S} UTC, as of {moment_text(self.cut)}")
+                self._statement(self._last, paged=False)
+                done += 1
+        except (KeyboardInterrupt, CancelledError):
+            if not self._person:
+                raise
+
+    def _form(self, argument: str) -> None:
+        if argument:
+            if argument not in _FORMATS:
+                raise meta.unfit("o", argument, "table, json or csv")
+            self._display.form = RowFormat(argument)
+        self._output.say(f"results are printed as {self._display.form.value}")
+
+    def _expanded(self, argument: str) -> None:
+        if argument and argument not in {"on", "off", "auto"}:
+            raise meta.unfit("x", argument, "on, off or auto")
+        self._display.expanded = argument or ("off" if self._display.expanded == "on" else "on")
+        self._output.say(f"one value a line: {self._display.expanded}")
+
+    def _print(self, cells: Cells) -> None:
+        head = f"{cells.head}\n" if cells.head else ""
+        sink = self._sink()
+        try:
+            sink.write(head + self._table(cells.columns, cells.rows, right=cells.right))
+        except BrokenPipeError:
+            if not sink.paging:
+                raise
+        finally:
+            sink.close()
+
+    def _sink(self, *, paged: bool = True) -> Paged:
+        command = pager_command(self._display.environment) if self._display.environment and paged else None
+        return Paged(command, shutil.get_terminal_size().lines)
+
+
+def moment_text(cut: ConsistentCut) -> str:
+    """A cut's LSN, and when that was committed."""
+    moment = f" ({cut.commit_ts:%Y-%m-%d %H:%M:%S} UTC)" if cut.commit_ts else ""
+    return f"{cut.commit_lsn}{moment}"

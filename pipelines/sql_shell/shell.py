@@ -1,0 +1,193 @@
+r"""The shell: reads statements at a terminal, and runs them on a Spark session that stays.
+
+Spark starts while the first statement is typed; a line below the prompt says so until it is there. What needs
+no Spark (``\d``, ``\cut``, completion) works at once. An error of a statement is printed and the shell goes
+on. It ends at Ctrl-D, or when there is no Spark to go on with.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from typing import TYPE_CHECKING, Final
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.history import FileHistory, InMemoryHistory
+from prompt_toolkit.lexers import PygmentsLexer
+from prompt_toolkit.output import create_output
+from prompt_toolkit.shortcuts import CompleteStyle
+from prompt_toolkit.styles import Style
+from prompt_toolkit.styles.pygments import style_from_pygments_cls
+from pygments.lexers.sql import SqlLexer
+from pygments.styles.default import DefaultStyle
+
+from bronze.errors import SmeltError
+from pipelines.sql_shell.catalog import names_of
+from pipelines.sql_shell.completion import LakeCompleter, Names
+from pipelines.sql_shell.history import history_file
+from pipelines.sql_shell.meta_commands import plain_word
+from pipelines.sql_shell.session import SqlSession, moment_text
+from pipelines.sql_shell.splitting import split
+from pipelines.sql_shell.warm_spark import CancelledError, Lost, WarmSpark
+from pipelines.terminal.failures import report, without_secrets
+from pipelines.terminal.interrupts import terminable
+from pipelines.terminal.logs import log_folder
+
+if TYPE_CHECKING:
+    from bronze.lake.consistent_cut import ConsistentCut
+    from pipelines.settings import Pipeline
+    from pipelines.sql_shell.session import Display
+    from pipelines.sql_shell.splitting import Statement
+    from pipelines.terminal.output import Output
+
+_LOGGER = logging.getLogger("deltasmelt.sql")
+_STYLE: Final = Style([*style_from_pygments_cls(DefaultStyle).style_rules, ("bottom-toolbar", "noreverse")])
+
+
+def run_shell(pipeline: Pipeline, output: Output, cut: ConsistentCut, display: Display) -> None:
+    """Read statements and run them until Ctrl-D.
+
+    Raises:
+        SmeltError: Spark does not start, or its JVM ended.
+    """
+    with terminable():
+        shell = Shell(pipeline, output, cut, display)
+        failure: BaseException | None = None
+        try:
+            shell.loop()
+        except Lost as lost:
+            failure = lost.__cause__ or lost
+        shell.close()
+    if failure is not None:
+        raise failure
+
+
+class Shell:
+    """One terminal, one session."""
+
+    def __init__(self, pipeline: Pipeline, output: Output, cut: ConsistentCut, display: Display) -> None:
+        self._pipeline = pipeline
+        self._output = output
+        self._starting = ""
+        self._functions: tuple[str, ...] = ()
+        self._names: tuple[ConsistentCut, Names] | None = None
+        self._prompt = self._prompt_session()
+        self._output.say(f"pipeline {pipeline.pipeline}, as of {moment_text(cut)}")
+        self._output.say(r"Statements end with ;   \d lists tables, \? helps, \q ends. Spark is starting …")
+        self._spark = WarmSpark(pipeline, self._announce)
+        self._session = SqlSession(pipeline, output, self._spark, cut, display)
+        threading.Thread(target=self._look_at_names, name="names", daemon=True).start()
+
+    def loop(self) -> None:
+        """Read and run until Ctrl-D.
+
+        Raises:
+            Lost: there is no Spark to go on with.
+        """
+        while True:
+            try:
+                text = self._prompt.prompt(
+                    lambda: f"{self._pipeline.pipeline} {self._session.cut.commit_lsn}> "
+                )
+            except KeyboardInterrupt:  # the line is cleared
+                continue
+            except EOFError:
+                return
+            try:
+                self._run(text)
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                self._output.say("interrupted")
+
+    def close(self) -> None:
+        """End Spark."""
+        if not self._spark.up:
+            self._output.say("Spark is still starting; it is ended as soon as it can be …")
+        self._spark.stop()
+
+    def _run(self, text: str) -> None:
+        word = plain_word(text)
+        statements = split(text if word is None else rf"\{word.name}").all
+        for statement in statements:
+            if not self._succeeds(statement):
+                return
+
+    def _succeeds(self, statement: Statement) -> bool:
+        if not statement.is_meta and not self._spark.up:
+            self._output.say("the statement waits for Spark …", style="dim")
+        try:
+            self._session.run(statement)
+        except CancelledError:
+            self._output.say("cancelled")
+        except SmeltError as error:
+            self._output.say(f"error: {without_secrets(_told(error))}", style="red")
+        except Lost:
+            raise
+        except Exception as error:  # noqa: BLE001 - reported with its traceback in the log; the shell goes on
+            report(error, log=log_folder(self._pipeline.pipeline) / "smelt.log")
+        else:
+            return True
+        return False
+
+    # -- the prompt
+
+    def _prompt_session(self) -> PromptSession[str]:
+        file = history_file(self._pipeline.pipeline)
+        if file is None:
+            self._output.say("what is typed is not kept: there is no private folder for it")
+        session: PromptSession[str] = PromptSession(
+            lexer=PygmentsLexer(SqlLexer),
+            style=_STYLE,
+            history=InMemoryHistory() if file is None else FileHistory(file),
+            completer=LakeCompleter(self._known_names),
+            complete_while_typing=False,
+            complete_in_thread=True,
+            complete_style=CompleteStyle.MULTI_COLUMN,
+            multiline=Condition(lambda: not is_complete(get_app().current_buffer.text)),
+            prompt_continuation=lambda width, _number, _wrapped: "-> ".rjust(width),
+            bottom_toolbar=lambda: self._starting,
+            enable_suspend=True,
+            output=create_output(stdout=sys.stdout if sys.stdout.isatty() else sys.stderr),
+        )
+        return session
+
+    def _announce(self, text: str) -> None:
+        """Show below the prompt what takes long; called from another thread."""
+        self._starting = text
+        if not text:
+            self._prompt.bottom_toolbar = None
+        self._prompt.app.invalidate()
+
+    # -- completion
+
+    def _known_names(self) -> Names:
+        cut = self._session.cut
+        if self._names is None or self._names[0] != cut:
+            self._names = cut, Names(names_of(self._session.catalog.tables))
+        names = self._names[1]
+        names.functions = self._functions
+        return names
+
+    def _look_at_names(self) -> None:
+        """Read what completion needs before it is asked for; the functions come when Spark is there."""
+        try:
+            self._known_names()
+            self._functions = self._spark.functions()
+        except Exception:  # tried again at the first Tab; a lake that cannot be read is told by statements
+            _LOGGER.exception("names could not be read for completion")
+
+
+def is_complete(text: str) -> bool:
+    """Whether Enter runs what was typed, rather than begin another line."""
+    found = split(text)
+    return found.complete or plain_word(text) is not None
+
+
+def _told(error: SmeltError) -> str:
+    """An error of a statement; that it is one of SQL need not be said here."""
+    where = f"{error.where}: " if error.where and error.where != "SQL" else ""
+    return where + error.message + (f"\nremedy: {error.remedy}" if error.remedy else "")

@@ -1,0 +1,160 @@
+"""Spark SQL text cut into statements at its semicolons. Pure.
+
+A semicolon counts only where Spark would read it as one: not within a text, a name in backticks or a comment,
+and not within ``BEGIN … END`` of an SQL script. Comments in brackets nest. A comment after ``--`` goes on
+over a line end behind a backslash, as in Spark's grammar.
+
+Where a statement could begin, a line that starts with a backslash is a meta-command; it ends with the line.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_OPENED: Final = {"'": "text in single quotes", '"': "text in double quotes", "`": "name in backticks"}
+_TOKEN: Final = re.compile(
+    r"""(?P<blank>\s+) | (?P<line>--(?:\\\r?\n|[^\n])*)
+      | (?P<raw>[rR](?:'[^']*'|"[^"]*"))
+      | (?P<quoted>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)
+      | (?P<bracket>/\*) | (?P<end>;) | (?P<open>[rR]?['"]|`) | (?P<word>\w+) | (?P<other>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_BRACKET: Final = re.compile(r"/\*|\*/")
+_LABEL: Final = re.compile(r"\w+\s*:\s*")
+_WITHOUT_COUNT: Final = frozenset({"if", "while", "loop", "repeat", "for"})
+"""Words after END that close what was not counted when it was opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement, or one meta-command.
+
+    Attributes:
+        text: without the semicolon, and without blanks and comments before it.
+        line: where it begins, from 1.
+    """
+
+    text: str
+    line: int
+
+    @property
+    def is_meta(self) -> bool:
+        """Whether it is a meta-command."""
+        return self.text.startswith("\\")
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Text as statements.
+
+    Attributes:
+        statements: those that a semicolon, or the line of a meta-command, ends.
+        rest: what follows the last of them; None where that is only blanks and comments.
+        unclosed: what is still open at the end, in words, with the line where it begins.
+    """
+
+    statements: tuple[Statement, ...]
+    rest: Statement | None = None
+    unclosed: tuple[str, int] | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to be typed."""
+        return self.rest is None and self.unclosed is None
+
+    @property
+    def all(self) -> tuple[Statement, ...]:
+        """The statements, the one without a semicolon at the end too."""
+        return self.statements if self.rest is None else (*self.statements, self.rest)
+
+
+def split(text: str) -> Split:
+    """Cut text into its statements."""
+    return _Scan(text).run()
+
+
+class _Scan:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._begin: int | None = None
+        self._depth = 0
+        self._after_end = False
+        self._found: list[Statement] = []
+        self._unclosed: tuple[str, int] | None = None
+
+    def run(self) -> Split:
+        at = 0
+        while at < len(self._text):
+            if self._begin is None and self._text[at] == "\\":
+                at = self._meta(at)
+                continue
+            token = _TOKEN.match(self._text, at)
+            assert token is not None  # noqa: S101 - the last alternative takes any character
+            at = self._bracketed(token.start()) if token["bracket"] else self._take(token)
+        rest = None if self._begin is None else self._statement(self._begin, len(self._text))
+        return Split(tuple(self._found), rest, self._unclosed)
+
+    def _meta(self, at: int) -> int:
+        end = self._text.find("\n", at)
+        end = len(self._text) if end < 0 else end
+        self._found.append(self._statement(at, end))
+        return end
+
+    def _take(self, token: re.Match[str]) -> int:
+        """Read a token that is no comment in brackets; returns where the next one begins."""
+        if token["blank"] or token["line"]:
+            return token.end()
+        if token["open"]:
+            self._open(token.start(), _OPENED[token["open"][-1]])
+            return len(self._text)
+        if token["end"] and self._depth == 0:
+            if self._begin is not None:
+                self._found.append(self._statement(self._begin, token.start()))
+            self._begin, self._after_end = None, False
+            return token.end()
+        if self._begin is None:
+            self._begin = token.start()
+        if token["word"]:
+            self._word(token["word"].lower(), token.start())
+        else:
+            self._after_end = False
+        return token.end()
+
+    def _word(self, word: str, at: int) -> None:
+        """Count the blocks of an SQL script; any other statement has none."""
+        after_end, self._after_end = self._after_end, False
+        if self._depth == 0 and not after_end and not (word == "begin" and self._is_first(at)):
+            return
+        self._after_end = word == "end"
+        if after_end and word in _WITHOUT_COUNT:
+            self._depth += 1  # END IF closed nothing that was counted
+        elif word == "end":
+            self._depth -= 1
+        elif word == "begin" or (word == "case" and not after_end):
+            self._depth += 1
+
+    def _is_first(self, at: int) -> bool:
+        """Whether nothing of the statement is before, but for the label of a block."""
+        before = self._text[self._begin : at]
+        return not before or _LABEL.fullmatch(before) is not None
+
+    def _bracketed(self, start: int) -> int:
+        depth = 0
+        for found in _BRACKET.finditer(self._text, start):
+            depth += 1 if found[0] == "/*" else -1
+            if depth == 0:
+                return found.end()
+        self._open(start, "comment /*")
+        return len(self._text)
+
+    def _open(self, at: int, what: str) -> None:
+        self._begin = at if self._begin is None else self._begin
+        self._unclosed = (what, self._line(at))
+
+    def _statement(self, start: int, end: int) -> Statement:
+        return Statement(self._text[start:end].rstrip(), self._line(start))
+
+    def _line(self, at: int) -> int:
+        return self._text.count("\n", 0, at) + 1

@@ -1,0 +1,225 @@
+"""A Spark session that starts beside the terminal, and statements that can be cancelled while they run.
+
+The terminal's thread never calls into the JVM. Ctrl-C could strike in the middle of a call, whose connection
+would then be of no use. So a statement runs in a thread of its own, under a tag of its own, and the
+terminal's thread only waits. At Ctrl-C a further thread cancels what has the tag, again and again: between
+two jobs there is nothing to cancel.
+
+The tag is one of jobs (`SparkContext.addJobTag`). A tag of the session (`SparkSession.addTag`) would miss the
+jobs of `toLocalIterator`, which run in a thread of the JVM's own.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from pipelines.spark.jvm_death import death
+from pipelines.spark.session import spark_session, stop_session
+from pipelines.terminal.jvm_errors import in_words
+from pipelines.terminal.logs import spark_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from pipelines.settings import Pipeline
+
+Result = TypeVar("Result")
+
+_LOGGER = logging.getLogger("deltasmelt.sql")
+_AGAIN: Final = 0.3
+"""Seconds between two attempts to cancel."""
+_PATIENCE: Final = 3
+"""The Ctrl-C after which a statement is left behind: Spark does not answer."""
+
+
+class CancelledError(Exception):
+    """A person has cancelled the statement."""
+
+
+class Lost(Exception):  # noqa: N818 - it carries the error that ends the shell
+    """There is no Spark to go on with; the cause says why."""
+
+
+class Runner(Protocol):
+    """Runs work that needs Spark."""
+
+    def run(self, work: Callable[[SparkSession], Result]) -> Result:
+        """Run it to its end."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether what runs has been cancelled: rows that still come are to be left."""
+
+
+class InTurn:
+    """Work in the caller's thread: of a script, which Ctrl-C ends as a whole."""
+
+    cancelled: Final = False
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def run(self, work: Callable[[SparkSession], Result]) -> Result:
+        """Run it to its end."""
+        return work(self._spark)
+
+
+class WithoutSpark:
+    """No Spark at all: of a script of meta-commands, none of which needs it."""
+
+    cancelled: Final = False
+
+    def run(self, work: Callable[[SparkSession], Result]) -> Result:
+        """Not asked for."""
+        raise NotImplementedError(f"there is no Spark for {work}")
+
+
+class WarmSpark:
+    """A session of our own; it starts at once, in the background.
+
+    Args:
+        pipeline: whose.
+        announce: is told, from another thread, in a few words what takes long, and at the end nothing.
+    """
+
+    def __init__(self, pipeline: Pipeline, announce: Callable[[str], None]) -> None:
+        self._pipeline = pipeline
+        self._announce = announce
+        self._log = spark_log(pipeline.pipeline)
+        self._up = threading.Event()
+        self._session: SparkSession | None = None
+        self._failure: BaseException | None = None
+        self._task: _Task | None = None
+        threading.Thread(target=self._start, name="spark-start", daemon=True).start()
+
+    @property
+    def up(self) -> bool:
+        """Whether it has started, or has failed to."""
+        return self._up.is_set()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether what runs has been cancelled."""
+        return self._task is not None and self._task.cancelled.is_set()
+
+    def run(self, work: Callable[[SparkSession], Result]) -> Result:
+        """Run work in a thread of its own, as soon as the session is there; Ctrl-C cancels it.
+
+        Raises:
+            CancelledError: by Ctrl-C.
+            Lost: Spark did not start, or its JVM has ended.
+            KeyboardInterrupt: by Ctrl-C again and again; the work is left behind.
+        """
+        found: list[Result] = []
+        task = self._task = _Task(self, lambda spark: found.append(work(spark)))
+        presses = 0
+        while not task.done.is_set():
+            try:
+                task.done.wait()
+            except KeyboardInterrupt:
+                presses += 1
+                if presses >= _PATIENCE:
+                    raise
+                task.cancel()
+        if task.cancelled.is_set():
+            raise CancelledError
+        if task.error is not None:
+            self._raise(task.error)
+        return found[0]
+
+    def stop(self) -> None:
+        """Stop the session; one that is still starting is waited for, as it holds files that it removes."""
+        self._up.wait()
+        if self._session is not None:
+            stop_session(self._session)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the start; returns whether it has come to its end."""
+        return self._up.wait(seconds)
+
+    def session(self) -> SparkSession:
+        """The session.
+
+        Raises:
+            Lost: it did not start.
+        """
+        if self._session is None:
+            raise Lost from self._failure
+        return self._session
+
+    def functions(self) -> tuple[str, ...]:
+        """The names of Spark's functions, as soon as the session is there; none where it does not start."""
+        self._up.wait()
+        if self._session is None:
+            return ()
+        names = (row[0] for row in self._session.sql("SHOW SYSTEM FUNCTIONS").collect())
+        return tuple(name for name in names if name.isidentifier())
+
+    def _start(self) -> None:
+        try:
+            self._session = spark_session(self._pipeline.spark, log=self._log, announce=self._announce)
+        except BaseException as error:  # noqa: BLE001 - raised where a statement asks for the session
+            self._failure = in_words(error)
+        self._up.set()
+        self._announce("")
+
+    def _raise(self, error: BaseException) -> None:
+        told = death(error, self._pipeline.spark, self._log) if isinstance(error, Exception) else None
+        if told is not None:
+            raise Lost from told
+        raise error
+
+
+class _Task:
+    """One piece of work and its thread."""
+
+    def __init__(self, warm: WarmSpark, work: Callable[[SparkSession], None]) -> None:
+        self.done = threading.Event()
+        self.cancelled = threading.Event()
+        self.error: BaseException | None = None
+        self._warm = warm
+        self._work = work
+        self._tag = f"smelt-{uuid.uuid4().hex}"
+        threading.Thread(target=self._run, name="statement", daemon=True).start()
+
+    def cancel(self) -> None:
+        """Have it cancelled as soon as that is possible."""
+        if not self.cancelled.is_set():
+            self.cancelled.set()
+            threading.Thread(target=self._interrupt, name="cancel", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            while not self._warm.wait(0.1):
+                if self.cancelled.is_set():
+                    return
+            if self.cancelled.is_set():
+                return
+            spark = self._warm.session()
+            spark.sparkContext.addJobTag(self._tag)
+            try:
+                self._work(spark)
+            except BaseException:
+                spark.sparkContext.cancelJobsWithTag(
+                    self._tag
+                )  # the pager was left, say: nobody asks for further rows
+                raise
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+            self.error = in_words(error)
+        finally:
+            self.done.set()
+
+    def _interrupt(self) -> None:
+        while self._warm.up:
+            try:
+                self._warm.session().sparkContext.cancelJobsWithTag(self._tag)
+            except Exception:
+                _LOGGER.exception("a statement could not be cancelled")
+                return
+            if self.done.wait(_AGAIN):
+                return

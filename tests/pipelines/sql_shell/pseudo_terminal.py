@@ -1,0 +1,98 @@
+"""A command at a terminal that a test types into."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+ROOT = Path(__file__).parents[3]
+_STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r|\x1b[=>]")
+_LAUNCH = (
+    "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execv(sys.executable, [sys.executable, '-m', 'pipelines', *sys.argv[1:]])"
+)
+
+
+class Terminal:
+    """`smelt …` in a process of its own whose terminal it is; killed at the end, if it still runs."""
+
+    def __init__(self, *arguments: str | Path, folder: Path, **environment: str) -> None:
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _LAUNCH, *map(str, arguments)],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=folder,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "SMELT_LOGS": str(folder / "logs"),
+                "XDG_STATE_HOME": str(folder / "state"),
+                "PROMPT_TOOLKIT_NO_CPR": "1",
+                "TERM": "xterm-256color",
+                **environment,
+            },
+        )
+        os.close(theirs)
+        self.seen = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+    def type(self, text: str, expected: str, seconds: float = 240) -> str:
+        """Type a line, or a control character; what is shown from then until the expected text is.
+
+        Colours and movements of the cursor are left out.
+        """
+        os.write(self._ours, (text if len(text) < 2 else f"{text}\r").encode())
+        return self.expect(expected, seconds)
+
+    def expect(self, expected: str, seconds: float = 240) -> str:
+        """What is shown until the expected text is there."""
+        shown, deadline = "", time.monotonic() + seconds
+        while expected not in shown:
+            assert time.monotonic() < deadline, f"{expected!r} did not come; shown is:\n{shown}"
+            shown += self._read()
+        while more := self._read(0.3):
+            shown += more
+        return shown
+
+    def ended(self, seconds: float = 60) -> int:
+        """Wait for the end; returns the exit code."""
+        deadline = time.monotonic() + seconds
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, self.seen
+            self._read()
+        return self.process.returncode
+
+    def _read(self, seconds: float = 0.1) -> str:
+        ready, _, _ = select.select([self._ours], [], [], seconds)
+        try:
+            read = os.read(self._ours, 65_536).decode(errors="replace") if ready else ""
+        except OSError:  # the other side is closed
+            return ""
+        plain = _STYLE.sub("", read)
+        self.seen += plain
+        return plain

@@ -1,0 +1,72 @@
+r"""What is typed behind a backslash."""
+
+from __future__ import annotations
+
+import pytest
+
+from bronze.errors import ConfigurationError
+from pipelines.sql_shell.meta_commands import (
+    COMPLETED,
+    HELP,
+    MetaCommand,
+    parse_meta,
+    plain_word,
+    switched,
+    watch_arguments,
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (r"\d", MetaCommand("d")),
+        (r"\dt;", MetaCommand("d")),
+        (r"\d  silver.orders ;", MetaCommand("d", "silver.orders")),
+        (r"\cut 2026-01-31 12:00", MetaCommand("cut", "2026-01-31 12:00")),
+        (r"\o csv", MetaCommand("output", "csv")),
+        (r"\output json;", MetaCommand("output", "json")),
+        (r"\?", MetaCommand("?")),
+        (r"\quit", MetaCommand("q")),
+    ],
+)
+def test_a_line_is_a_command_and_the_rest_its_argument(line: str, expected: MetaCommand) -> None:
+    assert parse_meta(line) == expected
+
+
+def test_an_unknown_command_is_refused_with_a_pointer_to_help() -> None:
+    with pytest.raises(ConfigurationError, match=r"there is no command \\foo\nremedy: \\\? lists"):
+        parse_meta(r"\foo bar")
+
+
+def test_every_command_in_the_help_and_of_completion_is_one() -> None:
+    for line in [*COMPLETED, *(one for one, _ in HELP if one.startswith("\\"))]:
+        parse_meta(line)
+
+
+@pytest.mark.parametrize("text", ["quit", "EXIT;", " exit ", "help"])
+def test_words_that_end_or_explain_other_shells_do_so_here(text: str) -> None:
+    assert plain_word(text) is not None
+
+
+def test_words_within_a_statement_are_left_to_it() -> None:
+    assert plain_word("SELECT quit") is None
+
+
+def test_a_switch_is_turned_or_set() -> None:
+    assert switched("", now=False, command="timing")
+    assert not switched("", now=True, command="timing")
+    assert switched("on", now=True, command="timing")
+    with pytest.raises(ConfigurationError, match=r"\\timing does not take 'maybe'"):
+        switched("maybe", now=True, command="timing")
+
+
+def test_watch_takes_seconds_and_a_number_of_times() -> None:
+    assert watch_arguments("") == (2.0, None)
+    assert watch_arguments("0.5") == (0.5, None)
+    assert watch_arguments("5 3") == (5.0, 3)
+
+
+@pytest.mark.parametrize("argument", ["soon", "0", "-1", "nan", "inf", "1 0", "1 2 3", "1 x"])
+def test_watch_refuses_other_numbers(argument: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"\\watch does not take"):
+        watch_arguments(argument)

@@ -1,0 +1,156 @@
+r"""Meta-commands on a lake, and what `smelt sql` refuses before Spark starts."""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.errors import ConfigurationError, DefiniteError
+from pipelines.commands.sql import Asked, run_sql
+from pipelines.settings import load_pipeline
+from pipelines.spark.lake_sql import cut_of
+from pipelines.sql_shell.history import history_file
+from pipelines.sql_shell.row_format import RowFormat
+from pipelines.sql_shell.session import Display, SqlSession
+from pipelines.sql_shell.shell import is_complete
+from pipelines.sql_shell.splitting import split
+from pipelines.sql_shell.warm_spark import WithoutSpark
+from pipelines.terminal.output import Output
+from tests.pipelines.sql_shell.small_lake import make_small_lake
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pipelines.settings import Pipeline
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    return load_pipeline(make_small_lake(tmp_path_factory.mktemp("lake")))
+
+
+@pytest.fixture
+def session(pipeline: Pipeline) -> SqlSession:
+    return SqlSession(pipeline, Output(), WithoutSpark(), cut_of(pipeline), Display())
+
+
+def said(session: SqlSession, lines: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    capsys.readouterr()
+    for statement in split(lines).all:
+        session.run(statement)
+    shown = capsys.readouterr()
+    return (shown.out + shown.err).splitlines()
+
+
+def test_tables_are_listed_at_the_cut_and_at_the_one_that_it_is_moved_to(
+    session: SqlSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(session, r"\d", capsys)[:5] == [
+        "layer    table      columns  rows",
+        "-------  ---------  -------  ----",
+        "silver   late             1   400",
+        "silver   orders           3   400",
+        "gold     customer         1   400",
+    ]
+    assert said(session, r"\cut 0/1FF", capsys) == [
+        "as of 0/100 (2026-01-01 12:00:00 UTC)",
+        r"the newest is 0/200 (2026-01-01 13:00:00 UTC); \cut newest shows it",
+    ]
+    assert said(session, r"\d silver.*", capsys)[2:] == ["silver  orders        3   200"]
+    assert said(session, r"\cut newest", capsys) == ["as of 0/200 (2026-01-01 13:00:00 UTC)"]
+    assert said(session, r"\cut 2026-01-01 12:59", capsys)[0].startswith("as of 0/100 ")
+
+
+def test_a_tables_columns_are_shown_with_their_types_here_and_at_the_source(
+    session: SqlSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(session, r"\d ORDERS", capsys) == [
+        "silver.orders, version 1, from public.orders",
+        "column     type           PostgreSQL  there",
+        "---------  -------------  ----------  -----",
+        "id         INT            int4        key",
+        "total      DECIMAL(10,2)  numeric",
+        "note, odd  STRING",
+    ]
+    assert said(session, r"\d gold.customer", capsys)[0] == "gold.customer, version 1"
+    assert said(session, r"\d control.cuts", capsys)[0] == "control.cuts, as it is now"
+    with pytest.raises(
+        DefiniteError, match=r"no table silver\.order at this cut; did you mean 'silver\.orders'"
+    ):
+        said(session, r"\d silver.order", capsys)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (r"\cut yesterday", r"\\cut: 'yesterday' is neither an LSN nor a time"),
+        (r"\cut 0/1", "nothing is recorded as of 0/1: the oldest cut is 0/100"),
+        (r"\o xml", r"\\o does not take 'xml'"),
+        (r"\x perhaps", r"\\x does not take 'perhaps'"),
+        (r"\watch", "there is no statement to repeat"),
+    ],
+)
+def test_what_a_meta_command_does_not_take_is_refused(session: SqlSession, line: str, message: str) -> None:
+    with pytest.raises((ConfigurationError, DefiniteError), match=message):
+        session.run(split(line).all[0])
+
+
+def test_enter_ends_what_is_complete() -> None:
+    assert all(map(is_complete, ["SELECT 1;", r"\d", "quit", "", "help;"]))
+    assert not any(map(is_complete, ["SELECT 1", "SELECT ';", "quit now"]))
+
+
+def test_history_is_a_file_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    file = history_file("shop")
+    assert file is not None
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    file.parent.chmod(0o777)
+    assert history_file("shop") is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (Asked("SELECT 1", form=RowFormat.PARQUET), "Parquet cannot be printed\nremedy: add --to"),
+        (Asked("SELECT 1", to="rows.txt"), "rows.txt: a table is for people to read"),
+        (Asked("SELECT 1", to="no/such/rows.csv"), "its folder is not there\nremedy: mkdir -p "),
+        (Asked("SELECT 1", to="s3://bucket/rows.csv"), "only folders of Parquet can be written"),
+        (Asked("SELECT 'it"), "SQL:1: a text in single quotes is not closed"),
+        (Asked(file="nowhere.sql"), "nowhere.sql: no such file of statements"),
+        (Asked("SELECT 1", as_of="soon"), "'soon' is neither an LSN nor a time"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_before_spark_starts(
+    pipeline: Pipeline, asked: Asked, message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        run_sql(pipeline, asked, Output())
+
+
+def test_a_script_is_read_whole_before_spark_starts(pipeline: Pipeline, tmp_path: Path) -> None:
+    script = tmp_path / "report.sql"
+    script.write_text("SELECT 1;\nSELECT 2 /* and\n;")
+    with pytest.raises(ConfigurationError, match=r"report.sql:2: a comment /\* is not closed"):
+        run_sql(pipeline, Asked(file=str(script)), Output())
+    script.write_bytes(b"SELECT '\xff'")
+    with pytest.raises(ConfigurationError, match=r"report\.sql: is not UTF-8 at byte 8"):
+        run_sql(pipeline, Asked(file=str(script)), Output())
+
+
+def test_nothing_is_written_over(pipeline: Pipeline, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").touch()
+    with pytest.raises(ConfigurationError, match="is there already"):
+        run_sql(pipeline, Asked("SELECT 1", to=str(tmp_path / "rows.csv")), Output())
+
+
+def test_a_script_without_statements_says_so(
+    pipeline: Pipeline, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "empty.sql"
+    script.write_text("-- nothing yet\n;")
+    run_sql(pipeline, Asked(file=str(script)), Output())
+    assert capsys.readouterr().err == f"{script}: no statement\n"

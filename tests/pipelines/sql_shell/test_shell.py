@@ -1,0 +1,148 @@
+"""`smelt sql` as a person and as a script use it: real processes with a real Spark."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from bronze.errors import ConfigurationError, DefiniteError
+from pipelines.sql_shell.exports import Export
+from pipelines.sql_shell.row_format import RowFormat
+from tests.pipelines.sql_shell.pseudo_terminal import ROOT, Terminal
+from tests.pipelines.sql_shell.small_lake import make_small_lake
+from tests.pipelines.test_cli import one_message, smelt
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+CROSS_JOIN = "SELECT sum(a.id * b.id) FROM range(1000000) a CROSS JOIN range(1000000) b;"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_small_lake(tmp_path_factory.mktemp("shell"))
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_person_asks_errs_moves_cancels_and_leaves(file: Path) -> None:
+    pager = file.parent / "pager.py"
+    pager.write_text("import sys\nprint('paged', len(list(sys.stdin)), 'lines')\n")
+    prompt = "shop 0/200> "
+    with Terminal("sql", file, folder=file.parent, PAGER=f"{sys.executable} {pager}") as shell:
+        assert "pipeline shop, as of 0/200 (2026-01-01 13:00:00 UTC)" in shell.expect(prompt)
+        assert "silver  orders        3   400" in shell.type(r"\d silver.*", prompt)  # Spark still starts
+        shell.type("SELECT count(*) AS n,", "         -> ")
+        assert "400  400" in shell.type("max(id) AS m FROM silver.orders;", "1 row")
+        assert "400" in shell.type("SELECT count(*) FROM silver.late;", "1 row")
+
+        shown = shell.type("SELEC 1; SELECT 2;", prompt)
+        assert shown.count("error: [PARSE_SYNTAX_ERROR]") == 1
+        assert "Traceback" not in shown
+        assert "row" not in shown
+        assert "did you mean 'silver.orders'?" in shell.type("SELECT * FROM silver.order;", prompt)
+
+        shell.type(r"\cut 0/1ff", "shop 0/100> ")
+        assert "200" in shell.type("SELECT count(*) FROM silver.orders;", "1 row")
+        assert "there is no table silver.late" in shell.type("SELECT * FROM silver.late;", "shop 0/100> ")
+
+        for form in ("table", "csv"):
+            shell.type(rf"\o {form}", f"printed as {form}")
+            shell.type(CROSS_JOIN, "b;")
+            time.sleep(3)  # its job runs
+            shell.type("\x03", "cancelled", seconds=60)
+        assert "seven\n7\n" in shell.type("SELECT 7 AS seven;", "\n7\n")
+        shell.type(r"\o table", "printed as table")
+        shell.type("SELECT 'unfinished", "-> ")
+        shell.type("\x03", "shop 0/100> ")
+
+        assert shell.type(r"SELECT id FROM silver.orders LIMIT 1;", "1 row")
+        assert shell.type(r"\watch 0.1 2", prompt).count("UTC, as of 0/200 (2026-01-01 13:00:00 UTC)") == 2
+        assert "paged 402 lines" in shell.type("SELECT id FROM silver.orders ORDER BY id;", "400 rows")
+        shell.type(r"\x on", "one value a line: on")
+        assert "id    | 1\ntotal | 1.50" in shell.type(
+            "SELECT id, total FROM silver.orders WHERE id = 1;", "1 row"
+        )
+        shell.type(r"\q", "")
+        assert shell.ended() == 0
+    typed = (file.parent / "state" / "deltasmelt" / "sql-history" / "shop").read_text()
+    assert "+SELECT count(*) AS n,\n+max(id) AS m FROM silver.orders;\n" in typed
+
+
+@pytest.mark.spark
+def test_a_script_prints_every_form_at_one_cut_and_ends_at_its_first_error(file: Path) -> None:
+    script = file.parent / "report.sql"
+    script.write_text(
+        "-- the report\n\\o csv\n"
+        "SELECT id, total, CAST(NULL AS STRING) AS none, '' AS empty, `note, odd`,\n"
+        "  array(1, 2) AS list FROM silver.orders WHERE id <= 2 ORDER BY id;\n"
+        "\\o json\nSELECT count(*) AS n FROM gold.customer;\n\\o table\n"
+        "SELECT 1 AS one; SELECT nme\nFROM silver.orders; SELECT 2"
+    )
+    done = smelt("sql", file, "-f", script, "--as-of", "0/1ff", folder=file.parent, seconds=280)
+    said = one_message(done)
+    assert f"error: {script}:8 (statement 7): [UNRESOLVED_COLUMN" in said
+    records, _, rest = done.stdout.partition('{"n"')
+    note = 'say "a"\nb'
+    assert list(csv.reader(io.StringIO(records, newline=""))) == [
+        ["id", "total", "none", "empty", "note, odd", "list"],
+        ["1", "1.50", "", "", note, "[1,2]"],
+        ["2", "2.50", "", "", note, "[1,2]"],
+    ]
+    assert f'{{"n"{rest}'.splitlines() == ['{"n":200}', "one", "---", "  1"]
+
+
+def test_a_pipe_of_meta_commands_needs_no_spark(file: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pipelines", "sql", file],
+        input="\\cut 0/1ff\n\\d silver.*\n\\q\n\\d nowhere\n",
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "silver  orders        3   200"
+    assert done.stderr == ""
+
+
+def test_a_statement_and_a_file_are_not_both_taken(file: Path) -> None:
+    done = smelt("sql", file, "SELECT 1", "--file", "x.sql", folder=file.parent)
+    assert (done.returncode, done.stderr.count("not both")) == (2, 1)
+
+
+def test_rows_become_files_that_are_whole_or_not_there(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.sql(
+        "SELECT id, timestamp'2026-01-31 12:00:00.123456' AS at FROM range(0, 1000, 1, 4) ORDER BY id"
+    )
+    one, many = tmp_path / "rows.parquet", tmp_path / "rows"
+    assert Export(str(one), RowFormat.PARQUET).write(spark, frame) == f"{one}: 1000 rows"
+    assert Export(str(many), RowFormat.PARQUET).write(spark, frame.repartition(3)) == f"{many}: 1000 rows"
+    assert pq.read_table(one).schema.field("at").type == pq.read_table(many).schema.field("at").type
+    assert str(pq.read_table(one).schema.field("at").type) == "timestamp[us, tz=UTC]"
+    assert pq.read_table(one)["id"].to_pylist() == list(range(1000))
+    assert len(list(many.glob("*.parquet"))) == 3
+
+    lines = tmp_path / "rows.jsonl"
+    export = Export(str(lines), RowFormat.JSON)
+    assert export.write(spark, frame) == f"{lines}: 1000 rows"
+    assert json.loads(lines.read_text().splitlines()[7])["id"] == 7
+    with pytest.raises(DefiniteError, match="has the rows of one statement"):
+        export.write(spark, frame)
+    with pytest.raises(ConfigurationError, match="is there already"):
+        Export(str(lines), RowFormat.JSON)
+
+    failing = spark.sql("SELECT assert_true(id < 990) FROM range(0, 1000, 1, 4)")
+    for form in (RowFormat.CSV, RowFormat.PARQUET):
+        with pytest.raises(DefiniteError, match="assert_true"):
+            Export(str(tmp_path / "failed"), form).write(spark, failing)
+    assert {path.name for path in tmp_path.iterdir()} == {"rows.parquet", "rows", "rows.jsonl"}
