@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 ROOT = Path(__file__).parents[3]
@@ -66,18 +67,26 @@ class Terminal:
 
         Colours and movements of the cursor are left out.
         """
-        os.write(self._ours, (text if len(text) < 2 else f"{text}\r").encode())
-        return self.expect(expected, seconds)
+        self._put(text)
+        return self._shown(lambda shown: expected in shown, expected, seconds)
 
-    def expect(self, expected: str, seconds: float = 240) -> str:
-        """What is shown until the expected text is there."""
+    def until_prompt(self, prompt: str, text: str = "", seconds: float = 240) -> str:
+        """Type a line, if one is given; what is shown until the prompt is there again, without its blank."""
+        if text:
+            self._put(text)
+        return self._shown(lambda shown: shown.rstrip().endswith(prompt), prompt, seconds)
+
+    def _put(self, text: str) -> None:
+        os.write(self._ours, (text if text < " " else f"{text}\r").encode())
+
+    def _shown(self, is_there: Callable[[str], bool], expected: str, seconds: float) -> str:
         shown, deadline = "", time.monotonic() + seconds
-        while expected not in shown:
+        while True:
             assert time.monotonic() < deadline, f"{expected!r} did not come; shown is:\n{shown}"
-            shown += self._read()
-        while more := self._read(0.3):
+            more = self._read(0.3)
+            if not more and is_there(shown):
+                return shown
             shown += more
-        return shown
 
     def ended(self, seconds: float = 60) -> int:
         """Wait for the end; returns the exit code."""

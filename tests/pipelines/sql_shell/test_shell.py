@@ -38,41 +38,41 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_person_asks_errs_moves_cancels_and_leaves(file: Path) -> None:
     pager = file.parent / "pager.py"
     pager.write_text("import sys\nprint('paged', len(list(sys.stdin)), 'lines')\n")
-    prompt = "shop 0/200> "
+    newest, first = "shop 0/200>", "shop 0/100>"
     with Terminal("sql", file, folder=file.parent, PAGER=f"{sys.executable} {pager}") as shell:
-        assert "pipeline shop, as of 0/200 (2026-01-01 13:00:00 UTC)" in shell.expect(prompt)
-        assert "silver  orders        3   400" in shell.type(r"\d silver.*", prompt)  # Spark still starts
-        shell.type("SELECT count(*) AS n,", "         -> ")
+        assert "pipeline shop, as of 0/200 (2026-01-01 13:00:00 UTC)" in shell.until_prompt(newest)
+        assert "silver  orders        3   400" in shell.until_prompt(newest, r"\d silver.*")
+        shell.type("SELECT count(*) AS n,", "\n         ->")
         assert "400  400" in shell.type("max(id) AS m FROM silver.orders;", "1 row")
         assert "400" in shell.type("SELECT count(*) FROM silver.late;", "1 row")
 
-        shown = shell.type("SELEC 1; SELECT 2;", prompt)
+        shown = shell.until_prompt(newest, "SELEC 1; SELECT 2;")
         assert shown.count("error: [PARSE_SYNTAX_ERROR]") == 1
         assert "Traceback" not in shown
         assert "row" not in shown
-        assert "did you mean 'silver.orders'?" in shell.type("SELECT * FROM silver.order;", prompt)
+        assert "did you mean 'silver.orders'?" in shell.until_prompt(newest, "SELECT * FROM silver.order;")
 
-        shell.type(r"\cut 0/1ff", "shop 0/100> ")
+        shell.until_prompt(first, r"\cut 0/1ff")
         assert "200" in shell.type("SELECT count(*) FROM silver.orders;", "1 row")
-        assert "there is no table silver.late" in shell.type("SELECT * FROM silver.late;", "shop 0/100> ")
+        assert "there is no table silver.late" in shell.until_prompt(first, "SELECT * FROM silver.late;")
 
         for form in ("table", "csv"):
             shell.type(rf"\o {form}", f"printed as {form}")
-            shell.type(CROSS_JOIN, "b;")
+            shell.type(CROSS_JOIN, ") b;")
             time.sleep(3)  # its job runs
             shell.type("\x03", "cancelled", seconds=60)
-        assert "seven\n7\n" in shell.type("SELECT 7 AS seven;", "\n7\n")
+        assert "seven\n7\n" in shell.until_prompt(first, "SELECT 7 AS seven;")
         shell.type(r"\o table", "printed as table")
-        shell.type("SELECT 'unfinished", "-> ")
-        shell.type("\x03", "shop 0/100> ")
+        shell.type("SELECT 'unfinished", "->")
+        shell.until_prompt(first, "\x03")
 
-        assert shell.type(r"SELECT id FROM silver.orders LIMIT 1;", "1 row")
-        assert shell.type(r"\watch 0.1 2", prompt).count("UTC, as of 0/200 (2026-01-01 13:00:00 UTC)") == 2
+        shell.type("SELECT id FROM silver.orders LIMIT 1;", "1 row")
+        shown = shell.until_prompt(newest, r"\watch 0.1 2")
+        assert shown.count("UTC, as of 0/200 (2026-01-01 13:00:00 UTC)") == 2
         assert "paged 402 lines" in shell.type("SELECT id FROM silver.orders ORDER BY id;", "400 rows")
         shell.type(r"\x on", "one value a line: on")
-        assert "id    | 1\ntotal | 1.50" in shell.type(
-            "SELECT id, total FROM silver.orders WHERE id = 1;", "1 row"
-        )
+        shown = shell.type("SELECT id, total FROM silver.orders WHERE id = 1;", "1 row")
+        assert "id    | 1\ntotal | 1.50" in shown
         shell.type(r"\q", "")
         assert shell.ended() == 0
     typed = (file.parent / "state" / "deltasmelt" / "sql-history" / "shop").read_text()
