@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -68,6 +69,9 @@ def test_the_wheel_alone_then_its_extras_then_the_demo(bare: Path, database: str
     assert done(smelt, "--version", folder=tmp_path).startswith("deltasmelt ")
     assert "**Remedy.**" in done(smelt, "explain-error", "slot-lost", folder=tmp_path)
 
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE TABLE customers (id int PRIMARY KEY, name text)")
+        connection.execute("CREATE TABLE orders (id int PRIMARY KEY, customer_id int REFERENCES customers)")
     assert "wrote pipeline.yml" in done(smelt, "init", "--dsn", database, folder=tmp_path)
     assert "no problems found" in done(smelt, "check", "pipeline.yml", "--offline", folder=tmp_path)
     without = run(smelt, "silver", "pipeline.yml", folder=tmp_path)
