@@ -156,9 +156,7 @@ def sql(
     file: File,
     statement: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[SQL]", help="Spark SQL over bronze.*, silver.*, gold.*; without it, a shell."
-        ),
+        typer.Argument(metavar="SQL", help="Spark SQL over bronze.*, silver.*, gold.*; without it, a shell."),
     ] = None,
     *,
     script: Annotated[
