@@ -186,7 +186,7 @@ MISTAKES = {
     "nothing to maintain": Mistake("maintain pipeline.yml", ("the lake is empty",)),
     "nothing to rebuild": Mistake("rebuild pipeline.yml silver", ("the lake is empty",)),
     "a layer that is none": Mistake("rebuild pipeline.yml copper", ("'copper' is not one of",), code=2),
-    "no SQL": Mistake("sql pipeline.yml", ("Missing argument 'SQL'",), code=2),
+    "SQL twice": Mistake("sql pipeline.yml|SELECT 1|-f|x.sql", ("a statement or --file, not both",), code=2),
     "no rows": Mistake("sql pipeline.yml|SELECT 1|--limit|0", ("--limit",), code=2),
     "no document": Mistake("explain pipeline.yml", ("name a document",), code=2),
     "a fraction": Mistake("verify pipeline.yml --sample 7", ("--sample",), code=2),
