@@ -97,10 +97,14 @@ def running() -> Iterator[None]:
     Raises:
         DefiniteError: it fails.
     """
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     try:
         yield
+    except Py4JJavaError as error:  # of rows that are streamed: pyspark leaves it as it is
+        said = str(error.java_exception.getMessage()).partition("\n")[0]
+        raise DefiniteError(said, code="sql", where="SQL") from None
     except PySparkException as error:
         raise DefiniteError(spark_message(error), code="sql", where="SQL") from None
 

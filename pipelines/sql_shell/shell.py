@@ -125,7 +125,7 @@ class Shell:
             self._output.say("cancelled")
         except SmeltError as error:
             self._output.say(f"error: {without_secrets(_told(error))}", style="red")
-        except Lost:
+        except (Lost, EOFError):  # no Spark any more; \q
             raise
         except Exception as error:  # noqa: BLE001 - reported with its traceback in the log; the shell goes on
             report(error, log=log_folder(self._pipeline.pipeline) / "smelt.log")
