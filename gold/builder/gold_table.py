@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.schema import StructType
 
 from bronze.lake import delta
+from bronze.lake.history import history
 from bronze.lsn import Lsn
 from gold.builder.spark_settings import GOLD_APP
 from gold.compile.query import KEY
@@ -88,8 +89,8 @@ class GoldTable:
     def rows_written(self) -> int:
         """Rows that the last commit wrote."""
         table = delta.open_table(self.uri)
-        metrics: dict[str, Any] = {} if table is None else table.history(1)[0].get("operationMetrics", {})
-        return int(metrics.get("numOutputRows", 0))
+        entries = [] if table is None else history(table, 1)
+        return int(entries[0].get("operationMetrics", {}).get("numOutputRows", 0)) if entries else 0
 
 
 def size_of(files: pa.Table) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from bronze.lake import delta
+from bronze.lake.history import history
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +59,7 @@ def holds_the_same(uri: str, since: int, until: int) -> bool:
     table = delta.open_table(uri)
     if table is None or not since < until <= table.version() or table.version() - since > _MOST:
         return False
-    entries = table.history(table.version() - since)
+    entries = history(table, table.version() - since)
     operations = {
         entry["version"]: entry.get("operation") for entry in entries if since < entry["version"] <= until
     }

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from bronze.lake.history import history
 from bronze.lsn import Lsn
 from silver.run.key_ranges import share_of
 from silver.run.lazy_session import lazily
@@ -139,7 +140,7 @@ class SilverLog:
         back = -1 if table is None else table.version() - version
         if table is None or not 0 <= back < _FARTHEST:
             return None
-        for entry in reversed(table.history(back + 1)):
+        for entry in reversed(history(table, back + 1)):
             if entry.get("version") == version and "timestamp" in entry:
                 return datetime.fromtimestamp(entry["timestamp"] / 1000, UTC)
         return None
@@ -150,7 +151,7 @@ class SilverLog:
         Of a MERGE also how many rows its source has: ``source``.
         """
         table = self._open(name)
-        entries = [] if table is None else table.history(2)
+        entries = [] if table is None else history(table, 2)
         entry = next((one for one in entries if one.get("version") == version), None)
         if entry is None:
             return {}
