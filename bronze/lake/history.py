@@ -1,7 +1,7 @@
 """What the newest commits of a table say of themselves (``commitInfo``).
 
 `deltalake` finds no entry where the folder's path holds a character that a URL does not, as ``#``. A local
-log is then read file by file: entries are `_delta_log/<version>.json`, and `commitInfo` is one of their lines.
+log is then read file by file: entries are `_delta_log/<version>.json`, and `commitInfo` is a line of each.
 
 Protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#commit-provenance-information.
 """
