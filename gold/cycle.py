@@ -180,6 +180,8 @@ class Gold:
                 if run is not None:
                     self._passed(name)
                     found[name] = run
+            if name not in found:
+                self._spark.prepare()
         return found
 
     def _built_now(self, names: Sequence[str], turn: _Turn) -> dict[str, Run | None]:
@@ -195,10 +197,11 @@ class Gold:
     def _opened(self) -> tuple[dict[str, DocumentBuild], Machine]:
         """What builds the documents, and where; starts Spark where that has not happened."""
         if self._workshop is None:
+            # First: pyspark loaded by two threads at once may be found half made.
+            spark = self._spark.get()
             from gold.builder.document import DocumentBuild  # noqa: PLC0415 - they load Spark
             from gold.builder.sizing import machine_of  # noqa: PLC0415
 
-            spark = self._spark.get()
             machine = self._given_machine or machine_of(spark)
             room, meaning = Room(machine.room), self._spark.meaning
             builds = {

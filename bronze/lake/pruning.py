@@ -60,7 +60,7 @@ def runs_before(now: datetime, before: datetime, staying: Iterable[str]) -> Mask
     stays = pa.array(staying, pa.string())
 
     def gone(rows: pa.Table) -> pa.Array:
-        ordinary = pc.equal(rows["mode"], "incremental")
+        ordinary = pc.is_in(rows["mode"], value_set=pa.array(["incremental", "none"]))
         found = pc.and_(
             pc.less(rows["started_at"], moment_of(now - RUNS_KEPT)),
             pc.or_(ordinary, pc.less(rows["started_at"], moment_of(before))),

@@ -4,7 +4,8 @@ Each side makes one text of a row's values, in a form that both can write, and t
 number. Sum and count of these are compared. So one altered, missing, surplus or doubled row shows, whatever
 the size of the table, and no row leaves its side.
 
-Forms that differ are made alike: times are microseconds since 1970, arrays are JSON, a `double precision` has
+Each value comes after its length, and a NULL is a dash, so that no two rows have one text. Forms that differ
+are made alike: times are microseconds since 1970, arrays are JSON, a `double precision` has
 six decimals. Other types have the text that PostgreSQL sent.
 """
 
@@ -13,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bronze.identifiers import quote_identifier, quote_literal
-from silver.sql import literal, quote
+from bronze.identifiers import quote_identifier
+from silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,10 +24,8 @@ if TYPE_CHECKING:
     from silver.schema.catalog import SilverTable
 
 _PLAIN: Final = frozenset(
-    ("STRING", "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "DATE")
+    ("STRING", "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT")
 )  # whose text is the same on both sides
-_NULL: Final = "\\N"
-_BETWEEN: Final = "\x1f"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,28 +61,19 @@ def source_query(table: SilverTable) -> str:
     Raises:
         ValueError: a column's type has no form that both sides write alike.
     """
-    between = f"{quote_literal(_BETWEEN)}"
-    texts = [
-        f"coalesce({_in_postgres(quote_identifier(column.name), column.spark_type)}, {quote_literal(_NULL)})"
-        for column in table.columns
-    ]
-    text = f" || {between} || ".join(texts)
-    return (
-        f"SELECT count(*), coalesce(sum(('x' || substr(md5({text}), 1, 15))::bit(60)::bigint::numeric), 0) "
-        f"FROM {table.table.quoted}"
-    )
+    forms = (_in_postgres(quote_identifier(column.name), column.spark_type) for column in table.columns)
+    text = " || ".join(f"coalesce(length({form}) || ':' || {form}, '-')" for form in forms)
+    digest = f"('x' || substr(md5(convert_to({text}, 'UTF8')), 1, 15))::bit(60)::bigint::numeric"
+    return f"SELECT count(*), coalesce(sum({digest}), 0) FROM {table.table.quoted}"
 
 
 def silver_query(tables: Sequence[SilverTable]) -> str:
     """Spark's statement: `place`, `rows` and `digest` of each table, by its place in the sequence."""
     parts = []
     for place, table in enumerate(tables):
-        texts = ", ".join(
-            f"coalesce({_in_spark(quote(column.name), column.spark_type)}, {literal(_NULL)})"
-            for column in table.columns
-        )
-        start = f"substr(md5(concat_ws({literal(_BETWEEN)}, {texts})), 1, 15)"
-        digest = f"CAST(conv({start}, 16, 10) AS DECIMAL(20, 0))"
+        forms = (_in_spark(quote(column.name), column.spark_type) for column in table.columns)
+        text = ", ".join(f"coalesce(concat(length({form}), ':', {form}), '-')" for form in forms)
+        digest = f"CAST(conv(substr(md5(concat({text})), 1, 15), 16, 10) AS DECIMAL(20, 0))"
         parts.append(
             f"SELECT {place} AS place, count(*) AS rows, coalesce(sum({digest}), 0) AS digest "
             f"FROM {quote('silver', table.name)}"
@@ -92,6 +82,8 @@ def silver_query(tables: Sequence[SilverTable]) -> str:
 
 
 def _in_postgres(column: str, spark_type: str) -> str:
+    if spark_type == "DATE":
+        return f"to_char({column}, 'YYYY-MM-DD')"
     if spark_type in _PLAIN or spark_type.startswith("DECIMAL"):
         return f"{column}::text"
     if spark_type.startswith("TIMESTAMP"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -70,8 +71,10 @@ def show(pipeline: Pipeline, dsn: str, output: Output, *, seconds: float, rate: 
             observe=observer.cut,
             progress=observer.reader,
         ) as run,
-        ThreadPoolExecutor(1, thread_name_prefix="demo-look") as looks,
+        ExitStack() as left,
     ):
+        looks = ThreadPoolExecutor(1, thread_name_prefix="demo-look")
+        left.callback(looks.shutdown, wait=False, cancel_futures=True)  # Spark's stop ends what still runs
         return _Show(pipeline, run, view, watch=watch, story=Story(story), looks=looks).play(
             dsn, seconds=seconds, rate=rate
         )
@@ -176,7 +179,11 @@ class _Show:
                 self._shop.check()
             for layer in LAYERS:
                 self._story.reached(layer, view.layer(layer).lsn)
-            if view.crash and len(self._story.followed) > 1 and (last := self._story.followed[-1]).seconds:
+            if (
+                view.crash
+                and len(self._story.followed) > 1
+                and "bronze" in (last := self._story.followed[-1]).seconds
+            ):
                 view.crash = f"the reader was killed (kill -9) and went on where bronze ends, {_took(last)}"
             view.refresh()
             run.wait(_POLL_SECONDS)

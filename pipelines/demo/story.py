@@ -153,11 +153,9 @@ class Story:
             f"WHERE added_at < TIMESTAMP {literal(now)}) = 0 AND "
             f"(SELECT max(size(tags)) FROM gold.customer WHERE id = {self._customer}) = 0",
         )
-        new = self._one(
-            "UPDATE customers SET id = nextval(pg_get_serial_sequence('customers', 'id')) WHERE id = %s "
-            "RETURNING id",
-            self._other,
-        )
+        new = self._one("SELECT nextval(pg_get_serial_sequence('customers', 'id'))")
+        self.spared.customers.add(new)
+        self._shop.execute("UPDATE customers SET id = %s WHERE id = %s", [new, self._other])
         kill_reader()
         self._committed(
             f"{self._other_name}'s key changes, {self._other} → {new}",

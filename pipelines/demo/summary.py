@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from bronze.lake.control_tables import ControlTables
 from pipelines.commands.quality import show_quality
 from pipelines.demo.equality import Compared, Content, silver_query, source_query
 from pipelines.quality.run import run_quality
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import psycopg
     from pyspark.sql import SparkSession
 
+    from bronze.lake.control import OpenError
     from bronze.lake.location import Layer
     from pipelines.demo.story import Followed
     from pipelines.quality.expectations import QualityResult
@@ -62,6 +64,7 @@ class Summary:
         order: the order's row in each layer, as JSON.
         compared: each table on both sides.
         quality: the result of the checks.
+        errors: of tables and documents that were stopped.
     """
 
     transactions: int
@@ -70,11 +73,13 @@ class Summary:
     order: Mapping[Layer, str]
     compared: Sequence[Compared]
     quality: QualityResult
+    errors: Sequence[OpenError] = ()
 
     @property
     def equal(self) -> bool:
-        """Whether silver holds what the source does, and every change that was followed was found."""
-        return all(one.equal for one in self.compared) and all(one.found for one in self.followed)
+        """Whether silver holds what the source does, all that was followed was found, and nothing stopped."""
+        found = all(one.equal for one in self.compared) and all(one.found for one in self.followed)
+        return found and bool(self.compared) and not self.errors
 
 
 def summarize(
@@ -112,7 +117,8 @@ def summarize(
         compared.append(Compared(table.table, there, silver[place]))
     say("checking the data's quality")
     quality = run_quality(spark, pipeline, report=pipeline.folder / "quality.html", progress=say)
-    return Summary(transactions, changes, followed, order, compared, quality)
+    errors = ControlTables(pipeline.lake_address()).open_errors()
+    return Summary(transactions, changes, followed, order, compared, quality, errors)
 
 
 def print_summary(summary: Summary, pipeline: Pipeline, output: Output, *, seconds: float) -> None:
@@ -125,6 +131,8 @@ def print_summary(summary: Summary, pipeline: Pipeline, output: Output, *, secon
     ]
     columns = ("table", "rows in PostgreSQL", "rows in silver", "content")
     output.table(columns, rows, right=columns[1:3])
+    for error in summary.errors:
+        output.line(f"{error.scope} {error.name}: {error.message}")
     output.line()
     show_quality(summary.quality, output)
     output.line()

@@ -131,6 +131,8 @@ class Supervisor:
         self._done.wait(seconds)
         if self._failure is not None:
             raise self._failure
+        if self._lazy is not None and self._lazy.failure is not None:
+            raise in_words(self._lazy.failure)  # also of a start ahead of time: no snapshot is made in vain
         if self.reader is not None:
             self.reader.check()
         if self._worker is None:

@@ -31,11 +31,14 @@ def meaning(settings: Mapping[str, str]) -> str | None:
     local = settings.get("spark.master", "local").startswith("local") and "spark.remote" not in settings
     if not local or any(os.environ.get(name) for name in _ELSEWHERE):
         return None
+    home, folder = os.environ.get("SPARK_HOME"), os.environ.get("SPARK_CONF_DIR")
+    folder = folder or (str(Path(home, "conf")) if home else None)
+    if folder is not None and Path(folder, "spark-defaults.conf").exists():
+        return None
     try:
         versions = [metadata.version(name) for name in _PACKAGES]
     except metadata.PackageNotFoundError:
         return None
     given = {name: value for name, value in settings.items() if not name.startswith(_REACHED)}
-    home = os.environ.get("SPARK_HOME")
     jars = sorted(path.name for path in Path(home, "jars").glob("*.jar")) if home else []
     return json.dumps([versions, home, jars, given], sort_keys=True)

@@ -102,20 +102,37 @@ class Export:
                 for line in STREAMED[self._form](frame):
                     file.write(line)
                     rows += 1
-            made.rename(place)
+            _name(made, place)
             return rows - (self._form is RowFormat.CSV)
         _write_parquet(spark, frame, made, one_file=place.suffix == ".parquet")
         parts = sorted(made.glob("part-*.parquet"))
         rows = sum(pq.read_metadata(part).num_rows for part in parts)
-        (parts[0] if place.suffix == ".parquet" else made).rename(place)
+        if place.suffix == ".parquet":
+            (made,) = parts
+        _name(made, place)
         return rows
+
+
+def _name(made: Path, place: Path) -> None:
+    """Give what is whole its name, unless something else has got it meanwhile.
+
+    Raises:
+        ConfigurationError: it has.
+    """
+    try:
+        # What is renamed replaces what has the name: so the name is taken first, by something empty of ours.
+        place.mkdir() if made.is_dir() else place.touch(exist_ok=False)
+    except FileExistsError:
+        raise _unfit(str(place), "was made by something else meanwhile", "give another --to") from None
+    made.rename(place)
 
 
 def _write_parquet(spark: SparkSession, frame: DataFrame, folder: Path, *, one_file: bool) -> None:
     from silver.run.spark_settings import settings  # noqa: PLC0415 - Spark is up by now
 
     with running(), settings(spark, _TIMES):
-        (frame.coalesce(1) if one_file else frame).write.parquet(str(folder))
+        writer = (frame.coalesce(1) if one_file else frame).write
+        (writer.option("maxRecordsPerFile", 0) if one_file else writer).parquet(str(folder))
 
 
 def _unfit(target: str, what: str, remedy: str) -> ConfigurationError:

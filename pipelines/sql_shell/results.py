@@ -2,7 +2,8 @@
 
 Values are turned into text by Spark, in the session's time zone (UTC), so that no machine's own zone shows.
 A table has at most as many rows as it may show. JSON and CSV have all rows, fetched one partition after the
-other, so that a result of any length passes in bounded memory. Parquet is written by Spark alone.
+other: of a sorted or joined result, which has few, each must fit into memory. Parquet is written by Spark
+alone, whatever its size.
 """
 
 from __future__ import annotations
@@ -62,10 +63,17 @@ def json_lines(frame: DataFrame) -> Iterator[str]:
     """All rows, each as one JSON object and a line end.
 
     Raises:
-        DefiniteError: the statement fails while it runs.
+        DefiniteError: the statement fails while it runs, or names of columns repeat.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415 - Spark is up by now
 
+    if repeated := sorted({name for name in frame.columns if frame.columns.count(name) > 1}):
+        raise DefiniteError(
+            f"several columns are called {', '.join(repeated)}, of which JSON keeps the last",
+            code="sql",
+            where="SQL",
+            remedy="give each column a name of its own, with AS",
+        )
     with running():
         for row in frame.select(f.to_json(f.struct(f.col("*")), JSON_OPTIONS)).toLocalIterator():
             yield f"{row[0]}\n"

@@ -127,7 +127,7 @@ class SqlSession:
     def _result(self, spark: SparkSession, text: str, sink: Paged) -> Shown | str:
         """The rows of a table, or in words what was done; lines of rows go to the sink."""
         frame = self._lake_at_cut(spark).query(text)
-        if not frame.columns:
+        if not frame.columns or (not self._is_for_people and text.split(maxsplit=1)[0].lower() == "set"):
             return "done"
         if self._display.export is not None:
             return self._display.export.write(spark, frame)
@@ -138,6 +138,11 @@ class SqlSession:
                 break
             sink.write(line)
         return ""
+
+    @property
+    def _is_for_people(self) -> bool:
+        """Whether rows are shown, and not written for a program, which does not want those of SET."""
+        return self._display.export is None and self._display.form not in STREAMED
 
     def _lake_at_cut(self, spark: SparkSession) -> LakeSql:
         if self._lake is None:

@@ -169,6 +169,8 @@ class WarmSpark:
         self._announce("")
 
     def _raise(self, error: BaseException) -> None:
+        if isinstance(error, Lost):
+            raise error
         told = death(error, self._pipeline.spark, self._log) if isinstance(error, Exception) else None
         if told is not None:
             raise Lost from told

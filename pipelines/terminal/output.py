@@ -86,12 +86,13 @@ class Output:
         Returns:
             False only where somebody was asked and did not say yes.
         """
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not (sys.stdin.isatty() and (sys.stderr.isatty() or sys.stdout.isatty())):
             return True
         from rich.prompt import Confirm  # noqa: PLC0415 - on a terminal alone
 
-        self.say(question)
-        return Confirm.ask("Continue?", console=messages(), default=False)
+        console = messages() if sys.stderr.isatty() else self.console
+        _print(console, question, None)
+        return Confirm.ask("Continue?", console=console, default=False)
 
     def line(self, text: str = "", *, style: str | None = None) -> None:
         """One line of the result."""

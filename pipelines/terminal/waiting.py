@@ -7,6 +7,7 @@ Colours follow the terminal and its user, by rich's own rules: none where standa
 from __future__ import annotations
 
 import sys
+import threading
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -36,13 +37,15 @@ def messages() -> Console:
 def waiting(text: str, announce: Callable[[str], None] | None) -> Iterator[None]:
     """Show what is waited for, and for how long, until the block ends; then the line is gone.
 
-    Messages that are printed meanwhile stand above it; results are printed after the block.
+    Messages that are printed meanwhile stand above it; results are printed after the block. Beside the main
+    thread no line moves: there somebody else draws, as a prompt or a live view.
 
     Args:
         text: what takes long, e.g. ``starting Spark``.
         announce: is told once where no line can move; None: nothing is shown anywhere.
     """
-    if announce is None or not sys.stderr.isatty() or messages().is_dumb_terminal:
+    beside = threading.current_thread() is not threading.main_thread()
+    if announce is None or beside or not sys.stderr.isatty() or messages().is_dumb_terminal:
         if announce is not None:
             announce(f"{text} …")
         yield
