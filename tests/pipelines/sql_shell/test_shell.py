@@ -16,6 +16,7 @@ import pytest
 from bronze.errors import ConfigurationError, DefiniteError
 from pipelines.sql_shell.exports import Export
 from pipelines.sql_shell.row_format import RowFormat
+from silver.run.spark_settings import settings
 from tests.pipelines.sql_shell.pseudo_terminal import ROOT, Terminal
 from tests.pipelines.sql_shell.small_lake import make_small_lake
 from tests.pipelines.test_cli import one_message, smelt
@@ -75,6 +76,7 @@ def test_a_person_asks_errs_moves_cancels_and_leaves(file: Path) -> None:
         assert "id    | 1\ntotal | 1.50" in shown
         shell.type(r"\q", "")
         assert shell.ended() == 0
+        assert not set(shell.seen) & set("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")  # no line moves across the prompt
     typed = (file.parent / "state" / "deltasmelt" / "sql-history" / "shop").read_text()
     assert "+SELECT count(*) AS n,\n+max(id) AS m FROM silver.orders;\n" in typed
 
@@ -83,7 +85,7 @@ def test_a_person_asks_errs_moves_cancels_and_leaves(file: Path) -> None:
 def test_a_script_prints_every_form_at_one_cut_and_ends_at_its_first_error(file: Path) -> None:
     script = file.parent / "report.sql"
     script.write_text(
-        "-- the report\n\\o csv\n"
+        "-- the report\n\\o csv\nSET TIME ZONE 'UTC';\n"
         "SELECT id, total, CAST(NULL AS STRING) AS none, '' AS empty, `note, odd`,\n"
         "  array(1, 2) AS list FROM silver.orders WHERE id <= 2 ORDER BY id;\n"
         "\\o json\nSELECT count(*) AS n FROM gold.customer;\n\\o table\n"
@@ -91,7 +93,7 @@ def test_a_script_prints_every_form_at_one_cut_and_ends_at_its_first_error(file:
     )
     done = smelt("sql", file, "-f", script, "--as-of", "0/1ff", folder=file.parent, seconds=280)
     said = one_message(done)
-    assert f"error: {script}:8 (statement 7): [UNRESOLVED_COLUMN" in said
+    assert f"error: {script}:9 (statement 8): [UNRESOLVED_COLUMN" in said
     records, _, rest = done.stdout.partition('{"n"')
     note = 'say "a"\nb'
     assert list(csv.reader(io.StringIO(records, newline=""))) == [
@@ -140,6 +142,23 @@ def test_rows_become_files_that_are_whole_or_not_there(spark: SparkSession, tmp_
         export.write(spark, frame)
     with pytest.raises(ConfigurationError, match="is there already"):
         Export(str(lines), RowFormat.JSON)
+
+    with settings(spark, {"spark.sql.files.maxRecordsPerFile": "300"}):
+        split = tmp_path / "split.parquet"
+        assert Export(str(split), RowFormat.PARQUET).write(spark, frame) == f"{split}: 1000 rows"
+        assert pq.read_metadata(split).num_rows == 1000
+    for name, form in (("late.csv", RowFormat.CSV), ("late", RowFormat.PARQUET)):
+        late = Export(str(tmp_path / name), form)
+        (tmp_path / name).write_text("of another")
+        with pytest.raises(ConfigurationError, match="something else meanwhile"):
+            late.write(spark, spark.sql("SELECT 1 AS one"))
+        assert (tmp_path / name).read_text() == "of another"
+        (tmp_path / name).unlink()
+    with pytest.raises(DefiniteError, match="several columns are called id,"):
+        Export(str(tmp_path / "twice.json"), RowFormat.JSON).write(
+            spark, spark.sql("SELECT 1 AS id, 2 AS id")
+        )
+    split.unlink()
 
     failing = spark.sql("SELECT assert_true(id < 990) FROM range(0, 1000, 1, 4)")
     for form in (RowFormat.CSV, RowFormat.PARQUET):
