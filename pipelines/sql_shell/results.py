@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bronze.errors import DefiniteError
 from pipelines.sql_shell.layout import csv_line
 from pipelines.sql_shell.row_format import RowFormat
-from pipelines.terminal.jvm_errors import spark_message
+from pipelines.terminal.jvm_errors import root_message, spark_message
 from silver.sql import JSON_OPTIONS
 
 if TYPE_CHECKING:
@@ -111,8 +111,7 @@ def running() -> Iterator[None]:
     try:
         yield
     except Py4JJavaError as error:  # of rows that are streamed: pyspark leaves it as it is
-        said = str(error.java_exception.getMessage()).partition("\n")[0]
-        raise DefiniteError(said, code="sql", where="SQL") from None
+        raise DefiniteError(root_message(error), code="sql", where="SQL") from None
     except PySparkException as error:
         raise DefiniteError(spark_message(error), code="sql", where="SQL") from None
 

@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
 
@@ -55,7 +56,7 @@ def _in_words(error: BaseException, known: dict[int, BaseException]) -> BaseExce
 def _asks_the_jvm(error: BaseException) -> bool:
     if "pyspark" not in sys.modules:
         return False
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415 - it is loaded
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - it is loaded
     from pyspark.errors.exceptions.captured import CapturedException  # noqa: PLC0415
 
     return isinstance(error, CapturedException | Py4JJavaError)
@@ -84,3 +85,15 @@ def spark_message(error: PySparkException | SparkFailure) -> str:
             break
         kept.append(line)
     return "\n".join(kept).strip()
+
+
+def root_message(error: Py4JJavaError) -> str:
+    """The first line of what its innermost cause says.
+
+    Rows that are streamed fail inside wrappers that only say that something was waited for.
+    """
+    said, cause = "", error.java_exception
+    while cause is not None:
+        said = str(cause.getMessage() or said)
+        cause = cause.getCause()
+    return said.partition("\n")[0]

@@ -71,8 +71,8 @@ def source(connection: psycopg.Connection[Any]) -> Content:
 
 def silver(spark: SparkSession, rows: str = SPARK_ROWS) -> Content:
     names = ", ".join(TYPES)
-    spark.sql(f"SELECT * FROM VALUES {rows} AS t({names})").createOrReplaceTempView("equality_things")
-    query = silver_query([known()]).replace("`silver`.`things`", "equality_things")
+    spark.sql(f"SELECT * FROM VALUES {rows} AS t({names})").createOrReplaceTempView("compared_things")
+    query = silver_query([known()]).replace("`silver`.`things`", "compared_things")
     (row,) = rows_of(spark, query)
     return Content(row["rows"], int(row["digest"]))
 
