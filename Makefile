@@ -9,7 +9,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 UV = $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 ARGS ?=
 
-.PHONY: help demo check test lint format torture bench-reader bench-latency bench-snapshot bench-silver bench-gold lock java clean
+.PHONY: help demo check test lint format torture bench-reader bench-latency bench-snapshot bench-silver bench-gold bench-first lock java clean
 
 help:  ## What can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -50,6 +50,9 @@ bench-silver: archive  ## Silver beside the template of row_number and MERGE, ov
 
 bench-gold: archive  ## Gold's incremental runs beside its full build and hand-written Spark SQL
 	@$(BIN)/python -m tests.benchmarks.bench_gold $(ARGS)
+
+bench-first: archive  ## The first commands on a database of 14 small tables, beside their bars
+	@$(BIN)/python -m tests.benchmarks.bench_first $(ARGS)
 
 lock: .uv-present  ## Compile requirements.lock again from pyproject.toml
 	@$(UV) pip compile -q pyproject.toml --extra demo --group dev --universal --python-version 3.11 \

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from bronze.store.position import read_position
 from pipelines.runtime.locks import lake_lock
 from pipelines.runtime.reader_supervision import ReaderProcess
+from pipelines.runtime.volume import is_little
 from pipelines.spark.jvm_death import death_told
 from pipelines.spark.meaning import meaning
 from pipelines.spark.session import active_session, lent, spark_session, stop_session
@@ -159,7 +160,8 @@ class Supervisor:
         return lazily(given)
 
     def _start_spark(self) -> SparkSession:
-        spark = spark_session(self._pipeline.spark, log=self.log, announce=self._announce)
+        brief = self._until is not None and is_little(self._pipeline, self._layers)
+        spark = spark_session(self._pipeline.spark, log=self.log, announce=self._announce, brief=brief)
         with self._starting:
             if not self._stop.is_set():
                 self.spark = spark

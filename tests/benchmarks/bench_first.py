@@ -1,0 +1,99 @@
+"""`make bench-first`: one's own database, the first time: 14 small tables, from `init` to `quality`.
+
+Seconds and CPU seconds of each command, its JVM and its reader included. The bars are of two quiet cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+
+from pipelines.demo.embedded_postgres import EmbeddedServer
+from tests.benchmarks.measuring import machine, say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SAMPLE: Final = Path(__file__).parents[1] / "samples" / "trading.sql"
+_BARS: Final[dict[str, float]] = {"run": 45, "preview": 12, "verify": 35, "quality": 30}
+"""Seconds; `init` has none."""
+_LOOK_SECONDS: Final = 0.1
+
+
+def main() -> int:
+    """Measure, print the table, and say whether the bars hold."""
+    parser = argparse.ArgumentParser(prog="bench-first")
+    parser.add_argument("--option", action="append", default=[], help="a line of the section `spark`")
+    options = parser.parse_args()
+    say(f"{machine()}\n\n{'command':<10} {'wall s':>7} {'CPU s':>7} {'bar':>4}")
+    with EmbeddedServer() as server, tempfile.TemporaryDirectory() as folder:
+        with psycopg.connect(server.dsn(), autocommit=True) as connection:
+            connection.execute(_SAMPLE.read_bytes())
+        file = Path(folder) / "pipeline.yml"
+        measure("init", ["--dsn", server.dsn(), "--out", str(file)])
+        if options.option:
+            with file.open("a", encoding="utf-8") as more:
+                more.write("spark:\n" + "".join(f"  {line}\n" for line in options.option))
+        held = [
+            measure("run", [str(file), "--until-caught-up"]),
+            measure("preview", [str(file), "customer", "--key", "C1050"]),
+            measure("verify", [str(file)]),
+            measure("quality", [str(file)]),
+            measure("run", [str(file), "--until-caught-up"]),
+        ]
+    return 0 if all(held) else 1
+
+
+def measure(command: str, arguments: Sequence[str]) -> bool:
+    """One command; whether its bar holds.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    spent: dict[int, float] = {}
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
+        start = time.monotonic()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pipelines", command, *arguments], stdout=said, stderr=subprocess.STDOUT
+        )
+        while process.poll() is None:
+            watch(process.pid, spent)
+            time.sleep(_LOOK_SECONDS)
+        wall = time.monotonic() - start
+        said.seek(0)
+        if process.returncode:
+            raise RuntimeError(f"smelt {command} failed: {said.read()}")
+    bar = _BARS.get(command)
+    say(f"{command:<10} {wall:>7.1f} {sum(spent.values()):>7.1f} {'' if bar is None else f'{bar:>4.0f}'}")
+    return bar is None or wall <= bar
+
+
+def watch(pid: int, spent: dict[int, float]) -> None:
+    """Note the CPU seconds of a process and of all that it started, by id."""
+    children: dict[int, list[int]] = {}
+    seconds: dict[int, float] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        one = int(stat.parent.name)
+        children.setdefault(int(fields[1]), []).append(one)
+        seconds[one] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    left = [pid]
+    while left:
+        one = left.pop()
+        spent[one] = seconds.get(one, spent.get(one, 0.0))
+        left += children.get(one, [])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
