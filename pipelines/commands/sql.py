@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ from bronze.errors import ConfigurationError, SmeltError
 from pipelines.commands.context import require_lake, spark_for
 from pipelines.spark.lake_sql import cut_of, parse_as_of
 from pipelines.sql_shell.exports import Export, format_of
+from pipelines.sql_shell.results import STREAMED
 from pipelines.sql_shell.row_format import RowFormat
 from pipelines.sql_shell.session import Display, SqlSession, moment_text
 from pipelines.sql_shell.splitting import split
@@ -72,7 +75,10 @@ def run_sql(pipeline: Pipeline, asked: Asked, output: Output) -> None:
         _run_all(SqlSession(pipeline, output, WithoutSpark(), cut, display), asked, statements)
         return
     with spark_for(pipeline, output) as spark:
-        session = SqlSession(pipeline, output, InTurn(spark), cut, display)
+        # Rows that are printed as they come show for themselves that something happens.
+        printed = display.form in STREAMED and display.export is None
+        waiting = nullcontext if printed else partial(output.waiting, "running the statement")
+        session = SqlSession(pipeline, output, InTurn(spark, waiting), cut, display)
         _run_all(session, asked, statements)
         if display.form is not RowFormat.JSON:
             output.say(f"as of {moment_text(session.cut)}")

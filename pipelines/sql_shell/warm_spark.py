@@ -23,6 +23,7 @@ from pipelines.terminal.logs import spark_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
 
@@ -57,16 +58,23 @@ class Runner(Protocol):
 
 
 class InTurn:
-    """Work in the caller's thread: of a script, which Ctrl-C ends as a whole."""
+    """Work in the caller's thread: of a script, which Ctrl-C ends as a whole.
+
+    Args:
+        spark: the session.
+        waiting: gives a block in which a terminal shows that something is waited for.
+    """
 
     cancelled: Final = False
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, waiting: Callable[[], AbstractContextManager[None]]) -> None:
         self._spark = spark
+        self._waiting = waiting
 
     def run(self, work: Callable[[SparkSession], Result]) -> Result:
         """Run it to its end."""
-        return work(self._spark)
+        with self._waiting():
+            return work(self._spark)
 
 
 class WithoutSpark:
