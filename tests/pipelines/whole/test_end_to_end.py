@@ -249,13 +249,12 @@ LOST_IN_PAIRS = {"dr", "lb", "md", "anum", "ats"}
 @pytest.mark.postgres
 def test_the_stream_gives_the_values_of_the_snapshot(flow: Flow) -> None:
     version = flow.cuts[-1].tables["typed_alike"]
-    found = rows_of(
-        flow.spark,
-        f"SELECT * FROM {flow.lake.sql('silver', 'typed_alike')} VERSION AS OF {version} ORDER BY id",
+    frame = flow.spark.sql(
+        f"SELECT * FROM {flow.lake.sql('silver', 'typed_alike')} VERSION AS OF {version} ORDER BY id"
     )
     rows = [
         {name: value for name, value in row.asDict(recursive=True).items() if not name.startswith("_commit")}
-        for row in found
+        for row in frame.collect()
     ]
     assert [row.pop("id") for row in rows] == [1, 2, 3, 4]
     assert repr(rows[0]) == repr(rows[1])
