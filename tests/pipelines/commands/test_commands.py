@@ -20,6 +20,7 @@ from silver.cycle import Silver
 from tests.bronze.replaying import read_all
 from tests.fix_postgres import drop_database, make_database
 from tests.pipelines.in_process import smelt_here
+from tests.pipelines.processes import Command
 from tests.pipelines.runtime.test_run import Shop
 from tests.pipelines.test_cli import smelt
 
@@ -82,7 +83,12 @@ def commands(
 
 
 def test_gold_builds_the_documents_of_silvers_newest_cut(commands: Commands) -> None:
-    commands.say("gold", "--until-caught-up")
+    shop = commands.shop
+    with Command("gold", shop.file, "--until-caught-up", folder=shop.folder) as gold:
+        assert gold.wait(280) == 0, gold.text()
+        assert not gold.family(), "neither a JVM nor a reader outlives it"
+    assert "Traceback" not in gold.text()
+    assert "WARN" not in gold.text()
     cut, before = commands.control.latest_cut("gold"), commands.control.latest_cut("silver")
     assert cut is not None
     assert before is not None
