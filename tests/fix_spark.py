@@ -17,6 +17,7 @@ from silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
@@ -42,9 +43,14 @@ def rows_of(spark: SparkSession, query: str, *, without_zones: bool = False) -> 
         query: SQL.
         without_zones: give moments in UTC without saying so; with a zone Python takes none of the year 1.
     """
-    with settings(spark, _READING):
+    with reading(spark):
         frame = spark.sql(query)
         return (_without_zones(frame) if without_zones else frame).collect()
+
+
+def reading(spark: SparkSession) -> AbstractContextManager[None]:
+    """Within it the session interprets queries, also those that go through the product."""
+    return settings(spark, _READING)
 
 
 def _without_zones(frame: DataFrame) -> DataFrame:

@@ -1,4 +1,7 @@
-"""The command as a user calls it: exit codes, and one clear message for each kind of bad input."""
+"""The command as a user calls it: exit codes, and one clear message for each kind of bad input.
+
+The first tests, and those of what starts another process, run it as a process; the others within their own.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.setup.publication import ensure_publication
 from pipelines.settings import load_pipeline
+from tests.pipelines.in_process import smelt_here
 from tests.silver.histories import INT, BronzeWriter, relation
 
 if TYPE_CHECKING:
@@ -140,12 +144,14 @@ def test_an_unknown_command_is_a_usage_error(tmp_path: Path) -> None:
     "command", ["check", "run", "bronze", "silver", "gold", "status", "quality", "snapshot", "drop"]
 )
 def test_a_missing_pipeline_file_is_named(tmp_path: Path, command: str) -> None:
-    assert "nowhere.yml: no such pipeline file" in one_message(smelt(command, "nowhere.yml", folder=tmp_path))
+    assert "nowhere.yml: no such pipeline file" in one_message(
+        smelt_here(command, "nowhere.yml", folder=tmp_path)
+    )
 
 
 def test_a_misspelt_key_is_named_with_file_and_line_before_anything_starts(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1", more="sliver: {deletes: soft}\n")
-    said = one_message(smelt("run", file, folder=tmp_path))
+    said = one_message(smelt_here("run", file, folder=tmp_path))
     assert f"{file}:4" in said
     assert "'silver'" in said
 
@@ -153,7 +159,7 @@ def test_a_misspelt_key_is_named_with_file_and_line_before_anything_starts(tmp_p
 def test_a_mistake_in_a_document_is_named_with_its_file_before_anything_starts(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1", more="gold: {documents: [d.yml]}\n")
     (tmp_path / "d.yml").write_text("document: d\nroot: public.t\nfeilds: [id]\n")
-    said = one_message(smelt("run", file, folder=tmp_path))
+    said = one_message(smelt_here("run", file, folder=tmp_path))
     assert f"{tmp_path / 'd.yml'}:3" in said
     assert "'fields'" in said
 
@@ -161,7 +167,7 @@ def test_a_mistake_in_a_document_is_named_with_its_file_before_anything_starts(t
 def test_a_server_that_is_down_is_told_with_its_address_and_without_the_password(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "postgresql://me:geheim@127.0.0.1:1/shop")
     for command in ("run --until-caught-up", "bronze --until-caught-up", "drop"):
-        said = one_message(smelt(*command.split(), file, folder=tmp_path))
+        said = one_message(smelt_here(*command.split(), file, folder=tmp_path))
         assert "127.0.0.1:1/shop" in said
         assert "remedy" in said
         assert "geheim" not in said
@@ -170,7 +176,7 @@ def test_a_server_that_is_down_is_told_with_its_address_and_without_the_password
 
 def test_debug_shows_the_traceback_wherever_it_stands(tmp_path: Path) -> None:
     for arguments in (["--debug", "status", "nowhere.yml"], ["status", "nowhere.yml", "--debug"]):
-        done = smelt(*arguments, folder=tmp_path)
+        done = smelt_here(*arguments, folder=tmp_path)
         assert done.returncode == 1
         assert "Traceback" in done.stderr
 
@@ -178,24 +184,27 @@ def test_debug_shows_the_traceback_wherever_it_stands(tmp_path: Path) -> None:
 @pytest.mark.postgres
 def test_a_wrong_database_and_a_wrong_role_are_told_apart(tmp_path: Path, database: str) -> None:
     wrong_database = pipeline_file(tmp_path, make_conninfo(database, dbname="nowhere"))
-    assert "nowhere" in one_message(smelt("run", wrong_database, "--until-caught-up", folder=tmp_path))
+    assert "nowhere" in one_message(smelt_here("run", wrong_database, "--until-caught-up", folder=tmp_path))
     wrong_role = pipeline_file(tmp_path, make_conninfo(database, user="nobody_of_that_name"))
     assert "nobody_of_that_name" in one_message(
-        smelt("run", wrong_role, "--until-caught-up", folder=tmp_path)
+        smelt_here("run", wrong_role, "--until-caught-up", folder=tmp_path)
     )
 
 
 def test_stages_that_have_nothing_to_read_say_which_command_comes_first(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
-    said = one_message(smelt("silver", file, "--until-caught-up", folder=tmp_path))
+    said = one_message(smelt_here("silver", file, "--until-caught-up", folder=tmp_path))
     assert "smelt bronze pipeline.yml --until-caught-up" in said
-    for done in (smelt("sql", file, "SELECT 1", folder=tmp_path), smelt("quality", file, folder=tmp_path)):
+    for done in (
+        smelt_here("sql", file, "SELECT 1", folder=tmp_path),
+        smelt_here("quality", file, folder=tmp_path),
+    ):
         assert "smelt run pipeline.yml --until-caught-up" in one_message(done)
 
 
 def test_a_time_that_is_none_is_refused_before_spark_starts(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
-    said = one_message(smelt("sql", file, "SELECT 1", "--as-of", "yesterday", folder=tmp_path))
+    said = one_message(smelt_here("sql", file, "SELECT 1", "--as-of", "yesterday", folder=tmp_path))
     assert "'yesterday' is neither an LSN nor a time" in said
 
 
@@ -207,28 +216,30 @@ def test_an_unknown_document_is_refused_with_the_nearest_name(tmp_path: Path) ->
         ["verify", "--document", "custmer"],
         ["explain", "custmer"],
     ):
-        assert "did you mean 'customer'" in one_message(smelt(command, file, *more, folder=tmp_path))
+        assert "did you mean 'customer'" in one_message(smelt_here(command, file, *more, folder=tmp_path))
 
 
 def test_the_schema_of_document_files_needs_no_lake(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
-    shown = smelt("explain", file, "--schema", folder=tmp_path)
+    shown = smelt_here("explain", file, "--schema", folder=tmp_path)
     assert json.loads(shown.stdout)["required"] == ["document", "root", "fields"]
-    assert smelt("explain", file, folder=tmp_path).returncode == 2
+    assert smelt_here("explain", file, folder=tmp_path).returncode == 2
 
 
 def test_what_cannot_be_rebuilt_or_maintained_is_told_before_spark_starts(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
     for command, more in (("rebuild", ["silver"]), ("rebuild", ["gold"]), ("maintain", [])):
-        said = one_message(smelt(command, file, *more, folder=tmp_path))
+        said = one_message(smelt_here(command, file, *more, folder=tmp_path))
         assert "smelt run pipeline.yml --until-caught-up" in said
-    done = smelt("rebuild", file, "bronze", folder=tmp_path)
+    done = smelt_here("rebuild", file, "bronze", folder=tmp_path)
     assert done.returncode == 2
     assert "silver" in done.stderr
     make_lake(tmp_path)
-    said = one_message(smelt("rebuild", file, "silver", "public.orderz", folder=tmp_path))
+    said = one_message(smelt_here("rebuild", file, "silver", "public.orderz", folder=tmp_path))
     assert "silver has no table 'public.orderz'; did you mean 'public.orders'" in said
-    assert "there is no document 'x'" in one_message(smelt("rebuild", file, "gold", "x", folder=tmp_path))
+    assert "there is no document 'x'" in one_message(
+        smelt_here("rebuild", file, "gold", "x", folder=tmp_path)
+    )
 
 
 def test_a_missing_java_is_told_before_spark_is_started(tmp_path: Path) -> None:
@@ -241,14 +252,14 @@ def test_a_missing_java_is_told_before_spark_is_started(tmp_path: Path) -> None:
 def test_status_without_a_lake_shows_the_server_alone_and_the_other_way_round(
     tmp_path: Path, database: str
 ) -> None:
-    fresh = smelt("status", pipeline_file(tmp_path, database), "--output", "json", folder=tmp_path)
+    fresh = smelt_here("status", pipeline_file(tmp_path, database), "--output", "json", folder=tmp_path)
     shown = json.loads(fresh.stdout)
     assert fresh.returncode == 0
     assert shown["lake_error"] == "nothing has been written there yet"
     assert shown["source_error"] is None
     assert shown["ladder"][0]["name"] == "head"
     assert shown["ladder"][0]["bytes"] == 0
-    down = smelt("status", pipeline_file(tmp_path, "host=127.0.0.1 port=1"), folder=tmp_path)
+    down = smelt_here("status", pipeline_file(tmp_path, "host=127.0.0.1 port=1"), folder=tmp_path)
     assert down.returncode == 0
     assert "cannot be reached" in down.stdout
     assert "Traceback" not in down.stdout + down.stderr
@@ -262,7 +273,7 @@ def test_drop_removes_slot_and_publication_that_it_made_and_says_the_sql(
     with psycopg.connect(database, autocommit=True) as connection:
         ensure_publication(connection, load_pipeline(file).source, [])
         connection.execute("SELECT pg_create_logical_replication_slot('cli_test', 'pgoutput')")
-        done = smelt("drop", file, folder=tmp_path)
+        done = smelt_here("drop", file, folder=tmp_path)
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines() == [
             "SELECT pg_drop_replication_slot('cli_test');",
@@ -273,11 +284,11 @@ def test_drop_removes_slot_and_publication_that_it_made_and_says_the_sql(
             "(SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'cli_test')"
         ).fetchone()
         assert left == (0, 0)
-        assert "nothing to do" in smelt("drop", file, folder=tmp_path).stderr
+        assert "nothing to do" in smelt_here("drop", file, folder=tmp_path).stderr
 
         connection.execute("CREATE PUBLICATION cli_test")
         ensure_publication(connection, load_pipeline(file).source, [])  # taken as it is, and extended
-        kept = smelt("drop", file, folder=tmp_path)
+        kept = smelt_here("drop", file, folder=tmp_path)
         assert kept.returncode == 0, kept.stderr
         assert kept.stdout.splitlines() == ['DROP PUBLICATION "cli_test";']
         assert "not changed" in kept.stderr

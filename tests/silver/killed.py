@@ -25,6 +25,7 @@ from bronze.lake.location import Lake
 from pipelines.spark.session import spark_session
 from silver.cycle import Silver
 from silver.settings import SilverSettings
+from tests.fix_spark import rows_of
 from tests.silver.histories import BronzeWriter
 
 if TYPE_CHECKING:
@@ -121,11 +122,11 @@ class KilledStage(ABC):
 
     def read(self, name: str, columns: str, cut: Cut) -> list[tuple[Any, ...]]:
         query = f"SELECT {columns} FROM {self.lake.sql('silver', name)} VERSION AS OF {cut.tables[name]}"
-        return sorted(tuple(row) for row in self.spark.sql(query).collect())
+        return sorted(tuple(row) for row in rows_of(self.spark, query))
 
 
 def main(path: str, point: str) -> None:
-    spark = spark_session({"spark.driver.memory": "2g", "spark.master": "local[2]"})
+    spark = spark_session({"spark.driver.memory": "2g", "spark.master": "local[2]"}, brief=True)
     lake = Lake(path=path)
     with ending(point, kill):
         Silver(spark, lake, SilverSettings(), ControlTables(lake)).cycle()

@@ -18,6 +18,7 @@ from silver.cycle import Silver
 from silver.settings import SilverSettings
 from silver.sql import literal, quote
 from tests.bronze.replaying import read_all, session, source_of
+from tests.fix_spark import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -136,7 +137,7 @@ class RealSource:
                     f"SELECT {literal(view)} AS name, array({', '.join(cells)}) AS cells,"
                     f" CAST(_unrepresentable AS STRING) AS lost FROM {address} WHERE {where}"
                 )
-            for row in self.spark.sql("\nUNION ALL ".join(parts)).collect():
+            for row in rows_of(self.spark, "\nUNION ALL ".join(parts)):
                 found[row["name"]].append((*row["cells"], *([] if row["lost"] is None else [row["lost"]])))
         return {view: sorted(rows, key=repr) for view, rows in found.items()}
 

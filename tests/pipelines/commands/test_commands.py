@@ -1,8 +1,10 @@
-"""Each command once as a process of its own that succeeds: its exit code, and that it prints what it is for.
+"""Each command once that succeeds: its arguments, its exit code, and that it prints what it is for.
 
 What the commands find and do in every case is tested beside their code. All share one lake of a real server,
-in the order of this file. The stages as processes, and `smelt sql`, are in `test_run` and
-`test_jobs_spark_submit`; here once more under the marker of torture.
+in the order of this file. Those that start no Spark are processes of their own, and so are a stage and a
+command with the heaviest imports. The others start Spark by the same lines, and use the session of the tests;
+as processes they run under the marker of torture. The stages as processes, and `smelt sql`, are in
+`test_run`, `test_shell` and `test_jobs_spark_submit`, too.
 """
 
 from __future__ import annotations
@@ -17,12 +19,15 @@ from bronze.lake.control_tables import ControlTables
 from silver.cycle import Silver
 from tests.bronze.replaying import read_all
 from tests.fix_postgres import drop_database, make_database
+from tests.pipelines.in_process import smelt_here
+from tests.pipelines.processes import Command
 from tests.pipelines.runtime.test_run import Shop
 from tests.pipelines.test_cli import smelt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from subprocess import CompletedProcess
 
     from pyspark.sql import SparkSession
 
@@ -42,15 +47,15 @@ class Commands:
         silver.close()
 
     def say(self, command: str, *more: str) -> str:
-        """Run a command that succeeds; what it printed."""
-        done = smelt(command, self.shop.file, *more, folder=self.shop.folder, seconds=280)
-        assert done.returncode == 0, done.stderr
-        assert "Traceback" not in done.stdout + done.stderr
-        assert "WARN" not in done.stdout + done.stderr
-        return done.stdout
+        """Run a command that succeeds as a process; what it printed."""
+        return printed(smelt(command, self.shop.file, *more, folder=self.shop.folder, seconds=280))
+
+    def say_here(self, command: str, *more: str) -> str:
+        """The same on the session of the tests."""
+        return printed(smelt_here(command, self.shop.file, *more, folder=self.shop.folder))
 
     def value(self, command: str, *more: str) -> Any:
-        """The same, of one line of JSON."""
+        """What a process printed: one line of JSON."""
         return json.loads(self.say(command, *more, "--output", "json"))
 
     def versions(self, layer: str) -> dict[str, int]:
@@ -58,6 +63,14 @@ class Commands:
         cut = self.control.latest_cut("silver" if layer == "silver" else "gold")
         assert cut is not None
         return dict(cut.tables)
+
+
+def printed(done: CompletedProcess[str]) -> str:
+    """What a command printed, after making sure that it succeeded and said nothing odd."""
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "WARN" not in done.stdout + done.stderr
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +83,12 @@ def commands(
 
 
 def test_gold_builds_the_documents_of_silvers_newest_cut(commands: Commands) -> None:
-    commands.say("gold", "--until-caught-up")
+    shop = commands.shop
+    with Command("gold", shop.file, "--until-caught-up", folder=shop.folder) as gold:
+        assert gold.wait(280) == 0, gold.text()
+        assert not gold.family(), "neither a JVM nor a reader outlives it"
+    assert "Traceback" not in gold.text()
+    assert "WARN" not in gold.text()
     cut, before = commands.control.latest_cut("gold"), commands.control.latest_cut("silver")
     assert cut is not None
     assert before is not None
@@ -95,13 +113,13 @@ def test_explain_tells_how_changes_reach_a_document(commands: Commands) -> None:
 
 
 def test_preview_prints_a_document(commands: Commands) -> None:
-    found = json.loads(commands.say("preview", "customer", "--key", "7"))
+    found = json.loads(commands.say_here("preview", "customer", "--key", "7"))
     assert (found["id"], found["name"]) == (7, "c7")
     assert [order["id"] for order in found["orders"]] == [6, 56, 106, 156]
 
 
 def test_verify_finds_gold_equal_to_a_rebuild(commands: Commands) -> None:
-    (found,) = commands.value("verify")
+    (found,) = json.loads(commands.say_here("verify", "--output", "json"))
     assert (found["document"], found["equal"], found["compared"]) == ("customer", True, 50)
 
 
@@ -115,7 +133,8 @@ def test_quality_checks_what_the_catalog_says_and_writes_its_report(
 
 
 def test_maintain_says_what_it_did_to_each_table(commands: Commands) -> None:
-    lines = [json.loads(line) for line in commands.say("maintain", "--output", "json").splitlines()]
+    said = commands.say_here("maintain", "--output", "json")
+    lines = [json.loads(line) for line in said.splitlines()]
     assert {f"{done['layer']}.{done['name']}" for done in lines} == {
         "silver.customers",
         "silver.orders",
@@ -125,7 +144,7 @@ def test_maintain_says_what_it_did_to_each_table(commands: Commands) -> None:
 
 def test_rebuild_derives_silver_from_bronze(commands: Commands) -> None:
     before = commands.versions("silver")
-    said = commands.say("rebuild", "silver").splitlines()
+    said = commands.say_here("rebuild", "silver").splitlines()
     assert {line.partition(":")[0] for line in said} == {"silver.customers", "silver.orders"}
     after = commands.versions("silver")
     assert after.keys() == before.keys()
@@ -133,7 +152,7 @@ def test_rebuild_derives_silver_from_bronze(commands: Commands) -> None:
 
 
 def test_rebuild_builds_gold_from_silver(commands: Commands) -> None:
-    assert commands.say("rebuild", "gold") == "gold.customer: rebuilt in full from silver\n"
+    assert commands.say_here("rebuild", "gold") == "gold.customer: rebuilt in full from silver\n"
     cut, before = commands.control.latest_cut("gold"), commands.control.latest_cut("silver")
     assert cut is not None
     assert before is not None
@@ -147,3 +166,8 @@ def test_stages_and_sql_succeed_too(commands: Commands) -> None:
         commands.say(stage, "--until-caught-up")
     query = "SELECT count(*) AS n FROM silver.customers JOIN gold.customer USING (id)"
     assert commands.value("sql", query) == {"n": 51}
+    assert json.loads(commands.say("preview", "customer", "--key", "51"))["name"] == "new"
+    assert [found["equal"] for found in commands.value("verify")] == [True]
+    assert len(commands.say("maintain", "--output", "json").splitlines()) == 3
+    assert len(commands.say("rebuild", "silver").splitlines()) == 2
+    assert commands.say("rebuild", "gold") == "gold.customer: rebuilt in full from silver\n"

@@ -12,6 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 from bronze.identifiers import TableName
 from bronze.lake.location import Lake
 from tests.bronze.replaying import bronze_rows, read_snapshot
+from tests.pipelines.in_process import smelt_here
 from tests.pipelines.processes import Command, until
 from tests.pipelines.test_cli import one_message, smelt
 
@@ -129,12 +130,12 @@ def test_all_takes_what_can_be_taken_and_names_what_cannot(shop: Shop, tmp_path:
 def test_an_unknown_name_is_refused_with_the_nearest_one_and_nothing_is_done(
     shop: Shop, tmp_path: Path, name: str, said: str
 ) -> None:
-    assert said in one_message(smelt("snapshot", shop.file, "public.orders", name, folder=tmp_path))
+    assert said in one_message(smelt_here("snapshot", shop.file, "public.orders", name, folder=tmp_path))
     assert not shop.lake.exists()
 
 
 def test_no_name_at_all_is_no_request_for_everything(shop: Shop, tmp_path: Path) -> None:
-    assert "or --all" in one_message(smelt("snapshot", shop.file, folder=tmp_path))
+    assert "or --all" in one_message(smelt_here("snapshot", shop.file, folder=tmp_path))
     assert not shop.lake.exists()
 
 

@@ -30,7 +30,8 @@ from pipelines.init.file import item_text, pipeline_name, slot_name, value_text
 from pipelines.init.new_files import write_new
 from pipelines.settings import Pipeline, load_pipeline
 from pipelines.terminal.output import Output
-from tests.pipelines.test_cli import one_message, smelt
+from tests.pipelines.in_process import smelt_here
+from tests.pipelines.test_cli import one_message
 
 if TYPE_CHECKING:
     from bronze.checks.finding import Finding
@@ -253,7 +254,7 @@ def test_without_a_dsn_the_environment_of_libpq_says_where(
 
 
 def test_without_any_word_of_a_server_the_command_line_is_wrong(tmp_path: Path) -> None:
-    done = smelt("init", folder=tmp_path)
+    done = smelt_here("init", folder=tmp_path)
     assert done.returncode == 2
     assert "--dsn" in done.stderr
 
@@ -262,7 +263,7 @@ def test_without_any_word_of_a_server_the_command_line_is_wrong(tmp_path: Path) 
 def test_nothing_is_written_where_a_file_exists(tmp_path: Path, shop: str, existing: str) -> None:
     (tmp_path / "documents").mkdir()
     (tmp_path / existing).write_text("mine")
-    said = one_message(smelt("init", "--dsn", shop, folder=tmp_path))
+    said = one_message(smelt_here("init", "--dsn", shop, folder=tmp_path))
     assert f"{existing}: already exists; nothing was written" in said
     assert "remedy: choose another file or folder with --out" in said
     assert "more: smelt explain-error file-exists" in said
@@ -289,7 +290,7 @@ def test_a_slot_that_another_pipeline_has_is_left_to_it(tmp_path: Path, shop: st
 
 
 def test_a_database_without_tables_is_told(tmp_path: Path, database: str) -> None:
-    said = one_message(smelt("init", "--dsn", database, folder=tmp_path))
+    said = one_message(smelt_here("init", "--dsn", database, folder=tmp_path))
     assert "the database has no tables" in said
     assert "others of this server: " in said
     assert not (tmp_path / "pipeline.yml").exists()
@@ -313,14 +314,14 @@ def test_a_server_that_is_not_there_is_told_as_check_tells_it(tmp_path: Path) ->
     (tmp_path / "there.yml").write_text(
         f"pipeline: p\nsource: {{dsn: '{dsn}', slot: s, publication: p}}\nlake: {{path: ./lake}}\n"
     )
-    said = one_message(smelt("init", "--dsn", dsn, folder=tmp_path))
+    said = one_message(smelt_here("init", "--dsn", dsn, folder=tmp_path))
     (found,) = [each for each in run_check(load_pipeline(tmp_path / "there.yml")) if each.level == "error"]
     assert found.message in said
     assert "this error is usually temporary" in said
 
 
 def test_a_dsn_that_cannot_be_read_is_told_without_repeating_it(tmp_path: Path) -> None:
-    said = one_message(smelt("init", "--dsn", "postgresql://me:pass@word@host/db", folder=tmp_path))
+    said = one_message(smelt_here("init", "--dsn", "postgresql://me:pass@word@host/db", folder=tmp_path))
     assert "pass" not in said.replace("password", "")
 
 

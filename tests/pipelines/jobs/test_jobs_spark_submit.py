@@ -57,6 +57,7 @@ def run(installed: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[
         "PYSPARK_PYTHON": sys.executable,
         "SMELT_LOGS": str(cwd),
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # as short sessions of our own have
     }
     environment.pop("SPARK_HOME", None)
     return subprocess.run(

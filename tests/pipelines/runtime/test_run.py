@@ -28,6 +28,7 @@ from pipelines.sql_shell.results import Shown, first_rows, json_lines
 from pipelines.terminal.failures import Failure
 from pipelines.terminal.output import Format, Output
 from tests.fix_postgres import drop_database, make_database
+from tests.pipelines.in_process import smelt_here
 from tests.pipelines.processes import Command, thread_seconds, until
 from tests.pipelines.test_cli import smelt
 
@@ -48,6 +49,9 @@ SELECT n, 'c' || n, '2026-01-01 12:00+02', ARRAY['a', NULL] FROM generate_series
 INSERT INTO orders SELECT n, 1 + n % 50, n FROM generate_series(1, 200) n;
 """
 
+SHORT_LIVED = "spark.driver.extraJavaOptions: '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC'"
+"""Spares a JVM the optimising compiler, whose code a test never runs often enough."""
+
 DOCUMENT = """
 document: customer
 root: public.customers
@@ -66,7 +70,7 @@ class Shop:
         self.file.write_text(
             f"pipeline: shop\nsource: {{dsn: '{dsn}', slot: {name}, publication: {name}}}\n"
             "lake: {path: './my läke #1+'}\nbronze: {heartbeat: 1s}\ngold: {documents: [customer.yml]}\n"
-            "spark: {spark.master: 'local[2]', spark.driver.memory: 1g}\n"
+            f"spark: {{spark.master: 'local[2]', spark.driver.memory: 1g, {SHORT_LIVED}}}\n"
         )
         (folder / "customer.yml").write_text(DOCUMENT)
         self.execute(SCHEMA)
@@ -144,15 +148,16 @@ def test_run_carries_changes_refuses_a_second_start_outlives_its_reader_and_ends
 @pytest.mark.postgres
 @pytest.mark.spark
 def test_until_caught_up_carries_what_the_server_held_and_names_a_table_that_cannot_be_carried(
-    shop: Shop,
+    shop: Shop, spark: SparkSession
 ) -> None:
+    assert spark is not None  # the command uses it
     shop.execute("CREATE TABLE keyless (a int); INSERT INTO customers VALUES (51, 'new', NULL, '{}')")
     end = shop.execute("INSERT INTO orders VALUES (1000, 51, 1.25)")
-    with Command("run", shop.file, "--until-caught-up", folder=shop.folder) as run:
-        assert run.wait() == 3, run.text()
-        assert not run.family()
-    assert "keyless" in run.text()
-    assert "Traceback" not in run.text()
+    run = smelt_here("run", shop.file, "--until-caught-up", folder=shop.folder)
+    said = run.stdout + run.stderr
+    assert run.returncode == 3, said
+    assert "keyless" in said
+    assert "Traceback" not in said
     assert shop.gold_has(end)
     status = json.loads(smelt("status", shop.file, "--output", "json", folder=shop.folder).stdout)
     assert [rung["commits"] for rung in status["ladder"] if rung["name"] in {"silver", "gold"}] == [0, 0]
@@ -181,6 +186,7 @@ def test_a_job_starts_spark_where_it_has_something_to_do_and_otherwise_not(
             patched.setenv("JAVA_HOME", str(tmp_path))
             with Command(command, shop.file, "--until-caught-up", folder=shop.folder) as run:
                 assert run.wait() == code, run.text()
+                assert not run.family()
         assert called.exists() == (code == 1), run.text()
 
     before = [cut for cut in (control.latest_cut("silver"), control.latest_cut("gold")) if cut is not None]
@@ -342,7 +348,7 @@ def test_ctrl_c_ends_a_statement_that_would_run_for_days(shop: Shop, moment: str
             if moment == "Spark starting":
                 return any(name.startswith("dispatcher") for name in threads)
             return (
-                max((spent for name, spent in threads.items() if name.startswith("Executor")), default=0) > 4
+                max((spent for name, spent in threads.items() if name.startswith("Executor")), default=0) > 1
             )
         return False
 

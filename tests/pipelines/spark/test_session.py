@@ -125,15 +125,3 @@ def test_a_session_that_is_not_ours_means_what_ours_does_for_a_command_and_is_pu
         with pytest.raises(ConfigurationError, match=r"Spark refuses spark\.sql\.session\.timeZone"):
             spark_for(load_pipeline(mistaken), Output()).__enter__()
         assert {name: spark.conf.get(name) for name in theirs} == theirs
-
-
-@pytest.mark.process
-def test_a_session_starts_with_its_log_below_a_folder_with_a_blank(tmp_path: Path) -> None:
-    folder = tmp_path / 'the "blue" lögs'
-    folder.mkdir()
-    file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
-    make_lake(tmp_path)
-    done = smelt("sql", file, "SELECT 6 * 7 AS answer", folder=tmp_path, SMELT_LOGS=str(folder))
-    assert done.returncode == 0, done.stderr
-    assert "42" in done.stdout
-    assert [path.name for path in folder.glob("spark-*.log")] != []

@@ -76,6 +76,19 @@ class Terminal:
             self._put(text)
         return self._shown(lambda shown: shown.rstrip().endswith(prompt), prompt, seconds)
 
+    def children(self, program: str) -> list[int]:
+        """Ids of the processes of a program that it started."""
+        found = []
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                number, _, rest = stat.read_text().partition(" (")
+            except OSError:  # it ended while we looked
+                continue
+            name, _, fields = rest.rpartition(") ")
+            if name == program and int(fields.split()[1]) == self.process.pid:
+                found.append(int(number))
+        return found
+
     def _put(self, text: str) -> None:
         os.write(self._ours, (text if text < " " else f"{text}\r").encode())
 

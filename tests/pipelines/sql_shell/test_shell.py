@@ -7,7 +7,6 @@ import io
 import json
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -17,6 +16,7 @@ from bronze.errors import ConfigurationError, DefiniteError
 from pipelines.sql_shell.exports import Export
 from pipelines.sql_shell.row_format import RowFormat
 from silver.run.spark_settings import settings
+from tests.pipelines.processes import thread_seconds, until
 from tests.pipelines.sql_shell.pseudo_terminal import ROOT, Terminal
 from tests.pipelines.sql_shell.small_lake import make_small_lake
 from tests.pipelines.test_cli import one_message, smelt
@@ -32,6 +32,14 @@ CROSS_JOIN = "SELECT sum(a.id * b.id) FROM range(1000000) a CROSS JOIN range(100
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_small_lake(tmp_path_factory.mktemp("shell"))
+
+
+def executing(shell: Terminal) -> float:
+    """Seconds that tasks of its Spark have run."""
+    spent = [thread_seconds(pid) for pid in shell.children("java")]
+    return max(
+        (one for names in spent for name, one in names.items() if name.startswith("Executor")), default=0
+    )
 
 
 @pytest.mark.spark
@@ -59,8 +67,9 @@ def test_a_person_asks_errs_moves_cancels_and_leaves(file: Path) -> None:
 
         for form in ("table", "csv"):
             shell.type(rf"\o {form}", f"printed as {form}")
+            before = executing(shell)
             shell.type(CROSS_JOIN, ") b;")
-            time.sleep(3)  # its job runs
+            until(lambda: executing(shell) > before + 0.5, 60)  # noqa: B023 - called within the turn
             shell.type("\x03", "cancelled", seconds=60)
         assert "seven\n7\n" in shell.until_prompt(first, "SELECT 7 AS seven;")
         shell.type(r"\o table", "printed as table")
@@ -83,6 +92,9 @@ def test_a_person_asks_errs_moves_cancels_and_leaves(file: Path) -> None:
 
 @pytest.mark.spark
 def test_a_script_prints_every_form_at_one_cut_and_ends_at_its_first_error(file: Path) -> None:
+    """Its log lies below a folder whose name Spark's launcher might part."""
+    logs = file.parent / 'the "blue" lögs'
+    logs.mkdir()
     script = file.parent / "report.sql"
     script.write_text(
         "-- the report\n\\o csv\nSET TIME ZONE 'UTC';\n"
@@ -91,7 +103,10 @@ def test_a_script_prints_every_form_at_one_cut_and_ends_at_its_first_error(file:
         "\\o json\nSELECT count(*) AS n FROM gold.customer;\n\\o table\n"
         "SELECT 1 AS one; SELECT nme\nFROM silver.orders; SELECT 2"
     )
-    done = smelt("sql", file, "-f", script, "--as-of", "0/1ff", folder=file.parent, seconds=280)
+    done = smelt(
+        "sql", file, "-f", script, "--as-of", "0/1ff", folder=file.parent, seconds=280, SMELT_LOGS=str(logs)
+    )
+    assert [path.name for path in logs.glob("spark-*.log")] != []
     said = one_message(done)
     assert f"error: {script}:9 (statement 8): [UNRESOLVED_COLUMN" in said
     records, _, rest = done.stdout.partition('{"n"')

@@ -17,6 +17,7 @@ from pipelines.settings import Pipeline, load_pipeline
 from silver.schema.catalog import silver_catalog
 from silver.settings import SilverSettings
 from tests.fix_postgres import drop_database, make_database
+from tests.fix_spark import rows_of
 from tests.pipelines.whole.test_end_to_end import Flow
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Stage:
         query = (
             f"SELECT * FROM {self.flow.lake.sql('gold', name)} VERSION AS OF {cut.tables[name]} ORDER BY 1"
         )
-        return [tuple(row)[:-2] for row in self.flow.spark.sql(query).collect()]
+        return [tuple(row)[:-2] for row in rows_of(self.flow.spark, query)]
 
     def broken(self) -> dict[str, str]:
         return {error.name: error.code for error in self.flow.control.open_errors()}

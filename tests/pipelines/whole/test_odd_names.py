@@ -25,6 +25,7 @@ from pipelines.settings import load_pipeline
 from pipelines.spark.lake_sql import LakeSql
 from pipelines.terminal.output import Format, Output
 from tests.fix_postgres import drop_database, make_database
+from tests.fix_spark import reading, rows_of
 from tests.silver.real_source import RealSource
 
 if TYPE_CHECKING:
@@ -162,10 +163,10 @@ def test_each_table_lies_in_a_folder_of_its_own_within_its_layer(odd: Odd) -> No
 
 def test_documents_hold_the_texts_as_they_are(odd: Odd) -> None:
     found = json.loads(str(preview_document(odd.spark, odd.pipeline, "Odd", ["1"])))
-    rows = odd.spark.sql(
-        f"SELECT to_json(struct(id, note, texts, there, dots)) FROM {odd.lake.sql('gold', 'Odd')}"
+    rows = rows_of(
+        odd.spark, f"SELECT to_json(struct(id, note, texts, there, dots)) FROM {odd.lake.sql('gold', 'Odd')}"
     )
-    built = {document["id"]: document for document in (json.loads(row[0]) for row in rows.collect())}
+    built = {document["id"]: document for document in (json.loads(row[0]) for row in rows)}
     assert built[1] == found
     assert built.keys() == {1, 3}
     assert found == {
@@ -186,7 +187,8 @@ def test_sql_names_them_as_they_are_called(odd: Odd) -> None:
     lake = LakeSql(odd.spark, odd.pipeline)
 
     def rows(statement: str) -> list[tuple[Any, ...]]:
-        return [tuple(row) for row in lake.query(statement).collect()]
+        with reading(odd.spark):
+            return [tuple(row) for row in lake.query(statement).collect()]
 
     assert rows(
         "SELECT '${env:HOME} silver.CON', d.note FROM silver.`Order Details` AS d "

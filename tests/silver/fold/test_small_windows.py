@@ -17,6 +17,7 @@ from bronze.store.contract import CHANGES
 from silver.cycle import Silver
 from silver.run.bronze_window import Later, Source, files_after
 from silver.settings import SilverSettings
+from tests.fix_spark import rows_of
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Stage:
 
     def rows(self, shape: Relation) -> dict[int, tuple[str, str]]:
         table = self.lake.sql("silver", shape.table.silver_name)
-        found = self.spark.sql(f"SELECT id, note, big FROM {table}").collect()
+        found = rows_of(self.spark, f"SELECT id, note, big FROM {table}")
         assert len({row["id"] for row in found}) == len(found)
         return {row["id"]: (row["note"], row["big"]) for row in found}
 

@@ -23,6 +23,7 @@ from bronze.store.marks import fingerprint_app
 from silver.cycle import Silver
 from silver.run import pauses
 from silver.settings import SilverSettings
+from tests.fix_spark import rows_of
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
 
 if TYPE_CHECKING:
@@ -289,4 +290,4 @@ def test_former_columns_are_numbered_and_a_clash_with_a_history_heals(
         f"SELECT id, note, note__2_string, _deleted FROM {lake.sql('silver', 'back_and_forth')} ORDER BY id"
     )
     # What a column held before stays, as that of a dropped one does, also where the row lives on.
-    assert [tuple(row) for row in spark.sql(query).collect()] == [(1, 70, "7", False), (2, None, "8", True)]
+    assert [tuple(row) for row in rows_of(spark, query)] == [(1, 70, "7", False), (2, None, "8", True)]

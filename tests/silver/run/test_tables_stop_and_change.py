@@ -15,6 +15,7 @@ from bronze.lake.location import Lake
 from bronze.shapes import PgType
 from silver.cycle import Silver
 from silver.settings import SilverSettings
+from tests.fix_spark import rows_of
 from tests.silver.histories import INT, NUMERIC, TEXT, BronzeWriter, change, relation, time_of
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Outcome:
     def rows(self, name: str, columns: str = "*", version: int | None = None) -> list[tuple[object, ...]]:
         at = "" if version is None else f" VERSION AS OF {version}"
         query = f"SELECT {columns} FROM {self.lake.sql('silver', name)}{at} ORDER BY 1"
-        return [tuple(row) for row in self.spark.sql(query).collect()]
+        return [tuple(row) for row in rows_of(self.spark, query)]
 
     def codes(self, window: int) -> dict[str, str]:
         return {error.name: error.code for error in self.errors[window]}

@@ -20,6 +20,7 @@ from silver.cycle import Silver
 from silver.run import pauses
 from silver.run.bronze_window import Source
 from silver.settings import SilverSettings
+from tests.fix_spark import rows_of
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Tried:
         self.windows: dict[str, Window] = {}
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
-        return sorted(tuple(row) for row in self.spark.sql(text).collect())
+        return sorted(tuple(row) for row in rows_of(self.spark, text))
 
     def address(self, name: str) -> str:
         return self.lake.sql("silver", name)

@@ -1,0 +1,58 @@
+"""A command within the test's own process, on the session that its tests share.
+
+What a process of its own adds (its JVM, its signals, its exit) is tested once for the code that commands
+share; everything else is the same: the arguments, what is printed where, the exit code.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from subprocess import CompletedProcess
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+from pipelines import cli
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def smelt_here(*arguments: str | Path, folder: Path) -> CompletedProcess[str]:
+    """As `tests.pipelines.test_cli.smelt`, without a process: its logs and its working folder in `folder`."""
+    words = [str(word) for word in arguments]
+    out, error, code = io.StringIO(), io.StringIO(), 0
+    logs = {"SMELT_LOGS": str(folder / "logs")}
+    with (
+        chdir(folder),
+        patch.dict(os.environ, logs),
+        _own_logging(),
+        redirect_stdout(out),
+        redirect_stderr(error),
+    ):
+        try:
+            cli.main(words)
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+    return CompletedProcess(words, code, out.getvalue(), error.getvalue())
+
+
+@contextmanager
+def _own_logging() -> Iterator[None]:
+    """What a command sets for its process is put back."""
+    root = logging.getLogger()
+    names = (None, "deltasmelt", "bronze", "silver", "gold", "pipelines")
+    handlers, levels = list(root.handlers), {name: logging.getLogger(name).level for name in names}
+    with patch.object(cli, "_log", None):
+        try:
+            yield
+        finally:
+            for handler in [one for one in root.handlers if one not in handlers]:
+                root.removeHandler(handler)
+                handler.close()
+            for name, level in levels.items():
+                logging.getLogger(name).setLevel(level)
+            logging.captureWarnings(capture=False)
