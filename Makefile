@@ -36,7 +36,7 @@ format: $(VENV)/.ready  ## Format the code
 	@$(BIN)/ruff format .
 
 docs: $(DOCS)/.ready  ## The documentation as a site in site/, with search; a broken link or a foreign resource is an error
-	@$(DOCS)/bin/sphinx-build -q -n -W --keep-going -b html -c docs/_sphinx docs site
+	@$(DOCS)/bin/sphinx-build -q -E -n -W --keep-going -b html -c docs/_sphinx docs site
 	@echo "site/index.html"
 
 reference: $(VENV)/.ready  ## Write the generated parts of the pages: options of commands, keys of the pipeline file

@@ -22,7 +22,7 @@ import pyte
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-COLUMNS, ROWS, TALL = 100, 27, 220
+COLUMNS, ROWS, TALL = 100, 23, 220
 CELL, LINE, FONT, MARGIN, BAR = 8.43, 19.0, 14.0, 18.0, 34.0
 STEP: Final = 0.6
 """Seconds between two pictures of the film, at least."""

@@ -1,6 +1,6 @@
-"""The generated parts of the pages: every command's options, and the keys of the pipeline file.
+"""The generated parts of the pages: options of commands, keys of the pipeline file, columns of tables.
 
-`make reference` writes both; a test holds that nothing is out of date. The text comes from where the
+`make reference` writes them; a test holds that nothing is out of date. The text comes from where the
 program takes it: Typer's parameters and the pydantic models. Only the meaning of a key is written by hand,
 in its last column.
 """
@@ -12,11 +12,15 @@ import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Union, get_args, get_origin
 
+import pyarrow as pa
 import typer
 from pydantic import BaseModel, SecretStr
 
 from bronze.config.sections import parse_duration, parse_size
+from bronze.lake.control import CUTS_SCHEMA, ERRORS_SCHEMA, RUNS_SCHEMA
+from bronze.store.contract import CHANGES_SCHEMA, RELATIONS_SCHEMA
 from pipelines.cli import app
+from pipelines.quality.results import RESULTS_SCHEMA
 from pipelines.settings import Pipeline
 from pipelines.terminal.help_layout import EXAMPLES, GROUPS
 
@@ -26,6 +30,16 @@ if TYPE_CHECKING:
 DOCS: Final = Path(__file__).parents[2] / "docs"
 OPTIONS: Final = DOCS / "command-line.md"
 KEYS: Final = DOCS / "pipeline-file.md"
+TABLES: Final = DOCS / "tables.md"
+SCHEMAS: Final = {
+    "bronze.changes": CHANGES_SCHEMA,
+    "bronze.relations": RELATIONS_SCHEMA,
+    "control.cuts": CUTS_SCHEMA,
+    "control.errors": ERRORS_SCHEMA,
+    "control.runs": RUNS_SCHEMA,
+    "quality.results": RESULTS_SCHEMA,
+}
+_COLUMNS: Final = re.compile(r"(<!-- columns of ([\w.]+):[^\n]*-->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _TABLE: Final = re.compile(
     r"(?<=<!-- keys: from the model, meanings by hand -->\n).*?(?=<!-- end of keys -->)", re.DOTALL
 )
@@ -142,10 +156,39 @@ def _default(value: Any, checks: list[Any], *, required: bool) -> str:
     return f"`{str(value).lower()}`"
 
 
+def columns_table(name: str, rows: str) -> str:
+    """The table of a Delta table's columns: names and types from its schema, meanings as they are.
+
+    Raises:
+        KeyError: there is no meaning for a column.
+    """
+    meanings = dict(re.findall(r"^\| `(\w+)` \|.*\| ([^|]*) \|$", rows, re.MULTILINE))
+    lines = ["| column | type | meaning |", "| --- | --- | --- |"]
+    lines += [f"| `{each.name}` | {_sql_type(each.type)} | {meanings[each.name]} |" for each in SCHEMAS[name]]
+    return "\n".join(lines) + "\n"
+
+
+def _sql_type(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind):
+        return f"ARRAY<{_sql_type(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return "STRUCT"
+    if pa.types.is_timestamp(kind):
+        return "TIMESTAMP"
+    return {"int64": "BIGINT", "int32": "INT", "string": "STRING", "bool": "BOOLEAN", "double": "DOUBLE"}[
+        str(kind)
+    ]
+
+
 def pages() -> dict[Path, str]:
     """Each page that holds generated text, as it should be."""
     page = KEYS.read_text(encoding="utf-8")
-    return {OPTIONS: options_page(), KEYS: _TABLE.sub(lambda _: keys_table(page), page)}
+    tables = TABLES.read_text(encoding="utf-8")
+    return {
+        OPTIONS: options_page(),
+        KEYS: _TABLE.sub(lambda _: keys_table(page), page),
+        TABLES: _COLUMNS.sub(lambda found: found[1] + columns_table(found[2], found[3]) + found[4], tables),
+    }
 
 
 if __name__ == "__main__":

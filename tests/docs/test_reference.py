@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipelines.settings import Pipeline
-from tests.docs.reference import DOCS, KEYS, keys, keys_table, pages
+from tests.docs.reference import DOCS, KEYS, SCHEMAS, TABLES, columns_table, keys, keys_table, pages
 
 
 def test_generated_pages_are_up_to_date() -> None:
@@ -29,3 +29,10 @@ def test_types_and_defaults_are_written_as_in_the_file() -> None:
     assert found["source.tables"] == ("list", "`[public.*]`")
     assert found["snapshot.workers"] == ("integer, at least 1, at most 64", "`4`")
     assert "pipeline" in found
+
+
+def test_every_table_has_its_columns_and_a_column_without_a_meaning_is_noticed() -> None:
+    page = TABLES.read_text(encoding="utf-8")
+    assert [name for name in SCHEMAS if f"## {name}\n" not in page] == []
+    with pytest.raises(KeyError, match="commit_ts"):
+        columns_table("control.cuts", "| `commit_lsn` | BIGINT | a commit |\n")
