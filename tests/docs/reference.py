@@ -164,7 +164,9 @@ def columns_table(name: str, rows: str) -> str:
     """
     meanings = dict(re.findall(r"^\| `(\w+)` \|.*\| ([^|]*) \|$", rows, re.MULTILINE))
     lines = ["| column | type | meaning |", "| --- | --- | --- |"]
-    lines += [f"| `{each.name}` | {_sql_type(each.type)} | {meanings[each.name]} |" for each in SCHEMAS[name]]
+    lines += [
+        f"| `{each.name}` | `{_sql_type(each.type)}` | {meanings[each.name]} |" for each in SCHEMAS[name]
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.docs.blocks import ROOT
+from tests.docs.blocks import ROOT, pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,6 +68,17 @@ def test_every_page_is_in_a_list_of_the_index() -> None:
     assert {name for name in found if not name.startswith("errors/")} - {"index"} == listed - {
         "errors/README"
     }
+
+
+@pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_word_of_a_page_is_lost_as_a_tag(path: Path) -> None:
+    prose = re.sub(
+        r"^( *)```.*?^\1```|^    .*$|``.*?``|`[^`]*`|<!--.*?-->",
+        "",
+        path.read_text("utf-8"),
+        flags=re.MULTILINE | re.DOTALL,
+    )
+    assert re.findall(r"<[A-Za-z/][^>\n]*>", prose) == [], "put it into backticks"
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:
