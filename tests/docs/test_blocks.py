@@ -207,8 +207,8 @@ def test_every_sql_block_for_the_lake_is_sparks(spark: SparkSession) -> None:
         for statement in re.sub(r"--[^\n]*", "", block.text).split(";"):
             if statement.strip():
                 parser.parsePlan(statement)
-    queries = [words for block in ALL for words in commands(block) if words[0] == "sql" and len(words) > 2]
-    for words in queries:
-        statement = words[2]
-        if not statement.startswith("-") and "…" not in statement:
-            parser.parsePlan(statement)
+    called = [words for block in ALL for words in commands(block) if words[0] == "sql"]
+    queries = [word for words in called for word in words if re.match(r"(SELECT|WITH) [^…]*$", word)]
+    assert len(queries) > 10
+    for query in queries:
+        parser.parsePlan(query)
