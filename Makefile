@@ -9,7 +9,9 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 UV = $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 ARGS ?=
 
-.PHONY: help demo check test lint format torture bench-reader bench-latency bench-snapshot bench-silver bench-gold bench-first lock java clean
+DOCS := .venv-docs
+
+.PHONY: help demo check test lint format docs reference film torture bench-reader bench-latency bench-snapshot bench-silver bench-gold bench-first lock java clean
 
 help:  ## What can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -33,6 +35,16 @@ format: $(VENV)/.ready  ## Format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+docs: $(DOCS)/.ready  ## The documentation as a site in site/, with search; a broken link or a foreign resource is an error
+	@$(DOCS)/bin/sphinx-build -q -E -n -W --keep-going -b html -c docs/_sphinx docs site
+	@echo "site/index.html"
+
+reference: $(VENV)/.ready  ## Write the generated parts of the pages: options of commands, keys of the pipeline file
+	@$(BIN)/python -m tests.docs.reference
+
+film: $(DOCS)/.ready  ## Draw docs/demo.svg from the recording docs/film/demo.cast
+	@$(DOCS)/bin/python docs/film/draw.py docs/film/demo.cast docs/demo.svg
+
 torture: $(VENV)/.ready  ## The long fault scenarios
 	@$(BIN)/python -m pytest -m torture $(ARGS)
 
@@ -54,9 +66,11 @@ bench-gold: archive  ## Gold's incremental runs beside its full build and hand-w
 bench-first: archive  ## The first commands on a database of 14 small tables, beside their bars
 	@$(BIN)/python -m tests.benchmarks.bench_first $(ARGS)
 
-lock: .uv-present  ## Compile requirements.lock again from pyproject.toml
+lock: .uv-present  ## Compile both locks again from pyproject.toml
 	@$(UV) pip compile -q pyproject.toml --extra demo --group dev --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-emit-find-links --upgrade --custom-compile-command "make lock" -o requirements.lock
+	@$(UV) pip compile -q --group docs --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-emit-find-links --upgrade --custom-compile-command "make lock" -o requirements-docs.lock
 
 java: python
 	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pipelines.spark.java
@@ -79,5 +93,11 @@ $(VENV)/.ready: requirements.lock pyproject.toml | .uv-present
 	@$(UV) pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
 
+$(DOCS)/.ready: requirements-docs.lock | .uv-present
+	@echo "Making the environment of the documentation in $(DOCS) (once)"
+	@$(UV) venv -q --clear --python $(PYTHON) $(DOCS)
+	@UV_LINK_MODE=$${UV_LINK_MODE:-copy} $(UV) pip install -q --python $(DOCS)/bin/python --require-hashes -r requirements-docs.lock
+	@touch $@
+
 clean:  ## Remove the environment and caches; lakes stay
-	rm -rf $(VENV) .uv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) $(DOCS) .uv site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

@@ -101,8 +101,8 @@ class Command(TyperCommand):
         """The parts of the usage line: a required argument is its plain name."""
         return [_REQUIRED.sub(r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments, options and examples."""
+    def rows(self, ctx: Any) -> Mapping[str, list[tuple[str, str]]]:
+        """Arguments (key ``argument``) and options (``option``): how each is typed, and its help text."""
         rows: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -112,6 +112,11 @@ class Command(TyperCommand):
             if parameter.param_type_name == "argument":  # the usage line says which are required
                 name, text = name.partition(" <")[0], text.replace("  [required]", "")
             rows[parameter.param_type_name].append((name, text))
+        return rows
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments, options and examples."""
+        rows = self.rows(ctx)
         for kind, title in (("argument", "Arguments"), ("option", "Options")):
             if rows[kind]:
                 with formatter.section(title):

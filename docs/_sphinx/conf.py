@@ -1,0 +1,71 @@
+"""How `make docs` makes the site: MyST reads the pages, Furo shows them, Sphinx searches them offline.
+
+The pages are plain Markdown as a code host shows it. What only the site needs is added here while they are
+read. Links that lead out of `docs/` become the file's name, because a built site may be read offline.
+`offline` ends the build if a page would load anything from another host.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from pygments.lexers.sql import PostgresLexer
+from sphinx.highlighting import lexers
+
+sys.path.insert(0, str(Path(__file__).parent))
+from offline import foreign_resources
+
+lexers["sql"] = PostgresLexer()  # the standard one stumbles over $$
+
+project = "deltasmelt"
+author = "the authors of deltasmelt"
+extensions = ["myst_parser"]
+myst_heading_anchors = 3
+root_doc = "index"
+exclude_patterns = ["_sphinx", "film"]
+highlight_language = "none"
+nitpicky = True
+
+html_theme = "furo"
+html_title = "deltasmelt"
+html_copy_source = False
+html_show_sphinx = False
+html_show_copyright = False
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_baseurl = ""
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#9a5320", "color-brand-content": "#9a5320"},
+    "dark_css_variables": {"color-brand-primary": "#e0a066", "color-brand-content": "#e0a066"},
+}
+
+_ERRORS = "errors/README"
+_OUTWARD = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?!docs/)([^)#]+)(?:#[^)]*)?\)")
+"""A link to a file beside `docs/`: the site holds its name."""
+
+
+def _read(_app: Any, name: str, source: list[str]) -> None:
+    """Give the index of errors its table of contents; name files outside of `docs/` without a link."""
+    text = source[0]
+    if name == _ERRORS:
+        text += "\n```{toctree}\n:hidden:\n:glob:\n\n[a-z]*\n```\n"
+    source[0] = _OUTWARD.sub(lambda found: f"{found[1]} (`{found[2]}`)", text)
+
+
+def _stay_offline(app: Any, failure: Exception | None) -> None:
+    """End the build if a page loads something from elsewhere.
+
+    Raises:
+        SystemExit: the pages and what they load.
+    """
+    if failure is None and (found := foreign_resources(Path(app.outdir))):
+        raise SystemExit("the site must load nothing from elsewhere:\n" + "\n".join(found))
+
+
+def setup(app: Any) -> None:
+    """Connect both to the build."""
+    app.connect("source-read", _read)
+    app.connect("build-finished", _stay_offline)

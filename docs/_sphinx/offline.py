@@ -1,0 +1,52 @@
+"""What the pages of a built site would load from another host; a link to follow is no such thing."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_LOADING: Final = {
+    "audio": "src", "embed": "src", "iframe": "src", "img": "src", "input": "src", "object": "data",
+    "script": "src", "source": "src", "track": "src", "use": "href", "video": "src",
+}  # fmt: skip
+"""Elements, and the attribute of each that a browser loads by itself."""
+
+_REMOTE: Final = re.compile(r"^\s*(?:[a-z]+:)?//", re.IGNORECASE)
+_IN_CSS: Final = re.compile(r"(?:url\(\s*|@import\s+)[\"']?((?:[a-z]+:)?//[^\"')\s]+)", re.IGNORECASE)
+_PASSIVE: Final = {"canonical", "next", "prev", "author", "license", "search", "index"}
+"""Relations of a `link` element that load nothing."""
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        address = given.get(_LOADING.get(tag, ""), "")
+        if tag == "link" and not _PASSIVE & set(given.get("rel", "").split()):
+            address = given.get("href", "")
+        loaded = [address, *given.get("srcset", "").split(",")]
+        self.found += [each for each in loaded if _REMOTE.match(each)]
+        self.found += _IN_CSS.findall(given.get("style", ""))
+
+
+def foreign_resources(site: Path) -> list[str]:
+    """`page: address` for whatever a page or style sheet below `site` loads from another host, sorted."""
+    found: list[str] = []
+    for path in sorted(site.rglob("*")):
+        if path.suffix == ".html":
+            page = _Page()
+            page.feed(path.read_text(encoding="utf-8"))
+            addresses = page.found
+        elif path.suffix in {".css", ".svg"}:
+            addresses = _IN_CSS.findall(path.read_text(encoding="utf-8"))
+        else:
+            continue
+        found += [f"{path.relative_to(site)}: {address}" for address in addresses]
+    return found

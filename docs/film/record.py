@@ -1,0 +1,98 @@
+"""Runs a command on a terminal of its own and records what it prints, with times.
+
+`.venv-docs/bin/python docs/film/record.py docs/film/demo.cast .venv/bin/smelt demo`, once for each film.
+The recording is an asciicast, version 2 (https://docs.asciinema.org/manual/asciicast/v2/): a header line,
+then one line `[seconds, "o", text]` for each output. A terminal that draws a moving line prints megabytes.
+So what is kept is one look at the terminal in `EVERY` seconds: the lines that changed, whole.
+"""
+
+from __future__ import annotations
+
+import codecs
+import fcntl
+import json
+import os
+import pty
+import struct
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyte
+from draw import COLUMNS, TALL, runs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+ROWS: Final = 34
+EVERY: Final = 1.5
+
+Event = tuple[float, str]
+"""Seconds since the start, and output."""
+
+
+def run(command: list[str]) -> Iterator[Event]:
+    """The output of a command on a terminal of `COLUMNS` by `ROWS`; it is shown too."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.environ.update(TERM="xterm-256color", COLORTERM="truecolor", LC_ALL="C.UTF-8")
+        os.execvp(command[0], command)  # noqa: S606 - the command of the person who records
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+    begin = time.monotonic()
+    while True:
+        try:
+            output = decode(os.read(terminal, 65536))
+        except OSError:  # Linux reports the end of a terminal's other side as an error
+            break
+        if not output:
+            break
+        sys.stdout.write(output)
+        sys.stdout.flush()
+        yield time.monotonic() - begin, output
+    os.waitpid(child, 0)
+
+
+def thinned(recorded: Iterable[Event]) -> Iterator[Event]:
+    """One look at the terminal in `EVERY` seconds, and one at the end: the lines that changed, whole."""
+    screen = pyte.Screen(COLUMNS, TALL)
+    stream = pyte.Stream(screen)
+    known: list[str] = [""] * TALL
+    looked, second = 0.0, 0.0
+    for second, text in recorded:
+        if second >= looked + EVERY and (change := _changed(screen, known)):
+            yield looked + EVERY, change
+            looked = second
+        stream.feed(text.replace("\x1b[2m", "\x1b[38;2;138;146;160m"))  # pyte knows no dim text
+    yield second, _changed(screen, known)
+
+
+def _changed(screen: pyte.Screen, known: list[str]) -> str:
+    found = []
+    for row in range(TALL):
+        line = "".join(
+            f"\x1b[{row + 1};{column + 1}H\x1b[0;{'1;' if bold else ''}38;2;{_numbers(colour)}m{text}"
+            for column, text, colour, bold in runs(screen, row)
+        )
+        if line != known[row]:
+            known[row] = line
+            found.append(f"\x1b[{row + 1};1H\x1b[0m\x1b[2K{line}")
+    return "".join(found)
+
+
+def _numbers(colour: str) -> str:
+    return ";".join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))
+
+
+def write(cast: Path, recorded: Iterable[Event]) -> None:
+    """Write a recording, thinned."""
+    with cast.open("w", encoding="utf-8") as file:
+        file.write(json.dumps({"version": 2, "width": COLUMNS, "height": TALL}) + "\n")
+        for second, text in thinned(recorded):
+            file.write(json.dumps([round(second, 2), "o", text], ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]), run(sys.argv[2:]))

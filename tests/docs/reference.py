@@ -1,0 +1,198 @@
+"""The generated parts of the pages: options of commands, keys of the pipeline file, columns of tables.
+
+`make reference` writes them; a test holds that nothing is out of date. The text comes from where the
+program takes it: Typer's parameters and the pydantic models. Only the meaning of a key is written by hand,
+in its last column.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+import pyarrow as pa
+import typer
+from pydantic import BaseModel, SecretStr
+
+from bronze.config.sections import parse_duration, parse_size
+from bronze.lake.control import CUTS_SCHEMA, ERRORS_SCHEMA, RUNS_SCHEMA
+from bronze.store.contract import CHANGES_SCHEMA, RELATIONS_SCHEMA
+from pipelines.cli import app
+from pipelines.quality.results import RESULTS_SCHEMA
+from pipelines.settings import Pipeline
+from pipelines.terminal.help_layout import EXAMPLES, GROUPS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DOCS: Final = Path(__file__).parents[2] / "docs"
+OPTIONS: Final = DOCS / "command-line.md"
+KEYS: Final = DOCS / "pipeline-file.md"
+TABLES: Final = DOCS / "tables.md"
+SCHEMAS: Final = {
+    "bronze.changes": CHANGES_SCHEMA,
+    "bronze.relations": RELATIONS_SCHEMA,
+    "control.cuts": CUTS_SCHEMA,
+    "control.errors": ERRORS_SCHEMA,
+    "control.runs": RUNS_SCHEMA,
+    "quality.results": RESULTS_SCHEMA,
+}
+_COLUMNS: Final = re.compile(r"(<!-- columns of ([\w.]+):[^\n]*-->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_TABLE: Final = re.compile(
+    r"(?<=<!-- keys: from the model, meanings by hand -->\n).*?(?=<!-- end of keys -->)", re.DOTALL
+)
+_UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"), (0.001, "ms"))
+
+
+def options_page() -> str:
+    """The page of all commands with their arguments and options, in the order of `smelt --help`."""
+    root: Any = typer.main.get_command(app)
+    parts = [
+        "# Command line",
+        "<!-- Made from the code by `make reference`; edits are lost. -->",
+        (
+            "Arguments and options of every command, as `smelt COMMAND --help` shows them. "
+            "[Commands](commands.md) says what they do, and how they end."
+        ),
+        (
+            "`smelt` itself takes `--version`, `--install-completion`, `--show-completion`, "
+            "and `--debug` anywhere on the command line."
+        ),
+    ]
+    for title, names in GROUPS.items():
+        parts.append(f"## {title}")
+        for name in names:
+            parts += _command(name, root.commands[name])
+    return "\n\n".join(parts) + "\n"
+
+
+def _command(name: str, command: Any) -> Iterator[str]:
+    context = command.make_context(name, [], resilient_parsing=True)
+    yield f"### {name}"
+    yield "\n\n".join(" ".join(part.split()) for part in str(command.help).split("\n\n"))
+    usage = " ".join(command.collect_usage_pieces(context))
+    yield f"```text\nsmelt {name} {usage}\n```"
+    rows = [row for kind in command.rows(context).values() for row in kind if row[0] != "--help"]
+    if rows:
+        lines = ["| argument or option | meaning |", "| --- | --- |"]
+        lines += [f"| `{_cell(left)}` | {_cell(right)} |" for left, right in rows]
+        yield "\n".join(lines)
+    yield "```sh\n" + "\n".join(EXAMPLES[name]) + "\n```"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def keys_table(page: str) -> str:
+    """The table of keys for a page: keys, types and defaults from the model, meanings as the page has them.
+
+    Raises:
+        KeyError: the page gives no meaning for a key.
+    """
+    rows = [re.split(r"(?<!\\)\|", line) for line in page.splitlines() if line.startswith("| `")]
+    meanings = {row[1].strip().strip("`"): row[-2].strip() for row in rows}
+    lines = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
+    lines += [f"| `{key}` | {kind} | {default} | {meanings[key]} |" for key, kind, default in keys(Pipeline)]
+    return "\n".join(lines) + "\n"
+
+
+def keys(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, str, str]]:
+    """Every key of a section and of those in it: name, type in words, default as the file has it."""
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from keys(kind, f"{above}{name}.")
+            continue
+        checks = [getattr(each, "func", None) for each in field.metadata]
+        default = None if field.is_required() else field.get_default(call_default_factory=True)
+        yield (
+            above + name,
+            _words(kind, checks, field.metadata),
+            _default(default, checks, required=field.is_required()),
+        )
+
+
+def _words(kind: Any, checks: list[Any], limits: list[Any]) -> str:
+    for check, word in ((parse_duration, "duration"), (parse_size, "size")):
+        if check in checks:
+            return word
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in {Union, types.UnionType, Annotated}:  # `X | None`, or X with its checks
+        return _words(next(each for each in inner if each is not type(None)), checks, limits)
+    if origin is Literal:
+        return " ".join(f"`{each}`" for each in inner)
+    words: dict[Any, str] = {
+        bool: "`true` `false`",
+        int: "integer",
+        str: "text",
+        SecretStr: "text",
+        list: "list",
+        dict: "mapping",
+    }
+    names = (("ge", "at least"), ("le", "at most"))
+    bounds = [
+        f"{text} {getattr(each, name)}" for each in limits for name, text in names if hasattr(each, name)
+    ]
+    if origin is not None:
+        bounds = []
+    return ", ".join([words[origin or kind], *bounds])
+
+
+def _default(value: Any, checks: list[Any], *, required: bool) -> str:
+    if required:
+        return "required"
+    if value is None:
+        return ""
+    if parse_duration in checks:
+        unit, name = next((size, name) for size, name in _UNITS if value >= size)
+        return f"`{value / unit:g}{name}`"
+    if parse_size in checks:
+        return f"`{value / 10**6:g}MB`"
+    if isinstance(value, list):
+        return f"`[{', '.join(value)}]`"
+    return f"`{str(value).lower()}`"
+
+
+def columns_table(name: str, rows: str) -> str:
+    """The table of a Delta table's columns: names and types from its schema, meanings as they are.
+
+    Raises:
+        KeyError: there is no meaning for a column.
+    """
+    meanings = dict(re.findall(r"^\| `(\w+)` \|.*\| ([^|]*) \|$", rows, re.MULTILINE))
+    lines = ["| column | type | meaning |", "| --- | --- | --- |"]
+    lines += [
+        f"| `{each.name}` | `{_sql_type(each.type)}` | {meanings[each.name]} |" for each in SCHEMAS[name]
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _sql_type(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind):
+        return f"ARRAY<{_sql_type(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return "STRUCT"
+    if pa.types.is_timestamp(kind):
+        return "TIMESTAMP"
+    return {"int64": "BIGINT", "int32": "INT", "string": "STRING", "bool": "BOOLEAN", "double": "DOUBLE"}[
+        str(kind)
+    ]
+
+
+def pages() -> dict[Path, str]:
+    """Each page that holds generated text, as it should be."""
+    page = KEYS.read_text(encoding="utf-8")
+    tables = TABLES.read_text(encoding="utf-8")
+    return {
+        OPTIONS: options_page(),
+        KEYS: _TABLE.sub(lambda _: keys_table(page), page),
+        TABLES: _COLUMNS.sub(lambda found: found[1] + columns_table(found[2], found[3]) + found[4], tables),
+    }
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")

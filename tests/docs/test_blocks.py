@@ -1,0 +1,214 @@
+"""What the pages tell people to type: command lines parse, YAML fits the models, SQL the grammars."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+import typer
+
+from bronze.config.yaml_file import parse_yaml
+from gold.language.document import parse_document
+from pipelines.cli import app
+from pipelines.quality.suite_files import load_suite
+from pipelines.settings import Pipeline, load_pipeline
+from pipelines.terminal.error_pages import codes
+from tests.docs.blocks import ROOT, Block, blocks, commands, pages, spans
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+ROOT_COMMAND: Any = typer.main.get_command(app)
+ALL = [block for path in pages() for block in blocks(path)]
+COMMAND_LINE_ERROR: Any = typer.BadParameter.__mro__[2]
+OF_OTHERS = frozenset({"version", "primary_key", "soft_delete"})
+"""Keys of another program's file, which a page compares with ours."""
+
+SPARK_PAGES = ("docs/silver.md", "docs/changes.md", "docs/how-to/notebook.md")
+NOT_SPARK = re.compile(
+    r"^\s*(BEGIN|COMMIT|CREATE (ROLE|PUBLICATION)|ALTER (TABLE|SYSTEM|PUBLICATION)|GRANT)", re.MULTILINE
+)
+OF_SPARK = re.compile(r"\b(silver|gold|bronze|control|quality|delta)\s*\.\s*[`a-z{]")
+FIELDS = "document: part\nroot: public.customers\nfields:\n"
+MINIMAL = {
+    "pipeline": "shop",
+    "source": "{dsn: 'host=db', slot: s, publication: p}",
+    "lake": "{path: ./lake}",
+}
+
+
+def of(*languages: str) -> list[Block]:
+    return [block for block in ALL if block.language in languages]
+
+
+def is_of_spark(block: Block) -> bool:
+    return block.page in SPARK_PAGES or (
+        OF_SPARK.search(block.text) is not None and not NOT_SPARK.search(block.text)
+    )
+
+
+def refusal(words: list[str], *, template: bool) -> str | None:
+    """Why the command line would not parse; None if it does.
+
+    Args:
+        words: behind `smelt`.
+        template: words may be placeholders, or left out; only command and options have to be there.
+    """
+    names = [word for word in words if not word.startswith("-")]
+    if not names or re.fullmatch(r"COMMAND|…|sql_shell", names[0]):
+        return None
+    if words[0].startswith("-") and words[0] in {
+        "--help",
+        "--version",
+        "--install-completion",
+        "--show-completion",
+        "--debug",
+    }:
+        return None
+    command = ROOT_COMMAND.commands.get(words[0])
+    if command is None:
+        return f"no command {words[0]}"
+    rest = [word for word in words[1:] if word not in {"--help", "--debug"}]
+    if template:
+        known = {
+            option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
+        }
+        given = re.findall(r"(?<![\w-])--?[a-z][a-z-]*", " ".join(rest))
+        unknown = [option for option in given if option not in known]
+        return f"no option {unknown[0]}" if unknown else None
+    try:
+        command.make_context(words[0], list(rest))
+    except COMMAND_LINE_ERROR as error:  # the base class of all errors of a command line
+        return str(error.format_message())
+    return None
+
+
+@pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_of_a_page_parses(path: Path) -> None:
+    wrong = [
+        f"{block}: smelt {' '.join(words)}: {why}"
+        for block in blocks(path)
+        for words in commands(block)
+        if (why := refusal(words, template="[" in " ".join(words) and "]" in " ".join(words)))
+    ]
+    wrong += [
+        f"{path.name}:{line}: `smelt {' '.join(words)}`: {why}"
+        for line, words in spans(path)
+        if (why := refusal(words, template=True))
+    ]
+    assert wrong == []
+
+
+def test_commands_are_found_in_blocks_of_every_kind() -> None:
+    found = [words for block in ALL for words in commands(block)]
+    assert len(found) > 120
+    assert ["silver", "pipeline.yml", "--until-caught-up"] in found, "behind && in a crontab"
+    assert ["run", "pipeline.yml"] in found
+    assert refusal(["snapshto", "x"], template=True)
+    assert refusal(["run", "pipeline.yml", "--until-done"], template=False)
+    assert refusal(["preview", "pipeline.yml"], template=False)
+
+
+def test_every_code_that_is_explained_by_a_page_is_there() -> None:
+    named = {
+        word
+        for path in pages()
+        for code in re.findall(r"smelt explain-error ([a-z][a-z-]+)", path.read_text(encoding="utf-8"))
+        for word in [code]
+    }
+    assert named <= set(codes())
+
+
+def steps() -> Iterator[tuple[str, str]]:
+    """Whole texts of YAML, each with a name; entries of `fields` continue the document before them."""
+    whole: dict[str, str] = {}
+    last = ""
+    for block in of("yaml"):
+        if block.text.startswith("  - "):
+            assert last.startswith(block.page), f"{block} continues no document"
+            whole[last] += block.text
+        else:
+            last = str(block)
+            whole[last] = block.text
+    yield from whole.items()
+
+
+@pytest.mark.parametrize(("name", "text"), list(steps()), ids=lambda value: value if ".md:" in value else "")
+def test_every_yaml_block_is_read_by_the_models(name: str, text: str, tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yml"
+    value = parse_yaml(text, Path(name)).data
+    if isinstance(value, list):
+        text, value = FIELDS + text, {"document": "fields alone"}
+    if isinstance(value, dict) and set(value) >= OF_OTHERS:
+        assert "gold-compared" in name
+    elif isinstance(value, dict) and "document" in value:
+        parse_document(parse_yaml(text, Path(name)))
+    elif isinstance(value, dict) and {"table", "expectations"} <= set(value):
+        suite = tmp_path / "suite.yml"
+        suite.write_text(text, encoding="utf-8")
+        assert load_suite(suite)
+    else:
+        assert isinstance(value, dict), f"{name}: neither a pipeline file, nor a document, nor a suite"
+        assert set(value) <= set(Pipeline.model_fields), name
+        rest = "".join(f"{key}: {default}\n" for key, default in MINIMAL.items() if key not in value)
+        file.write_text(text + rest, encoding="utf-8")
+        load_pipeline(file)
+
+
+@pytest.mark.parametrize("block", of("python"), ids=str)
+def test_every_python_block_compiles(block: Block) -> None:
+    ast.parse(block.text)
+
+
+def test_every_language_of_a_block_is_checked_or_known() -> None:
+    known = {"yaml", "sql", "python", "json", "sh", "console", "ini", "text", "", "{toctree}", "{include}"}
+    assert {block.language for block in ALL} <= known
+
+
+@pytest.mark.postgres
+def test_every_sql_block_for_the_source_is_postgresqls(database: str) -> None:
+    """PL/pgSQL parses the statements of a function's body when it is created, and runs none."""
+    wrong = []
+    with psycopg.connect(database, autocommit=True) as connection:
+        for block in of("sql"):
+            if not is_of_spark(block) and (error := syntax_error(connection, block.text)):
+                wrong += [f"{block}: {error}"]
+        assert syntax_error(connection, "ALTER TABEL orders ADD x int;") is not None
+    assert wrong == []
+
+
+def syntax_error(connection: psycopg.Connection, text: str) -> str | None:
+    body = re.sub(r"^\s*(BEGIN|COMMIT);", "", text, flags=re.MULTILINE).strip()
+    body = (
+        re.sub(r"(?<!;)((?:\s*--[^\n]*)*)$", r";\1", body)
+        if not re.search(r";(\s*--[^\n]*)*$", body)
+        else body
+    )
+    head = "CREATE OR REPLACE FUNCTION pg_temp.page() RETURNS void LANGUAGE plpgsql AS"
+    function = f"{head} $page$ BEGIN\n{body}\nEND $page$"
+    try:
+        connection.execute(function.encode())
+    except psycopg.Error as error:
+        return str(error)
+    return None
+
+
+def test_every_sql_block_for_the_lake_is_sparks(spark: SparkSession) -> None:
+    parser: Any = spark._jsparkSession.sessionState().sqlParser()
+    lake = [block for block in of("sql") if is_of_spark(block)]
+    assert len(lake) >= 3
+    for block in lake:
+        for statement in re.sub(r"--[^\n]*", "", block.text).split(";"):
+            if statement.strip():
+                parser.parsePlan(statement)
+    called = [words for block in ALL for words in commands(block) if words[0] == "sql"]
+    queries = [word for words in called for word in words if re.match(r"(SELECT|WITH) [^…]*$", word)]
+    assert len(queries) > 10
+    for query in queries:
+        parser.parsePlan(query)

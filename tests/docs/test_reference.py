@@ -1,0 +1,38 @@
+"""The generated parts of the pages are up to date."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.settings import Pipeline
+from tests.docs.reference import DOCS, KEYS, SCHEMAS, TABLES, columns_table, keys, keys_table, pages
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    for path, text in pages().items():
+        assert path.read_text(encoding="utf-8") == text, (
+            f"run `make reference`: {path.relative_to(DOCS.parent)}"
+        )
+
+
+def test_a_key_without_a_meaning_is_noticed() -> None:
+    with pytest.raises(KeyError, match=r"lake\.retention"):
+        keys_table(KEYS.read_text(encoding="utf-8").replace("| `lake.retention`", "| lake.retention"))
+
+
+def test_types_and_defaults_are_written_as_in_the_file() -> None:
+    found = {key: (kind, default) for key, kind, default in keys(Pipeline)}
+    assert found["bronze.flush_interval"] == ("duration", "`500ms`")
+    assert found["bronze.flush_bytes"] == ("size", "`64MB`")
+    assert found["source.slot"] == ("text", "required")
+    assert found["silver.deletes"] == ("`hard` `soft`", "`hard`")
+    assert found["source.tables"] == ("list", "`[public.*]`")
+    assert found["snapshot.workers"] == ("integer, at least 1, at most 64", "`4`")
+    assert "pipeline" in found
+
+
+def test_every_table_has_its_columns_and_a_column_without_a_meaning_is_noticed() -> None:
+    page = TABLES.read_text(encoding="utf-8")
+    assert [name for name in SCHEMAS if f"## {name}\n" not in page] == []
+    with pytest.raises(KeyError, match="commit_ts"):
+        columns_table("control.cuts", "| `commit_lsn` | BIGINT | a commit |\n")

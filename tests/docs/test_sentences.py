@@ -1,0 +1,40 @@
+"""The pages are plain English: no sentence, or part of one between colons and semicolons, is long."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.docs.blocks import ROOT, pages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LONGEST: Final = 30
+_NOT_PROSE: Final = re.compile(r"^( *)```.*?^\1```|<!--.*?-->|^(?:    .*\n)+", re.MULTILINE | re.DOTALL)
+_NEW: Final = re.compile(r"\n\s*\n|\n(?=\s*(?:[*-] |\d+\. |\||#))|\|")
+_END: Final = re.compile(r"(?<=[.!?:;])[\s*)]+")
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences of a page; code is one word, of a link its text counts."""
+    prose = re.sub(r"`[^`]*`", "code", _NOT_PROSE.sub("\n\n", text))
+    for part in _NEW.split(re.sub(r"\]\([^)]*\)", "]", prose)):
+        yield from _END.split(" ".join(part.split()))
+
+
+@pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_sentence_of_a_page_is_long(path: Path) -> None:
+    found = sentences(path.read_text(encoding="utf-8"))
+    long = [text for text in found if sum(1 for word in text.split() if re.search(r"\w", word)) > LONGEST]
+    assert long == []
+
+
+def test_a_long_sentence_is_found_wherever_it_stands() -> None:
+    words = "word " * 31
+    for text in (words, f"* {words}", f"| a | {words} |", f"Short. {words}.", f"# Title\n{words}"):
+        assert max(len(each.split()) for each in sentences(text)) > LONGEST, text
+    assert max(len(each.split()) for each in sentences(f"```sh\n{words}\n```\n\n    {words}\n")) == 0

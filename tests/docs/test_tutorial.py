@@ -1,0 +1,60 @@
+"""The tutorial's first steps work as they stand: after its SQL, `init` and `check` find no error."""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from pipelines.cli import main
+from pipelines.conf_files import conf_folder
+from tests.docs.blocks import ROOT, blocks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+
+
+@pytest.mark.postgres
+def test_the_sql_of_the_tutorial_prepares_a_server_that_passes_its_check(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    role, owner = (f"{name}_{uuid.uuid4().hex[:8]}" for name in ("smelt", "app"))
+    name = str(conninfo_to_dict(database)["dbname"])
+    text = "".join(block.text for block in blocks(TUTORIAL) if block.language == "sql")
+    for word, here in (("smelt", role), ("app", owner), ("shop", f'"{name}"')):
+        text = re.sub(rf"\b{word}\b", here, text)
+    statements = [each.strip() for each in text.split(";") if each.strip()]
+    assert len(statements) == 6
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(
+            f"CREATE ROLE {owner}; GRANT ALL ON SCHEMA public TO {owner}; SET ROLE {owner}".encode()
+        )
+        connection.execute((conf_folder() / "demo" / "shop.sql").read_bytes())
+        connection.execute("RESET ROLE")
+        for statement in statements:
+            if not statement.startswith("ALTER SYSTEM"):  # the servers of the tests are logical already
+                connection.execute(statement.encode())
+    handlers = set(logging.getLogger().handlers)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SMELT_LOGS", str(tmp_path / "logs"))
+    monkeypatch.setenv("PGPASSWORD", "choose-one")
+    try:
+        main(["init", "--dsn", make_conninfo(database, user=role)])  # anything but success is a SystemExit
+        main(["check", "pipeline.yml"])
+    finally:
+        for handler in set(logging.getLogger().handlers) - handlers:
+            logging.getLogger().removeHandler(handler)
+            handler.close()
+        logging.captureWarnings(capture=False)
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute(f"DROP OWNED BY {role}, {owner}; DROP ROLE {role}, {owner}".encode())
+    said = capfd.readouterr()
+    assert "error:" not in said.out + said.err
+    assert (tmp_path / "documents" / "customer.yml").is_file()
