@@ -70,7 +70,7 @@ class Model:
     """What a world is made of.
 
     Attributes:
-        shapes: its tables; the shop's are filled.
+        shapes: its tables; where they are all of the shop's, or some of these, they are filled.
         snippets: what SQL texts of the documents mean.
         silver: settings of silver.
         tiny: as `Shop`'s.
@@ -100,7 +100,7 @@ class World:
             settings=self.model.silver,
             tiny=self.model.tiny,
         )
-        if self.model.shapes is SHAPES:
+        if self.model.shapes.items() <= SHAPES.items():
             fill(self.shop)
         self.define(texts)
 

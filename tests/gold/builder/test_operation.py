@@ -32,9 +32,9 @@ from pipelines.commands.rebuild import run_rebuild
 from pipelines.runtime.stages import Stages
 from pipelines.terminal.failures import Failure
 from pipelines.terminal.output import Output
-from tests.gold.shop import money
+from tests.gold.shop import SHAPES, money
 from tests.gold.shop_documents import COUNTRY, PARCEL_LINE, document
-from tests.gold.world import World, mutate, pipeline_of
+from tests.gold.world import Model, World, mutate, pipeline_of
 from tests.pipelines.aged import age
 
 if TYPE_CHECKING:
@@ -47,12 +47,19 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 NAMES = ("parcel_line", "country")
+READ = {
+    name: shape
+    for name, shape in SHAPES.items()
+    if name.partition(".")[2] in {"countries", "customers", "orders", "order_items", "parcels"}
+}
+"""Tables that the documents read."""
 SECONDS = 300.0
 
 
 @pytest.fixture(scope="module")
 def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    world = World(spark, str(tmp_path_factory.mktemp("operation") / "lake"), [PARCEL_LINE, COUNTRY])
+    lake = str(tmp_path_factory.mktemp("operation") / "lake")
+    world = World(spark, lake, [PARCEL_LINE, COUNTRY], Model(shapes=READ))
     for number, code in ((4, "CH"), (5, "FR")):
         world.shop.put("countries", id=number, code=code, name=f"Country {code}")
     world.first()
