@@ -14,7 +14,9 @@ from tests.gold.shop import moment, money
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bronze.lake.control import Run
     from tests.gold.shop import Key, Shop
+    from tests.gold.world import Documents, World
 
 
 @dataclass(frozen=True)
@@ -283,3 +285,36 @@ SCENARIOS: Final = (
     ),
 )
 """Customer 902 had an order between two cuts, 904 was there between two, and the tag of 905 is as it was."""
+
+
+@dataclass(frozen=True)
+class Joint:
+    """One cycle of gold over the changes of all scenarios.
+
+    Attributes:
+        lsn: of its cut.
+        runs: one for each document.
+        before: the documents as they were.
+        after: as they are then.
+        wanted: as plain Python assembles them.
+    """
+
+    lsn: int
+    runs: dict[str, Run]
+    before: dict[str, Documents]
+    after: dict[str, Documents]
+    wanted: dict[str, Documents]
+
+
+def play(world: World) -> Joint:
+    """Silver makes a cut after each part of the changes; gold goes on once, by the changes alone."""
+    before = {name: world.table(name) for name in world.names}
+    for part in range(max(len(scenario.changes) for scenario in SCENARIOS)):
+        for scenario in SCENARIOS:
+            for change in scenario.changes[part : part + 1]:
+                change(world.shop)
+        cut = world.shop.commit()
+    world.cycle(cut)
+    after = {name: world.table(name) for name in world.names}
+    wanted = {doc.name: world.reference(doc).documents() for doc in world.documents}
+    return Joint(cut.commit_lsn, world.runs(), before, after, wanted)

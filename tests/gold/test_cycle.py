@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +27,9 @@ from pipelines.commands.rebuild import rebuild_silver
 from pipelines.runtime.maintenance import Maintenance
 from pipelines.terminal.output import Output
 from tests.fix_spark import rows_of
-from tests.gold.changes_at_once import SCENARIOS
+from tests.gold.changes_at_once import SCENARIOS, play
 from tests.gold.shop import moment, money
-from tests.gold.shop_documents import COUNTRY, CUSTOMER, PARCEL_LINE, document
+from tests.gold.shop_documents import COUNTRY, CUSTOMER, HOME, PARCEL_LINE, document
 from tests.gold.world import OWN, World, contents, pipeline_of, plain
 
 if TYPE_CHECKING:
@@ -38,21 +38,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.lake.control import Cut, Run
-    from tests.gold.changes_at_once import Scenario
+    from tests.gold.changes_at_once import Joint, Scenario
     from tests.gold.shop import Shop
-    from tests.gold.world import Documents
 
 pytestmark = pytest.mark.spark
 
 TEXTS = [CUSTOMER, PARCEL_LINE, COUNTRY]
-
-HOME = """\
-document: home
-root: public.customers
-fields:
-  - id
-  - billing: {one: public.addresses, on: {id: billing_id}, fields: [city]}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -66,39 +57,9 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
     world.shop.silver.close()
 
 
-@dataclass(frozen=True)
-class Joint:
-    """One cycle of gold over the changes of all scenarios.
-
-    Attributes:
-        lsn: of its cut.
-        runs: one for each document.
-        before: the documents as they were.
-        after: as they are then.
-        wanted: as plain Python assembles them.
-    """
-
-    lsn: int
-    runs: dict[str, Run]
-    before: dict[str, Documents]
-    after: dict[str, Documents]
-    wanted: dict[str, Documents]
-
-
 @pytest.fixture(scope="module")
 def joint(world: World) -> Joint:
-    """Silver makes a cut after each part of the changes; gold goes on once."""
-    before = {name: world.table(name) for name in world.names}
-    parts = max(len(scenario.changes) for scenario in SCENARIOS)
-    for part in range(parts):
-        for scenario in SCENARIOS:
-            for change in scenario.changes[part : part + 1]:
-                change(world.shop)
-        cut = world.shop.commit()
-    world.cycle(cut)
-    after = {name: world.table(name) for name in world.names}
-    wanted = {doc.name: world.reference(doc).documents() for doc in world.documents}
-    return Joint(cut.commit_lsn, world.runs(), before, after, wanted)
+    return play(world)
 
 
 def built(runs: dict[str, Run]) -> dict[str, int]:
