@@ -92,6 +92,14 @@ fields:
       {bought: {many: public.orders, on: {customer_id: id}, where: "status = 'paid'", values: total}}]}
 """
 
+HOME: Final = """\
+document: home
+root: public.customers
+fields:
+  - id
+  - billing: {one: public.addresses, on: {id: billing_id}, fields: [city]}
+"""
+
 PROFILE: Final = """\
 document: profile
 root: public.customers

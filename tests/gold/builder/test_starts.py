@@ -22,7 +22,7 @@ from silver.run.pinned import PINNED, unpinned
 from silver.run.sessions import own_session
 from tests.gold.shop import SHAPES, catalog, moment, money
 from tests.gold.shop_documents import document
-from tests.gold.world import World
+from tests.gold.world import Model, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,9 @@ fields:
 
 @pytest.fixture(scope="module")
 def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
-    world = World(spark, str(tmp_path_factory.mktemp("starts") / "lake"), [LINES, KEYLESS])
+    read = ("public.customers", "public.orders", "public.order_items", "public.products", "public.addresses")
+    lake = str(tmp_path_factory.mktemp("starts") / "lake")
+    world = World(spark, lake, [LINES, KEYLESS], Model(shapes={name: SHAPES[name] for name in read}))
     for customer in list(world.shop.all("customers")):
         world.shop.put("customers", id=customer["id"], notes="1")
     world.cycle(world.shop.commit(), full=dict.fromkeys(world.names, "first build"))
@@ -273,7 +275,7 @@ def test_a_document_that_failed_after_silver_was_derived_again_gets_what_was_rep
 def test_a_map_with_keys_that_have_no_text_is_refused_before_it_is_built(world: World) -> None:
     """Its content hash would be another one each time."""
     field = '{found: {sql: "array(map(cast(name as binary), id))"}}'
-    text = f"document: bytes\nroot: public.tags\nfields:\n  - id\n  - {field}\n"
+    text = f"document: bytes\nroot: public.products\nfields:\n  - id\n  - {field}\n"
     world.start_gold([*world.documents, document(text)]).cycle()
     (error,) = world.control.open_errors()
     assert (error.name, error.code) == ("bytes", "document-invalid")

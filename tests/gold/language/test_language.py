@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.gold.shop import Shop
+    from tests.gold.world import Documents
 
 pytestmark = pytest.mark.spark
 
@@ -26,9 +27,32 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """Silver keeps deleted rows, marked."""
     lake = str(tmp_path_factory.mktemp("language") / "lake")
     world = World(spark, lake, [PROFILE, FAMILY, LAND], Model(silver=SilverSettings(deletes="soft")))
+    ring(world.shop, 30, 31, 32)
     world.first()
     yield world
     world.shop.silver.close()
+
+
+def ring(shop: Shop, *numbers: int) -> None:
+    """Customers, each referred by the next, and the last by the first."""
+    for number, above in zip(numbers, [*numbers[1:], numbers[0]], strict=True):
+        shop.put("customers", id=number, referred_by=above, country_id=1, balance=None, email=None)
+
+
+@pytest.fixture(scope="module")
+def changed(world: World) -> dict[str, Documents]:
+    """The documents after one cycle over the changes that the tests name, each on rows of its own."""
+
+    def change(shop: Shop) -> None:
+        for number in range(901, 905):
+            status = "unheard of" if number < 903 else "paid"
+            shop.put("orders", id=number, customer_id=1, status=status, total=None, placed_at=None)
+        shop.put("customers", id=3, referred_by=3)
+        ring(shop, 20, 21, 22)
+        shop.put("customers", id=31, email="deep@example.com")
+
+    world.step(change)
+    return {name: world.table(name) for name in world.names}
 
 
 def test_flattened_rows_that_are_not_there_leave_nothing(world: World) -> None:
@@ -41,43 +65,45 @@ def test_flattened_rows_that_are_not_there_leave_nothing(world: World) -> None:
         assert (row["by_by_status"], row["by_stamps"]) == ({}, [])
 
 
-def test_a_cap_says_how_many_there_are_and_the_first_of_equal_keys_is_in_a_map(world: World) -> None:
-    def change(shop: Shop) -> None:
-        for number in range(901, 905):
-            status = "unheard of" if number < 903 else "paid"
-            shop.put("orders", id=number, customer_id=1, status=status, total=None, placed_at=None)
+def test_roots_with_a_cut_cycle_or_several_rows_for_one_are_counted(world: World) -> None:
+    runs = world.runs()
+    for doc in world.documents[1:]:
+        reference = world.reference(doc)
+        reference.documents()
+        run = runs[doc.name]
+        assert run.mode == "full"
+        assert run.details["roots_where_a_cycle_was_cut"] == len(reference.cut), doc.name
+        assert run.details["roots_where_one_matched_several"] == len(reference.several), doc.name
+        assert reference.cut
 
-    world.step(change)
-    row = world.table("profile")[1,]
+
+def test_a_cap_says_how_many_there_are_and_the_first_of_equal_keys_is_in_a_map(
+    changed: dict[str, Documents],
+) -> None:
+    row = changed["profile"][1,]
     assert len(row["orders"]["items"]) == 2
     assert row["orders"]["count"] >= 4
     assert row["orders"]["truncated"]
     assert row["by_status"]["unheard of"] == {"id": 901, "total": None}
 
 
-def test_a_row_does_not_stand_below_itself_and_such_roots_are_counted(world: World) -> None:
-    def change(shop: Shop) -> None:
-        shop.put("customers", id=1, referred_by=1)
-        for number, above in ((20, 22), (21, 20), (22, 21)):
-            shop.put("customers", id=number, referred_by=above, country_id=1, balance=None, email=None)
-
-    world.step(change)
-    rows = world.table("family")
-    assert rows[1,]["referrer"] is None
-    assert 1 not in [row["id"] for row in rows[1,]["referred"]]
+def test_a_row_does_not_stand_below_itself(changed: dict[str, Documents]) -> None:
+    rows = changed["family"]
+    assert rows[3,]["referrer"] is None
+    assert 3 not in [row["id"] for row in rows[3,]["referred"]]
+    # Customer 20 was referred by 21, and this one by 22, whom 20 referred.
+    assert rows[20,]["referrer"]["referrer"]["id"] == 22
     assert [
         (row["id"], row["referred"][0]["id"], row["referred"][0]["referred"]) for row in rows[20,]["referred"]
-    ] == [(21, 22, [])]
-    world.step(lambda shop: shop.put("customers", id=22, email="deep@example.com"))
-    assert rows[20,]["referrer"]["referrer"]["id"] == 21
-    world.gold.cycle(rebuild=["family", "land"])
-    for doc in world.documents[1:]:
-        reference = world.reference(doc)
-        reference.documents()
-        details = world.runs()[doc.name].details
-        assert details["roots_where_a_cycle_was_cut"] == len(reference.cut), doc.name
-        assert details["roots_where_one_matched_several"] == len(reference.several), doc.name
-        assert reference.cut
+    ] == [(22, 21, [])]
+
+
+def test_a_change_deep_inside_a_recursion_reaches_every_root_above_it(
+    changed: dict[str, Documents],
+) -> None:
+    ring_of_three = changed["family"]
+    assert ring_of_three[30,]["referrer"]["mail"] == "deep@example.com"
+    assert ring_of_three[32,]["referrer"]["referrer"]["mail"] == "deep@example.com"
 
 
 def test_a_random_history(world: World) -> None:
