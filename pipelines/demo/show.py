@@ -22,6 +22,7 @@ from pipelines.demo.live import LiveView, Preparation
 from pipelines.demo.story import LAYERS, Story
 from pipelines.demo.summary import Summary, summarize
 from pipelines.demo.workload import Spared, run_workload
+from pipelines.quality.engine import preload
 from pipelines.runtime.supervisor import Supervisor
 from pipelines.spark.lake_sql import LakeSql
 from silver.sql import as_json, quote
@@ -114,13 +115,15 @@ class _Show:
             self._until(lambda: time.monotonic() - opened > _OPENING_SECONDS)
             story.first_act()
             view.followed = story.followed
-            self._until(lambda: story.through)
+            self._until(lambda: "silver" in story.followed[0].seconds)
+            story.second_act(self._kill_reader)  # while gold builds the first one's document
+            self._until(lambda: story.followed[0].through)
             self._order = self._asked(story.look_for_order)
-            story.second_act(self._kill_reader)
             closes = max(opened + seconds, time.monotonic() + _OPENING_SECONDS)
             self._until(lambda: time.monotonic() > closes)
         finally:
             shop.close()
+        self._looks.submit(preload)
         view.enter("the shop is closed; the layers catch up")
         end = self._head()
         view.heads.note(end)

@@ -138,8 +138,9 @@ def print_summary(summary: Summary, pipeline: Pipeline, output: Output, *, secon
     output.line()
     output.line(
         f"{summary.transactions:,} transactions of a live shop were carried through every layer "
-        f"({summary.changes:,} changed rows, the first snapshot included); {seconds_text(seconds)} in all."
+        f"in {seconds_text(seconds)}:"
     )
+    output.line(f"{summary.changes:,} changed rows, those of the first snapshot included.")
     output.line(f"The lake is in {pipeline.lake_address().path}")
     output.line("PostgreSQL has stopped; the lake does not need it. Try next:", style="bold")
     file = shlex.quote(_short(pipeline.path))

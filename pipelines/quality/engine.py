@@ -23,7 +23,7 @@ import logging
 import os
 import re
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.config.suggestions import suggestion
@@ -175,6 +175,16 @@ class Engine:
             kinds.MulticolumnMapExpectation,
         )
         return isinstance(made, of_rows) and made.mostly == 1 and not made.row_condition
+
+
+def preload() -> None:
+    """Load Great Expectations, which takes seconds, while something else is waited for.
+
+    Not while another thread loads pyspark for the first time: both load parts of it. Where it is not
+    installed, `Engine` says so.
+    """
+    with _quiet(), suppress(ConfigurationError):
+        _load()
 
 
 def _load() -> Any:

@@ -31,7 +31,7 @@ def test_the_sql_of_the_tutorial_prepares_a_server_that_passes_its_check(
     for word, here in (("smelt", role), ("app", owner), ("shop", f'"{name}"')):
         text = re.sub(rf"\b{word}\b", here, text)
     statements = [each.strip() for each in text.split(";") if each.strip()]
-    assert len(statements) == 6
+    assert len(statements) == 7
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(
             f"CREATE ROLE {owner}; GRANT ALL ON SCHEMA public TO {owner}; SET ROLE {owner}".encode()
