@@ -290,8 +290,8 @@ def maintain(file: File, *, output: OutputFormat = Format.TEXT) -> None:
 def drop(file: File, *, yes: arguments.Yes = False) -> None:
     """Drop slot and publication at the source; keep the lake.
 
-    On a terminal it asks first. A publication that the pipeline did not create is kept; its SQL is printed. With
-    ``manage: false`` nothing is removed, and all SQL is printed.
+    On a terminal it asks first. A publication that the pipeline did not create is kept; its SQL is printed.
+    With manage: false nothing is removed, and all SQL is printed.
     """
     from pipelines.commands.drop import run_drop
 

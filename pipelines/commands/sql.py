@@ -22,6 +22,7 @@ from pipelines.sql_shell.warm_spark import InTurn, WithoutSpark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from pipelines.settings import Pipeline
     from pipelines.sql_shell.splitting import Statement
@@ -75,13 +76,21 @@ def run_sql(pipeline: Pipeline, asked: Asked, output: Output) -> None:
         _run_all(SqlSession(pipeline, output, WithoutSpark(), cut, display), asked, statements)
         return
     with spark_for(pipeline, output) as spark:
-        # Rows that are printed as they come show for themselves that something happens.
-        printed = display.form in STREAMED and display.export is None
-        waiting = nullcontext if printed else partial(output.waiting, "running the statement")
-        session = SqlSession(pipeline, output, InTurn(spark, waiting), cut, display)
+        session = SqlSession(
+            pipeline, output, InTurn(spark, partial(_waiting, display, output)), cut, display
+        )
         _run_all(session, asked, statements)
         if display.form is not RowFormat.JSON:
             output.say(f"as of {moment_text(session.cut)}")
+
+
+def _waiting(display: Display, output: Output) -> AbstractContextManager[None]:
+    r"""A block in which a terminal shows that a statement runs, unless its rows are printed as they come.
+
+    Which of both can change from statement to statement (``\o csv``).
+    """
+    printed = display.form in STREAMED and display.export is None
+    return nullcontext() if printed else output.waiting("running the statement")
 
 
 def _run_all(session: SqlSession, asked: Asked, statements: Sequence[Statement]) -> None:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 _CYCLE_SECONDS: Final = 3.0
 _WORKER_SECONDS: Final = 20.0
+_ENDED: Final = "the run was ended while Spark started"
 _LOGGER = logging.getLogger("deltasmelt.run")
 
 
@@ -161,13 +162,15 @@ class Supervisor:
 
     def _start_spark(self) -> SparkSession:
         brief = self._until is not None and is_little(self._pipeline, self._layers)
+        if self._stop.is_set():
+            raise InterruptedError(_ENDED)
         spark = spark_session(self._pipeline.spark, log=self.log, announce=self._announce, brief=brief)
         with self._starting:
             if not self._stop.is_set():
                 self.spark = spark
                 return spark
         stop_session(spark)
-        raise InterruptedError("the run was ended while Spark started")
+        raise InterruptedError(_ENDED)
 
     def _hear(self, event: dict[str, Any]) -> None:
         """What the reader says: passed on, and whether silver will need Spark for it."""

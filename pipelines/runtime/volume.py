@@ -1,7 +1,9 @@
-"""How much a job can have to carry, at most: for little of it the JVM compiles quickly and does not optimise.
+"""Whether a job has little to carry: then the JVM compiles quickly and does not optimise.
 
 Most of what a short job costs is compiling code that runs a few times. A JVM with its quick compiler alone
-needs a fifth less CPU for it (`docs/performance.md`). Over some million rows its code would be slower.
+needs a fifth less CPU for it (`docs/performance.md`). Over some million rows its code would be slower. So
+what counts is the size of all that could be read: the lake, the database, and the log that the slot holds
+back. Where one of them cannot be had, the job counts as a large one.
 """
 
 from __future__ import annotations
@@ -20,8 +22,19 @@ if TYPE_CHECKING:
     from bronze.lake.location import Layer
     from pipelines.settings import Pipeline
 
-LITTLE: Final = 128 * 2**20
-"""Bytes of a database, and of a lake."""
+LITTLE: Final = 64 * 2**20
+"""Bytes of a lake, and of a database with what its slot holds back."""
+
+_FILES: Final = 5_000
+"""Files of a lake that are looked at; more of them are a large lake."""
+
+
+_BYTES: Final = """
+SELECT pg_database_size(current_database()) + coalesce(max(pg_wal_lsn_diff(
+  CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END,
+  confirmed_flush_lsn)), 0)
+FROM pg_replication_slots WHERE slot_name = %s
+"""
 
 
 def is_little(pipeline: Pipeline, layers: Collection[Layer]) -> bool:
@@ -31,17 +44,20 @@ def is_little(pipeline: Pipeline, layers: Collection[Layer]) -> bool:
     """
     path = pipeline.lake_address().path
     folder = None if path is None else local_folder(path)
-    if folder is None or _exceeds(folder):
+    try:
+        if folder is None or _exceeds(folder):
+            return False
+    except OSError:  # stages that read the lake report what is wrong with it
         return False
-    return "bronze" not in layers or _database_bytes(pipeline.source) <= LITTLE
+    return "bronze" not in layers or _to_read(pipeline.source) <= LITTLE
 
 
 def _exceeds(folder: Path) -> bool:
     """Whether the files of a folder are more than `LITTLE`; the rest is not looked at."""
     total = 0
-    for size in _sizes(folder):
+    for number, size in enumerate(_sizes(folder), start=1):
         total += size
-        if total > LITTLE:
+        if total > LITTLE or number > _FILES:
             return True
     return False
 
@@ -55,8 +71,11 @@ def _sizes(folder: Path) -> Iterator[int]:
                 continue
 
 
-def _database_bytes(source: SourceSettings) -> float:
-    """Bytes of the source's database; infinity where it does not say, which the reader will report."""
+def _to_read(source: SourceSettings) -> float:
+    """Bytes of the database and of the log after its slot; infinity where the server does not say.
+
+    The reader will report why.
+    """
     from bronze.postgres.connection import (  # noqa: PLC0415 - silver and gold need no server
         connect,
         translated,
@@ -69,7 +88,7 @@ def _database_bytes(source: SourceSettings) -> float:
             translated(source),
             within(source.timing.session_settings, connection),
         ):
-            row = connection.execute("SELECT pg_database_size(current_database())").fetchone()
+            row = connection.execute(_BYTES, [source.slot]).fetchone()
     except SmeltError:
         return float("inf")
     return float("inf") if row is None else float(row[0])

@@ -8,11 +8,15 @@ log. So the error is turned into text before a session is stopped.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
+
+
+_DEEPEST: Final = 20
+"""Causes that are looked at: a chain may be a ring."""
 
 
 class SparkFailure(Exception):  # noqa: N818 - it is whatever it was in the JVM
@@ -88,12 +92,21 @@ def spark_message(error: PySparkException | SparkFailure) -> str:
 
 
 def root_message(error: Py4JJavaError) -> str:
-    """The first line of what its innermost cause says.
+    """The first line of what its causes say: Spark's own innermost words, and what is behind them.
 
-    Rows that are streamed fail inside wrappers that only say that something was waited for.
+    Rows that are streamed fail inside wrappers that only say that something was waited for. Spark's own words
+    begin with a condition in brackets. What is not Spark's is named by its class: its message alone may be no
+    more than a name.
     """
-    said, cause = "", error.java_exception
-    while cause is not None:
-        said = str(cause.getMessage() or said)
+    said, behind, cause = "", "", error.java_exception
+    for _ in range(_DEEPEST):
+        if cause is None:
+            break
+        line = str(cause.getMessage() or "").partition("\n")[0]
+        kind = str(cause.getClass().getSimpleName())
+        if line.startswith("["):
+            said, behind = line, ""
+        else:
+            behind = f"{kind}: {line}"
         cause = cause.getCause()
-    return said.partition("\n")[0]
+    return " ".join(filter(None, (said, f"({behind})" if said and behind else behind)))

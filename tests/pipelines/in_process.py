@@ -36,7 +36,7 @@ def smelt_here(*arguments: str | Path, folder: Path) -> CompletedProcess[str]:
         try:
             cli.main(words)
         except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else 1
+            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     return CompletedProcess(words, code, out.getvalue(), error.getvalue())
 
 

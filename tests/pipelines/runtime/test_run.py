@@ -28,7 +28,6 @@ from pipelines.sql_shell.results import Shown, first_rows, json_lines
 from pipelines.terminal.failures import Failure
 from pipelines.terminal.output import Format, Output
 from tests.fix_postgres import drop_database, make_database
-from tests.pipelines.in_process import smelt_here
 from tests.pipelines.processes import Command, thread_seconds, until
 from tests.pipelines.test_cli import smelt
 
@@ -148,16 +147,15 @@ def test_run_carries_changes_refuses_a_second_start_outlives_its_reader_and_ends
 @pytest.mark.postgres
 @pytest.mark.spark
 def test_until_caught_up_carries_what_the_server_held_and_names_a_table_that_cannot_be_carried(
-    shop: Shop, spark: SparkSession
+    shop: Shop,
 ) -> None:
-    assert spark is not None  # the command uses it
     shop.execute("CREATE TABLE keyless (a int); INSERT INTO customers VALUES (51, 'new', NULL, '{}')")
     end = shop.execute("INSERT INTO orders VALUES (1000, 51, 1.25)")
-    run = smelt_here("run", shop.file, "--until-caught-up", folder=shop.folder)
-    said = run.stdout + run.stderr
-    assert run.returncode == 3, said
-    assert "keyless" in said
-    assert "Traceback" not in said
+    with Command("run", shop.file, "--until-caught-up", folder=shop.folder) as run:
+        assert run.wait() == 3, run.text()
+        assert not run.family()
+    assert "keyless" in run.text()
+    assert "Traceback" not in run.text()
     assert shop.gold_has(end)
     status = json.loads(smelt("status", shop.file, "--output", "json", folder=shop.folder).stdout)
     assert [rung["commits"] for rung in status["ladder"] if rung["name"] in {"silver", "gold"}] == [0, 0]

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
+from bronze.lsn import Lsn
+from pipelines.runtime import supervisor
+from pipelines.runtime.supervisor import Supervisor
 from pipelines.runtime.volume import LITTLE, is_little
 from pipelines.settings import Pipeline, load_pipeline
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from bronze.lake.location import Layer
+
 NOBODY = "host=127.0.0.1 port=1 dbname=nobody connect_timeout=2"
 
 
-def pipeline(folder: Path, dsn: str, lake: str = "lake") -> Pipeline:
+def pipeline(folder: Path, dsn: str, lake: str = "lake", slot: str = "shop") -> Pipeline:
     file = folder / "shop.yml"
-    source = f"{{dsn: '{dsn}', slot: shop, publication: shop, tables: [public.*]}}"
+    source = f"{{dsn: '{dsn}', slot: {slot}, publication: shop, tables: [public.*]}}"
     file.write_text(f"pipeline: shop\nsource: {source}\nlake: {{path: '{lake}'}}\n")
     return load_pipeline(file)
 
@@ -41,14 +47,37 @@ def test_what_an_object_store_or_a_silent_server_holds_is_not_known(tmp_path: Pa
 
 @pytest.mark.postgres
 def test_a_database_counts_where_it_is_read(tmp_path: Path, database: str) -> None:
-    read = pipeline(tmp_path, database)
-    assert is_little(read, ["bronze", "silver", "gold"])
+    name = f"shop_{uuid.uuid4().hex[:8]}"
+    read = pipeline(tmp_path, database, slot=name)
+    every: list[Layer] = ["bronze", "silver", "gold"]
+    assert is_little(read, every)
     with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [name])
         connection.execute("CREATE TABLE filler (one bytea)")
         connection.execute("ALTER TABLE filler ALTER one SET STORAGE EXTERNAL")
         connection.execute(
             "INSERT INTO filler SELECT decode(repeat('00', %s), 'hex') FROM generate_series(1, %s)",
             [2**20, LITTLE // 2**20],
         )
-    assert not is_little(read, ["bronze", "silver", "gold"])
-    assert is_little(read, ["silver", "gold"])
+        assert not is_little(read, every)
+        assert is_little(read, ["silver", "gold"])
+        connection.execute("DROP TABLE filler")
+        assert not is_little(read, every), "the log that the slot holds back is still to be read"
+        connection.execute("SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())", [name])
+        assert is_little(read, every)
+
+
+@pytest.mark.parametrize(
+    ("until", "little", "brief"),
+    [(Lsn(1), True, True), (Lsn(1), False, False), (None, True, False)],
+    ids=["little", "much", "continuous"],
+)
+def test_a_job_with_little_to_carry_has_a_brief_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Lsn | None, *, little: bool, brief: bool
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(supervisor, "is_little", lambda *_: little)
+    monkeypatch.setattr(supervisor, "spark_session", lambda *_, **how: asked.append(how["brief"]))
+    run = Supervisor(pipeline(tmp_path, NOBODY), (), command="smelt test", layers=["silver"], until=until)
+    run._start_spark()  # without a JVM
+    assert asked == [brief]
