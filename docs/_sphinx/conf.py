@@ -7,7 +7,6 @@ read. Links that lead out of `docs/` become the file's name, because a built sit
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from pygments.lexers.sql import PostgresLexer
 from sphinx.highlighting import lexers
 
 sys.path.insert(0, str(Path(__file__).parent))
-from offline import foreign_resources
+from offline import foreign_resources, without_outward_links
 
 lexers["sql"] = PostgresLexer()  # the standard one stumbles over $$
 
@@ -43,8 +42,6 @@ html_theme_options = {
 }
 
 _ERRORS = "errors/README"
-_OUTWARD = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?!docs/)([^)#]+)(?:#[^)]*)?\)")
-"""A link to a file beside `docs/`: the site holds its name."""
 
 
 def _read(_app: Any, name: str, source: list[str]) -> None:
@@ -52,7 +49,7 @@ def _read(_app: Any, name: str, source: list[str]) -> None:
     text = source[0]
     if name == _ERRORS:
         text += "\n```{toctree}\n:hidden:\n:glob:\n\n[a-z]*\n```\n"
-    source[0] = _OUTWARD.sub(lambda found: f"{found[1]} (`{found[2]}`)", text)
+    source[0] = without_outward_links(name, text)
 
 
 def _stay_offline(app: Any, failure: Exception | None) -> None:

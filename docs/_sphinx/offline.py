@@ -1,4 +1,4 @@
-"""What the pages of a built site would load from another host; a link to follow is no such thing."""
+"""A site that is read offline: what its pages would load from another host, and links that lead out of it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ _REMOTE: Final = re.compile(r"^\s*(?:[a-z]+:)?//", re.IGNORECASE)
 _IN_CSS: Final = re.compile(r"(?:url\(\s*|@import\s+)[\"']?((?:[a-z]+:)?//[^\"')\s]+)", re.IGNORECASE)
 _PASSIVE: Final = {"canonical", "next", "prev", "author", "license", "search", "index"}
 """Relations of a `link` element that load nothing."""
+
+_UPWARD: Final = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+)(?!docs/)([^)#]+)(?:#[^)]*)?\)")
+"""A link to a file of a folder above: its text, the way up, and the file."""
 
 
 class _Page(HTMLParser):
@@ -50,3 +53,19 @@ def foreign_resources(site: Path) -> list[str]:
             continue
         found += [f"{path.relative_to(site)}: {address}" for address in addresses]
     return found
+
+
+def without_outward_links(page: str, text: str) -> str:
+    """The page's Markdown, with names of files instead of links that lead out of the folder of the pages.
+
+    Args:
+        page: its name, with its folders.
+        text: its Markdown.
+    """
+    folders = page.count("/")
+
+    def named(found: re.Match[str]) -> str:
+        leads_out = found[2].count("/") > folders
+        return f"{found[1]} (`{found[3]}`)" if leads_out else found[0]
+
+    return _UPWARD.sub(named, text)

@@ -6,7 +6,7 @@ import html
 import importlib.util
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,14 +20,20 @@ DOCS = ROOT / "docs"
 
 
 @pytest.fixture
-def foreign() -> Callable[[Path], list[str]]:
-    """The check that ends `make docs`; its module belongs to the site's own environment."""
+def offline() -> Any:
+    """What `make docs` needs to be read offline; the module belongs to the site's own environment."""
     spec = importlib.util.spec_from_file_location("offline", DOCS / "_sphinx" / "offline.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    check: Callable[[Path], list[str]] = module.foreign_resources
+    return module
+
+
+@pytest.fixture
+def foreign(offline: Any) -> Callable[[Path], list[str]]:
+    """The check that ends `make docs`."""
+    check: Callable[[Path], list[str]] = offline.foreign_resources
     return check
 
 
@@ -59,6 +65,17 @@ def test_links_to_follow_and_files_of_the_site_are_none(
     assert foreign(tmp_path) == []
     (tmp_path / "b.css").write_text("@import 'https://fonts.example/a.css';")
     assert foreign(tmp_path) == ["b.css: https://fonts.example/a.css"]
+
+
+def test_links_between_pages_stay_and_those_that_lead_out_are_named(offline: Any) -> None:
+    within, beside = "[lost](../errors/slot-lost.md#x)", "[demo](../../conf/demo.sql)"
+    assert (
+        offline.without_outward_links("how-to/a", f"{within} {beside}") == f"{within} demo (`conf/demo.sql`)"
+    )
+    assert (
+        offline.without_outward_links("a", "[licence](../LICENSE) [b](b.md)")
+        == "licence (`LICENSE`) [b](b.md)"
+    )
 
 
 def test_every_page_is_in_a_list_of_the_index() -> None:
