@@ -196,13 +196,13 @@ def draw(cast: Path, target: Path, scenes: tuple[Scene, ...], still: str, title:
 
 
 SCENES: Final = (
-    Scene(0.5, 110, 3.5),
-    Scene(113, 255, 6),
-    Scene(255, 375, 7),
-    Scene(378, 405, 2.5),
-    Scene(460, 460, 3.5, top="bronze.changes,"),
-    Scene(460, 460, 4.5, top="gold.customer,"),
-    Scene(460, 460, 5, top="table    "),
+    Scene(0.5, 66, 3.5),
+    Scene(67.5, 139, 6),
+    Scene(140.5, 211, 6.5),
+    Scene(212, 222, 2.5),
+    Scene(236, 236, 3.5, top="bronze.changes,"),
+    Scene(236, 236, 4.5, top="gold.customer,"),
+    Scene(236, 236, 5, top="table    "),
 )
 """The film of the demo; its seconds are those of the recording beside it."""
 
