@@ -60,9 +60,6 @@ SECONDS = 300.0
 def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     lake = str(tmp_path_factory.mktemp("operation") / "lake")
     world = World(spark, lake, [PARCEL_LINE, COUNTRY], Model(shapes=READ))
-    for number, code in ((4, "CH"), (5, "FR")):
-        world.shop.put("countries", id=number, code=code, name=f"Country {code}")
-        world.shop.put("customers", id=number + 5, email=f"{code}@example.com", country_id=number)
     world.first()
     yield world
     world.shop.silver.close()
@@ -98,7 +95,7 @@ def test_upkeep_removes_what_is_past_retention_and_no_change_that_gold_has_yet_t
     age(world.spark, root, days=9)
     everybody(shop, "fourth")
     shop.put("customers", id=1, country_id=1)
-    for number, code in ((6, "ES"), (7, "PT")):
+    for number, code in ((4, "CH"), (5, "FR")):
         shop.put("countries", id=number, code=code, name=f"Country {code}")
     cut = shop.commit()
     run_maintain(pipeline_of(world, tmp_path), Output())
@@ -110,7 +107,7 @@ def test_upkeep_removes_what_is_past_retention_and_no_change_that_gold_has_yet_t
         assert len(DeltaTable(world.lake.uri("gold", name)).file_uris()) == 1
     found = {name: verified(world, name) for name in NAMES}
     assert all(one.equal for one in found.values())
-    assert found["country"].compared == 4
+    assert found["country"].compared == 2
     world.gold = world.start_gold(world.documents)
     world.cycle(cut)
     world.check()
@@ -129,7 +126,7 @@ def damage(world: World) -> dict[str, Verification]:
             """
             UPDATE {table} SET people = transform(
               people, p -> named_struct('email', p.email, 'bought', transform(p.bought, b -> b + 1))
-            ) WHERE size(people) > 0 AND name NOT IN ('Country CH', 'Country FR')""",
+            ) WHERE size(people) > 0""",
             """
             UPDATE {table} SET
               _content_hash = if(name = 'Country CH', repeat('0', 64), _content_hash),
@@ -139,18 +136,16 @@ def damage(world: World) -> dict[str, Verification]:
     }
     before = world.control.latest_cut("gold")
     assert before is not None
-    try:
-        for name, damages in statements.items():
-            for statement in damages:
-                world.spark.sql(statement.format(table=world.lake.sql("gold", name)))
-        tables = {name: DeltaTable(world.lake.uri("gold", name)).version() for name in NAMES}
-        world.control.record_cut(replace(before, tables=tables, recorded_at=None))
-        return {name: verified(world, name) for name in NAMES}
-    finally:
-        for name, version in before.tables.items():
-            if DeltaTable(world.lake.uri("gold", name)).version() > version:  # Delta restores no newest one
-                world.spark.sql(f"RESTORE TABLE {world.lake.sql('gold', name)} TO VERSION AS OF {version}")
-        world.control.record_cut(replace(before, recorded_at=None))
+    for name, damages in statements.items():
+        for statement in damages:
+            world.spark.sql(statement.format(table=world.lake.sql("gold", name)))
+    tables = {name: DeltaTable(world.lake.uri("gold", name)).version() for name in NAMES}
+    world.control.record_cut(replace(before, tables=tables, recorded_at=None))
+    found = {name: verified(world, name) for name in NAMES}
+    for name, version in before.tables.items():
+        world.spark.sql(f"RESTORE TABLE {world.lake.sql('gold', name)} TO VERSION AS OF {version}")
+    world.control.record_cut(replace(before, recorded_at=None))
+    return found
 
 
 def test_what_gold_built_is_equal_and_a_sample_compares_a_part_of_it(world: World) -> None:
