@@ -14,7 +14,6 @@ from bronze.errors import ConfigurationError, SmeltError
 from pipelines.commands.context import require_lake, spark_for
 from pipelines.spark.lake_sql import cut_of, parse_as_of
 from pipelines.sql_shell.exports import Export, format_of
-from pipelines.sql_shell.results import STREAMED
 from pipelines.sql_shell.row_format import RowFormat
 from pipelines.sql_shell.session import Display, SqlSession, moment_text
 from pipelines.sql_shell.splitting import split
@@ -89,8 +88,7 @@ def _waiting(display: Display, output: Output) -> AbstractContextManager[None]:
 
     Which of both can change from statement to statement (``\o csv``).
     """
-    printed = display.form in STREAMED and display.export is None
-    return nullcontext() if printed else output.waiting("running the statement")
+    return nullcontext() if display.streams else output.waiting("running the statement")
 
 
 def _run_all(session: SqlSession, asked: Asked, statements: Sequence[Statement]) -> None:

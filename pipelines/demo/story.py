@@ -191,11 +191,6 @@ class Story:
         for change in self.followed:
             change.reached(layer, place)
 
-    @property
-    def through(self) -> bool:
-        """Whether all layers hold what was changed so far."""
-        return all(change.through for change in self.followed)
-
     def look_for_order(self, rows: Callable[[str], list[str]]) -> dict[Layer, str]:
         """The order's JSON in each layer; notes whether it is there.
 

@@ -62,6 +62,11 @@ class Display:
     environment: Mapping[str, str] | None = None
     export: Export | None = None
 
+    @property
+    def streams(self) -> bool:
+        """Whether rows are printed as they come, each as a line of its own."""
+        return self.export is None and self.form in STREAMED
+
 
 class SqlSession:
     """What statements see and how their rows are shown.
@@ -131,7 +136,7 @@ class SqlSession:
             return "done"
         if self._display.export is not None:
             return self._display.export.write(spark, frame)
-        if self._display.form not in STREAMED:
+        if not self._display.streams:
             return first_rows(frame, self._display.limit)
         for line in STREAMED[self._display.form](frame):
             if self._runner.cancelled:
@@ -142,7 +147,7 @@ class SqlSession:
     @property
     def _is_for_people(self) -> bool:
         """Whether rows are shown, and not written for a program, which does not want those of SET."""
-        return self._display.export is None and self._display.form not in STREAMED
+        return self._display.export is None and not self._display.streams
 
     def _lake_at_cut(self, spark: SparkSession) -> LakeSql:
         if self._lake is None:

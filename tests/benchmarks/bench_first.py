@@ -6,7 +6,6 @@ Seconds and CPU seconds of each command, its JVM and its reader included. The ba
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ import psycopg
 
 from pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.benchmarks.measuring import machine, say
+from tests.living import processes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,19 +80,14 @@ def watch(pid: int, spent: dict[int, float]) -> None:
     """Note the CPU seconds of a process and of all that it started, by id."""
     children: dict[int, list[int]] = {}
     seconds: dict[int, float] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended
-            continue
-        one = int(stat.parent.name)
-        children.setdefault(int(fields[1]), []).append(one)
-        seconds[one] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    for one in processes():
+        children.setdefault(one.parent, []).append(one.pid)
+        seconds[one.pid] = one.seconds
     left = [pid]
     while left:
-        one = left.pop()
-        spent[one] = seconds.get(one, spent.get(one, 0.0))
-        left += children.get(one, [])
+        known = left.pop()
+        spent[known] = seconds.get(known, spent.get(known, 0.0))
+        left += children.get(known, [])
 
 
 if __name__ == "__main__":

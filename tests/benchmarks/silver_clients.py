@@ -28,6 +28,7 @@ from pipelines.spark.session import spark_session
 from silver.cycle import Silver, warm_up
 from silver.settings import SilverSettings
 from tests.benchmarks.silver_work import NAMES, TYPED
+from tests.living import processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,14 +146,8 @@ CLIENTS: Final[dict[str, Callable[[str], Client]]] = {
 
 def java() -> int | None:
     """The JVM under this process."""
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            stat = entry.read_text()
-        except OSError:
-            continue
-        if "(java)" in stat and int(stat.rpartition(")")[2].split()[1]) == os.getpid():
-            return int(entry.parent.name)
-    return None
+    ours = (one.pid for one in processes() if (one.name, one.parent) == ("java", os.getpid()))
+    return next(ours, None)
 
 
 def cpu_seconds(pid: int | None) -> float:

@@ -52,12 +52,17 @@ def blocks(path: Path) -> list[Block]:
         Block(page, _line(text, match.start(3)), match[2], _without_indent(match[3], match[1]))
         for match in _FENCE.finditer(text)
     ]
-    unfenced = _FENCE.sub(lambda match: "\n" * match[0].count("\n"), text)
+    rest = unfenced(text)
     found += [
-        Block(page, _line(unfenced, match.start()), "", _without_indent(match[0], "    "))
-        for match in _INDENTED.finditer(unfenced)
+        Block(page, _line(rest, match.start()), "", _without_indent(match[0], "    "))
+        for match in _INDENTED.finditer(rest)
     ]
     return sorted(found, key=lambda block: block.line)
+
+
+def unfenced(text: str) -> str:
+    """A page's text with empty lines where it has fenced blocks."""
+    return _FENCE.sub(lambda match: "\n" * match[0].count("\n"), text)
 
 
 def commands(block: Block) -> Iterator[list[str]]:
@@ -72,7 +77,7 @@ def commands(block: Block) -> Iterator[list[str]]:
 def spans(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The same of commands in the text of a page, each with its line."""
     text = path.read_text(encoding="utf-8")
-    for match in _SPAN.finditer(_FENCE.sub(lambda match: "\n" * match[0].count("\n"), text)):
+    for match in _SPAN.finditer(unfenced(text)):
         for words in _called(match[1].replace("\\|", "|")):
             yield _line(text, match.start()), words
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import types
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import pyarrow as pa
@@ -23,11 +22,13 @@ from pipelines.cli import app
 from pipelines.quality.results import RESULTS_SCHEMA
 from pipelines.settings import Pipeline
 from pipelines.terminal.help_layout import EXAMPLES, GROUPS
+from tests.docs.blocks import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-DOCS: Final = Path(__file__).parents[2] / "docs"
+DOCS: Final = ROOT / "docs"
 OPTIONS: Final = DOCS / "command-line.md"
 KEYS: Final = DOCS / "pipeline-file.md"
 TABLES: Final = DOCS / "tables.md"

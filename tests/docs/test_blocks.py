@@ -119,8 +119,7 @@ def test_every_code_that_is_explained_by_a_page_is_there() -> None:
     named = {
         word
         for path in pages()
-        for code in re.findall(r"smelt explain-error ([a-z][a-z-]+)", path.read_text(encoding="utf-8"))
-        for word in [code]
+        for word in re.findall(r"smelt explain-error ([a-z][a-z-]+)", path.read_text(encoding="utf-8"))
     }
     assert named <= set(codes())
 
@@ -183,13 +182,13 @@ def test_every_sql_block_for_the_source_is_postgresqls(database: str) -> None:
     assert wrong == []
 
 
+def without_comments(sql: str) -> str:
+    return re.sub(r"--[^\n]*", "", sql)
+
+
 def syntax_error(connection: psycopg.Connection, text: str) -> str | None:
-    body = re.sub(r"^\s*(BEGIN|COMMIT);", "", text, flags=re.MULTILINE).strip()
-    body = (
-        re.sub(r"(?<!;)((?:\s*--[^\n]*)*)$", r";\1", body)
-        if not re.search(r";(\s*--[^\n]*)*$", body)
-        else body
-    )
+    plain = without_comments(re.sub(r"^\s*(BEGIN|COMMIT);", "", text, flags=re.MULTILINE))
+    body = plain.strip().removesuffix(";") + ";"
     head = "CREATE OR REPLACE FUNCTION pg_temp.page() RETURNS void LANGUAGE plpgsql AS"
     function = f"{head} $page$ BEGIN\n{body}\nEND $page$"
     try:
@@ -204,7 +203,7 @@ def test_every_sql_block_for_the_lake_is_sparks(spark: SparkSession) -> None:
     lake = [block for block in of("sql") if is_of_spark(block)]
     assert len(lake) >= 3
     for block in lake:
-        for statement in re.sub(r"--[^\n]*", "", block.text).split(";"):
+        for statement in without_comments(block.text).split(";"):
             if statement.strip():
                 parser.parsePlan(statement)
     called = [words for block in ALL for words in commands(block) if words[0] == "sql"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import uuid
 from typing import TYPE_CHECKING
@@ -11,9 +10,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from pipelines.cli import main
 from pipelines.conf_files import conf_folder
 from tests.docs.blocks import ROOT, blocks
+from tests.pipelines.in_process import smelt_here
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +22,7 @@ TUTORIAL = ROOT / "docs" / "tutorial.md"
 
 @pytest.mark.postgres
 def test_the_sql_of_the_tutorial_prepares_a_server_that_passes_its_check(
-    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     role, owner = (f"{name}_{uuid.uuid4().hex[:8]}" for name in ("smelt", "app"))
     name = str(conninfo_to_dict(database)["dbname"])
@@ -41,20 +40,15 @@ def test_the_sql_of_the_tutorial_prepares_a_server_that_passes_its_check(
         for statement in statements:
             if not statement.startswith("ALTER SYSTEM"):  # the servers of the tests are logical already
                 connection.execute(statement.encode())
-    handlers = set(logging.getLogger().handlers)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SMELT_LOGS", str(tmp_path / "logs"))
     monkeypatch.setenv("PGPASSWORD", "choose-one")
     try:
-        main(["init", "--dsn", make_conninfo(database, user=role)])  # anything but success is a SystemExit
-        main(["check", "pipeline.yml"])
+        done = [
+            smelt_here("init", "--dsn", make_conninfo(database, user=role), folder=tmp_path),
+            smelt_here("check", "pipeline.yml", folder=tmp_path),
+        ]
     finally:
-        for handler in set(logging.getLogger().handlers) - handlers:
-            logging.getLogger().removeHandler(handler)
-            handler.close()
-        logging.captureWarnings(capture=False)
         with psycopg.connect(database, autocommit=True) as connection:
             connection.execute(f"DROP OWNED BY {role}, {owner}; DROP ROLE {role}, {owner}".encode())
-    said = capfd.readouterr()
-    assert "error:" not in said.out + said.err
+    assert [one.returncode for one in done] == [0, 0]
+    assert "error:" not in "".join(one.stdout + one.stderr for one in done)
     assert (tmp_path / "documents" / "customer.yml").is_file()

@@ -85,6 +85,12 @@ def until(condition: Callable[[], object], seconds: float = 500) -> None:
         time.sleep(0.1)
 
 
+def task_seconds(pid: int) -> float:
+    """User seconds of the tasks that a JVM's Spark has run."""
+    spent = thread_seconds(pid)
+    return max((one for name, one in spent.items() if name.startswith("Executor")), default=0)
+
+
 def thread_seconds(pid: int) -> dict[str, float]:
     """User seconds of a process's threads, by the first letters of their names; those alike are added."""
     found: dict[str, float] = {}

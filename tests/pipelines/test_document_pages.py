@@ -16,13 +16,13 @@ from gold.language.document import parse_document
 from gold.tree.check import checked_tree
 from pipelines.conf_files import conf_folder
 from pipelines.init.catalog import read_catalog
+from tests.docs.blocks import ROOT, blocks
 
-DOCS = Path(__file__).parents[2] / "docs"
-BLOCK = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
+DOCS = ROOT / "docs"
 
 
-def blocks(page: str) -> list[str]:
-    return [str(block) for block in BLOCK.findall((DOCS / page).read_text())]
+def yaml_of(page: str) -> list[str]:
+    return [block.text for block in blocks(DOCS / page) if block.language == "yaml"]
 
 
 def documents() -> dict[str, str]:
@@ -30,10 +30,10 @@ def documents() -> dict[str, str]:
     found = {
         f"{page}, {number}": block
         for page in ("gold.md", "gold-compared.md")
-        for number, block in enumerate(blocks(page))
+        for number, block in enumerate(yaml_of(page))
         if re.search("^document:", block, re.MULTILINE)
     }
-    return {**found, "gold-guide.md": "".join(blocks("gold-guide.md"))}
+    return {**found, "gold-guide.md": "".join(yaml_of("gold-guide.md"))}
 
 
 @pytest.mark.postgres

@@ -12,6 +12,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from pipelines.spark.launch import jvm_options
+
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("bronze", "silver", "gold", "pipelines")
 
@@ -57,7 +59,7 @@ def run(installed: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[
         "PYSPARK_PYTHON": sys.executable,
         "SMELT_LOGS": str(cwd),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # as short sessions of our own have
+        "SPARK_SUBMIT_OPTS": jvm_options("", brief=True),
     }
     environment.pop("SPARK_HOME", None)
     return subprocess.run(

@@ -24,11 +24,12 @@ from pipelines.commands.verify import run_verify
 from pipelines.health.status import read_status
 from pipelines.settings import load_pipeline
 from pipelines.spark.lake_sql import LakeSql, cut_of
+from pipelines.spark.launch import JVM_OPTIONS, jvm_options
 from pipelines.sql_shell.results import Shown, first_rows, json_lines
 from pipelines.terminal.failures import Failure
 from pipelines.terminal.output import Format, Output
 from tests.fix_postgres import drop_database, make_database
-from tests.pipelines.processes import Command, thread_seconds, until
+from tests.pipelines.processes import Command, task_seconds, thread_seconds, until
 from tests.pipelines.test_cli import smelt
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ SELECT n, 'c' || n, '2026-01-01 12:00+02', ARRAY['a', NULL] FROM generate_series
 INSERT INTO orders SELECT n, 1 + n % 50, n FROM generate_series(1, 200) n;
 """
 
-SHORT_LIVED = "spark.driver.extraJavaOptions: '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC'"
+SHORT_LIVED = f"{JVM_OPTIONS}: '{jvm_options('', brief=True)}'"
 """Spares a JVM the optimising compiler, whose code a test never runs often enough."""
 
 DOCUMENT = """
@@ -345,9 +346,7 @@ def test_ctrl_c_ends_a_statement_that_would_run_for_days(shop: Shop, moment: str
                 return not any(name.startswith("dispatcher") for name in threads)
             if moment == "Spark starting":
                 return any(name.startswith("dispatcher") for name in threads)
-            return (
-                max((spent for name, spent in threads.items() if name.startswith("Executor")), default=0) > 1
-            )
+            return task_seconds(pid) > 1
         return False
 
     with Command("sql", shop.file, endless, folder=shop.folder) as sql:

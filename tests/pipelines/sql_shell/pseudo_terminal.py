@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from tests.living import processes
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
@@ -78,16 +80,7 @@ class Terminal:
 
     def children(self, program: str) -> list[int]:
         """Ids of the processes of a program that it started."""
-        found = []
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                number, _, rest = stat.read_text().partition(" (")
-            except OSError:  # it ended while we looked
-                continue
-            name, _, fields = rest.rpartition(") ")
-            if name == program and int(fields.split()[1]) == self.process.pid:
-                found.append(int(number))
-        return found
+        return [one.pid for one in processes() if (one.name, one.parent) == (program, self.process.pid)]
 
     def _put(self, text: str) -> None:
         os.write(self._ours, (text if text < " " else f"{text}\r").encode())

@@ -16,7 +16,7 @@ from bronze.errors import ConfigurationError, DefiniteError
 from pipelines.sql_shell.exports import Export
 from pipelines.sql_shell.row_format import RowFormat
 from silver.run.spark_settings import settings
-from tests.pipelines.processes import thread_seconds, until
+from tests.pipelines.processes import task_seconds, until
 from tests.pipelines.sql_shell.pseudo_terminal import ROOT, Terminal
 from tests.pipelines.sql_shell.small_lake import make_small_lake
 from tests.pipelines.test_cli import one_message, smelt
@@ -36,10 +36,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def executing(shell: Terminal) -> float:
     """Seconds that tasks of its Spark have run."""
-    spent = [thread_seconds(pid) for pid in shell.children("java")]
-    return max(
-        (one for names in spent for name, one in names.items() if name.startswith("Executor")), default=0
-    )
+    return max(map(task_seconds, shell.children("java")), default=0)
 
 
 @pytest.mark.spark
