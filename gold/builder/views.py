@@ -6,6 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from gold.tree.nodes import ascii_word
+from silver.run.small_reads import table_at
 from silver.schema.live_rows import live_rows
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ class CutViews:
             view = view_of(name)
             version = cut.tables[table.name]
             if self._versions.get(view) != version:
-                pinned = f"SELECT * FROM {self._lake.sql('silver', table.name)} VERSION AS OF {version}"
-                live_rows(self._spark.sql(pinned)).createOrReplaceTempView(view)
+                rows = table_at(self._spark, self._lake, "silver", table.name, version)
+                live_rows(rows).createOrReplaceTempView(view)
                 self._versions[view] = version
             names[name] = view
         return names.__getitem__

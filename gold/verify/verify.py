@@ -22,6 +22,7 @@ from gold.compile.clauses import numbered
 from gold.compile.compiler import compile_tree
 from gold.verify.differences import Difference, first_difference
 from silver.run.sessions import own_session
+from silver.run.small_reads import table_at
 from silver.run.spark_settings import settings
 from silver.sql import as_json, quote
 
@@ -128,7 +129,8 @@ class _Comparison:
         self._tree = built.tree
         self._relation = CutViews(spark, lake).at(built.tree, built.cut)
         self._sample = sample
-        self._stored = f"{lake.sql('gold', built.tree.name)} VERSION AS OF {built.version}"
+        self._stored = "stored"
+        table_at(spark, lake, "gold", built.tree.name, built.version).createOrReplaceTempView(self._stored)
         self._keys = [f"k{i}" for i in range(len(built.tree.key))]
 
     def run(self, most: int) -> Verification:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from bronze.errors import ConfigurationError
 from bronze.lake.consistent_cut import choose_cut
 from pipelines.quality.expectations import CutTable, LeftOut
+from silver.run.small_reads import table_at
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -35,7 +36,7 @@ class QualityCut:
 
     def frame(self, spark: SparkSession, lake: Lake, table: CutTable) -> DataFrame:
         """The table as it was at the cut."""
-        return spark.sql(f"SELECT * FROM {lake.sql(table.layer, table.name)} VERSION AS OF {table.version}")
+        return table_at(spark, lake, table.layer, table.name, table.version)
 
 
 def quality_cut(control: ControlTables, *, with_gold: bool, where: str) -> QualityCut:
