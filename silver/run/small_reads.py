@@ -47,9 +47,11 @@ _FEATURES: Final = frozenset({"columnMapping", "deletionVectors", "timestampNtz"
 """What a reader must know of a table that is read here: the files and the schema tell whether it is used."""
 
 _TYPES: Final = frozenset(
-    ["boolean", "byte", "short", "integer", "long", "float", "double"]
-    + ["string", "binary", "date", "timestamp", "timestamp_ntz"]
-)
+    {
+        "boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date",
+        "timestamp", "timestamp_ntz",
+    }
+)  # fmt: skip
 """Types besides decimals. Of others (the NULLs of a document) Spark reads no column from a file by itself."""
 
 _PATTERNS: Final = frozenset("*?[]{}\\%")

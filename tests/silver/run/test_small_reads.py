@@ -83,7 +83,7 @@ def test_small_tables_read_the_same_from_their_files_whatever_was_done_to_them(
     assert tables.is_plain("typed", 1)
     assert len(tables.same("typed", 1)) == 5
 
-    tables.run("bare", "CREATE TABLE {t} USING DELTA AS SELECT struct(1 AS `a.b`) AS s, '' AS `C d`")
+    tables.run("bare", "CREATE TABLE {t} USING DELTA AS SELECT struct(1 AS `a.b`) AS s, '' AS `C.d`")
     assert tables.is_plain("bare", 0), "without column mapping"
     assert len(tables.same("bare", 0)) == 1
 
