@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bronze.errors import ConfigurationError
 from pipelines.commands.context import require_lake, spark_for
+from pipelines.quality.engine import load_beside
 from pipelines.quality.run import run_quality
 from pipelines.terminal.failures import Failure
 from pipelines.terminal.logs import log_folder
@@ -30,6 +31,7 @@ def run_quality_checks(pipeline: Pipeline, output: Output, *, report: Path | Non
     if report is not None:
         _require_file(report)
     where = report or log_folder(pipeline.pipeline) / "quality.html"
+    load_beside()
     with spark_for(pipeline, output) as spark, output.waiting("checking data quality"):
         result = run_quality(spark, pipeline, report=where, progress=output.say)
     show_quality(result, output)

@@ -22,7 +22,7 @@ from pipelines.demo.live import LiveView, Preparation
 from pipelines.demo.story import LAYERS, Story
 from pipelines.demo.summary import Summary, summarize
 from pipelines.demo.workload import Spared, run_workload
-from pipelines.quality.engine import preload
+from pipelines.quality.engine import load_beside
 from pipelines.runtime.supervisor import Supervisor
 from pipelines.spark.lake_sql import LakeSql
 from silver.sql import as_json, quote
@@ -123,7 +123,7 @@ class _Show:
             self._until(lambda: time.monotonic() > closes)
         finally:
             shop.close()
-        self._looks.submit(preload)
+        load_beside()
         view.enter("the shop is closed; the layers catch up")
         end = self._head()
         view.heads.note(end)

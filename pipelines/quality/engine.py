@@ -22,8 +22,11 @@ import json
 import logging
 import os
 import re
+import threading
 import warnings
 from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.config.suggestions import suggestion
@@ -49,6 +52,11 @@ _ERROR_LENGTH: Final = 500
 _BATCH_VIEW: Final = "deltasmelt_quality_batch"
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _COLUMN_ARGUMENTS: Final = ("column", "column_A", "column_B", "column_list", "column_set")
+_SPARK_MODULES: Final = (
+    "pyspark.java_gateway", "pyspark.sql.session", "pyspark.sql.conf", "pyspark.sql.catalog",
+    "pyspark.sql.functions", "pyspark.sql.readwriter", "pyspark.sql.classic.dataframe",
+)  # fmt: skip
+"""What a session loads as it starts and as it is first used."""
 _NOT_ARGUMENTS: Final = frozenset(
     {"id", "meta", "notes", "result_format", "description", "catch_exceptions", "rendered_content",
      "severity", "windows", "batch_id"}
@@ -177,12 +185,20 @@ class Engine:
         return isinstance(made, of_rows) and made.mostly == 1 and not made.row_condition
 
 
-def preload() -> None:
-    """Load Great Expectations, which takes seconds, while something else is waited for.
+def load_beside() -> None:
+    """Load Great Expectations, which takes seconds, in a thread, while something else is waited for.
 
-    Not while another thread loads pyspark for the first time: both load parts of it. Where it is not
-    installed, `Engine` says so.
+    pyspark is loaded before it: two threads that load parts of it at once may each see half of a module.
+    Whoever ends the process need not wait for the thread. Where something is not installed, `Engine` says so.
     """
+    if find_spec("pyspark") is None or find_spec("great_expectations") is None:
+        return
+    for module in _SPARK_MODULES:
+        import_module(module)
+    threading.Thread(target=_load_quietly, name="great-expectations", daemon=True).start()
+
+
+def _load_quietly() -> None:
     with _quiet(), suppress(ConfigurationError):
         _load()
 

@@ -59,6 +59,8 @@ _STATIC: Final = {
     # Each sort and each hash table takes a page at least. Spark would make them up to 64 MB large, by the
     # heap and not by the rows: a document of twenty joins filled two gigabytes with next to nothing.
     "spark.buffer.pageSize": "2m",
+    # For each call on a column pyspark would tell the JVM the line of Python it stands in: five calls more.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }

@@ -84,23 +84,22 @@ class PlainFiles:
         from pyspark.sql.functions import col, lit  # noqa: PLC0415 - a cycle without work loads no Spark
         from pyspark.sql.types import StructType  # noqa: PLC0415
 
-        stored = StructType.fromJson({"type": "struct", "fields": [_stored(one) for one in self.fields]})
         named = StructType.fromJson({"type": "struct", "fields": [_nullable(one) for one in self.fields]})
-        if self.paths:
-            rows = spark.read.schema(stored).parquet(*self.paths)
-            values = [col(quote(one.name)) for one in stored.fields]
-        else:
-            rows = spark.range(0)
-            values = [lit(None) for _ in stored.fields]
-        return rows.select(
-            [
-                # A struct keeps its values and takes the other names: they are in the same order.
-                (value if self.paths and old.dataType == new.dataType else value.cast(new.dataType)).alias(
-                    new.name, metadata=new.metadata
-                )
-                for value, old, new in zip(values, stored.fields, named.fields, strict=True)
-            ]
+        if not self.paths:
+            nothing = (lit(None).cast(one.dataType).alias(one.name, metadata=one.metadata) for one in named)
+            return spark.range(0).select(*nothing)
+        stored = StructType.fromJson({"type": "struct", "fields": [_stored(one) for one in self.fields]})
+        rows = spark.read.schema(stored).parquet(*self.paths).toDF(*named.names)
+        if all(old.dataType == new.dataType for old, new in zip(stored, named, strict=True)):
+            return rows
+        # A struct keeps its values and takes the other names: they are in the same order.
+        renamed = (
+            col(quote(new.name)).cast(new.dataType).alias(new.name, metadata=new.metadata)
+            if old.dataType != new.dataType
+            else col(quote(new.name))
+            for old, new in zip(stored, named, strict=True)
         )
+        return rows.select(*renamed)
 
 
 def plain_files(lake: Lake, layer: Layer, name: str, version: int) -> PlainFiles | None:
@@ -210,16 +209,25 @@ def _structs(type_: str | dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _stored(field: dict[str, Any]) -> dict[str, Any]:
-    """A column as the files have it."""
+    """A column as the files have it, with what the table says of it."""
     name = field["metadata"].get(_PHYSICAL, field["name"])
-    return {"name": name, "type": _type(field["type"], stored=True), "nullable": True, "metadata": {}}
+    return {
+        "name": name,
+        "type": _type(field["type"], stored=True),
+        "nullable": True,
+        "metadata": _said(field),
+    }
 
 
 def _nullable(field: dict[str, Any]) -> dict[str, Any]:
     """A column as the table has it, without what is Delta's own; NULL may be anywhere, as in every file."""
-    said = {name: value for name, value in field["metadata"].items() if not name.startswith("delta.")}
     type_ = _type(field["type"], stored=False)
-    return {"name": field["name"], "type": type_, "nullable": True, "metadata": said}
+    return {"name": field["name"], "type": type_, "nullable": True, "metadata": _said(field)}
+
+
+def _said(field: dict[str, Any]) -> dict[str, Any]:
+    """What a table says of a column, without what is Delta's own."""
+    return {name: value for name, value in field["metadata"].items() if not name.startswith("delta.")}
 
 
 def _type(type_: str | dict[str, Any], *, stored: bool) -> str | dict[str, Any]:
