@@ -11,7 +11,7 @@ ARGS ?=
 
 DOCS := .venv-docs
 
-.PHONY: help demo check test lint format docs reference film torture bench-reader bench-latency bench-snapshot bench-silver bench-gold bench-first lock java clean
+.PHONY: help demo check test lint format docs reference film torture bench-reader bench-latency bench-snapshot bench-silver bench-gold bench-fresh bench-first lock java clean
 
 help:  ## What can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -62,6 +62,9 @@ bench-silver: archive  ## Silver beside the template of row_number and MERGE, ov
 
 bench-gold: archive  ## Gold's incremental runs beside its full build and hand-written Spark SQL
 	@$(BIN)/python -m tests.benchmarks.bench_gold $(ARGS)
+
+bench-fresh: archive  ## How old a commit is when a query at the log's head shows it, beside silver and gold
+	@$(BIN)/python -m tests.benchmarks.bench_fresh $(ARGS)
 
 bench-first: archive  ## The first commands on a database of 14 small tables, beside their bars
 	@$(BIN)/python -m tests.benchmarks.bench_first $(ARGS)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from gold.language.document import Document
     from gold.tree.nodes import Tree
     from gold.verify.verify import Built
+    from silver.fresh import FreshTables
     from silver.run.lazy_session import LazySession
     from silver.schema.catalog import SilverTable
 
@@ -221,12 +222,13 @@ class Gold:
         newest = self._control.latest_cut("silver", at=cut.commit_lsn)
         return newest is None or newest.commit_lsn != cut.commit_lsn or newest == cut
 
-    def preview(self, name: str, key: str | Sequence[str]) -> str:
+    def preview(self, name: str, key: str | Sequence[str], *, fresh: FreshTables | None = None) -> str:
         """One document as it would be at the newest silver cut, as pretty JSON.
 
         Args:
             name: the document.
             key: value of the root's key; of a composite key its values, as a sequence or separated by commas.
+            fresh: silver's tables at the log's head; with them the document is as it would be there.
 
         Raises:
             SmeltError: there is no such document, the key does not fit, or the definition is wrong.
@@ -244,7 +246,7 @@ class Gold:
         values = [key] if isinstance(key, str) and not several else key
         values = [part.strip() for part in values.split(",")] if isinstance(values, str) else values
         _, machine = self._opened()
-        found = Preview(self._spark.get(), self._lake, machine).document(tree, cut, values)
+        found = Preview(self._spark.get(), self._lake, machine, fresh=fresh).document(tree, cut, values)
         if found is None:
             shown = ", ".join(values)
             raise DefiniteError(

@@ -14,7 +14,7 @@ from bronze.errors import DefiniteError
 from gold.builder.kept import Kept
 from gold.builder.sizing import Sizing
 from gold.builder.spark_settings import INTERPRETED, SINGLE_TASK, SORTED
-from gold.builder.views import CutViews
+from gold.builder.views import CutViews, views_at_head
 from gold.builder.weights import Roots
 from gold.compile.column_types import schema_of
 from gold.compile.compiler import compile_tree
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bronze.lake.location import Lake
     from gold.builder.memory import Machine
     from gold.tree.nodes import Tree
+    from silver.fresh import FreshTables
 
 _ROOT: Final = "previewed"
 _LARGE: Final = 200_000
@@ -39,9 +40,19 @@ _LARGE: Final = 200_000
 
 
 class Preview:
-    """Makes single documents."""
+    """Makes single documents.
 
-    def __init__(self, spark: SparkSession, lake: Lake, machine: Machine) -> None:
+    Args:
+        spark: a session.
+        lake: where the tables lie.
+        machine: where tasks run.
+        fresh: the tables at the log's head, where documents are made of these instead of a cut's.
+    """
+
+    def __init__(
+        self, spark: SparkSession, lake: Lake, machine: Machine, *, fresh: FreshTables | None = None
+    ) -> None:
+        self._fresh = fresh
         self._spark = own_session(spark)
         self._views = CutViews(self._spark, lake)
         self._kept = Kept(self._spark)
@@ -71,7 +82,10 @@ class Preview:
         return row
 
     def _row(self, tree: Tree, cut: Cut, typed: Sequence[str]) -> str | None:
-        relation = self._views.at(tree, cut)
+        if self._fresh is None:
+            relation = self._views.at(tree, cut)
+        else:
+            relation = views_at_head(self._spark, tree, self._fresh)
         sizes = {name: self._silver.size(table.name) for name, table in tree.tables().items()}
         self._spark.sql(
             f"SELECT {', '.join(f'{value} AS k{i}' for i, value in enumerate(typed))}"

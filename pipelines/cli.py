@@ -170,6 +170,7 @@ def sql(
     to: Annotated[
         str | None, typer.Option(metavar="PATH", help="A new file for the rows; for parquet also a folder.")
     ] = None,
+    fresh: arguments.Fresh = False,
 ) -> None:
     """Query the lake by Spark SQL, all tables at one consistent cut.
 
@@ -179,7 +180,7 @@ def sql(
 
     if statement is not None and script is not None:
         raise typer.BadParameter("give a statement or --file, not both")
-    run_sql(_open(file), Asked(statement, script, as_of, limit, output, to), Output())
+    run_sql(_open(file), Asked(statement, script, as_of, limit, output, to, fresh), Output())
 
 
 @app.command()
@@ -208,14 +209,16 @@ def explain(
 
 
 @app.command()
-def preview(file: File, document: arguments.Document, key: arguments.Key) -> None:
+def preview(
+    file: File, document: arguments.Document, key: arguments.Key, *, fresh: arguments.Fresh = False
+) -> None:
     """Print one document as JSON, built now from silver.
 
     It is built from silver's newest cut and written nowhere, so a changed document file can be tried.
     """
     from pipelines.commands.preview import run_preview
 
-    run_preview(_open(file), document, key, Output())
+    run_preview(_open(file), document, key, Output(), fresh=fresh)
 
 
 @app.command()

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from bronze.config.sections import Section
+from bronze.config.sections import Duration, Section
 
 
 class SilverSettings(Section):
@@ -16,10 +16,13 @@ class SilverSettings(Section):
         deletes: ``hard`` removes rows; ``soft`` keeps them with ``_deleted``.
         history: tables that also keep SCD type 2 history.
         on_drop_column: whether silver keeps a column that the source dropped.
+        every: least time from the begin of a cycle to that of the next; without it, as fast as changes come.
+            A job that ends by itself does not wait.
         types: Spark type per ``schema.table.column``, in place of the mapped one.
     """
 
     deletes: Literal["hard", "soft"] = "hard"
     history: list[str] = Field(default_factory=list)
     on_drop_column: Literal["keep", "drop"] = "keep"
+    every: Duration | None = None
     types: dict[str, str] = Field(default_factory=dict)

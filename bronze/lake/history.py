@@ -1,7 +1,8 @@
 """What the newest commits of a table say of themselves (``commitInfo``).
 
-`deltalake` finds no entry where the folder's path holds a character that a URL does not, as ``#``. A local
-log is then read file by file: entries are `_delta_log/<version>.json`, and `commitInfo` is a line of each.
+`deltalake` finds no entry where the folder's path holds a character that a URL does not, as ``#``. It refuses
+a log whose statistics it does not know: a shallow clone says ``-1`` for a size. A local log is then read file
+by file: entries are `_delta_log/<version>.json`, and `commitInfo` is a line of each.
 
 Protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#commit-provenance-information.
 """
@@ -11,11 +12,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from deltalake.exceptions import DeltaError
+
 from bronze.lake.disk import entry_path
 from bronze.lake.folders import local_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from deltalake import DeltaTable
 
@@ -27,13 +31,16 @@ def history(table: DeltaTable, limit: int) -> list[dict[str, Any]]:
         table: as of some version.
         limit: number of commits; at least 1.
     """
-    return table.history(limit) or list(_read(table, limit))
-
-
-def _read(table: DeltaTable, limit: int) -> Iterator[dict[str, Any]]:
     folder = local_folder(table.table_uri)
     if folder is None:
-        return
+        return table.history(limit)
+    try:
+        return table.history(limit) or list(_read(table, folder, limit))
+    except DeltaError:
+        return list(_read(table, folder, limit))
+
+
+def _read(table: DeltaTable, folder: Path, limit: int) -> Iterator[dict[str, Any]]:
     newest = table.version()
     for version in range(newest, max(newest - limit, -1), -1):
         try:

@@ -170,11 +170,3 @@ def bytes_of(text: str, *, unit: str = "b") -> int:
     if found is None:
         raise ValueError(text)
     return int(float(found[1]) * _UNITS[(found[2] or unit).lower()])
-
-
-def cores_of(master: str, *, machine: int) -> int:
-    """Tasks that a local master runs at once: ``local[2]``, ``local[*]``; 1 where it says no number."""
-    found = re.match(r"local\[(\d+|\*)", master)
-    if found is None:
-        return 1
-    return machine if found[1] == "*" else int(found[1])

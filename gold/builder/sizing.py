@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Final
 from pyspark.errors import PySparkException
 
 from bronze.errors import DefiniteError
-from gold.builder.memory import Machine, Plan, Sizes, assembly_plan, bytes_of, cores_of
+from gold.builder.memory import Machine, Plan, Sizes, assembly_plan, bytes_of
 from gold.builder.spark_settings import LEAN, SINGLE_TASK
 from gold.builder.weights import BYTES, fans_query, weights_query
 from gold.builder.widths import average, below, many, most
+from silver.run.masters import cores_of, is_local
 from silver.run.spark_settings import settings
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def machine_of(spark: SparkSession) -> Machine:
     master = _setting(spark, "spark.master", "")
     if not master:
         return Machine(_UNTOLD, os.cpu_count() or 1)
-    if master.startswith("local"):
+    if is_local(master):
         heap = bytes_of(_setting(spark, "spark.driver.memory", "1g"), unit="m")
         return Machine(heap, cores_of(master, machine=os.cpu_count() or 1))
     heap = bytes_of(_setting(spark, "spark.executor.memory", "1g"), unit="m")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gold.builder.memory import WHOLE_BATCH
+from silver.run.spark_settings import NOT_ADAPTIVE
 from silver.sql import as_json, quote
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ SINGLE_TASK: Final = {
     # Joins in place need no broadcast, which would be one more job; one partition needs no second task.
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.shuffle.partitions": "1",
+    **NOT_ADAPTIVE,
 }
 
 SMALL_PLAN: Final = {**INTERPRETED, **SINGLE_TASK}

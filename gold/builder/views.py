@@ -1,4 +1,4 @@
-"""Silver's tables at a cut, as views of one session."""
+"""Silver's tables at a cut, or at the log's head, as views of one session."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gold.tree.nodes import ascii_word
 from silver.run.small_reads import table_at
-from silver.schema.live_rows import live_rows
+from silver.schema.live_rows import is_live, live_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bronze.lake.control import Cut
     from bronze.lake.location import Lake
     from gold.tree.nodes import Tree
+    from silver.fresh import FreshTables
 
 
 class CutViews:
@@ -40,6 +41,22 @@ class CutViews:
                 self._versions[view] = version
             names[name] = view
         return names.__getitem__
+
+
+def views_at_head(spark: SparkSession, tree: Tree, fresh: FreshTables) -> Callable[[TableName], str]:
+    """Gives for each table of a document the view of its live rows at the log's head.
+
+    Raises:
+        DefiniteError: one of them cannot be shown.
+    """
+    tables = tree.tables()
+    head = fresh.look({table.name for table in tables.values()})
+    names: dict[TableName, str] = {}
+    for name, table in tables.items():
+        rows = spark.sql(f"SELECT * FROM {head.view(table.name)} WHERE {is_live(table)}")
+        names[name] = view_of(name)
+        rows.createOrReplaceTempView(names[name])
+    return names.__getitem__
 
 
 def view_of(name: TableName) -> str:

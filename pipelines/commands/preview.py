@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from pipelines.terminal.output import Output
 
 
-def run_preview(pipeline: Pipeline, document: str, key: Sequence[str], output: Output) -> None:
-    """Print one document as JSON, built from silver's newest cut.
+def run_preview(
+    pipeline: Pipeline, document: str, key: Sequence[str], output: Output, *, fresh: bool = False
+) -> None:
+    """Print one document as JSON, built from silver's newest cut; `fresh`: from rows at the log's head.
 
     Raises:
         SmeltError: no such document, or the key does not fit.
@@ -27,10 +29,23 @@ def run_preview(pipeline: Pipeline, document: str, key: Sequence[str], output: O
     require_lake(pipeline)
     with spark_for(pipeline, output) as spark:
         with output.waiting(f"building {document} {', '.join(key)}"):
-            built = preview_document(spark, pipeline, document, key)
+            built = preview_document(spark, pipeline, document, key, fresh=fresh)
         output.document(built)
 
 
-def preview_document(spark: SparkSession, pipeline: Pipeline, document: str, key: Sequence[str]) -> str:
+def preview_document(
+    spark: SparkSession, pipeline: Pipeline, document: str, key: Sequence[str], *, fresh: bool = False
+) -> str:
     """One document as JSON text."""
-    return open_gold(spark, pipeline, ControlTables(pipeline.lake_address())).preview(document, list(key))
+    lake = pipeline.lake_address()
+    control = ControlTables(lake)
+    gold = open_gold(spark, pipeline, control)
+    if not fresh:
+        return gold.preview(document, list(key))
+    from silver.fresh import FreshTables  # noqa: PLC0415 - loads what folds
+
+    tables = FreshTables(spark, lake, pipeline.silver, control)
+    try:
+        return gold.preview(document, list(key), fresh=tables)
+    finally:
+        tables.close()

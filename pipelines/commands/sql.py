@@ -41,6 +41,7 @@ class Asked:
         limit: rows of a table.
         form: of rows; None: as the name of `to` says, or a table.
         to: the file that gets the rows.
+        fresh: see silver at the log's head.
     """
 
     statement: str | None = None
@@ -49,6 +50,7 @@ class Asked:
     limit: int = 1000
     form: RowFormat | None = None
     to: str | None = None
+    fresh: bool = False
 
 
 def run_sql(pipeline: Pipeline, asked: Asked, output: Output) -> None:
@@ -57,6 +59,13 @@ def run_sql(pipeline: Pipeline, asked: Asked, output: Output) -> None:
     Raises:
         SmeltError: there is no such cut, a statement is refused, or the rows cannot go where they should.
     """
+    if asked.fresh and asked.as_of is not None:
+        raise ConfigurationError(
+            "the log's head is now, and --as-of asks for an earlier state",
+            code="as-of",
+            where="--fresh",
+            remedy="give one of both",
+        )
     at = None if asked.as_of is None else parse_as_of(asked.as_of)
     display, statements = _display(asked), _statements(asked)
     require_lake(pipeline)
@@ -78,9 +87,12 @@ def run_sql(pipeline: Pipeline, asked: Asked, output: Output) -> None:
         session = SqlSession(
             pipeline, output, InTurn(spark, partial(_waiting, display, output)), cut, display
         )
-        _run_all(session, asked, statements)
+        try:
+            _run_all(session, asked, statements)
+        finally:
+            session.close()
         if display.form is not RowFormat.JSON:
-            output.say(f"as of {moment_text(session.cut)}")
+            output.say(f"as of {moment_text(session.seen or session.cut)}")
 
 
 def _waiting(display: Display, output: Output) -> AbstractContextManager[None]:
@@ -114,7 +126,7 @@ def _display(asked: Asked) -> Display:
             remedy="add --to FILE.parquet, or --to FOLDER for a file of each of Spark's tasks",
         )
     export = None if asked.to is None else Export(asked.to, form)
-    return Display(limit=asked.limit, form=form, export=export)
+    return Display(limit=asked.limit, form=form, export=export, fresh=asked.fresh)
 
 
 def _statements(asked: Asked) -> Sequence[Statement] | None:

@@ -91,6 +91,7 @@ class Stages:
         self._settings = pipeline.silver
         self._observe = observe
         self._seen = -1
+        self._begun = -math.inf
         self._folded = ZERO
         self._built = ZERO
         self._given: Cut | None = None
@@ -126,7 +127,7 @@ class Stages:
         while not stop.is_set():
             try:
                 goal = target()
-                moved = self.cycle()
+                moved = self.cycle(at_once=goal is not None)
             except Exception as error:
                 waits = self._waits_for(error)
                 failing_since = min(failing_since, time.monotonic())
@@ -155,12 +156,17 @@ class Stages:
         said = None if isinstance(error, SmeltError) else outage(error)
         return unreachable(self._lake, said) if said is not None and answers(self._spark) else None
 
-    def cycle(self) -> bool:
-        """Fold what is new into silver, then build gold from it; returns whether anything moved."""
+    def cycle(self, *, at_once: bool = True) -> bool:
+        """Fold what is new into silver, then build gold from it; returns whether anything moved.
+
+        Args:
+            at_once: do not wait until silver's next cycle is due (``silver.every``).
+        """
         moved = False
         if self._silver is not None:
             position = read_position(self._lake)
-            if position is not None and position.version != self._seen:
+            if position is not None and position.version != self._seen and (at_once or self._is_due()):
+                self._begun = time.monotonic()
                 with writing(self._lake, "silver"):
                     cut = self._silver.cycle()
                 self._seen, self._folded = position.version, position.frontier
@@ -188,6 +194,10 @@ class Stages:
         return (self._silver is None or self._folded >= goal) and (
             self._gold is None or self._built >= goal or self._nothing_to_build()
         )
+
+    def _is_due(self) -> bool:
+        every = self._settings.every
+        return every is None or time.monotonic() - self._begun >= every
 
     def _nothing_to_build(self) -> bool:
         """Silver has no cut at all: not one table could be folded."""

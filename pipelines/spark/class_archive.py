@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pipelines.spark.jars import cache_root
+from silver.run.masters import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,7 +85,7 @@ def _is_plain(settings: Mapping[str, str]) -> bool:
     """Whether a session's JVM runs here, over pyspark's jars and ours, with no archive of the user's own."""
     given = [settings.get(_JVM_OPTIONS, ""), *(os.environ.get(name, "") for name in _JVM_VARIABLES)]
     return (
-        settings.get("spark.master", "local[*]").partition("[")[0] == "local"
+        is_local(settings.get("spark.master", "local[*]"))
         and not any(name in settings for name in _MORE_CLASSES)
         and not any(name in os.environ for name in _ELSEWHERE)
         and os.environ.get("PYSPARK_SUBMIT_ARGS", "").strip() in {"", "pyspark-shell"}

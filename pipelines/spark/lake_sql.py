@@ -130,12 +130,17 @@ class LakeSql:
         spark: a session of our own; schemas named as the layers are made in its catalog.
         pipeline: the pipeline.
         cut: what they see; by default the newest.
+
+    Attributes:
+        cut: what they see.
+        documents: the tables of gold at the first one.
     """
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, cut: ConsistentCut | None = None) -> None:
         self._spark = spark
         self._lake: Lake = pipeline.lake_address()
         self.cut = cut_of(pipeline) if cut is None else cut
+        self.documents = [name for layer, name in self.cut.versions if layer == "gold"]
         self._known = tables_at(self._lake, self.cut)
         self._odd = odd_views(self._known)
         self._registered: dict[tuple[Layer, str], tuple[str, str]] = {}

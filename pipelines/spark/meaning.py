@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from silver.run.masters import is_local
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -28,7 +30,7 @@ def meaning(settings: Mapping[str, str]) -> str | None:
     Args:
         settings: the pipeline file's `spark` section.
     """
-    local = settings.get("spark.master", "local").startswith("local") and "spark.remote" not in settings
+    local = is_local(settings.get("spark.master", "local")) and "spark.remote" not in settings
     if not local or any(os.environ.get(name) for name in _ELSEWHERE):
         return None
     home, folder = os.environ.get("SPARK_HOME"), os.environ.get("SPARK_CONF_DIR")

@@ -5,8 +5,9 @@ are set on it while a command runs, and put back (`lent`). Elsewhere a local one
 their reasons:
 
 * ``snapshotPartitions=1``: Delta replays its log with 50 tasks by default, most of the time of a small MERGE.
-* ``adaptive.enabled=false`` and one or two shuffle partitions: a window of some thousand rows is one task;
-  planning again costs more.
+* ``adaptive.enabled=false`` and as many shuffle partitions as cores, in a JVM of our own alone: a window of
+  some thousand rows is one task; planning again costs more. A cluster keeps its own values for all that is
+  large (`silver.run.spark_settings.tune`).
 * ``merge.materializeSource=none``: the source of our MERGEs reads pinned versions and is deterministic.
 * ``vacuum.enforceTimeTravel…=false``: Delta refuses a version by the age of its commit. An idle table still
   is at an old version, and all of its files are there; `control.cuts` decides what is past retention.
@@ -37,6 +38,7 @@ from pipelines.spark.launch import JVM_OPTIONS, jvm_options, launch, log_setting
 from pipelines.terminal.interrupts import Terminated
 from pipelines.terminal.jvm_errors import spark_message
 from pipelines.terminal.waiting import waiting
+from silver.run.masters import cores_of, is_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -76,8 +78,6 @@ _SUBMITTED: Final = frozenset({"spark.master", "spark.driver.memory", "spark.jar
 _DYNAMIC: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.adaptive.enabled": "false",
     "spark.sql.ui.explainMode": "simple",  # a description of the plan is made for each execution
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.merge.materializeSource": "none",
@@ -87,6 +87,15 @@ _DYNAMIC: Final = {
     # Case-insensitive names are Spark's default; silver refuses columns that differ only in case.
     "spark.sql.caseSensitive": "false",
 }
+
+
+def _tasks(settings: Mapping[str, str]) -> dict[str, str]:
+    """How the statements of a JVM of our own are divided; what a master that is not local has, stands."""
+    master = settings.get("spark.master", _STATIC["spark.master"])
+    if not is_local(master):
+        return {}
+    cores = cores_of(master, machine=os.cpu_count() or 1)
+    return {"spark.sql.shuffle.partitions": str(max(2, cores)), "spark.sql.adaptive.enabled": "false"}
 
 
 def spark_session(
@@ -274,7 +283,7 @@ def _start(
     }
     conf = SparkConf(loadDefaults=False)
     given = {name: value for name, value in settings.items() if name != JVM_OPTIONS}
-    conf.setAll([*{**static, **_DYNAMIC, **given}.items()])
+    conf.setAll([*{**static, **_DYNAMIC, **_tasks(given), **given}.items()])
     with waiting("starting Spark", announce):
         _launch(conf, log, archive)
         return SparkSession.builder.getOrCreate()

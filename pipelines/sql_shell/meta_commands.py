@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from bronze.errors import ConfigurationError
 
-Name: TypeAlias = Literal["d", "cut", "timing", "watch", "output", "x", "?", "q"]
+Name: TypeAlias = Literal["d", "cut", "fresh", "timing", "watch", "output", "x", "?", "q"]
 
 HELP: Final = (
     ("SQL;", "runs a statement; it may go over several lines"),
@@ -19,6 +19,7 @@ HELP: Final = (
     (r"\cut", "tells which moment is shown"),
     (r"\cut LSN|TIME", "shows the newest moment at or before an LSN or a time"),
     (r"\cut newest", "shows the newest moment"),
+    (r"\fresh [on|off]", "reads silver at the log's head, ahead of the next cycle; each statement anew"),
     (r"\watch [S] [N]", "repeats the last statement at the newest moment: each S seconds"),
     (r"\o FORMAT", r"prints results as table, json or csv; \output is the same"),
     (r"\x [on|off|auto]", "one value a line; auto: where a row is wider than the screen"),
@@ -29,14 +30,14 @@ HELP: Final = (
 """What can be typed, and what it does."""
 
 COMPLETED: Final[dict[str, tuple[str, ...]]] = {
-    "\\d": (), "\\cut": ("newest",), "\\watch": (), "\\o": ("table", "json", "csv"),
+    "\\d": (), "\\cut": ("newest",), "\\fresh": ("on", "off"), "\\watch": (), "\\o": ("table", "json", "csv"),
     "\\output": ("table", "json", "csv"), "\\x": ("on", "off", "auto"), "\\timing": ("on", "off"),
     "\\?": (), "\\q": (),
 }  # fmt: skip
 """What Tab offers: the commands, and what may follow them."""
 
 _NAMES: Final[dict[str, Name]] = {
-    "d": "d", "dt": "d", "cut": "cut", "timing": "timing", "watch": "watch", "o": "output",
+    "d": "d", "dt": "d", "cut": "cut", "fresh": "fresh", "timing": "timing", "watch": "watch", "o": "output",
     "output": "output", "x": "x", "?": "?", "h": "?", "help": "?", "q": "q", "quit": "q", "exit": "q",
 }  # fmt: skip
 _WORDS: Final[dict[str, Name]] = {"quit": "q", "exit": "q", "help": "?"}

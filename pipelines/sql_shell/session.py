@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from bronze.lake.consistent_cut import ConsistentCut
     from pipelines.settings import Pipeline
+    from pipelines.spark.fresh_sql import FreshSql
     from pipelines.sql_shell.exports import Export
     from pipelines.sql_shell.splitting import Statement
     from pipelines.sql_shell.warm_spark import Runner
@@ -53,6 +54,7 @@ class Display:
         timing: whether a statement's time is told.
         environment: for a person at a terminal: where ``PAGER`` may be; None for a program.
         export: the file that gets the rows.
+        fresh: whether each statement sees silver at the log's head, and not at the cut.
     """
 
     limit: int = 1000
@@ -61,6 +63,7 @@ class Display:
     timing: bool = False
     environment: Mapping[str, str] | None = None
     export: Export | None = None
+    fresh: bool = False
 
     @property
     def streams(self) -> bool:
@@ -77,6 +80,10 @@ class SqlSession:
         runner: what runs work that needs Spark.
         cut: the moment that is shown first.
         display: how results are shown.
+
+    Attributes:
+        cut: the moment that is shown.
+        seen: the moment that the last statement saw; another one where it read the log's head.
     """
 
     def __init__(
@@ -86,6 +93,8 @@ class SqlSession:
         self._output = output
         self._runner = runner
         self._lake: LakeSql | None = None
+        self._fresh: FreshSql | None = None
+        self.seen: ConsistentCut | None = None
         self._last: str | None = None
         self._display = display
         self._person = display.environment is not None
@@ -131,7 +140,9 @@ class SqlSession:
 
     def _result(self, spark: SparkSession, text: str, sink: Paged) -> Shown | str:
         """The rows of a table, or in words what was done; lines of rows go to the sink."""
-        frame = self._lake_at_cut(spark).query(text)
+        lake = self._lake_at_cut(spark)
+        frame = lake.query(text)
+        self.seen = lake.cut
         if not frame.columns or (not self._is_for_people and text.split(maxsplit=1)[0].lower() == "set"):
             return "done"
         if self._display.export is not None:
@@ -150,6 +161,11 @@ class SqlSession:
         return self._display.export is None and not self._display.streams
 
     def _lake_at_cut(self, spark: SparkSession) -> LakeSql:
+        if self._display.fresh:
+            from pipelines.spark.fresh_sql import FreshSql  # noqa: PLC0415 - loads what folds
+
+            self._fresh = self._fresh or FreshSql(spark, self._pipeline)
+            return self._fresh
         if self._lake is None:
             self._lake = LakeSql(spark, self._pipeline, self.cut)
         elif self._lake.cut != self.cut:
@@ -182,10 +198,23 @@ class SqlSession:
         if isinstance(result, Shown) and result.more:
             said, wanted = f"the first {said}; --limit shows more, --output json or csv all", True
         parts = [said] if said and wanted else []
+        if self._display.fresh and self._person and self.seen is not None:
+            parts.append(f"as of {moment_text(self.seen)}")
         if self._display.timing:
             parts.append(f"{seconds:.3f} s")
         if parts:
             self._output.say(", ".join(parts), style="dim")
+
+    @property
+    def moment(self) -> str:
+        """What the next statement sees, for a prompt."""
+        return "head" if self._display.fresh else str(self.cut.commit_lsn)
+
+    def close(self) -> None:
+        """Forget what was made to look at the log's head."""
+        if self._fresh is not None:
+            self._fresh.close()
+            self._fresh = None
 
     # -- meta-commands
 
@@ -195,6 +224,13 @@ class SqlSession:
                 self._describe(command.argument)
             case "cut":
                 self._cut(command.argument)
+            case "fresh":
+                self._display.fresh = meta.switched(command.argument, self._display.fresh, "fresh")
+                self._output.say(
+                    "statements read silver at the log's head"
+                    if self._display.fresh
+                    else f"statements read the lake as of {moment_text(self.cut)}"
+                )
             case "timing":
                 self._display.timing = meta.switched(command.argument, self._display.timing, "timing")
                 self._output.say(f"timing is {'on' if self._display.timing else 'off'}")
@@ -242,8 +278,10 @@ class SqlSession:
             while times is None or done < times:
                 if done:
                     time.sleep(seconds)
-                self.move(cut_of(self._pipeline))
-                self._output.line(f"{datetime.now(UTC):%H:%M:%S} UTC, as of {moment_text(self.cut)}")
+                if not self._display.fresh:
+                    self.move(cut_of(self._pipeline))
+                seen = "at the log's head" if self._display.fresh else f"as of {moment_text(self.cut)}"
+                self._output.line(f"{datetime.now(UTC):%H:%M:%S} UTC, {seen}")
                 self._statement(self._last, paged=False)
                 done += 1
         except (KeyboardInterrupt, CancelledError):

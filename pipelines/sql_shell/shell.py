@@ -89,9 +89,7 @@ class Shell:
         """
         while True:
             try:
-                text = self._prompt.prompt(
-                    lambda: f"{self._pipeline.pipeline} {self._session.cut.commit_lsn}> "
-                )
+                text = self._prompt.prompt(lambda: f"{self._pipeline.pipeline} {self._session.moment}> ")
             except KeyboardInterrupt:  # the line is cleared
                 continue
             except EOFError:

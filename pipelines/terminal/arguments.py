@@ -35,6 +35,10 @@ OptionalDocument = Annotated[
     str | None,
     typer.Argument(metavar="DOCUMENT", help="Name of the document.", autocompletion=completion.documents),
 ]
+Fresh = Annotated[
+    bool,
+    typer.Option("--fresh", help="Read silver at the log's head, ahead of its next cycle."),
+]
 UntilServersEnd = Annotated[
     bool,
     typer.Option("--until-caught-up", help="Exit after reaching the server's WAL position at start."),

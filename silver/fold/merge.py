@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from silver.fold import toast
+from silver.fold.upsert import Upsert
 from silver.schema.catalog import (
     COMMIT_LSN,
     COMMIT_TS,
@@ -29,7 +30,7 @@ from silver.schema.catalog import (
     VALID_TO,
     VALID_TO_LSN,
 )
-from silver.sql import block, comma, literal, quote
+from silver.sql import block, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,34 +76,38 @@ def append(target: str, table: SilverTable, fold: Fold, kept: Sequence[tuple[str
 
 
 def _insert(verb: str, target: str, table: SilverTable, fold: Fold, kept: Sequence[tuple[str, str]]) -> str:
-    names = [*(column.name for column in table.columns), *table.own_columns, *(name for name, _ in kept)]
-    values = [fold.values[position] for position in range(len(table.columns))]
-    values += [_OF_A_ROW[name] for name in table.own_columns]
-    values += [f"CAST(NULL AS {ddl})" for _, ddl in kept]
+    values = inserted(table, fold, kept)
     return f"""\
-{verb} {target} ({", ".join(quote(name) for name in names)})
-SELECT {", ".join(values)}
+{verb} {target} ({", ".join(quote(name) for name in values)})
+SELECT {", ".join(values.values())}
 FROM (
   {block(fold.query, 2)}
 )"""
 
 
+def inserted(table: SilverTable, fold: Fold, kept: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
+    """The values of the columns of a row that `load` or `append` adds, over the rows of the fold's query."""
+    values = {column.name: fold.values[position] for position, column in enumerate(table.columns)}
+    values |= {name: _OF_A_ROW[name] for name in table.own_columns}
+    return values | {name: f"CAST(NULL AS {ddl})" for name, ddl in kept}
+
+
 def merge(
-    target: str,
     table: SilverTable,
     fold: Fold,
     ranges: Mapping[int, tuple[str, str]],
     *,
     known: bool = False,
-) -> str:
+    leaves: bool = True,
+) -> Upsert:
     """Apply the fold's actions to the table.
 
     Args:
-        target: the table as Spark SQL.
         table: its shape.
         fold: the actions.
         ranges: smallest and largest value of key columns in the window, as text, by position.
         known: every row that is acted on is in the table, and there are few.
+        leaves: whether a row may have left its key. If none did, no key was held by two rows in turn.
     """
     conditions = [
         f"t.{quote(table.columns[position].name)} = s.{name}" for position, name in fold.keys.items()
@@ -123,22 +128,15 @@ def merge(
     source = fold.query
     if known:
         source = f"SELECT /*+ BROADCAST(f) */ *\nFROM (\n  {block(source, 2)}\n) AS f"
-    matched = f"""\
-MERGE INTO {target} AS t
-USING (
-  {block(source, 2)}
-) AS s
-ON {(chr(10) + "  AND ").join(conditions)}
-WHEN MATCHED AND s.action = 'delete' THEN DELETE
-WHEN MATCHED THEN UPDATE SET
-  {comma((f"t.{quote(name)} = {value}" for name, value in updates.items()), 2)}"""
-    if known:
-        return matched
-    return f"""\
-{matched}
-WHEN NOT MATCHED AND s.action = 'upsert' THEN INSERT
-  ({", ".join(quote(name) for name in inserts)})
-  VALUES ({", ".join(inserts.values())})"""
+    return Upsert(
+        source,
+        tuple(conditions),
+        updates=((None, updates),),
+        inserts=inserts,
+        inserted=None if known else "s.action = 'upsert'",
+        deleted="s.action = 'delete'",
+        independent=not known and not leaves and not fold.kept_by_target,
+    )
 
 
 def in_ranges(table: SilverTable, ranges: Mapping[int, tuple[str, str]]) -> list[str]:

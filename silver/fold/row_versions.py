@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from silver.errors import marker
 from silver.fold.merge import in_ranges
 from silver.fold.toast import missing
+from silver.fold.upsert import Upsert
 from silver.schema.catalog import (
     COMMIT_LSN,
     COMMIT_TS,
@@ -46,9 +47,9 @@ _BY_TEXT: Final = ("FLOAT", "DOUBLE", "MAP", "VARIANT")
 """Types that Spark cannot compare, or in which it takes 0 and -0 for equal."""
 
 
-def standing(target: str, version: int, table: SilverTable) -> str:
-    """Rows of the table at a version that the source has, as a relation."""
-    return f"(SELECT * FROM {target} VERSION AS OF {version} WHERE {is_live(table)})"
+def standing(before: str, table: SilverTable) -> str:
+    """Those of a table's rows that the source has, as a relation."""
+    return f"(SELECT * FROM {before} WHERE {is_live(table)})"
 
 
 def versions(
@@ -260,13 +261,12 @@ def _lost(table: SilverTable, commits: Fold) -> str:
 
 
 def merge_history(
-    target: str, table: SilverTable, commits: Fold, source: str, ranges: Mapping[int, tuple[str, str]]
-) -> str:
+    table: SilverTable, commits: Fold, source: str, ranges: Mapping[int, tuple[str, str]]
+) -> Upsert:
     """End the versions that stood there, and add the new ones.
 
     Args:
-        target: the history as Spark SQL.
-        table: its shape.
+        table: the history's shape.
         commits: how columns are called.
         source: `versions`.
         ranges: as of `versions`.
@@ -280,21 +280,15 @@ def merge_history(
     inserts |= {COMMIT_LSN: "s.commit_lsn", COMMIT_TS: "s.commit_ts", UNREPRESENTABLE: "s.lost"}
     inserts |= {VALID_FROM_LSN: "s.commit_lsn", VALID_TO_LSN: "s.valid_to_lsn"}
     inserts |= {VALID_FROM: "s.commit_ts", VALID_TO: "s.valid_to"}
-    return f"""\
-MERGE INTO {target} AS t
-USING (
-  {block(source, 2)}
-) AS s
-ON {(chr(10) + "  AND ").join(conditions)}
-WHEN MATCHED THEN UPDATE SET t.{VALID_TO_LSN} = s.valid_to_lsn, t.{VALID_TO} = s.valid_to
-WHEN NOT MATCHED AND NOT s.standing THEN INSERT
-  ({", ".join(quote(name) for name in inserts)})
-  VALUES ({", ".join(inserts.values())})"""
+    ended = {VALID_TO_LSN: "s.valid_to_lsn", VALID_TO: "s.valid_to"}
+    return Upsert(
+        source, tuple(conditions), updates=((None, ended),), inserts=inserts, inserted="NOT s.standing"
+    )
 
 
 def merge_soft(
-    target: str, table: SilverTable, commits: Fold, source: str, ranges: Mapping[int, tuple[str, str]]
-) -> str:
+    table: SilverTable, commits: Fold, source: str, ranges: Mapping[int, tuple[str, str]]
+) -> Upsert:
     """Each key's last version, marked as deleted if it has an end; see `merge_history`.
 
     So a row that came and left between two cycles is there as deleted, as it is when a cycle ran in between:
@@ -314,25 +308,21 @@ def merge_soft(
     }
     values = {column.name: f"s.{commits.values[at]}" for at, column in enumerate(table.columns)}
     values |= {UNREPRESENTABLE: "s.lost", **states}
-    ended = ", ".join(f"t.{quote(name)} = {value}" for name, value in states.items())
-    return f"""\
-MERGE INTO {target} AS t
-USING (
-  SELECT *,
-    coalesce(valid_to_lsn, commit_lsn) AS last_lsn,
-    CASE WHEN valid_to_lsn IS NULL THEN commit_ts ELSE valid_to END AS last_ts
+    newest = f"""\
+SELECT *,
+  coalesce(valid_to_lsn, commit_lsn) AS last_lsn,
+  CASE WHEN valid_to_lsn IS NULL THEN commit_ts ELSE valid_to END AS last_ts
+FROM (
+  SELECT *, row_number() OVER (PARTITION BY {", ".join(key.values())} ORDER BY place DESC) AS newest
   FROM (
-    SELECT *, row_number() OVER (PARTITION BY {", ".join(key.values())} ORDER BY place DESC) AS newest
-    FROM (
-      {block(source, 6)}
-    )
+    {block(source, 4)}
   )
-  WHERE newest = 1
-) AS s
-ON {(chr(10) + "  AND ").join(conditions)}
-WHEN MATCHED AND s.standing THEN UPDATE SET {ended}
-WHEN MATCHED THEN UPDATE SET
-  {comma((f"t.{quote(name)} = {value}" for name, value in values.items()), 2)}
-WHEN NOT MATCHED AND NOT s.standing THEN INSERT
-  ({", ".join(quote(name) for name in values)})
-  VALUES ({", ".join(values.values())})"""
+)
+WHERE newest = 1"""
+    return Upsert(
+        newest,
+        tuple(conditions),
+        updates=(("s.standing", states), (None, values)),
+        inserts=values,
+        inserted="NOT s.standing",
+    )

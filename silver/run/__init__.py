@@ -2,6 +2,6 @@
 
 In reading order: `table_log` (what silver's tables say of themselves), `bronze_window` (bronze at a version),
 `small_reads` (small tables right from their files), `worklist` (what a cycle has to do). Sessions:
-`sessions`, `pinned` and `spark_settings`. Statements: `step_runner`, `key_ranges` (which files a MERGE
-skips). Failures: `refusals` and `troubles` (a table that stops), `outages`, `pauses`.
+`sessions`, `masters`, `pinned` and `spark_settings`. Statements: `step_runner`, `key_ranges` (which files a
+MERGE skips). Failures: `refusals` and `troubles` (a table that stops), `outages`, `pauses`.
 """

@@ -8,12 +8,14 @@ that to our commits, and skip all but the first of them.
 
 from __future__ import annotations
 
-import shutil
+import logging
 import tempfile
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from silver.run.lazy_session import lazily
+from silver.run.masters import is_local
 from silver.run.pinned import PINNED, pin
 from silver.run.spark_settings import tune
 from silver.schema import ddl
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from silver.run.lazy_session import LazySession
 
 
+_LOGGER: Final = logging.getLogger("deltasmelt.silver")
 _MARK: Final = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
 """Settings that give commits a mark: the application's id, and the version."""
 _WARM_PROPERTIES: Final = ", ".join(
@@ -90,20 +93,26 @@ def mark_settings(app: str, lsn: Lsn, position: Lsn | None = None) -> dict[str, 
 def warm_up(spark: SparkSession) -> None:
     """Run one MERGE on a table of a row, so that classes are loaded before the first window is waited for.
 
-    Only what merges for long gains by it: a job that merges once would wait for two MERGEs.
+    Only what merges for long gains by it: a job that merges once would wait for two MERGEs. Only where tasks
+    run in the driver's JVM is there a folder that all of them see and that is nobody's lake. Elsewhere, and
+    where it fails, nothing is lost but some seconds of the first window.
     """
-    folder = tempfile.mkdtemp(prefix="smelt-warm-")
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - a cycle that folds nothing loads no Spark
+
     try:
-        session = own_session(spark)
-        tune(session, small=True)
-        target = f"delta.{quote(folder + '/t')}"
-        session.sql(
-            f"CREATE TABLE {target} (id INT, v STRING) USING DELTA TBLPROPERTIES ({_WARM_PROPERTIES})"
-        )
-        session.sql(f"INSERT INTO {target} VALUES (1, 'a'), (2, 'b')")
-        session.sql(
-            f"MERGE INTO {target} AS t USING (SELECT 1 AS id, max('c') AS v GROUP BY 1) AS s ON t.id = s.id "
-            "WHEN MATCHED THEN UPDATE SET t.v = s.v WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, s.v)"
-        ).collect()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if not is_local(spark.conf.get("spark.master", None) or ""):
+            return
+        with tempfile.TemporaryDirectory(prefix="smelt-warm-", ignore_cleanup_errors=True) as folder:
+            _merge_once(own_session(spark), f"delta.{quote(Path(folder, 't').as_uri())}")
+    except (PySparkException, OSError) as error:
+        _LOGGER.info("Spark was not warmed up: %s", error)
+
+
+def _merge_once(session: SparkSession, target: str) -> None:
+    tune(session, small=True)
+    session.sql(f"CREATE TABLE {target} (id INT, v STRING) USING DELTA TBLPROPERTIES ({_WARM_PROPERTIES})")
+    session.sql(f"INSERT INTO {target} VALUES (1, 'a'), (2, 'b')")
+    session.sql(
+        f"MERGE INTO {target} AS t USING (SELECT 1 AS id, max('c') AS v GROUP BY 1) AS s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET t.v = s.v WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, s.v)"
+    ).collect()

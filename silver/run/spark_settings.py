@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,6 +25,15 @@ _TUNED: Final = {
 """Settings for (a small window, a large one); see `tune`."""
 _CODE: Final = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
 """Those of `_TUNED` that generate code."""
+
+NOT_ADAPTIVE: Final = {"spark.sql.adaptive.enabled": "false"}
+"""For a statement over few rows: to plan it again between its stages costs more than a stage."""
+
+_FEW_TASKS: Final = {"spark.sql.shuffle.partitions": "2", **NOT_ADAPTIVE}
+"""For a small window. A large one has the tasks that the session's owner, or the cluster, gives it."""
+
+_given: WeakKeyDictionary[SparkSession, dict[str, str | None]] = WeakKeyDictionary()
+"""By session of ours: what it had of `_FEW_TASKS` before its first window. One thread has a session."""
 
 ONE_TASK: Final = {"spark.sql.shuffle.partitions": "1", "spark.sql.files.minPartitionNum": "1"}
 """For a statement that reads and writes few rows: one more task is one more file."""

@@ -1,8 +1,6 @@
 """Runs one step of a table: brings it to the step's shape, runs the statement, writes the mark.
 
-A small window's fold is computed once and kept: MERGE reads its source two or three times, and plans it each
-time. For windows of some hundred changes that halved its cost. A large fold is left to Delta, which keeps it
-itself.
+What its changes come to is computed in `silver.run.step_source`.
 
 The mark and the rows are one commit. The ALTERs before it are separate commits without the mark; each leaves
 a table from which the rest follows (`silver.schema.alter`). So it does not matter between which two the
@@ -16,11 +14,11 @@ snapshot or TRUNCATE.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from silver.fold import merge, row_versions
-from silver.fold.fold import commits, fold, moves, unfolded
+from silver.fold import merge
+from silver.fold.upsert import as_merge
+from silver.run import step_source
 from silver.run.key_ranges import key_ranges
 from silver.run.pauses import Pauses
 from silver.run.sessions import mark_settings
@@ -50,10 +48,6 @@ _TINY_TARGET: Final = 128 * 2**10
 
 Time would allow for ten times as many; but what a cycle writes is kept as long as its cut is.
 """
-_ORIGINS: Final = "smelt_origins"
-_FOLDED: Final = "smelt_folded"
-_VERSIONS: Final = "smelt_versions"
-"""Temporary views; a session runs one table at a time."""
 
 
 class StepRunner:
@@ -127,42 +121,48 @@ class StepRunner:
         stored = self._shaped(session, step, target)
         if step.mode == "alter":
             return stored.version
-        if stored.mark is not None and stored.mark >= window.end:
+        if self._is_done(step, stored):
             return stored.version
         before = f"{target} VERSION AS OF {stored.version}"
         if step.mode == "versions":
-            statement = self._versions(session, step, target, stored, small=small)
+
+            def ranges(found: Fold) -> dict[int, tuple[str, str]]:
+                return self._ranges(session, table, found, stored.files)
+
+            versions = step_source.versions(session, step, before, ranges, keep=small)
             self._read_target(session, small=small, rows=rows)
-            return self._commit(session, step, statement)
-        if step.folded:
-            folded = fold(table, window, target=before, origins=self._origins(session, step, before))
-        else:
-            folded = unfolded(table, window)
+            return self._commit(session, step, stored, as_merge(target, versions))
+        folded = step_source.folded(session, step, before, keep=small and step.mode == "merge")
         if step.mode == "merge":
-            if small:
-                session.sql(folded.query).localCheckpoint().createOrReplaceTempView(_FOLDED)
-                folded = replace(folded, query=f"SELECT * FROM {_FOLDED}")
-            ranges = self._ranges(session, table, folded, stored.files)
+            within = self._ranges(session, table, folded, stored.files)
             known = small and not window.facts.inserts and not window.facts.old_tuples
             self._read_target(session, small=small, rows=rows)
-            version = self._commit(session, step, merge.merge(target, table, folded, ranges, known=known))
+            merged = merge.merge(table, folded, within, known=known)
+            version = self._commit(session, step, stored, as_merge(target, merged))
             if known and self._lacks_rows(table, version):
-                session.sql(merge.merge(target, table, folded, ranges)).collect()
+                session.sql(as_merge(target, merge.merge(table, folded, within))).collect()
                 version = self._log.written(table.name).version
             return version
         # Into a table without rows they are added: to replace what is there costs a statement more.
         replaces = step.mode == "load" and stored.files > 0
         insert = merge.load if replaces else merge.append
-        statement = insert(target, table, folded, alter.kept(table, stored.fields))
-        version = self._commit(session, step, statement)
+        inserted = insert(target, table, folded, alter.kept(table, stored.fields))
+        version = self._commit(session, step, stored, inserted)
         if replaces:
             self._optional(session, table, clustered_again(target, table))
         return version
 
+    def _is_done(self, step: Step, stored: Stored) -> bool:
+        """Whether the table holds the step's window: its mark says so, and all of its rows are there."""
+        marked = stored.mark is not None and stored.mark >= step.window.end
+        return marked and not self._log.lacks_rows(step.table.name)
+
     def _lacks_rows(self, table: SilverTable, version: int) -> bool:
         """Whether a MERGE of known rows did not find all of them: somebody took them away.
 
-        The whole MERGE puts them back, or stops the table where it cannot. It changes nothing else.
+        The whole MERGE puts them back, or stops the table where it cannot. It changes nothing else. The mark
+        is on the table by then. So where the whole MERGE fails, or the process ends before it, the next start
+        asks the log the same (`SilverLog.lacks_rows`), and folds the window again.
         """
         counts = self._log.counts(table.name, version)
         return bool(counts) and counts["updates"] + counts["deletes"] < counts["source"]
@@ -172,36 +172,20 @@ class StepRunner:
         if small and rows > _SMALL_TARGET:
             generate_code(session)
 
-    def _commit(self, session: SparkSession, step: Step, statement: str) -> int:
+    def _commit(self, session: SparkSession, step: Step, stored: Stored, said: str) -> int:
         """Run the statement under the mark of its window; returns the table's version after it."""
         # An ALTER under this mark would count as the window, so the mark is set for this statement alone.
-        with settings(session, mark_settings(SILVER_APP, step.window.end)):
-            session.sql(statement).collect()
+        # Where the table has it already, Delta would skip what mends the rows.
+        with settings(session, mark_settings(SILVER_APP, step.window.end, stored.mark)):
+            session.sql(said).collect()
         return self._log.written(step.table.name).version
-
-    def _versions(
-        self, session: SparkSession, step: Step, target: str, stored: Stored, *, small: bool
-    ) -> str:
-        """The statement for a table of versions; what the window's transactions did is computed once."""
-        table, window = step.table, step.window
-        before = row_versions.standing(target, stored.version, table)
-        found = commits(table, window, target=before, origins=self._origins(session, step, before))
-        session.sql(found.query).localCheckpoint().createOrReplaceTempView(_FOLDED)
-        found = replace(found, query=f"SELECT * FROM {_FOLDED}")
-        ranges = {} if window.from_empty else self._ranges(session, table, found, stored.files)
-        source = row_versions.versions(table, window, found, rows=_FOLDED, before=before, ranges=ranges)
-        if small:
-            session.sql(source).localCheckpoint().createOrReplaceTempView(_VERSIONS)
-            source = f"SELECT * FROM {_VERSIONS}"
-        merged = row_versions.merge_history if table.history else row_versions.merge_soft
-        return merged(target, table, found, source, ranges)
 
     def _shaped(self, session: SparkSession, step: Step, target: str) -> Stored:
         """The table in the step's shape."""
         stored = self._log.read(step.table.name)
         if stored is None:
             statements = ddl.create(target, step.table)
-        elif step.mode != "alter" and stored.mark is not None and stored.mark >= step.window.end:
+        elif step.mode != "alter" and self._is_done(step, stored):
             return stored
         else:
             emptied = step.mode == "load" or (step.mode == "versions" and step.window.snapshot is not None)
@@ -215,17 +199,6 @@ class StepRunner:
             else:
                 session.sql(statement)
         return self._log.written(step.table.name)
-
-    def _origins(self, session: SparkSession, step: Step, before: str) -> str | None:
-        """A temporary view of the values that moved with their rows; None where none did."""
-        found = moves(step.table, step.window, target=before)
-        if found is None:
-            return None
-        first, round_ = found
-        session.sql(first).localCheckpoint().createOrReplaceTempView(_ORIGINS)
-        while session.sql(f"SELECT 1 FROM {_ORIGINS} WHERE parent IS NOT NULL LIMIT 1").collect():
-            session.sql(round_(_ORIGINS)).localCheckpoint().createOrReplaceTempView(_ORIGINS)
-        return _ORIGINS
 
     def _ranges(
         self, session: SparkSession, table: SilverTable, folded: Fold, files: int

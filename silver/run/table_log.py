@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,6 +37,9 @@ SILVER_APP: Final = "deltasmelt.silver"
 
 _FARTHEST: Final = 10_000
 """Commits to look back over."""
+
+_NEWEST: Final = 20
+"""Commits among which the last one that wrote rows is looked for; maintenance makes some of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +158,25 @@ class SilverLog:
         entry = next((one for one in entries if one.get("version") == version), None)
         if entry is None:
             return {}
-        metrics = entry.get("operationMetrics", {})
-        written = {"inserts": "numOutputRows"} if entry.get("operation") == "WRITE" else _MERGE_METRICS
-        return {kind: int(metrics.get(metric, 0)) for kind, metric in written.items()}
+        return _counted(
+            entry, {"inserts": "numOutputRows"} if entry.get("operation") == "WRITE" else _MERGE_METRICS
+        )
+
+    def lacks_rows(self, name: str) -> bool:
+        """Whether the last statement that wrote rows was a MERGE of known rows that did not find all of them.
+
+        Such a MERGE adds none. The one that does follows it (`silver.run.step_runner`), unless it failed or
+        the process ended in between. Of a table whose newest commits are something else: no.
+        """
+        table = self._open(name)
+        for entry in [] if table is None else history(table, _NEWEST):
+            if entry.get("operation") == "WRITE":
+                return False
+            if entry.get("operation") == "MERGE":
+                said = entry.get("operationParameters", {}).get("notMatchedPredicates", "[]")
+                found = _counted(entry, _MERGE_METRICS)
+                return said in {"[]", ""} and found["updates"] + found["deletes"] < found["source"]
+        return False
 
     def _open(self, name: str) -> DeltaTable | None:
         table = self._tables.get(name)
@@ -190,6 +209,11 @@ class SilverLog:
             row = spark.sql(f"DESCRIBE DETAIL {address}").select("location").collect()[0]
             self._locations[name] = row["location"]
         return self._locations[name]
+
+
+def _counted(entry: dict[str, Any], wanted: dict[str, str]) -> dict[str, int]:
+    metrics = entry.get("operationMetrics", {})
+    return {kind: int(metrics.get(metric, 0)) for kind, metric in wanted.items()}
 
 
 _MERGE_METRICS: Final = {

@@ -205,11 +205,14 @@ class Worklist:
         last, stored = attempt.last, self._log.read(table.name)
         if stored is not None and stored.mark is not None:
             if last is not None and last.tables.get(table.name, stored.version + 1) <= stored.version:
-                return max(stored.mark, last.commit_lsn)
-            # In no cut for a while, or put back to an older version by somebody: what it holds is what the
-            # last cut that named this version says, if that is newer.
-            named = self._control.last_named("silver", table.name, stored.version)
-            return max(stored.mark, named or ZERO)
+                held = last.commit_lsn
+            else:
+                # In no cut for a while, or put back to an older version by somebody: what it holds is what
+                # the last cut that named this version says, if that is newer.
+                held = self._control.last_named("silver", table.name, stored.version) or ZERO
+            if stored.mark > held and self._log.lacks_rows(table.name):
+                return held  # the MERGE of known rows came to its end, and what would mend it did not
+            return max(stored.mark, held)
         snapshot = snapshot_of(attempt.bronze, table.table)
         return Lsn(snapshot - 1) if snapshot is not None and snapshot <= attempt.end else None
 

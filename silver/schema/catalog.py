@@ -28,6 +28,9 @@ OWN_COLUMNS: Final = {COMMIT_LSN: "BIGINT", COMMIT_TS: "TIMESTAMP", UNREPRESENTA
 DELETED: Final = "_deleted"
 """With soft deletes, the column after them: whether the source no longer has the row. Never NULL."""
 
+HISTORY_SUFFIX: Final = "__history"
+"""What the name of a history has after its table's."""
+
 VALID_FROM_LSN: Final = "_valid_from_lsn"
 VALID_TO_LSN: Final = "_valid_to_lsn"
 VALID_FROM: Final = "_valid_from"
@@ -140,7 +143,7 @@ def silver_table(relation: Relation, settings: SilverSettings) -> SilverTable:
 
 def history_of(table: SilverTable) -> SilverTable:
     """The table that keeps the versions of a table's rows."""
-    return replace(table, name=f"{table.name}__history", soft=False, history=True)
+    return replace(table, name=f"{table.name}{HISTORY_SUFFIX}", soft=False, history=True)
 
 
 def _is_named(table: TableName, texts: Iterable[str]) -> bool:

@@ -33,31 +33,38 @@ _ROWS: Final = 20_000
 _RATE: Final = 1000
 
 
+def load_script() -> str:
+    """What pgbench runs: an update or an insert of one row in one of the tables."""
+    return f"\\set id random(1, {_ROWS})\n\\set kind random(1, 2)\n\\set n random(1, {_TABLES})\n" + "".join(
+        f"\\if :n = {number}\n\\if :kind = 1\n"
+        f"UPDATE t{number} SET total = total + 1 WHERE id = :id;\n\\else\n"
+        f"INSERT INTO t{number} (note, total) VALUES ('live', 1);\n\\endif\n\\endif\n"
+        for number in range(1, _TABLES + 1)
+    )
+
+
+def make_tables(dsn: str) -> None:
+    """The tables with their first rows."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for number in range(1, _TABLES + 1):
+            table = f"t{number}"
+            connection.execute(
+                f"CREATE TABLE {table} (id bigserial PRIMARY KEY, note text, total numeric(12, 2), "
+                "at timestamptz DEFAULT now())".encode()
+            )
+            connection.execute(
+                f"INSERT INTO {table} (note, total) SELECT 'note ' || n, n "
+                f"FROM generate_series(1, {_ROWS}) n".encode()
+            )
+
+
 def ages(folder: Path, *, warm: float, seconds: float) -> list[float]:
     """Seconds from commit to silver of each transaction after the warm-up."""
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / "load.pgbench"
-    script.write_text(
-        f"\\set id random(1, {_ROWS})\n\\set kind random(1, 2)\n\\set n random(1, {_TABLES})\n"
-        + "".join(
-            f"\\if :n = {number}\n\\if :kind = 1\n"
-            f"UPDATE t{number} SET total = total + 1 WHERE id = :id;\n\\else\n"
-            f"INSERT INTO t{number} (note, total) VALUES ('live', 1);\n\\endif\n\\endif\n"
-            for number in range(1, _TABLES + 1)
-        )
-    )
+    script.write_text(load_script())
     with EmbeddedServer(settings={"max_wal_size": "4GB"}) as server:
-        with psycopg.connect(server.dsn(), autocommit=True) as connection:
-            for number in range(1, _TABLES + 1):
-                table = f"t{number}"
-                connection.execute(
-                    f"CREATE TABLE {table} (id bigserial PRIMARY KEY, note text, total numeric(12, 2), "
-                    "at timestamptz DEFAULT now())".encode()
-                )
-                connection.execute(
-                    f"INSERT INTO {table} (note, total) SELECT 'note ' || n, n "
-                    f"FROM generate_series(1, {_ROWS}) n".encode()
-                )
+        make_tables(server.dsn())
         file = folder / "pipeline.yml"
         file.write_text(
             f"pipeline: bench\nsource: {{dsn: '{server.dsn()}', slot: bench, publication: bench}}\n"

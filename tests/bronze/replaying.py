@@ -6,6 +6,7 @@ later change in order.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -53,10 +54,22 @@ def session(source: SourceSettings) -> psycopg.Connection[Any]:
 
 
 def execute(source: SourceSettings, *statements: str) -> None:
-    """Run statements, each as a transaction of its own."""
+    """Run statements, each as a transaction of its own.
+
+    The walsender of a reader that has ended may hold its slot for a moment longer; that is waited for.
+    """
+    deadline = time.monotonic() + 20
     with session(source) as connection:
         for statement in statements:
-            connection.execute(statement.encode())
+            while True:
+                try:
+                    connection.execute(statement.encode())
+                except psycopg.errors.ObjectInUse:
+                    if "pg_drop_replication_slot" not in statement or time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.05)
+                else:
+                    break
 
 
 def fetch(source: SourceSettings, query: str, *parameters: Any) -> Any:

@@ -121,7 +121,10 @@ def _words(kind: Any, checks: list[Any], limits: list[Any]) -> str:
         if check in checks:
             return word
     origin, inner = get_origin(kind), get_args(kind)
-    if origin in {Union, types.UnionType, Annotated}:  # `X | None`, or X with its checks
+    if origin is Annotated:
+        checks = [*checks, *(getattr(each, "func", None) for each in kind.__metadata__)]
+        return _words(inner[0], checks, limits)
+    if origin in {Union, types.UnionType}:  # `X | None`
         return _words(next(each for each in inner if each is not type(None)), checks, limits)
     if origin is Literal:
         return " ".join(f"`{each}`" for each in inner)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from silver.cycle import Silver
+from silver.fresh import FreshTables
 from silver.settings import SilverSettings
+from silver.sql import as_json, quote
 from tests.fix_spark import rows_of
 from tests.silver.histories import BronzeWriter
 
@@ -17,11 +20,39 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from bronze.lake.control import Cut
     from bronze.shapes import Relation
+    from silver.fresh import Head
+
+
+def seen_ahead(fresh: FreshTables, control: ControlTables, tables: set[str]) -> Head | None:
+    """The tables at the log's head, before the cycle; None before the first one."""
+    if control.latest_cut("silver") is None:
+        return None
+    head = fresh.look(tables)
+    assert head.out == {}
+    assert set(head.views) == tables
+    return head
+
+
+def check_ahead(spark: SparkSession, head: Head, cut: Cut, lake: Lake) -> None:
+    """What was seen ahead is what the cycle left: every row with every column."""
+    assert head.lsn == cut.commit_lsn
+    for name, view in head.views.items():
+        there = f"{lake.sql('silver', name)} VERSION AS OF {cut.tables[name]}"
+        columns = ", ".join(quote(column) for column in sorted(spark.table(view).columns))
+        seen, held = (
+            Counter(str(row["r"]) for row in rows_of(spark, f"SELECT {as_json([columns])} AS r FROM {of}"))
+            for of in (view, there)
+        )
+        assert seen == held, f"{name} at {head.lsn}: {list((seen - held) + (held - seen))[:4]}"
 
 
 class Lakes:
-    """Folds the same changes both ways, or without `plain` or `kept` in one way alone."""
+    """Folds the same changes both ways, or without `plain` or `kept` in one way alone.
+
+    With `looked`, each table is read at the log's head before each cycle: as the cycle then leaves it.
+    """
 
     def __init__(
         self,
@@ -31,6 +62,7 @@ class Lakes:
         *,
         plain: bool = True,
         kept: bool = True,
+        looked: bool = False,
     ) -> None:
         self.spark = spark
         self.names = {shape.table.silver_name for shape in shapes}
@@ -46,16 +78,25 @@ class Lakes:
             for (lake, settings, wanted), control in zip(folded, self.controls, strict=True)
         ]
 
+        self.fresh = [
+            FreshTables(spark, lake, settings, control) if looked and wanted else None
+            for (lake, settings, wanted), control in zip(folded, self.controls, strict=True)
+        ]
+
     def cycle(self, lsn: int) -> None:
         """Both lakes to an LSN, which they must reach with every table."""
         wanted = [self.names, self.names | {f"{name}__history" for name in self.names}]
-        for silver, control, tables in zip(self.silvers, self.controls, wanted, strict=True):
+        lakes = zip(self.silvers, self.fresh, self.controls, wanted, strict=True)
+        for silver, fresh, control, tables in lakes:
             if silver is None:
                 continue
+            ahead = None if fresh is None else seen_ahead(fresh, control, tables)
             cut = silver.cycle()
             assert control.open_errors() == []
             assert cut is not None
             assert (cut.commit_lsn, set(cut.tables)) == (lsn, tables)
+            if ahead is not None:
+                check_ahead(self.spark, ahead, cut, silver._lake)
 
     def read(self, lake: Lake, name: str, columns: str, where: str = "true") -> list[tuple[Any, ...]]:
         """Rows of a silver table, sorted."""

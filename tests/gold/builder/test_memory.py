@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bronze.config.yaml_file import parse_yaml
 from bronze.identifiers import TableName
-from gold.builder.memory import Machine, Room, Sizes, assembly_plan, bytes_of, cores_of
+from gold.builder.memory import Machine, Room, Sizes, assembly_plan, bytes_of
 from gold.builder.sizing import LARGEST, Sizing
 from gold.builder.weights import Roots
 from gold.builder.widths import average, below, many, most
@@ -78,12 +78,6 @@ def test_two_gigabytes() -> None:
 )  # fmt: skip
 def test_sizes_as_spark_writes_them(text: str, unit: str, size: int) -> None:
     assert bytes_of(text, unit=unit) == size
-
-
-def test_cores_of_a_master() -> None:
-    assert [cores_of(one, machine=8) for one in ("local[2]", "local[*]", "local", "local[4,2]", "yarn")] == [
-        2, 8, 1, 4, 1,
-    ]  # fmt: skip
 
 
 def test_builds_share_a_room_and_none_is_passed_by() -> None:

@@ -109,7 +109,7 @@ def cycles(lakes: Lakes, tables: list[RandomTable], *, emptied: int, again: int)
 @pytest.mark.spark
 def test_silver_is_the_source_after_every_window(spark: SparkSession, lake_path: str) -> None:
     tables = random_tables(SEED, SPACES)[:4]
-    lakes = Lakes(spark, lake_path, [table.shape for table in tables])
+    lakes = Lakes(spark, lake_path, [table.shape for table in tables], looked=True)
     cycles(lakes, tables, emptied=2, again=2)
     plans = {str(plan) for run in lakes.controls[0].runs("silver") for plan in [run.details["plan"]]}
     assert plans == {"['load']", "['merge']"}
@@ -120,5 +120,5 @@ def test_silver_is_the_source_after_every_window(spark: SparkSession, lake_path:
 @pytest.mark.spark
 def test_keys_of_other_types_and_identities_fold_alike(spark: SparkSession, lake_path: str) -> None:
     tables = random_tables(SEED, SPACES)[4:]
-    lakes = Lakes(spark, lake_path, [table.shape for table in tables], kept=False)
+    lakes = Lakes(spark, lake_path, [table.shape for table in tables], kept=False, looked=True)
     cycles(lakes, tables, emptied=1, again=1)

@@ -14,6 +14,7 @@ from bronze.shapes import PgType
 from silver.fold import merge
 from silver.fold.column_mapping import ColumnMapping
 from silver.fold.fold import Fold, fold, moves, unfolded
+from silver.fold.upsert import as_merge
 from silver.fold.window import Facts, Window
 from silver.plan.activity import activity_query
 from silver.run.key_ranges import range_query
@@ -74,9 +75,9 @@ MOVING = Facts(
 STATEMENTS: dict[str, Callable[[], str]] = {
     "create": lambda: ddl.create(TARGET, TABLE)[0],
     "activity": lambda: activity_query(CHANGES, {16384: Lsn(100), 16390: Lsn(150)}, Lsn(200)),
-    "merge_plain": lambda: merge.merge(TARGET, TABLE, folded(window(PLAIN)), {0: ("17", "4711")}),
-    "merge_unchanged_toast": lambda: merge.merge(TARGET, TABLE, folded(window(LATE)), {}),
-    "merge_moved": lambda: merge.merge(TARGET, TABLE, folded(window(MOVING), "smelt_origins"), {}),
+    "merge_plain": lambda: as_merge(TARGET, merge.merge(TABLE, folded(window(PLAIN)), {0: ("17", "4711")})),
+    "merge_unchanged_toast": lambda: as_merge(TARGET, merge.merge(TABLE, folded(window(LATE)), {})),
+    "merge_moved": lambda: as_merge(TARGET, merge.merge(TABLE, folded(window(MOVING), "smelt_origins"), {})),
     "moves": moved,
     "load_snapshot": lambda: merge.load(TARGET, TABLE, unfolded(TABLE, window(PLAIN, snapshot=150))),
     "load_truncated": lambda: merge.load(
@@ -86,8 +87,8 @@ STATEMENTS: dict[str, Callable[[], str]] = {
         TARGET, TABLE, unfolded(TABLE, window(Facts(updates=False, deletes=False)))
     ),
     "two_shapes": lambda: folded(window(RENAMED, shapes=(STRAIGHT, OLDER))).query,
-    "merge_full_identity": lambda: merge.merge(
-        TARGET, FULL, fold(FULL, window(MOVING), target=BEFORE), {0: ("17", "4711")}
+    "merge_full_identity": lambda: as_merge(
+        TARGET, merge.merge(FULL, fold(FULL, window(MOVING), target=BEFORE), {0: ("17", "4711")})
     ),
     "key_ranges": lambda: range_query("SELECT * FROM smelt_folded", {0: "key_0"}),
 }

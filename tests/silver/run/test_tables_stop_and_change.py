@@ -10,19 +10,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bronze.errors import DefiniteError
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.shapes import PgType
 from silver.cycle import Silver
+from silver.fresh import FreshTables
 from silver.settings import SilverSettings
 from tests.fix_spark import rows_of
 from tests.silver.histories import INT, NUMERIC, TEXT, BronzeWriter, change, relation, time_of
+from tests.silver.lakes import check_ahead
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.lake.control import Cut, OpenError
     from bronze.shapes import Relation
+    from silver.fresh import Head
 
 BIGINT = PgType("base", "int8")
 PLAIN = (("id", INT), ("note", TEXT))
@@ -83,6 +87,7 @@ class Outcome:
     lake: Lake
     cuts: list[Cut]
     errors: list[list[OpenError]]
+    ahead: list[Head]
 
     def rows(self, name: str, columns: str = "*", version: int | None = None) -> list[tuple[object, ...]]:
         at = "" if version is None else f" VERSION AS OF {version}"
@@ -98,11 +103,15 @@ def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ou
     lake = Lake(path=str(tmp_path_factory.mktemp("lake")))
     bronze, control = BronzeWriter(lake), ControlTables(lake)
     silver = Silver(spark, lake, SilverSettings(), control)
-    found = Outcome(spark, lake, [], [])
+    fresh = FreshTables(spark, lake, SilverSettings(), control)
+    found = Outcome(spark, lake, [], [], [])
 
     def fold() -> None:
+        head = fresh.look(fresh.names())
         cut = silver.cycle()
         assert cut is not None
+        check_ahead(spark, head, cut, lake)  # before its views are those of the next look
+        found.ahead.append(head)
         found.cuts.append(cut)
         found.errors.append(control.open_errors())
 
@@ -221,6 +230,33 @@ class TestErrors:
 
     def test_rows_of_a_snapshot_that_never_ended_do_not_count(self, outcome: Outcome) -> None:
         assert "unfinished" not in [note for _, note in outcome.rows("healthy", "id, note")]
+
+
+@pytest.mark.spark
+class TestAhead:
+    """What is read before a cycle (`silver.fresh`); `check_ahead` compared the rows in the fixture."""
+
+    def test_what_the_cut_names_can_be_read_before_it_and_nothing_else(self, outcome: Outcome) -> None:
+        for head, cut in zip(outcome.ahead, outcome.cuts, strict=True):
+            assert head.lsn == cut.commit_lsn
+            assert set(head.views) == {*cut.tables} & {*head.views, *head.out}
+            assert not {*head.out} & {*cut.tables}
+
+    def test_a_table_that_cannot_be_read_says_why(self, outcome: Outcome) -> None:
+        out = outcome.ahead[1].out
+        assert out["numeric_key"] == "a key value does not fit its Spark type (column id, value NaN)"
+        assert "column note, row 77" in out["unresolvable"]
+        assert "replica identity" in out["without_identity"]
+        assert out["lacking"] == "bronze lacks changes of it, until its next snapshot has come"
+        assert out["late"] == "its first snapshot has not come to its end"
+        out = outcome.ahead[2].out
+        assert "was called public.old_name before" in out["new_name"]
+        assert "changed its type" in out["retyped"]
+        with pytest.raises(DefiniteError, match=r"silver\.twice cannot be read at the log's head"):
+            outcome.ahead[1].view("twice")
+
+    def test_what_is_read_ahead_is_recorded_nowhere(self, outcome: Outcome) -> None:
+        assert len(outcome.cuts) == len(ControlTables(outcome.lake).cuts("silver"))
 
 
 @pytest.mark.spark

@@ -1,0 +1,87 @@
+"""`smelt sql --fresh`: a statement over silver at the log's head, ahead of the next cycle.
+
+Each statement sees what bronze held when it began: all tables that it names as of one commit
+(`silver.fresh`), and `bronze.changes` cut off there. Only tables that a statement names are folded.
+
+Documents cannot be read so: gold's tables are what its last cycle wrote. One document is assembled from fresh
+rows by `smelt preview --fresh`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from bronze.errors import DefiniteError
+from bronze.lake.consistent_cut import ConsistentCut
+from bronze.lake.control import Cut
+from bronze.lake.control_tables import ControlTables
+from pipelines.spark.lake_sql import LakeSql
+from pipelines.spark.sql_names import odd_views, with_views
+from silver.fresh import FreshTables
+from silver.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bronze.lake.location import Layer
+    from pipelines.settings import Pipeline
+    from pipelines.spark.sql_names import TableAddress
+
+
+class FreshSql(LakeSql):
+    """Statements over one lake, each at the log's head when it begins.
+
+    Args:
+        spark: a session of our own.
+        pipeline: the pipeline.
+    """
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
+        super().__init__(spark, pipeline)
+        lake = pipeline.lake_address()
+        # The names that tables have, so that what a statement calls `orders.id` is found in `silver.orders`.
+        self._tables = FreshTables(
+            spark, lake, pipeline.silver, ControlTables(lake), named=lambda name: self._plain.get(name, name)
+        )
+        self._plain: dict[str, str] = {}
+
+    def query(self, statement: str) -> DataFrame:
+        """Run a statement; what it names of silver is looked at first.
+
+        Raises:
+            DefiniteError: it names gold, or a table that cannot be shown at the head; or Spark refuses it.
+        """
+        known = self._tables.names()
+        self._plain = _told_apart(known)
+        named = [name for name in known if _is_named("silver", name, statement)]
+        if any(_is_named("gold", name, statement) for name in self.documents):
+            raise DefiniteError(
+                "gold's tables are as its last cycle left them, and cannot be read at the log's head",
+                code="not-at-head",
+                where="SQL",
+                remedy="ask without --fresh; `smelt preview FILE DOCUMENT --key K --fresh` shows a document",
+            )
+        head = self._tables.look(named)
+        self.move(ConsistentCut(Cut("silver", head.lsn, head.commit_ts, {}, datetime.now(UTC))))
+        views: dict[TableAddress, str] = {("silver", name): head.view(name) for name in named}
+        return super().query(with_views(statement, views))
+
+    def close(self) -> None:
+        """Forget the views."""
+        self._tables.close()
+
+
+def _is_named(layer: Layer, name: str, statement: str) -> bool:
+    return with_views(statement, {(layer, name): ""}) != statement
+
+
+def _told_apart(names: Iterable[str]) -> dict[str, str]:
+    """Names of the views of those tables whose names differ in case alone; the others have their table's."""
+    known: list[TableAddress] = [("silver", name) for name in names]
+    views = odd_views(known)
+    return {
+        name: view.strip("`") for (layer, name), view in views.items() if view != quote(f"{layer}.{name}")
+    }

@@ -1,0 +1,411 @@
+"""Silver's tables at the log's head: what they will hold after the next cycle, read before it.
+
+A table at the head is its rows at some version, and the fold of what bronze holds after that. The fold is the
+one that MERGE uses (`silver.run.step_source`), and so are the steps; only its target is another
+(`silver.fold.upsert.rows_after`). Nothing of the lake's tables is written, and no cycle is waited for.
+
+**Why it is right.**
+
+* *Whole transactions, at one LSN.* All tables of one look are at bronze's frontier, which is a commit's end
+  (`bronze.store.position`). It was reached before the look began, so a look is never behind what bronze held.
+* *Each change once.* A version of a silver table says by its mark up to where it holds the log. Version and
+  mark are read once, and the version is pinned. A cycle that commits meanwhile changes neither.
+* *Nothing between.* Tables are looked at before bronze is. So bronze's frontier is at or after every mark: it
+  holds all changes between, unless it has a gap.
+* *Out of the cut.* A table that a cycle could not carry (bronze lacks changes, a refused shape, a value that
+  no rule gives) has no rows at the head. It is named in `Head.out` with the reason, and never shown as of an
+  older moment.
+
+**A changed shape.** Where the window changes the table's columns, its steps run as in a cycle, ALTERs
+included, on a shallow clone of the table in a scratch folder: a log of its own over the table's files. It
+takes as long as the cycle's statements would.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
+from bronze.lake.delta import location, open_existing
+from bronze.lake.folders import local_folder
+from bronze.lake.location import Lake
+from bronze.lake.parquet import file_system
+from bronze.store.contract import CHANGES
+from bronze.store.gaps import is_whole
+from bronze.store.position import position_of
+from bronze.store.relations import read_relations
+from silver.errors import failure, table_error
+from silver.fold import merge
+from silver.fold.upsert import cells, changed_rows, rows_after
+from silver.plan.history_steps import plan_versions
+from silver.plan.steps import plan
+from silver.run import step_source
+from silver.run.bronze_window import Source
+from silver.run.masters import is_local
+from silver.run.sessions import Sessions
+from silver.run.small_reads import table_at
+from silver.run.spark_settings import ONE_TASK, SMALL, settings, tune
+from silver.run.step_runner import StepRunner
+from silver.run.table_log import SilverLog, Stored
+from silver.run.troubles import Troubles
+from silver.run.worklist import Attempt, Worklist
+from silver.schema import alter
+from silver.schema.catalog import HISTORY_SUFFIX, histories, silver_catalog
+from silver.schema.recreated import adopted
+from silver.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from datetime import datetime
+
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bronze.identifiers import TableName
+    from bronze.lake.control_tables import ControlTables
+    from bronze.lsn import Lsn
+    from bronze.shapes import Relation
+    from silver.plan.steps import Step
+    from silver.plan.work import Work
+    from silver.schema.catalog import SilverTable
+    from silver.settings import SilverSettings
+
+_BEFORE: Final = "smelt_fresh_before"
+_MET: Final = "smelt_fresh_met"
+_CHANGED: Final = "smelt_fresh_changed"
+"""Temporary views of the session in which tables are folded, one after the other."""
+
+_SCRATCH: Final = "_fresh"
+"""Folder beside the lake's layers, where tasks do not all see the folder of one machine."""
+
+_LITTLE: Final = 100_000
+"""Changes up to which they are sent to every task that reads the table, so that this is not shuffled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Tables at the log's head.
+
+    Attributes:
+        lsn: of the last commit that they hold.
+        commit_ts: when that was committed at the source.
+        views: of each table that was asked for and can be shown, a view in the session's `global_temp`.
+        out: why another one cannot be shown.
+    """
+
+    lsn: Lsn
+    commit_ts: datetime | None
+    views: Mapping[str, str]
+    out: Mapping[str, str]
+
+    def view(self, name: str) -> str:
+        """The view of a table.
+
+        Raises:
+            DefiniteError: it cannot be shown.
+        """
+        if name in self.out:
+            raise DefiniteError(
+                f"silver.{name} cannot be read at the log's head: {self.out[name]}",
+                code="not-at-head",
+                where=str(self.lsn),
+                remedy="ask without --fresh for the newest cut; `smelt status` says what stops the table",
+            )
+        return self.views[name]
+
+
+class FreshTables:
+    """Makes views of one lake's silver tables at the log's head; one look at a time.
+
+    Args:
+        spark: the session whose statements shall read them.
+        lake: where the tables lie.
+        settings: silver's.
+        control: the lake's control tables.
+        named: gives the name of a table's view; by default one that no other object gives.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        settings: SilverSettings,
+        control: ControlTables,
+        *,
+        named: Callable[[str], str] | None = None,
+    ) -> None:
+        own = uuid.uuid4().hex[:12]
+        self._named = named or (lambda name: f"smelt_fresh_{own}_{name}")
+        self._spark = spark
+        self._lake = lake
+        self._settings = settings
+        self._control = control
+        self._sessions = Sessions(spark)
+        self._log = _PinnedLog(spark, lake)
+        self._source = Source(lake)
+        self._bronze: DeltaTable | None = None
+        self._made: set[str] = set()
+        self._scratch: dict[str, Lake] = {}
+
+    def names(self) -> list[str]:
+        """The tables that can be asked for: of all that bronze knows, whether silver has them yet or not."""
+        tables = silver_catalog(read_relations(self._lake), self._settings).values()
+        return [one.name for table in tables for one in [table, *histories([table], self._settings)]]
+
+    def look(self, names: Collection[str]) -> Head:
+        """The tables of these names as of the last commit that bronze holds now.
+
+        Args:
+            names: names of tables of silver, histories among them.
+
+        Raises:
+            DefiniteError: there is no lake.
+            TransientError: it does not answer.
+        """
+        last = self._control.latest_cut("silver")
+        self._log.pin(names)
+        bronze = self._newest_bronze()
+        position = position_of(bronze)
+        if position is None:
+            raise RuntimeError("silver has a cut, but bronze has no position")
+        end = position.frontier
+        relations = tuple(one for one in read_relations(self._lake) if one.from_lsn <= end)
+        wanted = self._wanted(names, relations)
+        aside = _Aside(self._spark, self._lake, self._control)
+        aside.begin(bronze)
+        attempt = Attempt(bronze, relations, last, end, only=frozenset(wanted.values()))
+        worklist = Worklist(
+            self._lake,
+            self._settings,
+            self._control,
+            log=self._log,
+            source=self._source,
+            sessions=self._sessions,
+            troubles=aside,
+        )
+        views: dict[str, str] = {}
+        for entry in worklist.entries(attempt):
+            if entry.table.name in names:
+                with aside.isolated(entry.table.table, end, {}):
+                    views[entry.table.name] = self._view(entry.table, entry.work)
+        out = {name: self._why(name, wanted, aside, attempt) for name in names if name not in views}
+        return Head(end, position.commit_ts, views, out)
+
+    def close(self) -> None:
+        """Forget what is kept, and remove what was written to look."""
+        for view in self._made:
+            self._spark.catalog.dropGlobalTempView(view)
+        self._made.clear()
+        for scratch in self._scratch.values():
+            _remove(scratch)
+        self._scratch.clear()
+        self._source.close()
+
+    def _newest_bronze(self) -> DeltaTable:
+        """`bronze.changes` at its newest version; its log is read on from where it was read before."""
+        if self._bronze is None:
+            self._bronze = open_existing(location(self._lake, "bronze", CHANGES))
+        else:
+            self._bronze.update_incremental()
+        return self._bronze
+
+    def _wanted(self, names: Collection[str], relations: Iterable[Relation]) -> dict[str, TableName]:
+        """The source's table of each name."""
+        tables = silver_catalog(list(relations), self._settings).values()
+        found = {}
+        for table in tables:
+            for one in [table, *histories([table], self._settings)]:
+                if one.name in names:
+                    found[one.name] = one.table
+        return found
+
+    def _why(self, name: str, wanted: Mapping[str, TableName], aside: _Aside, attempt: Attempt) -> str:
+        table = wanted.get(name)
+        if table is None:
+            return "the source has no such table"
+        if table in aside.out:
+            return aside.out[table]
+        if not is_whole(attempt.bronze, table, attempt.end):
+            return "bronze lacks changes of it, until its next snapshot has come"
+        return "its first snapshot has not come to its end"
+
+    def _view(self, table: SilverTable, work: Work | None) -> str:
+        """A view of a table's rows at the end of its work; without work they are there."""
+        session, stored = self._sessions.own(), self._log.read(table.name)
+        if work is None:
+            if stored is None:
+                raise RuntimeError(f"silver.{table.name} is not there, and there is nothing to make it of")
+            rows = table_at(session, self._lake, "silver", table.name, stored.version)
+        else:
+            steps = plan_versions(work) if table.versioned else plan(work)
+            if any(self._changes_shape(step, stored) for step in steps):
+                rows = self._rows_of_clone(session, steps, stored, changes=work.activity.changes)
+            else:
+                rows = self._rows(session, steps, stored, changes=work.activity.changes)
+        view = self._named(table.name)
+        rows.createOrReplaceGlobalTempView(quote(view))
+        self._made.add(view)
+        return quote("global_temp", view)
+
+    def _changes_shape(self, step: Step, stored: Stored | None) -> bool:
+        if stored is None:
+            return False
+        table = step.table
+        emptied = step.mode == "load" or (step.mode == "versions" and step.window.snapshot is not None)
+        statements, fields = adopted("t", table, stored.fields, stored.relation)
+        return bool(statements or alter.steps("t", table, fields, self._settings, emptied=emptied))
+
+    # -- as a query
+
+    def _rows(
+        self, session: SparkSession, steps: Iterable[Step], stored: Stored | None, *, changes: int
+    ) -> DataFrame:
+        """A table's rows after steps that leave its shape as it is."""
+        small = changes <= SMALL
+        tune(session, small=small)
+        rows: DataFrame | None = None
+        with settings(session, ONE_TASK if small else {}):
+            for step in steps:
+                columns = _columns(step.table, stored)
+                if rows is None and stored is not None:
+                    rows = table_at(session, self._lake, "silver", step.table.name, stored.version)
+                elif rows is None:
+                    rows = session.sql(f"SELECT {cells(columns, {})} WHERE false")
+                rows.createOrReplaceTempView(_BEFORE)
+                rows = session.sql(_after(session, step, columns, little=changes <= _LITTLE))
+        if rows is None:
+            raise RuntimeError("there is work, but no step")
+        return rows
+
+    # -- as a clone
+
+    def _rows_of_clone(
+        self, session: SparkSession, steps: Iterable[Step], stored: Stored | None, *, changes: int
+    ) -> DataFrame:
+        """A table's rows after steps that change its shape: they run on a clone of it."""
+        steps = list(steps)
+        table = steps[0].table
+        former = self._scratch.get(table.name)
+        scratch = self._scratch[table.name] = self._folder(session, table)
+        address = scratch.sql("silver", table.name)
+        if stored is not None:
+            session.sql(
+                f"CREATE TABLE {address} SHALLOW CLONE {self._lake.sql('silver', table.name)} "
+                f"VERSION AS OF {stored.version}"
+            )
+        runner = StepRunner(scratch, self._settings, SilverLog(session, scratch))
+        for step in steps:
+            runner.run(session, step, changes=changes)
+        if former is not None:
+            _remove(former)
+        return session.sql(f"SELECT * FROM {address}")
+
+    def _folder(self, session: SparkSession, table: SilverTable) -> Lake:
+        """A folder of its own that all tasks see.
+
+        Raises:
+            TableError: there is none.
+        """
+        if is_local(session.conf.get("spark.master", None) or ""):
+            return Lake(path=tempfile.mkdtemp(prefix="smelt-fresh-"))
+        if self._lake.path is None:
+            raise TableError(
+                table.table,
+                "its columns change in the window, and of a catalog's table no clone is made to look ahead",
+                code="table-failed",
+                remedy="ask again after silver's next cycle, or without --fresh",
+            )
+        return Lake(path=f"{self._lake.path}/{_SCRATCH}/{uuid.uuid4().hex}")
+
+
+def _remove(scratch: Lake) -> None:
+    folder = local_folder(str(scratch.path))
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        file_system(str(scratch.path)).delete_dir_contents("", missing_dir_ok=True, accept_root_dir=True)
+
+
+def _columns(table: SilverTable, stored: Stored | None) -> dict[str, str]:
+    """The type of each of a table's columns, by name."""
+    if stored is not None:
+        return {field.name: field.ddl for field in stored.fields}
+    return {**{column.name: column.spark_type for column in table.columns}, **table.own_columns}
+
+
+def _after(session: SparkSession, step: Step, columns: Mapping[str, str], *, little: bool) -> str:
+    """A query of a table's rows after one step; those before it are a view."""
+    if step.mode in {"load", "append"}:
+        fold = step_source.folded(session, step, _BEFORE, keep=False)
+        added = f"SELECT {cells(columns, merge.inserted(step.table, fold))}\nFROM (\n{fold.query}\n)"
+        added = step_source.kept(session, added, _CHANGED)
+        listed = ", ".join(map(quote, columns))
+        return added if step.mode == "load" else f"SELECT {listed} FROM {_BEFORE}\nUNION ALL\n{added}"
+    if step.mode == "versions":
+        upsert = step_source.versions(session, step, _BEFORE, lambda _: {}, keep=True)
+    else:
+        fold = step_source.folded(session, step, _BEFORE, keep=True)
+        facts = step.window.facts
+        upsert = merge.merge(step.table, fold, {}, leaves=facts.deletes or facts.old_tuples > 0)
+    session.sql(upsert.source).createOrReplaceTempView(_MET)
+    met = f"(SELECT /*+ BROADCAST(f) */ * FROM {_MET} AS f)" if little else _MET
+    step_source.kept(session, changed_rows(_BEFORE, columns, upsert, source=met), _CHANGED)
+    return rows_after(_BEFORE, columns, upsert, source=met, changed=_CHANGED)
+
+
+class _PinnedLog(SilverLog):
+    """The logs of silver's tables as they were at one moment."""
+
+    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+        super().__init__(spark, lake)
+        self._pinned: dict[str, Stored | None] = {}
+
+    def pin(self, names: Iterable[str]) -> None:
+        """Look at these tables now; until the next look, they are as they are."""
+        tables = {name.removesuffix(HISTORY_SUFFIX) for name in names}
+        tables |= {table + HISTORY_SUFFIX for table in tables}  # a cycle looks at both
+        self._pinned = {name: super(_PinnedLog, self).read(name) for name in sorted({*names, *tables})}
+
+    def read(self, name: str) -> Stored | None:
+        """The table as it was when it was looked at."""
+        if name not in self._pinned:
+            self._pinned[name] = super().read(name)
+        return self._pinned[name]
+
+
+class _Aside(Troubles):
+    """Takes down why tables cannot be shown, and records nothing in the lake."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, control: ControlTables) -> None:
+        super().__init__(spark, lake, control)
+        self.out: dict[TableName, str] = {}
+
+    def forget(self, table: TableName) -> None:
+        self.out[table] = "the source no longer has it, or the pipeline does not select it"
+
+    def record(self, error: TableError, end: Lsn) -> None:  # noqa: ARG002 - its interface
+        self.out[error.table] = error.message
+
+    @contextmanager
+    def isolated(
+        self,
+        table: TableName,
+        end: Lsn,
+        troubled: dict[TableName, Exception],  # noqa: ARG002 - its interface
+    ) -> Iterator[None]:
+        try:
+            yield
+        except TransientError:
+            raise
+        except SmeltError as error:
+            self.record(failure(table, error), end)
+        except Exception as error:
+            found = table_error(table, str(error))
+            if found is None:
+                raise
+            self.record(found, end)

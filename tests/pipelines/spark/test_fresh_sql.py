@@ -1,0 +1,111 @@
+"""`smelt sql --fresh` and `smelt preview --fresh`: what a cycle would show, before it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.errors import ConfigurationError, DefiniteError
+from pipelines.commands.sql import Asked, run_sql
+from pipelines.spark.fresh_sql import FreshSql
+from pipelines.terminal.output import Output
+from silver.fresh import FreshTables
+from tests.fix_spark import reading
+from tests.gold.shop import money
+from tests.gold.shop_documents import CUSTOMER
+from tests.gold.world import World, pipeline_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pipelines.settings import Pipeline
+    from tests.gold.shop import Shop
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def world(spark: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """The shop, folded once; then changes that bronze has and silver has not."""
+    made = World(spark, str(tmp_path_factory.mktemp("world") / "lake"), [CUSTOMER])  # type: ignore[arg-type]
+    made.shop.commit()
+    change(made.shop)
+    made.shop.write()
+    yield made
+    made.shop.silver.close()
+
+
+@pytest.fixture(scope="module")
+def pipeline(world: World, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    return pipeline_of(world, tmp_path_factory.mktemp("pipeline"))
+
+
+def change(shop: Shop) -> None:
+    shop.put("orders", id=77, customer_id=2, status="paid", total=money("7.70"), placed_at=None)
+    shop.remove("orders", 1)
+    shop.put("customers", **{**shop.rows["public.customers"][2,], "tier": "fresh"})
+    shop.rekey("addresses", (1,), id=100)
+    shop.transaction()
+    shop.truncate("customer_tags")
+    shop.transaction()
+
+
+class TestBeforeTheCycle:
+    def test_a_statement_sees_all_tables_as_of_bronzes_last_commit(
+        self, world: World, pipeline: Pipeline
+    ) -> None:
+        sql = FreshSql(world.spark, pipeline)
+        with reading(world.spark):
+            rows = sql.query(
+                "SELECT orders.id, c.tier FROM silver.orders JOIN silver.customers AS c "
+                "ON orders.customer_id = c.id WHERE silver.orders.id IN (1, 77)"
+            ).collect()
+            assert [tuple(row) for row in rows] == [(77, "fresh")]
+            assert int(sql.cut.commit_lsn) == world.shop.lsn
+            counts = sql.query(
+                "SELECT (SELECT count(*) FROM silver.customer_tags) AS tags, "
+                "(SELECT max(commit_lsn) FROM bronze.changes) AS lsn, "
+                "(SELECT count(*) FROM silver.addresses WHERE id IN (1, 100)) AS moved"
+            ).collect()
+        assert tuple(counts[0]) == (0, world.shop.lsn - 10, 1)  # the last transaction changed nothing
+        sql.close()
+        assert world.control.latest_cut("silver").commit_lsn < world.shop.lsn  # type: ignore[union-attr]
+
+    def test_a_document_is_assembled_from_fresh_rows(self, world: World, pipeline: Pipeline) -> None:
+        fresh = FreshTables(world.spark, world.lake, pipeline.silver, world.control)
+        before = json.loads(world.gold.preview("customer", "2"))
+        ahead = json.loads(world.gold.preview("customer", "2", fresh=fresh))
+        fresh.close()
+        assert before["tier"] != "fresh"
+        assert ahead["tier"] == "fresh"
+        assert ahead["orders"] != before["orders"]
+
+    def test_documents_tables_are_refused(self, world: World, pipeline: Pipeline) -> None:
+        sql = FreshSql(world.spark, pipeline)
+        sql.documents = ["customer"]
+        with pytest.raises(DefiniteError, match="cannot be read at the log's head"):
+            sql.query("SELECT 'silver.orders' FROM gold.customer")
+        with pytest.raises(DefiniteError, match=r"no table silver\.order"):
+            sql.query("SELECT 1 FROM silver.order")
+        sql.close()
+
+
+def test_the_head_is_now(pipeline: Pipeline) -> None:
+    with pytest.raises(ConfigurationError, match="--as-of asks for an earlier state"):
+        run_sql(pipeline, Asked("SELECT 1", as_of="0/1", fresh=True), Output())
+
+
+def test_after_the_cycle_the_same_is_seen(world: World, pipeline: Pipeline, tmp_path: Path) -> None:
+    """Last in this file: it folds."""
+    fresh = FreshTables(world.spark, world.lake, pipeline.silver, world.control)
+    ahead = world.gold.preview("customer", "2", fresh=fresh)
+    world.shop.fold()
+    assert world.gold.preview("customer", "2") == ahead
+    assert world.gold.preview("customer", "2", fresh=fresh) == ahead
+    fresh.close()
+    asked = Asked("SELECT count(*) AS n FROM silver.orders", to=str(tmp_path / "n.jsonl"), fresh=True)
+    run_sql(pipeline, asked, Output())
+    assert json.loads((tmp_path / "n.jsonl").read_text()) == {"n": len(world.shop.rows["public.orders"])}

@@ -1,0 +1,84 @@
+"""Updates of rows that silver should have and lacks: mended, or told, whenever the process ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import pytest
+
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from silver.cycle import Silver
+from silver.run.step_runner import StepRunner
+from silver.settings import SilverSettings
+from tests.fix_spark import rows_of
+from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from bronze.shapes import Relation
+
+PLAIN = (("id", INT), ("note", TEXT))
+TAKEN, UNSENT = (
+    relation(name, PLAIN, ["id"], relation_id=at) for at, name in enumerate(["taken", "unsent"], 1)
+)
+
+
+class EndedError(BaseException):
+    """The process ends here."""
+
+
+def upd(shape: Relation, *cells: str | None, toast: list[str] | None = None) -> dict[str, Any]:
+    return change(shape, "update", new=list(cells), unchanged=toast)
+
+
+@pytest.mark.spark
+def test_a_window_whose_rows_are_not_all_there_is_not_done_until_they_are(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = Lake(path=str(tmp_path / "lake"))
+    bronze, control = BronzeWriter(lake), ControlTables(lake)
+
+    def begun() -> Silver:
+        return Silver(spark, lake, SilverSettings(), control)
+
+    def rows(name: str) -> list[tuple[Any, ...]]:
+        found = rows_of(spark, f"SELECT id, note FROM {lake.sql('silver', name)} ORDER BY id")
+        return [tuple(row) for row in found]
+
+    first = begun()
+    bronze.relations([TAKEN, UNSENT])
+    for shape in (TAKEN, UNSENT):
+        bronze.snapshot(shape, 10, [["1", "a"], ["2", "b"]])
+    bronze.commit(20)
+    first.cycle()
+
+    spark.sql(f"DELETE FROM {lake.sql('silver', 'taken')} WHERE id = 2")
+    bronze.add(25, [upd(TAKEN, "1", "A"), upd(TAKEN, "2", "B"), upd(UNSENT, "7", None, toast=["note"])])
+    bronze.commit(30)
+    with patch.object(StepRunner, "_lacks_rows", side_effect=EndedError), pytest.raises(EndedError):
+        first.cycle()  # after the MERGE, and before the one that mends it
+    first.close()
+
+    for _ in range(2):  # a process that starts again must not take the mark for the rows
+        again = begun()
+        cut = again.cycle() or control.latest_cut("silver")
+        again.close()
+        assert rows("taken") == [(1, "A"), (2, "B")]
+        assert cut is not None
+        assert set(cut.tables) == {"taken"}
+        assert [error.code for error in control.open_errors()] == ["value-missing"]
+
+    bronze.snapshot(UNSENT, 35, [["7", "known"]])
+    bronze.add(45, [upd(TAKEN, "2", "C")])
+    bronze.commit(50)
+    healed = begun()
+    cut = healed.cycle()
+    healed.close()
+    assert cut is not None
+    assert set(cut.tables) == {"taken", "unsent"}
+    assert (rows("taken"), rows("unsent")) == ([(1, "A"), (2, "C")], [(7, "known")])

@@ -1,0 +1,127 @@
+"""Spark clusters of this machine, and what the event log of a run says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HOME = Path(pyspark.__file__).parent
+EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+
+
+@contextmanager
+def standalone(folder: Path, *, workers: int) -> Iterator[str]:
+    """A standalone master with workers of one core each, all processes of this machine; gives its address."""
+    port = _free_port()
+    address = f"spark://127.0.0.1:{port}"
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        master = ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1"]
+        started.append(_class(folder, "master", *master, "--port", str(port), "--webui-port", "0"))
+        _until_open(port)
+        for number in range(workers):
+            words = ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0"]
+            words += ["--cores", "1", "--memory", "1200m", "--work-dir", str(folder / f"work{number}")]
+            started.append(_class(folder, f"worker{number}", *words, address))
+        yield address
+    finally:
+        for process in reversed(started):
+            process.terminate()
+        for process in started:
+            process.wait(30)
+
+
+def _class(folder: Path, name: str, *words: str) -> subprocess.Popen[bytes]:
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
+    with (folder / f"{name}.log").open("wb") as log:
+        return subprocess.Popen(
+            [str(HOME / "bin" / "spark-class"), *words],
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+        )
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _until_open(port: int) -> None:
+    for _ in range(300):
+        with socket.socket() as client:
+            if client.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise AssertionError("the master does not listen")
+
+
+def kill_executor(pids: list[int]) -> None:
+    """Kill one of these processes as a machine that fails would."""
+    os.kill(min(pids), signal.SIGKILL)
+
+
+@dataclass
+class Ran:
+    """What a run's statements did, by its event log.
+
+    Attributes:
+        tasks: of each stage, in the order of their completion.
+        read: records that a stage's tasks read, from files and from other stages.
+        executors: those that ran tasks.
+        lost: executors that were removed while the application ran.
+        driver_bytes: of results that tasks sent to the driver; the largest of any one task, and all together.
+    """
+
+    tasks: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    read: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    executors: set[str] = field(default_factory=set)
+    lost: int = 0
+    driver_bytes: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def of(cls, folder: Path) -> Ran:
+        """All applications that wrote their events into a folder."""
+        ran = cls()
+        largest = total = 0
+        for number, file in enumerate(sorted(path for path in folder.rglob("*") if path.is_file())):
+            for line in file.read_text(errors="replace").splitlines():
+                event: dict[str, Any] = json.loads(line)
+                kind = event["Event"]
+                if kind == "SparkListenerExecutorRemoved":
+                    ran.lost += 1
+                if kind != "SparkListenerTaskEnd" or "Task Metrics" not in event:
+                    continue
+                stage = number * 1_000_000 + event["Stage ID"]
+                metrics = event["Task Metrics"]
+                ran.executors.add(event["Task Info"]["Executor ID"])
+                ran.tasks[stage] += 1
+                ran.read[stage] += metrics["Input Metrics"]["Records Read"]
+                ran.read[stage] += metrics["Shuffle Read Metrics"]["Total Records Read"]
+                if event["Task Type"] == "ResultTask":
+                    size = metrics["Result Size"]
+                    largest, total = max(largest, size), total + size
+        ran.driver_bytes = largest, total
+        return ran
+
+    def tasks_of_large(self, rows: int) -> list[int]:
+        """Tasks of the stages that read at least so many records."""
+        return [self.tasks[stage] for stage, read in self.read.items() if read >= rows]

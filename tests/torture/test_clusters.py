@@ -1,0 +1,148 @@
+"""A cluster is used as one: the whole pipeline on two executors, one of which is killed at work.
+
+Two clusters of this machine: ``local-cluster``, which Spark itself uses for its tests, and a standalone
+master with two workers. Executors are processes of their own. So whatever holds only where tasks run beside
+the driver (a file in its temporary folder, a class on its class path alone) fails here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from tests.pipelines.processes import Command, until
+from tests.torture.clusters import EXECUTOR, Ran, kill_executor, standalone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.torture, pytest.mark.spark, pytest.mark.timeout(2400)]
+
+ROWS = 120_000
+SCHEMA = f"""
+CREATE TABLE customer (id int PRIMARY KEY, name text NOT NULL, note text);
+CREATE TABLE purchase (
+  id int PRIMARY KEY, customer_id int NOT NULL REFERENCES customer, amount numeric(12,2)
+);
+CREATE INDEX ON purchase (customer_id);
+INSERT INTO customer
+  SELECT n, 'customer ' || n, repeat(md5(n::text), 3) FROM generate_series(1, {ROWS // 4}) AS n;
+INSERT INTO purchase SELECT n, 1 + n % {ROWS // 4}, n * 0.25 FROM generate_series(1, {ROWS}) AS n;
+"""
+CHANGES = f"""
+UPDATE purchase SET amount = amount + 1 WHERE id % 2 = 0;
+DELETE FROM purchase WHERE id % 10 = 1;
+INSERT INTO purchase SELECT n, 1 + n % 1000, 7 FROM generate_series({ROWS + 1}, {ROWS + 30_000}) AS n;
+UPDATE customer SET name = name || '!' WHERE id % 3 = 0;
+"""
+DOCUMENT = """\
+document: customer
+root: customer
+fields:
+  - name
+  - note
+  - purchases: {many: purchase, on: customer_id, fields: [id, amount], order_by: id}
+"""
+CELLS = {
+    "customer": "concat_ws('|', id, name, note)",
+    "purchase": "concat_ws('|', id, customer_id, amount)",
+}
+"""What of each table is compared, in words of both PostgreSQL and Spark."""
+
+LARGE = 20_000
+"""Records from which a stage counts as large, as in `silver.run.spark_settings.SMALL`."""
+
+_DRIVER_BYTES = 4 * 2**20
+"""Most bytes that one task may send to the driver. A hundred thousand rows would be more."""
+
+
+def fingerprint_there(dsn: str, table: str, cells: str) -> list[str]:
+    """Number of rows and sum of their hashes at the source."""
+    query = (
+        f"SELECT count(*)::text, sum(('x' || substr(md5({cells}), 1, 8))::bit(32)::bigint)::text FROM {table}"
+    )
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute(query.encode()).fetchone()
+    assert row is not None
+    return list(row)
+
+
+def fingerprint_here(pipeline: Path, table: str, cells: str) -> list[str]:
+    """The same of silver."""
+    number = f"CAST(conv(substr(md5({cells}), 1, 8), 16, 10) AS BIGINT)"
+    query = f"SELECT CAST(count(*) AS STRING) AS n, CAST(sum({number}) AS STRING) AS h FROM silver.{table}"
+    with Command("sql", pipeline, query, "--output", "json", folder=pipeline.parent) as asked:
+        assert asked.wait() == 0, asked.text()
+        found = re.search(r"\{.*\}", asked.text())
+        assert found, asked.text()
+        return list(json.loads(found[0]).values())
+
+
+@pytest.fixture(params=["local-cluster", "standalone"])
+def master(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "local-cluster":
+        yield "local-cluster[2,1,1024]"
+        return
+    with standalone(tmp_path / "cluster", workers=2) as address:
+        yield address
+
+
+@pytest.fixture
+def pipeline(database: str, master: str, tmp_path: Path) -> Path:
+    """A pipeline over large tables whose Spark is the cluster, and writes an event log."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(SCHEMA.encode())
+    (tmp_path / "events").mkdir()
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "customer.yml").write_text(DOCUMENT)
+    file = tmp_path / "pipeline.yml"
+    file.write_text(
+        f'pipeline: cluster\nsource: {{dsn: "{database}", slot: c{os.getpid()}, publication: c}}\n'
+        "lake: {path: lake}\ngold: {documents: ['documents/*.yml']}\n"
+        f"spark:\n  spark.master: '{master}'\n  spark.executor.memory: 1g\n  spark.executor.cores: 1\n"
+        "  spark.eventLog.enabled: true\n  spark.eventLog.compress: false\n"
+        f"  spark.eventLog.dir: '{(tmp_path / 'events').as_uri()}'\n"
+        "  spark.driver.memory: 1g\n"
+    )
+    return file
+
+
+def test_a_pipeline_on_a_cluster_survives_an_executor_and_uses_all_of_them(
+    pipeline: Path, database: str, tmp_path: Path
+) -> None:
+    with Command("run", pipeline, "--until-caught-up", folder=tmp_path) as first:
+        assert first.wait() == 0, first.text()
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(CHANGES.encode())
+    for layer in ("silver", "gold"):
+        with Command("run", pipeline, "--until-caught-up", folder=tmp_path) as run:
+            executors: list[int] = []
+
+            def at_work(run: Command = run, executors: list[int] = executors) -> bool:
+                executors[:] = run.family(EXECUTOR)
+                return len(executors) == 2 and f" {layer} " in run.text()  # noqa: B023 - used within its turn
+
+            until(at_work)
+            kill_executor(executors)
+            assert run.wait() == 0, run.text()
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute("UPDATE customer SET note = note || '?' WHERE id % 2 = 0")
+    with Command("run", pipeline, "--until-caught-up", folder=tmp_path) as last:
+        assert last.wait() == 0, last.text()
+    for table, cells in CELLS.items():
+        assert fingerprint_here(pipeline, table, cells) == fingerprint_there(database, table, cells)
+    with Command("verify", pipeline, folder=tmp_path) as verify:
+        assert verify.wait() == 0, verify.text()
+    ran = Ran.of(tmp_path / "events")
+    assert ran.lost >= 2
+    assert len(ran.executors) >= 3
+    large = ran.tasks_of_large(LARGE)
+    assert large
+    assert sum(tasks >= 2 for tasks in large) >= len(large) / 2, sorted(large)
+    assert ran.driver_bytes[0] <= _DRIVER_BYTES, ran.driver_bytes
