@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from gold.language.document import Document
     from gold.tree.nodes import Tree
     from gold.verify.verify import Built
-    from silver.fresh import FreshTables
+    from silver.fresh import FreshTables, Head
     from silver.run.lazy_session import LazySession
     from silver.schema.catalog import SilverTable
 
@@ -241,18 +241,21 @@ class Gold:
             raise DefiniteError(
                 "silver has no cut yet", code="no-cut", where=name, remedy="run the pipeline first"
             )
-        tree = self._tree(standing.document, _Turn(cut, None, self._catalog()))
+        if fresh is None:
+            tree, head = self._tree(standing.document, _Turn(cut, None, self._catalog())), None
+        else:
+            tree, head = self._tree_at_head(standing.document, fresh)
         several = len(tree.key) > 1
         values = [key] if isinstance(key, str) and not several else key
         values = [part.strip() for part in values.split(",")] if isinstance(values, str) else values
         _, machine = self._opened()
-        found = Preview(self._spark.get(), self._lake, machine, fresh=fresh).document(tree, cut, values)
+        found = Preview(self._spark.get(), self._lake, machine).document(tree, cut, values, head=head)
         if found is None:
             shown = ", ".join(values)
             raise DefiniteError(
                 f"there is no {name} with the key {shown}",
                 code="document-not-found",
-                where=f"silver cut {cut.commit_lsn}",
+                where=f"silver cut {cut.commit_lsn}" if head is None else f"silver at {head.lsn}",
                 remedy=f"the row is not in {tree.root.table.table}, or fails the document's where",
             )
         return found
@@ -368,6 +371,17 @@ class Gold:
                     break
         start = build.standing.start(state, turn.last)
         return build.run(tree, turn.cut, start, rebuild=name in turn.rebuild)
+
+    def _tree_at_head(self, document: Document, fresh: FreshTables) -> tuple[Tree, Head]:
+        """The document resolved by the shapes at the log's head, and its tables there."""
+        named: set[str] = set()
+        while True:
+            head = fresh.look(named)
+            tree = resolved(document, fresh.catalog(head))
+            wanted = {table.name for table in tree.tables().values()}
+            if wanted <= named:
+                return tree, head
+            named = wanted
 
     def _tree(self, document: Document, turn: _Turn) -> Tree:
         cut = turn.cut

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from bronze.lake.location import Lake
     from gold.builder.memory import Machine
     from gold.tree.nodes import Tree
-    from silver.fresh import FreshTables
+    from silver.fresh import Head
 
 _ROOT: Final = "previewed"
 _LARGE: Final = 200_000
@@ -46,26 +46,23 @@ class Preview:
         spark: a session.
         lake: where the tables lie.
         machine: where tasks run.
-        fresh: the tables at the log's head, where documents are made of these instead of a cut's.
     """
 
-    def __init__(
-        self, spark: SparkSession, lake: Lake, machine: Machine, *, fresh: FreshTables | None = None
-    ) -> None:
-        self._fresh = fresh
+    def __init__(self, spark: SparkSession, lake: Lake, machine: Machine) -> None:
         self._spark = own_session(spark)
         self._views = CutViews(self._spark, lake)
         self._kept = Kept(self._spark)
         self._silver = SilverLog(self._spark, lake)
         self._sizing = Sizing(self._spark, machine)
 
-    def document(self, tree: Tree, cut: Cut, key: Sequence[str]) -> str | None:
+    def document(self, tree: Tree, cut: Cut, key: Sequence[str], *, head: Head | None = None) -> str | None:
         """A document as pretty JSON; None where the root is not there or fails the `where`.
 
         Args:
             tree: its definition, resolved.
             cut: of silver.
             key: the root's key as text.
+            head: its tables at the log's head, where it is made of these and not of the cut's.
 
         Raises:
             DefiniteError: the key has another number of values, or values of other types, than the root's; or
@@ -74,18 +71,15 @@ class Preview:
         typed = _typed(tree, key)
         schema_of(self._spark, tree)  # what is refused when it is built is here as well
         try:
-            row = self._row(tree, cut, typed)
+            row = self._row(tree, cut, typed, head)
         finally:
             self._kept.forget()
         if row is None:
             self._check_key(tree, key, typed)
         return row
 
-    def _row(self, tree: Tree, cut: Cut, typed: Sequence[str]) -> str | None:
-        if self._fresh is None:
-            relation = self._views.at(tree, cut)
-        else:
-            relation = views_at_head(self._spark, tree, self._fresh)
+    def _row(self, tree: Tree, cut: Cut, typed: Sequence[str], head: Head | None) -> str | None:
+        relation = self._views.at(tree, cut) if head is None else views_at_head(self._spark, tree, head)
         sizes = {name: self._silver.size(table.name) for name, table in tree.tables().items()}
         self._spark.sql(
             f"SELECT {', '.join(f'{value} AS k{i}' for i, value in enumerate(typed))}"

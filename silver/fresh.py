@@ -28,7 +28,10 @@ import tempfile
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
+
+from deltalake import DeltaTable
 
 from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
 from bronze.lake.delta import location, open_existing
@@ -45,14 +48,15 @@ from silver.fold.upsert import cells, changed_rows, rows_after
 from silver.plan.history_steps import plan_versions
 from silver.plan.steps import plan
 from silver.run import step_source
-from silver.run.bronze_window import Source
-from silver.run.masters import is_local
+from silver.run.bronze_window import Source, files_after
+from silver.run.masters import runs_locally
+from silver.run.outages import outage
 from silver.run.sessions import Sessions
 from silver.run.small_reads import table_at
-from silver.run.spark_settings import ONE_TASK, SMALL, settings, tune
+from silver.run.spark_settings import ONE_TASK, SMALL, SMALL_TARGET, generate_code, settings, tune
 from silver.run.step_runner import StepRunner
-from silver.run.table_log import SilverLog, Stored
-from silver.run.troubles import Troubles
+from silver.run.table_log import SilverLog, Stored, lacks_rows
+from silver.run.troubles import Troubles, answers
 from silver.run.worklist import Attempt, Worklist
 from silver.schema import alter
 from silver.schema.catalog import HISTORY_SUFFIX, histories, silver_catalog
@@ -60,10 +64,9 @@ from silver.schema.recreated import adopted
 from silver.sql import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
     from bronze.identifiers import TableName
@@ -80,11 +83,11 @@ _MET: Final = "smelt_fresh_met"
 _CHANGED: Final = "smelt_fresh_changed"
 """Temporary views of the session in which tables are folded, one after the other."""
 
+_LITTLE: Final = 100_000
+"""Rows up to which they are sent to every task that reads the table, so that this is not shuffled."""
+
 _SCRATCH: Final = "_fresh"
 """Folder beside the lake's layers, where tasks do not all see the folder of one machine."""
-
-_LITTLE: Final = 100_000
-"""Changes up to which they are sent to every task that reads the table, so that this is not shuffled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +99,14 @@ class Head:
         commit_ts: when that was committed at the source.
         views: of each table that was asked for and can be shown, a view in the session's `global_temp`.
         out: why another one cannot be shown.
+        relations: all shapes that are known at `lsn`.
     """
 
     lsn: Lsn
     commit_ts: datetime | None
     views: Mapping[str, str]
     out: Mapping[str, str]
+    relations: tuple[Relation, ...]
 
     def view(self, name: str) -> str:
         """The view of a table.
@@ -117,6 +122,14 @@ class Head:
                 remedy="ask without --fresh for the newest cut; `smelt status` says what stops the table",
             )
         return self.views[name]
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """Of a window: its changes, and whether these are few and short enough to be sent to every task."""
+
+    changes: int
+    is_little: bool
 
 
 class FreshTables:
@@ -140,22 +153,26 @@ class FreshTables:
         named: Callable[[str], str] | None = None,
     ) -> None:
         own = uuid.uuid4().hex[:12]
-        self._named = named or (lambda name: f"smelt_fresh_{own}_{name}")
+        self._named = named or (lambda name: f"smelt_fresh_{own}_{sha256(name.encode()).hexdigest()[:12]}")
         self._spark = spark
         self._lake = lake
         self._settings = settings
         self._control = control
-        self._sessions = Sessions(spark)
+        self._sessions = _OneSession(spark)
         self._log = _PinnedLog(spark, lake)
         self._source = Source(lake)
         self._bronze: DeltaTable | None = None
         self._made: set[str] = set()
-        self._scratch: dict[str, Lake] = {}
+        self._scratch: list[Lake] = []
 
     def names(self) -> list[str]:
         """The tables that can be asked for: of all that bronze knows, whether silver has them yet or not."""
         tables = silver_catalog(read_relations(self._lake), self._settings).values()
         return [one.name for table in tables for one in [table, *histories([table], self._settings)]]
+
+    def catalog(self, head: Head) -> dict[TableName, SilverTable]:
+        """Silver's tables as they are at the head."""
+        return silver_catalog(head.relations, self._settings)
 
     def look(self, names: Collection[str]) -> Head:
         """The tables of these names as of the last commit that bronze holds now.
@@ -167,6 +184,7 @@ class FreshTables:
             DefiniteError: there is no lake.
             TransientError: it does not answer.
         """
+        self._forget()
         last = self._control.latest_cut("silver")
         self._log.pin(names)
         bronze = self._newest_bronze()
@@ -192,19 +210,22 @@ class FreshTables:
         for entry in worklist.entries(attempt):
             if entry.table.name in names:
                 with aside.isolated(entry.table.table, end, {}):
-                    views[entry.table.name] = self._view(entry.table, entry.work)
+                    views[entry.table.name] = self._view(entry.table, entry.work, bronze)
         out = {name: self._why(name, wanted, aside, attempt) for name in names if name not in views}
-        return Head(end, position.commit_ts, views, out)
+        return Head(end, position.commit_ts, views, out, relations)
 
     def close(self) -> None:
         """Forget what is kept, and remove what was written to look."""
+        self._forget()
+        self._source.close()
+
+    def _forget(self) -> None:
+        """Take away what the last look made, so that no statement reads it beside what the next one makes."""
+        while self._scratch:
+            _remove(self._scratch.pop())
         for view in self._made:
             self._spark.catalog.dropGlobalTempView(view)
         self._made.clear()
-        for scratch in self._scratch.values():
-            _remove(scratch)
-        self._scratch.clear()
-        self._source.close()
 
     def _newest_bronze(self) -> DeltaTable:
         """`bronze.changes` at its newest version; its log is read on from where it was read before."""
@@ -234,7 +255,7 @@ class FreshTables:
             return "bronze lacks changes of it, until its next snapshot has come"
         return "its first snapshot has not come to its end"
 
-    def _view(self, table: SilverTable, work: Work | None) -> str:
+    def _view(self, table: SilverTable, work: Work | None, bronze: DeltaTable) -> str:
         """A view of a table's rows at the end of its work; without work they are there."""
         session, stored = self._sessions.own(), self._log.read(table.name)
         if work is None:
@@ -243,55 +264,63 @@ class FreshTables:
             rows = table_at(session, self._lake, "silver", table.name, stored.version)
         else:
             steps = plan_versions(work) if table.versioned else plan(work)
-            if any(self._changes_shape(step, stored) for step in steps):
-                rows = self._rows_of_clone(session, steps, stored, changes=work.activity.changes)
-            else:
-                rows = self._rows(session, steps, stored, changes=work.activity.changes)
+            made = self._rows_of_clone if self._changes_shape(steps, stored) else self._rows
+            little = work.activity.changes <= _LITTLE and files_after(bronze, work.start).is_small
+            rows = made(session, steps, stored, _Size(work.activity.changes, little))
         view = self._named(table.name)
         rows.createOrReplaceGlobalTempView(quote(view))
         self._made.add(view)
         return quote("global_temp", view)
 
-    def _changes_shape(self, step: Step, stored: Stored | None) -> bool:
-        if stored is None:
-            return False
-        table = step.table
-        emptied = step.mode == "load" or (step.mode == "versions" and step.window.snapshot is not None)
-        statements, fields = adopted("t", table, stored.fields, stored.relation)
-        return bool(statements or alter.steps("t", table, fields, self._settings, emptied=emptied))
+    def _changes_shape(self, steps: Sequence[Step], stored: Stored | None) -> bool:
+        """Whether a step has other columns than the table, or than the step before it."""
+        shapes = {
+            tuple((one.name, one.spark_type, one.attnum) for one in step.table.columns) for step in steps
+        }
+        if stored is None or len(shapes) > 1:
+            return len(shapes) > 1
+        for step in steps:
+            emptied = step.mode == "load" or (step.mode == "versions" and step.window.snapshot is not None)
+            statements, fields = adopted("t", step.table, stored.fields, stored.relation)
+            if statements or alter.steps("t", step.table, fields, self._settings, emptied=emptied):
+                return True
+        return False
 
     # -- as a query
 
     def _rows(
-        self, session: SparkSession, steps: Iterable[Step], stored: Stored | None, *, changes: int
+        self, session: SparkSession, steps: Sequence[Step], stored: Stored | None, size: _Size
     ) -> DataFrame:
         """A table's rows after steps that leave its shape as it is."""
-        small = changes <= SMALL
+        table = steps[0].table
+        rows, _ = (0, 0) if stored is None else self._log.size(table.name)
+        ends_all = any(step.mode == "versions" and step.window.from_empty for step in steps)
+        touched = size.changes + (rows if ends_all else 0)
+        small, columns = touched <= SMALL, _columns(table, stored)
+        little = size.is_little and touched <= _LITTLE
         tune(session, small=small)
-        rows: DataFrame | None = None
-        with settings(session, ONE_TASK if small else {}):
+        if small and rows > SMALL_TARGET:
+            generate_code(session)
+        if stored is not None:
+            frame = table_at(session, self._lake, "silver", table.name, stored.version)
+        else:
+            frame = session.sql(f"SELECT {cells(columns, {})} WHERE false")
+        with settings(session, ONE_TASK if small and rows <= SMALL_TARGET else {}):
             for step in steps:
-                columns = _columns(step.table, stored)
-                if rows is None and stored is not None:
-                    rows = table_at(session, self._lake, "silver", step.table.name, stored.version)
-                elif rows is None:
-                    rows = session.sql(f"SELECT {cells(columns, {})} WHERE false")
-                rows.createOrReplaceTempView(_BEFORE)
-                rows = session.sql(_after(session, step, columns, little=changes <= _LITTLE))
-        if rows is None:
-            raise RuntimeError("there is work, but no step")
-        return rows
+                frame.createOrReplaceTempView(_BEFORE)
+                with _left_out(step):
+                    frame = session.sql(_after(session, step, columns, little=little))
+        return frame
 
     # -- as a clone
 
     def _rows_of_clone(
-        self, session: SparkSession, steps: Iterable[Step], stored: Stored | None, *, changes: int
+        self, session: SparkSession, steps: Sequence[Step], stored: Stored | None, size: _Size
     ) -> DataFrame:
         """A table's rows after steps that change its shape: they run on a clone of it."""
-        steps = list(steps)
         table = steps[0].table
-        former = self._scratch.get(table.name)
-        scratch = self._scratch[table.name] = self._folder(session, table)
+        scratch = self._folder(session, table)
+        self._scratch.append(scratch)
         address = scratch.sql("silver", table.name)
         if stored is not None:
             session.sql(
@@ -300,9 +329,8 @@ class FreshTables:
             )
         runner = StepRunner(scratch, self._settings, SilverLog(session, scratch))
         for step in steps:
-            runner.run(session, step, changes=changes)
-        if former is not None:
-            _remove(former)
+            with _left_out(step):
+                runner.run(session, step, changes=size.changes)
         return session.sql(f"SELECT * FROM {address}")
 
     def _folder(self, session: SparkSession, table: SilverTable) -> Lake:
@@ -311,7 +339,7 @@ class FreshTables:
         Raises:
             TableError: there is none.
         """
-        if is_local(session.conf.get("spark.master", None) or ""):
+        if local_folder(self._lake.uri("silver", table.name)) is not None and runs_locally(session):
             return Lake(path=tempfile.mkdtemp(prefix="smelt-fresh-"))
         if self._lake.path is None:
             raise TableError(
@@ -321,6 +349,17 @@ class FreshTables:
                 remedy="ask again after silver's next cycle, or without --fresh",
             )
         return Lake(path=f"{self._lake.path}/{_SCRATCH}/{uuid.uuid4().hex}")
+
+
+@contextmanager
+def _left_out(step: Step) -> Iterator[None]:
+    """A step that a snapshot follows may fail: a cycle leaves it out in the end, as the snapshot mends it."""
+    try:
+        yield
+    except Exception as error:
+        known = isinstance(error, TableError) or table_error(step.table.table, str(error)) is not None
+        if not (step.optional and known):
+            raise
 
 
 def _remove(scratch: Lake) -> None:
@@ -358,24 +397,49 @@ def _after(session: SparkSession, step: Step, columns: Mapping[str, str], *, lit
     return rows_after(_BEFORE, columns, upsert, source=met, changed=_CHANGED)
 
 
+class _OneSession(Sessions):
+    """One session for all threads: a shell runs each statement in a thread of its own."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        super().__init__(spark)
+        self._own: SparkSession | None = None
+
+    def own(self) -> SparkSession:
+        self._own = self._own or super().own()
+        return self._own
+
+
 class _PinnedLog(SilverLog):
     """The logs of silver's tables as they were at one moment."""
 
     def __init__(self, spark: SparkSession, lake: Lake) -> None:
         super().__init__(spark, lake)
-        self._pinned: dict[str, Stored | None] = {}
+        self._pinned: dict[str, Stored | Exception | None] = {}
 
     def pin(self, names: Iterable[str]) -> None:
         """Look at these tables now; until the next look, they are as they are."""
         tables = {name.removesuffix(HISTORY_SUFFIX) for name in names}
         tables |= {table + HISTORY_SUFFIX for table in tables}  # a cycle looks at both
-        self._pinned = {name: super(_PinnedLog, self).read(name) for name in sorted({*names, *tables})}
+        self._pinned = {}
+        for name in sorted({*names, *tables}):
+            try:
+                self._pinned[name] = super().read(name)
+            except Exception as error:  # noqa: BLE001 - told where that table's part begins
+                self._pinned[name] = error
 
     def read(self, name: str) -> Stored | None:
         """The table as it was when it was looked at."""
-        if name not in self._pinned:
-            self._pinned[name] = super().read(name)
-        return self._pinned[name]
+        found = self._pinned[name]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def lacks_rows(self, name: str) -> bool:
+        """As of a cycle's log, at the version that was looked at."""
+        stored, place = self.read(name), self.place(name)
+        return (
+            stored is not None and place is not None and lacks_rows(DeltaTable(place, version=stored.version))
+        )
 
 
 class _Aside(Troubles):
@@ -383,6 +447,7 @@ class _Aside(Troubles):
 
     def __init__(self, spark: SparkSession, lake: Lake, control: ControlTables) -> None:
         super().__init__(spark, lake, control)
+        self._session = spark
         self.out: dict[TableName, str] = {}
 
     def forget(self, table: TableName) -> None:
@@ -406,6 +471,6 @@ class _Aside(Troubles):
             self.record(failure(table, error), end)
         except Exception as error:
             found = table_error(table, str(error))
-            if found is None:
+            if found is None and (outage(error) is not None or not answers(self._session)):
                 raise
-            self.record(found, end)
+            self.record(found or failure(table, error), end)

@@ -53,7 +53,8 @@ class Workplace:
 
     def tasks(self) -> int:
         """Tasks that Spark makes of what it shuffles."""
-        return int(self.spark.conf.get("spark.sql.shuffle.partitions", "200") or 200)
+        given = self.spark.conf.get("spark.sql.shuffle.partitions", None) or ""
+        return int(given) if given.isdecimal() else 200  # Databricks has `auto`
 
     def count_flagged(self, flags: Sequence[str], query: str, run: Run) -> None:
         """Note how often what may happen in a document did; `query` counts it."""

@@ -32,6 +32,7 @@ from gold.compile.compiler import compile_tree
 from gold.compile.query import counting, flag_column
 from gold.incremental.affected import PLACES, SIDE, Affected, affected_roots
 from gold.incremental.change_feed import ChangeFeedUnreadableError, images_query, recreated
+from silver.run.outages import outage
 from silver.run.spark_settings import settings
 from silver.schema.live_rows import keeps_deleted
 from silver.sql import quote
@@ -200,6 +201,8 @@ class IncrementalBuild:
                 self._work.kept.keep(query, view)
                 return self._spark.table(view).count()
         except SPARK_ERRORS as error:
+            if outage(error) is not None:
+                raise  # it says nothing of the feed
             if self._is_same(silver_name, first - 1, last):
                 return 0  # of a version that only changed a property, say, Delta may not give the feed
             raise ChangeFeedUnreadableError(

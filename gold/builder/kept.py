@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from silver.run.masters import computed
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -22,7 +24,7 @@ class Kept:
 
     def keep(self, query: str, view: str) -> None:
         """Compute a query, under a name."""
-        self._spark.sql(query).localCheckpoint().createOrReplaceTempView(view)
+        computed(self._spark.sql(query)).createOrReplaceTempView(view)
         self._views.append(view)
 
     def forget(self) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bronze.lake.control import Cut
     from bronze.lake.location import Lake
     from gold.tree.nodes import Tree
-    from silver.fresh import FreshTables
+    from silver.fresh import Head
 
 
 class CutViews:
@@ -43,16 +43,14 @@ class CutViews:
         return names.__getitem__
 
 
-def views_at_head(spark: SparkSession, tree: Tree, fresh: FreshTables) -> Callable[[TableName], str]:
+def views_at_head(spark: SparkSession, tree: Tree, head: Head) -> Callable[[TableName], str]:
     """Gives for each table of a document the view of its live rows at the log's head.
 
     Raises:
         DefiniteError: one of them cannot be shown.
     """
-    tables = tree.tables()
-    head = fresh.look({table.name for table in tables.values()})
     names: dict[TableName, str] = {}
-    for name, table in tables.items():
+    for name, table in tree.tables().items():
         rows = spark.sql(f"SELECT * FROM {head.view(table.name)} WHERE {is_live(table)}")
         names[name] = view_of(name)
         rows.createOrReplaceTempView(names[name])

@@ -21,6 +21,7 @@ from gold.builder.views import CutViews
 from gold.compile.clauses import numbered
 from gold.compile.compiler import compile_tree
 from gold.verify.differences import Difference, first_difference
+from silver.run.masters import computed
 from silver.run.sessions import own_session
 from silver.run.small_reads import table_at
 from silver.run.spark_settings import settings
@@ -152,7 +153,7 @@ class _Comparison:
         )
         both = ", ".join(f"coalesce(r.{key}, g.{key}) AS {key}" for key in self._keys)
         joined = f"(\n{made}\n) AS r FULL JOIN (\n{there}\n) AS g ON {self._same('r', 'g')}"
-        compared = self._spark.sql(f"SELECT {both}, {kind} AS kind FROM {joined}").localCheckpoint()
+        compared = computed(self._spark.sql(f"SELECT {both}, {kind} AS kind FROM {joined}"))
         compared.createOrReplaceTempView("compared")
         rows = self._spark.sql("SELECT kind, count(*) AS times FROM compared GROUP BY kind").collect()
         counts = {row["kind"]: int(row["times"]) for row in rows}
@@ -185,7 +186,7 @@ class _Comparison:
         """The first wrong documents, each with where it differs."""
         listed = ", ".join(self._keys)
         found = f"SELECT {listed}, kind FROM compared WHERE kind IS NOT NULL ORDER BY {listed} LIMIT {most}"
-        self._spark.sql(found).localCheckpoint().createOrReplaceTempView("first_found")
+        computed(self._spark.sql(found)).createOrReplaceTempView("first_found")
         compiled = self._compiled("first_found")
         document = f"{as_json(map(quote, compiled.fields))} AS document"
         made = f"SELECT {_numbered(compiled)}, {document} FROM (\n{compiled.sql}\n)"

@@ -166,10 +166,10 @@ class Stages:
         if self._silver is not None:
             position = read_position(self._lake)
             if position is not None and position.version != self._seen and (at_once or self._is_due()):
-                self._begun = time.monotonic()
+                begun = time.monotonic()
                 with writing(self._lake, "silver"):
                     cut = self._silver.cycle()
-                self._seen, self._folded = position.version, position.frontier
+                self._seen, self._folded, self._begun = position.version, position.frontier, begun
                 if cut is not None:
                     self.silver_cut, moved = cut, True
                     self._tell(cut)

@@ -54,6 +54,8 @@ class FreshSql(LakeSql):
         Raises:
             DefiniteError: it names gold, or a table that cannot be shown at the head; or Spark refuses it.
         """
+        from pyspark.errors import PySparkException  # noqa: PLC0415 - Spark is up by now
+
         known = self._tables.names()
         self._plain = _told_apart(known)
         named = [name for name in known if _is_named("silver", name, statement)]
@@ -64,13 +66,17 @@ class FreshSql(LakeSql):
                 where="SQL",
                 remedy="ask without --fresh; `smelt preview FILE DOCUMENT --key K --fresh` shows a document",
             )
-        head = self._tables.look(named)
+        try:
+            head = self._tables.look(named)
+        except PySparkException as error:
+            raise self._refused(error) from None
         self.move(ConsistentCut(Cut("silver", head.lsn, head.commit_ts, {}, datetime.now(UTC))))
         views: dict[TableAddress, str] = {("silver", name): head.view(name) for name in named}
         return super().query(with_views(statement, views))
 
     def close(self) -> None:
         """Forget the views."""
+        self.forget()
         self._tables.close()
 
 

@@ -161,6 +161,12 @@ class LakeSql:
                 self._spark.sql(f"DROP VIEW IF EXISTS {made[0]}")
                 del self._registered[table]
 
+    def forget(self) -> None:
+        """Take the views away: another one shows the lake in this session from now on."""
+        for name, _ in self._registered.values():
+            self._spark.sql(f"DROP VIEW IF EXISTS {name}")
+        self._registered.clear()
+
     def query(self, statement: str) -> DataFrame:
         """Run a statement, its tables registered first.
 

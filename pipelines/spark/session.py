@@ -63,9 +63,9 @@ _STATIC: Final = {
     "spark.buffer.pageSize": "2m",
     # For each call on a column pyspark would tell the JVM the line of Python it stands in: five calls more.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
 }
+_LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""Of a local master alone: executors on other machines must reach the driver."""
 
 _DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -89,9 +89,8 @@ _DYNAMIC: Final = {
 }
 
 
-def _tasks(settings: Mapping[str, str]) -> dict[str, str]:
-    """How the statements of a JVM of our own are divided; what a master that is not local has, stands."""
-    master = settings.get("spark.master", _STATIC["spark.master"])
+def tasks_of(master: str) -> dict[str, str]:
+    """How statements are divided where tasks run in the driver's JVM; what another master has, stands."""
     if not is_local(master):
         return {}
     cores = cores_of(master, machine=os.cpu_count() or 1)
@@ -256,7 +255,12 @@ def _start(
         given = {name: value for name, value in settings.items() if name not in _SUBMITTED}
         for name, value in {**_DELTA, **_DYNAMIC, **given}.items():
             builder = builder.config(name, value)
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
+        submitted = session.sparkContext.getConf()
+        for name, value in tasks_of(submitted.get("spark.master") or "").items():
+            if name not in given and not submitted.contains(name):
+                session.conf.set(name, value)
+        return session
     java = check_java()
     jars = delta_jars(announce)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -268,8 +272,10 @@ def _start(
         if archive is None
         else {class_archive.CLASS_PATH: os.pathsep.join(paths)}
     )
+    master = settings.get("spark.master", _STATIC["spark.master"])
     static = {
         **_STATIC,
+        **(_LOOPBACK if is_local(master) else {}),
         **_DELTA,
         **classes,
         JVM_OPTIONS: " ".join(
@@ -283,7 +289,7 @@ def _start(
     }
     conf = SparkConf(loadDefaults=False)
     given = {name: value for name, value in settings.items() if name != JVM_OPTIONS}
-    conf.setAll([*{**static, **_DYNAMIC, **_tasks(given), **given}.items()])
+    conf.setAll([*{**static, **_DYNAMIC, **tasks_of(master), **given}.items()])
     with waiting("starting Spark", announce):
         _launch(conf, log, archive)
         return SparkSession.builder.getOrCreate()

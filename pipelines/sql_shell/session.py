@@ -164,8 +164,13 @@ class SqlSession:
         if self._display.fresh:
             from pipelines.spark.fresh_sql import FreshSql  # noqa: PLC0415 - loads what folds
 
+            if self._lake is not None:  # a view of the cut must not be found where a table is looked for
+                self._lake.forget()
             self._fresh = self._fresh or FreshSql(spark, self._pipeline)
             return self._fresh
+        if self._fresh is not None:
+            self._fresh.close()
+            self._fresh = None
         if self._lake is None:
             self._lake = LakeSql(spark, self._pipeline, self.cut)
         elif self._lake.cut != self.cut:

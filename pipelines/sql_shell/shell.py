@@ -60,7 +60,7 @@ def run_shell(pipeline: Pipeline, output: Output, cut: ConsistentCut, display: D
             shell.loop()
         except Lost as lost:
             failure = lost.__cause__ or lost
-        shell.close()
+        shell.close(lost=failure is not None)
     if failure is not None:
         raise failure
 
@@ -101,10 +101,12 @@ class Shell:
             except KeyboardInterrupt:
                 self._output.say("interrupted")
 
-    def close(self) -> None:
-        """End Spark."""
+    def close(self, *, lost: bool = False) -> None:
+        """End Spark; `lost`: it has ended by itself."""
         if not self._spark.up:
             self._output.say("Spark is still starting; it is ended as soon as it can be …")
+        elif not lost:
+            self._session.close()
         self._spark.stop()
 
     def _run(self, text: str) -> None:

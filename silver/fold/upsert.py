@@ -35,8 +35,8 @@ class Upsert:
         deleted: condition on ``s`` under which the row that is met goes instead.
         inserts: the row, by column, that a row of the source adds if it meets none.
         inserted: condition on ``s`` under which it does; None: never.
-        independent: whether each row of the source either deletes or leaves the row that `inserts` says,
-            whatever it meets.
+        independent: whether each row of the source either deletes or leaves the values that `inserts` says,
+            whatever it meets. A column of which nothing is said there keeps its value even so.
     """
 
     source: str
@@ -82,7 +82,7 @@ def changed_rows(before: str, columns: Mapping[str, str], upsert: Upsert, *, sou
         source: a view of the rows of ``upsert.source``.
     """
     added = f"SELECT {cells(columns, upsert.inserts)}\nFROM {source} AS s"
-    if upsert.independent:
+    if upsert.independent and columns.keys() <= upsert.inserts.keys():
         return f"{added}\nWHERE {upsert.inserted}"
     on = " AND ".join(upsert.on)
     goes = "" if upsert.deleted is None else f"\nWHERE NOT ({upsert.deleted})"

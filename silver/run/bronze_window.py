@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bronze.store.contract import CHANGES
+from silver.run.masters import computed
+from silver.run.small_reads import may_read_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -119,7 +121,7 @@ class Source:
             rows = session.sql(f"SELECT {', '.join(_COLUMNS)} FROM {whole(self._lake, bronze)}")
         ids = ", ".join(str(relation) for relation in relations)
         rows = rows.where(f"commit_lsn > {int(low)} AND commit_lsn <= {int(end)} AND relation_id IN ({ids})")
-        kept = (rows.coalesce(1) if one else rows).localCheckpoint(eager=False)
+        kept = computed(rows.coalesce(1) if one else rows, now=False)
         kept.createOrReplaceGlobalTempView(self._view)
         return f"global_temp.{self._view}"
 
@@ -129,7 +131,7 @@ class Source:
         Of a table that every reader can read (version 1 of the protocol: no deletion vectors, no column
         mapping) and that is not partitioned, the rows are those of the files in its log.
         """
-        if self._lake.path is None or bronze.protocol().min_reader_version > 1:
+        if self._lake.path is None or not may_read_files() or bronze.protocol().min_reader_version > 1:
             return []
         folder = self._lake.uri("bronze", CHANGES)
         files = [f"{folder}/{path}" for path in later.paths]

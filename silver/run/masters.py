@@ -1,6 +1,6 @@
-"""What the address of Spark's master says: whether tasks run in the JVM of the driver, and how many at once.
+"""Where tasks run: in the JVM of the driver, and how many at once, or on machines that may be lost.
 
-Pure. The addresses are those of Spark's documentation, `master URLs`_. ``local-cluster[2,1,1024]`` is not
+The addresses are those of Spark's documentation, `master URLs`_. ``local-cluster[2,1,1024]`` is not
 local: it starts two workers as processes of their own.
 
 .. _master URLs: https://spark.apache.org/docs/latest/submitting-applications.html#master-urls
@@ -9,11 +9,42 @@ local: it starts two workers as processes of their own.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def is_local(master: str) -> bool:
     """Whether all tasks run in the driver's own JVM, on the machine whose files it sees."""
     return re.match(r"local(\[|$)", master) is not None
+
+
+def runs_locally(spark: SparkSession) -> bool:
+    """Whether all tasks of a session run in the driver's JVM; no where a server does not tell its master."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - a job that folds nothing loads no Spark
+
+    try:
+        return is_local(spark.conf.get("spark.master", None) or "")
+    except PySparkException:
+        return False
+
+
+def computed(frame: DataFrame, *, now: bool = True) -> DataFrame:
+    """Rows that are computed once for all their readers, with no way back to what they were made of.
+
+    Spark keeps them where the task ran. A lost executor would take them along, and with them the statement
+    that reads them. So on a cluster there are two copies, on two executors.
+
+    Args:
+        frame: gives the rows.
+        now: compute them at once; else they are when they are first read.
+    """
+    if runs_locally(frame.sparkSession):
+        return frame.localCheckpoint(now)
+    from pyspark import StorageLevel  # noqa: PLC0415 - as above
+
+    return frame.localCheckpoint(now, StorageLevel.MEMORY_AND_DISK_2)
 
 
 def cores_of(master: str, *, machine: int) -> int:

@@ -7,6 +7,9 @@ have it. Spark's error conditions do not tell it from a damaged file: ``FAILED_R
 systems, the stores' SDKs and Java's network. Where a class is used for more than that, its message decides.
 
 A file that is missing, or has wrong content, is none of these.
+
+On a cluster, executors are lost with the rows that they kept, and a statement that needs them fails. That
+says nothing of a table either, and is told apart from the storage (`lost_executor`): its remedy is another.
 """
 
 from __future__ import annotations
@@ -76,6 +79,15 @@ _SAID: Final = re.compile(
 _RAISED: Final = re.compile(r"^(?:Caused by: |: )?(?:[a-z]\w*\.)+(?:\w+\$)*(\w+)(?:: (.*))?$", re.MULTILINE)
 """A line of Java's that names an exception, with its message; frames begin with a tab."""
 
+_LOST: Final = re.compile(
+    r"ExecutorLostFailure|CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND|FetchFailed|MetadataFetchFailedException"
+    r"|failed the maximum allowable number of times"
+)
+"""What Spark says where an executor, or what it kept, is gone."""
+
+LOST: Final = "an executor of Spark was lost: "
+"""What `outage` says begins so where that is the cause."""
+
 _LENGTH: Final = 300
 _CYCLES: Final = 5
 """That failures of the storage may end; with the pauses between them half a minute."""
@@ -101,7 +113,9 @@ class Patience(Generic[_Key]):
 
 
 def outage(error: BaseException) -> str | None:
-    """What a failure says of the storage, or of the network to it; None where it is about neither."""
+    """What a failure says of the storage, the network to it, or the cluster; None where it is about none."""
+    if (lost := lost_executor(error)) is not None:
+        return lost
     for one in causes(error):
         if isinstance(one, TransientError):
             return one.message
@@ -115,6 +129,21 @@ def outage(error: BaseException) -> str | None:
                 return _short(one, str(one))
         elif (said := _java(one)) is not None:
             return said
+    return None
+
+
+def lost_executor(error: BaseException) -> str | None:
+    """What a failure says of an executor that is gone; None where it is about something else.
+
+    Before the network: a task that cannot fetch what the executor had names a connection that was refused.
+    """
+    for one in causes(error):
+        if isinstance(one, DeltaError | OSError):
+            continue
+        said = f"{one}\n{getattr(one, '_stackTrace', None) or ''}"
+        if (found := _LOST.search(said)) is not None:
+            line = said[said.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0]
+            return f"{LOST}{' '.join(line.split())}"[:_LENGTH]
     return None
 
 

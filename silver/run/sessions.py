@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from silver.run.lazy_session import lazily
-from silver.run.masters import is_local
+from silver.run.masters import runs_locally
 from silver.run.pinned import PINNED, pin
 from silver.run.spark_settings import tune
 from silver.schema import ddl
@@ -97,14 +97,15 @@ def warm_up(spark: SparkSession) -> None:
     run in the driver's JVM is there a folder that all of them see and that is nobody's lake. Elsewhere, and
     where it fails, nothing is lost but some seconds of the first window.
     """
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415
     from pyspark.errors import PySparkException  # noqa: PLC0415 - a cycle that folds nothing loads no Spark
 
+    if not runs_locally(spark):
+        return
     try:
-        if not is_local(spark.conf.get("spark.master", None) or ""):
-            return
         with tempfile.TemporaryDirectory(prefix="smelt-warm-", ignore_cleanup_errors=True) as folder:
             _merge_once(own_session(spark), f"delta.{quote(Path(folder, 't').as_uri())}")
-    except (PySparkException, OSError) as error:
+    except (PySparkException, Py4JJavaError, OSError) as error:
         _LOGGER.info("Spark was not warmed up: %s", error)
 
 

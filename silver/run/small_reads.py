@@ -102,9 +102,14 @@ class PlainFiles:
         return rows.select(*renamed)
 
 
+def may_read_files() -> bool:
+    """Whether Spark reads files of a Delta table as what they are; Databricks refuses that."""
+    return _DATABRICKS not in os.environ
+
+
 def plain_files(lake: Lake, layer: Layer, name: str, version: int) -> PlainFiles | None:
     """The files of a table at a version; None where Delta has to read it."""
-    if lake.path is None or local_folder(lake.uri(layer, name)) is None or _DATABRICKS in os.environ:
+    if lake.path is None or local_folder(lake.uri(layer, name)) is None or not may_read_files():
         return None
     folder = lake.uri(layer, name)
     said = _all_rows_count(folder, version)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+SMALL_TARGET: Final = 50_000
+"""Rows of a table up to which a small window's MERGE into it is interpreted too, and one task."""
+
 SMALL: Final = 20_000
 """Changes up to which a window is small; see `tune`."""
 
@@ -29,11 +32,11 @@ _CODE: Final = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
 NOT_ADAPTIVE: Final = {"spark.sql.adaptive.enabled": "false"}
 """For a statement over few rows: to plan it again between its stages costs more than a stage."""
 
-_FEW_TASKS: Final = {"spark.sql.shuffle.partitions": "2", **NOT_ADAPTIVE}
+FEW_TASKS: Final = {"spark.sql.shuffle.partitions": "2", **NOT_ADAPTIVE}
 """For a small window. A large one has the tasks that the session's owner, or the cluster, gives it."""
 
 _given: WeakKeyDictionary[SparkSession, dict[str, str | None]] = WeakKeyDictionary()
-"""By session of ours: what it had of `_FEW_TASKS` before its first window. One thread has a session."""
+"""By session of ours: what it had of `FEW_TASKS` before its first window. One thread has a session."""
 
 ONE_TASK: Final = {"spark.sql.shuffle.partitions": "1", "spark.sql.files.minPartitionNum": "1"}
 """For a statement that reads and writes few rows: one more task is one more file."""
@@ -73,9 +76,15 @@ def tune(session: SparkSession, *, small: bool) -> None:
     Each window has other literals, so its generated code is new and would be compiled for some thousand rows;
     there interpreting is faster. Over some hundred thousand rows of a target it costs twice what generated
     code does. A MERGE reads its source twice; only a large one is worth keeping.
+
+    A small window is one task or two. A large one runs as many as the session was given to run; planned again
+    by what its stages turn out to hold, where adaptive execution is on. On a cluster these are all its cores.
     """
     for name, (for_small, for_large) in _TUNED.items():
         session.conf.set(name, for_small if small else for_large)
+    if session not in _given:
+        _given[session] = {name: session.conf.get(name, None) for name in FEW_TASKS}
+    put_back(session, FEW_TASKS if small else _given[session])
 
 
 def generate_code(session: SparkSession) -> None:

@@ -22,7 +22,7 @@ from silver.run import step_source
 from silver.run.key_ranges import key_ranges
 from silver.run.pauses import Pauses
 from silver.run.sessions import mark_settings
-from silver.run.spark_settings import ONE_TASK, REWRITTEN, SMALL, generate_code, settings, tune
+from silver.run.spark_settings import ONE_TASK, REWRITTEN, SMALL, SMALL_TARGET, generate_code, settings, tune
 from silver.run.table_log import SILVER_APP
 from silver.schema import alter, ddl
 from silver.schema.clustering import clustered_again, is_optional
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from silver.settings import SilverSettings
 
 _LOGGER: Final = logging.getLogger("deltasmelt.silver")
-_SMALL_TARGET: Final = 50_000
-"""Rows of a table up to which a small window's MERGE into it is interpreted too, and one task."""
 _TINY_TARGET: Final = 128 * 2**10
 """Bytes of a table up to which it is written again as a whole.
 
@@ -108,7 +106,7 @@ class StepRunner:
         rows, size = self._log.size(table.name)
         small = changes + (rows if ends_all else 0) <= SMALL
         tune(session, small=small)
-        plan = ONE_TASK if small and rows <= _SMALL_TARGET else {}
+        plan = ONE_TASK if small and rows <= SMALL_TARGET else {}
         if small and step.mode == "merge" and size <= _TINY_TARGET:
             plan = plan | REWRITTEN
         with settings(session, plan):
@@ -169,7 +167,7 @@ class StepRunner:
 
     def _read_target(self, session: SparkSession, *, small: bool, rows: int) -> None:
         """The statement to come reads the table: rows decide how it is best run, not the window's changes."""
-        if small and rows > _SMALL_TARGET:
+        if small and rows > SMALL_TARGET:
             generate_code(session)
 
     def _commit(self, session: SparkSession, step: Step, stored: Stored, said: str) -> int:

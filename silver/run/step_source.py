@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from silver.fold import row_versions
 from silver.fold.fold import commits, fold, moves, unfolded
+from silver.run.masters import computed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -70,7 +71,7 @@ def versions(session: SparkSession, step: Step, before: str, ranges: Ranges, *, 
 
 def kept(session: SparkSession, query: str, view: str) -> str:
     """Compute a query now, under the name of a view; returns a query of its rows."""
-    session.sql(query).localCheckpoint().createOrReplaceTempView(view)
+    computed(session.sql(query)).createOrReplaceTempView(view)
     return f"SELECT * FROM {view}"
 
 

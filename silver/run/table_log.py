@@ -169,14 +169,7 @@ class SilverLog:
         the process ended in between. Of a table whose newest commits are something else: no.
         """
         table = self._open(name)
-        for entry in [] if table is None else history(table, _NEWEST):
-            if entry.get("operation") == "WRITE":
-                return False
-            if entry.get("operation") == "MERGE":
-                said = entry.get("operationParameters", {}).get("notMatchedPredicates", "[]")
-                found = _counted(entry, _MERGE_METRICS)
-                return said in {"[]", ""} and found["updates"] + found["deletes"] < found["source"]
-        return False
+        return table is not None and lacks_rows(table)
 
     def _open(self, name: str) -> DeltaTable | None:
         table = self._tables.get(name)
@@ -187,7 +180,7 @@ class SilverLog:
                 self.forget((name,))
             else:
                 return table
-        location = self._location(name)
+        location = self.place(name)
         if location is None:
             return None
         try:
@@ -197,7 +190,7 @@ class SilverLog:
         self._tables[name] = table
         return table
 
-    def _location(self, name: str) -> str | None:
+    def place(self, name: str) -> str | None:
         """The table's location; the catalog knows that of a catalog's table."""
         if self._lake.path is not None:
             return self._lake.uri("silver", name)
@@ -209,6 +202,18 @@ class SilverLog:
             row = spark.sql(f"DESCRIBE DETAIL {address}").select("location").collect()[0]
             self._locations[name] = row["location"]
         return self._locations[name]
+
+
+def lacks_rows(table: DeltaTable) -> bool:
+    """`SilverLog.lacks_rows` of a table at a version."""
+    for entry in history(table, _NEWEST):
+        if entry.get("operation") == "WRITE":
+            return False
+        if entry.get("operation") == "MERGE":
+            said = entry.get("operationParameters", {}).get("notMatchedPredicates", "[]")
+            found = _counted(entry, _MERGE_METRICS)
+            return said in {"[]", ""} and found["updates"] + found["deletes"] < found["source"]
+    return False
 
 
 def _counted(entry: dict[str, Any], wanted: dict[str, str]) -> dict[str, int]:

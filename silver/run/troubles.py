@@ -25,7 +25,7 @@ from bronze.store.gaps import is_left_out
 from bronze.store.marks import snapshot_of
 from silver.errors import CODES, cause, failure, table_error
 from silver.run.lazy_session import LazySession, lazily
-from silver.run.outages import Patience, outage
+from silver.run.outages import LOST, Patience, outage
 from silver.run.pauses import Pauses
 
 if TYPE_CHECKING:
@@ -229,7 +229,14 @@ def answers(spark: SparkSession | LazySession) -> bool:
 
 
 def unreachable(lake: Lake, said: str) -> TransientError:
-    """That the lake, or the network to it, fails; it is tried again."""
+    """That the lake, the network to it, or a part of the cluster fails; it is tried again."""
+    if said.startswith(LOST):
+        return TransientError(
+            said,
+            code="executor-lost",
+            where="Spark",
+            remedy="the cluster's log names the cause; raise spark.executor.memory where one ran out of it",
+        )
     return TransientError(
         f"the lake does not answer: {said}",
         code="lake-unreachable",

@@ -40,7 +40,9 @@ def check_ahead(spark: SparkSession, head: Head, cut: Cut, lake: Lake) -> None:
     assert head.lsn == cut.commit_lsn
     for name, view in head.views.items():
         there = f"{lake.sql('silver', name)} VERSION AS OF {cut.tables[name]}"
-        columns = ", ".join(quote(column) for column in sorted(spark.table(view).columns))
+        named = spark.sql(f"SELECT * FROM {there}").columns
+        assert set(spark.table(view).columns) == set(named), name
+        columns = ", ".join(quote(column) for column in sorted(named))
         seen, held = (
             Counter(str(row["r"]) for row in rows_of(spark, f"SELECT {as_json([columns])} AS r FROM {of}"))
             for of in (view, there)

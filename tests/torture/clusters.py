@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import time
@@ -74,9 +73,37 @@ def _until_open(port: int) -> None:
     raise AssertionError("the master does not listen")
 
 
-def kill_executor(pids: list[int]) -> None:
-    """Kill one of these processes as a machine that fails would."""
-    os.kill(min(pids), signal.SIGKILL)
+def executors() -> list[int]:
+    """Ids of the processes that run tasks for an application of this machine's tests."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:  # it ended while we looked
+            continue
+        if EXECUTOR in words and any("127.0.0.1" in word for word in words):
+            found.append(int(entry.name))
+    return found
+
+
+def stages_begun(folder: Path, word: str) -> int:
+    """Stages that began, so far, for a statement whose description or plan holds a word."""
+    begun: set[int] = set()
+    wanted: set[str] = set()
+    for file in (path for path in folder.rglob("*") if path.is_file()):
+        for line in file.read_text(errors="replace").splitlines():
+            try:
+                event: dict[str, Any] = json.loads(line)
+            except json.JSONDecodeError:  # it is being written
+                continue
+            kind = event["Event"].rpartition(".")[2]
+            if kind == "SparkListenerSQLExecutionStart" and word in event.get("physicalPlanDescription", ""):
+                wanted.add(str(event["executionId"]))
+            if kind == "SparkListenerJobStart":
+                execution = event.get("Properties", {}).get("spark.sql.execution.id")
+                if execution in wanted:
+                    begun |= set(event["Stage IDs"])
+    return len(begun)
 
 
 @dataclass
@@ -84,14 +111,14 @@ class Ran:
     """What a run's statements did, by its event log.
 
     Attributes:
-        tasks: of each stage, in the order of their completion.
+        tasks: of each stage, those that succeeded; one that ran twice counts once.
         read: records that a stage's tasks read, from files and from other stages.
         executors: those that ran tasks.
         lost: executors that were removed while the application ran.
         driver_bytes: of results that tasks sent to the driver; the largest of any one task, and all together.
     """
 
-    tasks: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    tasks: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     read: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     executors: set[str] = field(default_factory=set)
     lost: int = 0
@@ -108,12 +135,12 @@ class Ran:
                 kind = event["Event"]
                 if kind == "SparkListenerExecutorRemoved":
                     ran.lost += 1
-                if kind != "SparkListenerTaskEnd" or "Task Metrics" not in event:
+                if kind != "SparkListenerTaskEnd" or event["Task End Reason"]["Reason"] != "Success":
                     continue
                 stage = number * 1_000_000 + event["Stage ID"]
                 metrics = event["Task Metrics"]
                 ran.executors.add(event["Task Info"]["Executor ID"])
-                ran.tasks[stage] += 1
+                ran.tasks[stage].add(event["Task Info"]["Index"])
                 ran.read[stage] += metrics["Input Metrics"]["Records Read"]
                 ran.read[stage] += metrics["Shuffle Read Metrics"]["Total Records Read"]
                 if event["Task Type"] == "ResultTask":
@@ -124,4 +151,4 @@ class Ran:
 
     def tasks_of_large(self, rows: int) -> list[int]:
         """Tasks of the stages that read at least so many records."""
-        return [self.tasks[stage] for stage, read in self.read.items() if read >= rows]
+        return [len(self.tasks[stage]) for stage, read in self.read.items() if read >= rows]

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
 from tests.pipelines.processes import Command, until
-from tests.torture.clusters import EXECUTOR, Ran, kill_executor, standalone
+from tests.torture.clusters import Ran, executors, stages_begun, standalone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,7 +109,7 @@ def pipeline(database: str, master: str, tmp_path: Path) -> Path:
         f"spark:\n  spark.master: '{master}'\n  spark.executor.memory: 1g\n  spark.executor.cores: 1\n"
         "  spark.eventLog.enabled: true\n  spark.eventLog.compress: false\n"
         f"  spark.eventLog.dir: '{(tmp_path / 'events').as_uri()}'\n"
-        "  spark.driver.memory: 1g\n"
+        "  spark.driver.memory: 1g\n  spark.driver.host: 127.0.0.1\n"
     )
     return file
 
@@ -120,16 +121,12 @@ def test_a_pipeline_on_a_cluster_survives_an_executor_and_uses_all_of_them(
         assert first.wait() == 0, first.text()
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(CHANGES.encode())
-    for layer in ("silver", "gold"):
+    events = tmp_path / "events"
+    for word in ("MergeInto", "_content_hash"):  # a fold of silver; a build of gold
         with Command("run", pipeline, "--until-caught-up", folder=tmp_path) as run:
-            executors: list[int] = []
-
-            def at_work(run: Command = run, executors: list[int] = executors) -> bool:
-                executors[:] = run.family(EXECUTOR)
-                return len(executors) == 2 and f" {layer} " in run.text()  # noqa: B023 - used within its turn
-
-            until(at_work)
-            kill_executor(executors)
+            before = stages_begun(events, word)
+            until(lambda word=word, before=before: stages_begun(events, word) > before and executors())  # type: ignore[misc]
+            os.kill(min(executors()), signal.SIGKILL)
             assert run.wait() == 0, run.text()
         with psycopg.connect(database, autocommit=True) as connection:
             connection.execute("UPDATE customer SET note = note || '?' WHERE id % 2 = 0")

@@ -64,11 +64,29 @@ new_name = relation("new_name", PLAIN, ["id"], relation_id=14, from_lsn=55)
 lacking = relation("lacking", PLAIN, ["id"], relation_id=17)
 first_made = relation("made_again", PLAIN, ["id"], relation_id=15)
 made_again = relation("made_again", PLAIN, ["id"], relation_id=16, from_lsn=55)
+lean = relation("lean", [("id", INT), ("a", TEXT), ("b", TEXT)], ["id"], relation_id=18)
+lean_after = relation("lean", [("id", INT), ("a", TEXT)], ["id"], relation_id=18, from_lsn=24)
+young = relation("young", PLAIN, ["id"], relation_id=19, from_lsn=33)
+young_after = relation(
+    "young", [("id", INT), ("more", TEXT)], ["id"], relation_id=19, from_lsn=45, attnums=[1, 3]
+)
 AT_START = [
     healthy, numeric_key, unresolvable, without_identity, twice, wider, swapped, dropped, widened, retyped,
-    rekeyed, old_name, first_made, lacking,
+    rekeyed, old_name, first_made, lacking, lean,
 ]  # fmt: skip
-LATER = [late, wider_after, swapped_after, dropped_after, widened_after, retyped_after, new_name, made_again]
+LATER = [
+    lean_after,
+    young,
+    young_after,
+    late,
+    wider_after,
+    swapped_after,
+    dropped_after,
+    widened_after,
+    retyped_after,
+    new_name,
+    made_again,
+]
 
 
 def ins(shape: Relation, *cells: str | None) -> dict[str, object]:
@@ -133,6 +151,7 @@ def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ou
     bronze.add(26, [ins(twice, "5", "x"), ins(twice, "5", "y")])
     bronze.add(27, [ins(late, "1", "before the snapshot")])
     bronze.add(28, [ins(lacking, "3", "arrived")])
+    bronze.add(29, [ins(lean_after, "3", "x")])
     bronze.commit(30)
     bronze.gap(lacking, 29)  # something between was not published
     fold()
@@ -149,6 +168,8 @@ def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ou
             upd(retyped, "1", "7"), upd(retyped_after, "2", "8"),
         ],
     )  # fmt: skip
+    bronze.snapshot(young, 36, [["1", "a"], ["2", "b"]])
+    bronze.add(45, [upd(young_after, "1", "m"), upd(lean_after, "1", "A")])
     bronze.add(50, [ins(healthy, "4", "late"), ins(lacking, "4", "behind the gap")])
     bronze.add(55, [ins(new_name, "3", "x"), ins(made_again, "1", "x")])
     bronze.commit(60)
@@ -185,6 +206,7 @@ class TestErrors:
             "rekeyed",
             "old_name",
             "made_again",
+            "lean",
         }
         assert outcome.rows("healthy", "id, note", outcome.cuts[1].tables["healthy"])[-1] == (3, "new")
 
@@ -273,6 +295,12 @@ class TestShapes:
 
     def test_a_dropped_column_is_kept_and_another_takes_its_name(self, outcome: Outcome) -> None:
         assert outcome.rows("dropped", "id, a, a__2") == [(1, "b before", "x"), (2, "new a", "p")]
+
+    def test_an_update_after_a_drop_leaves_the_kept_column_alone(self, outcome: Outcome) -> None:
+        assert outcome.rows("lean", "id, a, b") == [(1, "A", "y"), (2, "p", "q"), (3, "x", None)]
+
+    def test_a_table_whose_shape_changed_before_it_was_ever_folded(self, outcome: Outcome) -> None:
+        assert outcome.rows("young", "id, more") == [(1, "m"), (2, None)]
 
     def test_a_widened_key(self, outcome: Outcome) -> None:
         assert outcome.rows("widened", "id, note") == [(1, "before"), (2, "6"), (5_000_000_000, "after")]
