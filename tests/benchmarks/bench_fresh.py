@@ -42,7 +42,7 @@ BARS = (3.0, 6.0)
 
 _DOCUMENT = """\
 document: probe
-root: probe
+root: public.probe
 fields: [at]
 """
 

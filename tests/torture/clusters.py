@@ -90,15 +90,17 @@ def stages_begun(folder: Path, word: str) -> int:
     """Stages that began, so far, for a statement whose description or plan holds a word."""
     begun: set[int] = set()
     wanted: set[str] = set()
-    for file in (path for path in folder.rglob("*") if path.is_file()):
+    for file in folder.rglob("events_*"):
         for line in file.read_text(errors="replace").splitlines():
             try:
                 event: dict[str, Any] = json.loads(line)
             except json.JSONDecodeError:  # it is being written
                 continue
             kind = event["Event"].rpartition(".")[2]
-            if kind == "SparkListenerSQLExecutionStart" and word in event.get("physicalPlanDescription", ""):
-                wanted.add(str(event["executionId"]))
+            if kind == "SparkListenerSQLExecutionStart":
+                said = f"{event.get('description')} {event.get('physicalPlanDescription')}"
+                if word in said:
+                    wanted.add(str(event["executionId"]))
             if kind == "SparkListenerJobStart":
                 execution = event.get("Properties", {}).get("spark.sql.execution.id")
                 if execution in wanted:
@@ -129,7 +131,7 @@ class Ran:
         """All applications that wrote their events into a folder."""
         ran = cls()
         largest = total = 0
-        for number, file in enumerate(sorted(path for path in folder.rglob("*") if path.is_file())):
+        for number, file in enumerate(sorted(folder.rglob("events_*"))):
             for line in file.read_text(errors="replace").splitlines():
                 event: dict[str, Any] = json.loads(line)
                 kind = event["Event"]
