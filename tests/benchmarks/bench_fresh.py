@@ -94,8 +94,10 @@ def ages(pipeline: Pipeline, probes: Probes, *, seconds: float, warm: float) -> 
                 found["age"] += [at - probes.committed[n] for n in range(seen + 1, newest + 1)]
             seen = newest
             if len(found["plain"]) * 5 < len(found["fresh"]):
+                fresh.forget()
                 plain.move(cut_of(pipeline))
                 found["plain"].append(ask(plain)[1])
+                plain.forget()
             time.sleep(max(0.0, pause - time.monotonic()))
         fresh.close()
     finally:
@@ -144,7 +146,7 @@ def main() -> None:
         pipeline = load_pipeline(file)
         with Command("run", file, folder=folder) as run:
             control = ControlTables(pipeline.lake_address())
-            while control.latest_cut("gold") is None:
+            while (cut := control.latest_cut("gold")) is None or not cut.tables:
                 assert run.process.poll() is None, run.text()
                 time.sleep(0.2)
             script = folder / "load.pgbench"
