@@ -106,7 +106,11 @@ class Shell:
         if not self._spark.up:
             self._output.say("Spark is still starting; it is ended as soon as it can be …")
         elif not lost:
-            self._session.close()
+            try:
+                self._session.close()
+            finally:
+                self._spark.stop()
+            return
         self._spark.stop()
 
     def _run(self, text: str) -> None:

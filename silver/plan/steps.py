@@ -79,7 +79,8 @@ def plan(work: Work) -> list[Step]:
         truncated = None
     barrier = Lsn(max(start, activity.snapshot or 0, truncated[0] if truncated else 0))
     begun = max(barrier, distinct[0].from_lsn)
-    later = [lsn for lsn in splits(distinct) if begun < lsn <= end]
+    again = [] if work.again is None else [Lsn(work.again + 1)]
+    later = [lsn for lsn in sorted({*splits(distinct), *again}) if begun < lsn <= end]
     steps: list[Step] = []
     low = start
     for since, following in zip([begun, *later], [*later, None], strict=True):

@@ -27,6 +27,8 @@ class Work:
         settings: types, and whether dropped columns are kept.
         fresh: the table holds nothing yet, so it begins with a snapshot. It counts for history and soft
             deletes alone.
+        again: where the last window ended, if that is folded once more: its rows were not all there. It is a
+            step of its own, as what follows begins with what it leaves.
         healed: LSN of the snapshot that healed a gap in bronze, if there is one; of history and soft deletes
             what comes before it is left out.
     """
@@ -39,4 +41,5 @@ class Work:
     end: Lsn
     settings: SilverSettings
     fresh: bool = False
+    again: Lsn | None = None
     healed: Lsn | None = None

@@ -80,8 +80,8 @@ _RAISED: Final = re.compile(r"^(?:Caused by: |: )?(?:[a-z]\w*\.)+(?:\w+\$)*(\w+)
 """A line of Java's that names an exception, with its message; frames begin with a tab."""
 
 _LOST: Final = re.compile(
-    r"ExecutorLostFailure|CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND|FetchFailed|MetadataFetchFailedException"
-    r"|failed the maximum allowable number of times"
+    r"ExecutorLostFailure \(executor |\[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND\]|FetchFailed\(BlockManagerId"
+    r"|spark\.shuffle\.\w*FetchFailedException|\) has failed the maximum allowable number of times"
 )
 """What Spark says where an executor, or what it kept, is gone."""
 

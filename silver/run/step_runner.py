@@ -23,7 +23,7 @@ from silver.run.key_ranges import key_ranges
 from silver.run.pauses import Pauses
 from silver.run.sessions import mark_settings
 from silver.run.spark_settings import ONE_TASK, REWRITTEN, SMALL, SMALL_TARGET, generate_code, settings, tune
-from silver.run.table_log import SILVER_APP
+from silver.run.table_log import SILVER_APP, known_rows
 from silver.schema import alter, ddl
 from silver.schema.clustering import clustered_again, is_optional
 from silver.schema.recreated import adopted
@@ -134,10 +134,12 @@ class StepRunner:
         if step.mode == "merge":
             within = self._ranges(session, table, folded, stored.files)
             known = small and not window.facts.inserts and not window.facts.old_tuples
+            known = known and (stored.mark is None or stored.mark < window.end)
             self._read_target(session, small=small, rows=rows)
             merged = merge.merge(table, folded, within, known=known)
-            version = self._commit(session, step, stored, as_merge(target, merged))
-            if known and self._lacks_rows(table, version):
+            with settings(session, known_rows(window.start) if known else {}):
+                version = self._commit(session, step, stored, as_merge(target, merged))
+            if known and self._lacks_rows(table):
                 session.sql(as_merge(target, merge.merge(table, folded, within))).collect()
                 version = self._log.written(table.name).version
             return version
@@ -152,18 +154,18 @@ class StepRunner:
 
     def _is_done(self, step: Step, stored: Stored) -> bool:
         """Whether the table holds the step's window: its mark says so, and all of its rows are there."""
-        marked = stored.mark is not None and stored.mark >= step.window.end
-        return marked and not self._log.lacks_rows(step.table.name)
+        if stored.mark is None or stored.mark < step.window.end:
+            return False
+        return stored.mark > step.window.end or self._log.lacks_rows(step.table.name) is None
 
-    def _lacks_rows(self, table: SilverTable, version: int) -> bool:
+    def _lacks_rows(self, table: SilverTable) -> bool:
         """Whether a MERGE of known rows did not find all of them: somebody took them away.
 
         The whole MERGE puts them back, or stops the table where it cannot. It changes nothing else. The mark
         is on the table by then. So where the whole MERGE fails, or the process ends before it, the next start
         asks the log the same (`SilverLog.lacks_rows`), and folds the window again.
         """
-        counts = self._log.counts(table.name, version)
-        return bool(counts) and counts["updates"] + counts["deletes"] < counts["source"]
+        return self._log.lacks_rows(table.name) is not None
 
     def _read_target(self, session: SparkSession, *, small: bool, rows: int) -> None:
         """The statement to come reads the table: rows decide how it is best run, not the window's changes."""

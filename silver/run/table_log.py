@@ -8,6 +8,7 @@ than the table's, so a window is never applied twice.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -38,8 +39,10 @@ SILVER_APP: Final = "deltasmelt.silver"
 _FARTHEST: Final = 10_000
 """Commits to look back over."""
 
-_NEWEST: Final = 20
-"""Commits among which the last one that wrote rows is looked for; maintenance makes some of its own."""
+_LOOKED_AT: Final = (2, 200)
+"""Newest commits among which the last one that wrote rows is looked for; mostly it is the newest."""
+
+_KNOWN_FROM: Final = re.compile(r"deltasmelt: known rows after (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +165,24 @@ class SilverLog:
             entry, {"inserts": "numOutputRows"} if entry.get("operation") == "WRITE" else _MERGE_METRICS
         )
 
-    def lacks_rows(self, name: str) -> bool:
-        """Whether the last statement that wrote rows was a MERGE of known rows that did not find all of them.
+    def lacks_rows(self, name: str) -> Lsn | None:
+        """Where the table's newest window began, if not all rows that it should have changed were there.
 
-        Such a MERGE adds none. The one that does follows it (`silver.run.step_runner`), unless it failed or
-        the process ended in between. Of a table whose newest commits are something else: no.
+        A MERGE of known rows adds none (`silver.run.step_runner`). Where it does not find all of them, the
+        one that does follows it, unless that failed or the process ended in between. Its commit says that it
+        is one, and where its window began. So nobody else's MERGE is taken for one.
+
+        Returns:
+            None where the last commit that wrote rows by MERGE or INSERT is another one.
         """
         table = self._open(name)
-        return table is not None and lacks_rows(table)
+        if table is None:
+            return None
+        for limit in _LOOKED_AT:
+            for entry in history(table, limit):
+                if entry.get("operation") in {"MERGE", "WRITE"}:
+                    return _lacking(entry)
+        return None
 
     def _open(self, name: str) -> DeltaTable | None:
         table = self._tables.get(name)
@@ -204,16 +217,21 @@ class SilverLog:
         return self._locations[name]
 
 
-def lacks_rows(table: DeltaTable) -> bool:
-    """`SilverLog.lacks_rows` of a table at a version."""
-    for entry in history(table, _NEWEST):
-        if entry.get("operation") == "WRITE":
-            return False
-        if entry.get("operation") == "MERGE":
-            said = entry.get("operationParameters", {}).get("notMatchedPredicates", "[]")
-            found = _counted(entry, _MERGE_METRICS)
-            return said in {"[]", ""} and found["updates"] + found["deletes"] < found["source"]
-    return False
+def known_rows(start: Lsn) -> dict[str, str]:
+    """Settings by which a commit says that it is a MERGE of known rows; see `SilverLog.lacks_rows`.
+
+    Args:
+        start: where its window begins.
+    """
+    return {"spark.databricks.delta.commitInfo.userMetadata": f"deltasmelt: known rows after {int(start)}"}
+
+
+def _lacking(entry: dict[str, Any]) -> Lsn | None:
+    """Where the window of a MERGE of known rows began, if it did not find all of them."""
+    said = _KNOWN_FROM.fullmatch(str(entry.get("userMetadata")))
+    found = _counted(entry, _MERGE_METRICS)
+    lacks = said is not None and found["updates"] + found["deletes"] < found["source"]
+    return Lsn(int(said[1])) if said is not None and lacks else None
 
 
 def _counted(entry: dict[str, Any], wanted: dict[str, str]) -> dict[str, int]:

@@ -151,8 +151,9 @@ class Troubles:
 
         So it is once the table has rested because of a failure: until then the reason may pass.
         """
-        if table not in self._paused or outage(error) is not None:
-            return False
+        said = outage(error)
+        if table not in self._paused or (said is not None and not said.startswith(LOST)):
+            return False  # a step that takes its executor along rests only after `Patience`
         try:
             self._check_answers(error)
         except Exception as other:  # noqa: BLE001 - what fails next reports it

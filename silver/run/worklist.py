@@ -179,9 +179,15 @@ class Worklist:
                 attempt.end,
                 self._settings,
                 fresh=stored is None or stored.mark is None,
+                again=self._mark_ahead(table, reading.start),
                 healed=healed_at(attempt.bronze, table.table),
             ),
         )
+
+    def _mark_ahead(self, table: SilverTable, start: Lsn) -> Lsn | None:
+        """The table's mark, where its last window is folded again."""
+        stored = self._log.read(table.name)
+        return stored.mark if stored is not None and stored.mark is not None and stored.mark > start else None
 
     def _histories(self, attempt: Attempt, table: SilverTable, reading: _Reading) -> list[WorklistEntry]:
         """The history of a table, where it has one; mostly it is at the same LSN as the table."""
@@ -210,8 +216,8 @@ class Worklist:
                 # In no cut for a while, or put back to an older version by somebody: what it holds is what
                 # the last cut that named this version says, if that is newer.
                 held = self._control.last_named("silver", table.name, stored.version) or ZERO
-            if stored.mark > held and self._log.lacks_rows(table.name):
-                return held  # the MERGE of known rows came to its end, and what would mend it did not
+            if stored.mark > held and (begun := self._log.lacks_rows(table.name)) is not None:
+                return begun  # the MERGE of known rows came to its end, and what would mend it did not
             return max(stored.mark, held)
         snapshot = snapshot_of(attempt.bronze, table.table)
         return Lsn(snapshot - 1) if snapshot is not None and snapshot <= attempt.end else None

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from bronze.shapes import Relation
 
 PLAIN = (("id", INT), ("note", TEXT))
+WIDE = relation("wide", PLAIN, ["id"], relation_id=3)
+WIDER = relation("wide", [*PLAIN, ("more", TEXT)], ["id"], relation_id=3, from_lsn=24)
 TAKEN, UNSENT = (
     relation(name, PLAIN, ["id"], relation_id=at) for at, name in enumerate(["taken", "unsent"], 1)
 )
@@ -46,18 +48,22 @@ def test_a_window_whose_rows_are_not_all_there_is_not_done_until_they_are(
     def begun() -> Silver:
         return Silver(spark, lake, SilverSettings(), control)
 
-    def rows(name: str) -> list[tuple[Any, ...]]:
-        found = rows_of(spark, f"SELECT id, note FROM {lake.sql('silver', name)} ORDER BY id")
+    def rows(name: str, columns: str = "id, note") -> list[tuple[Any, ...]]:
+        found = rows_of(spark, f"SELECT {columns} FROM {lake.sql('silver', name)} ORDER BY id")
         return [tuple(row) for row in found]
 
     first = begun()
-    bronze.relations([TAKEN, UNSENT])
-    for shape in (TAKEN, UNSENT):
+    bronze.relations([TAKEN, UNSENT, WIDE])
+    for shape in (TAKEN, UNSENT, WIDE):
         bronze.snapshot(shape, 10, [["1", "a"], ["2", "b"]])
     bronze.commit(20)
     first.cycle()
 
-    spark.sql(f"DELETE FROM {lake.sql('silver', 'taken')} WHERE id = 2")
+    for name in ("taken", "wide"):
+        spark.sql(f"DELETE FROM {lake.sql('silver', name)} WHERE id = 2")
+    bronze.add(22, [upd(WIDE, "1", "before the column")])
+    bronze.relations([WIDER])
+    bronze.add(24, [upd(WIDER, "1", "after it", "m"), upd(WIDER, "2", "B", "n")])
     bronze.add(25, [upd(TAKEN, "1", "A"), upd(TAKEN, "2", "B"), upd(UNSENT, "7", None, toast=["note"])])
     bronze.commit(30)
     with patch.object(StepRunner, "_lacks_rows", side_effect=EndedError), pytest.raises(EndedError):
@@ -69,8 +75,9 @@ def test_a_window_whose_rows_are_not_all_there_is_not_done_until_they_are(
         cut = again.cycle() or control.latest_cut("silver")
         again.close()
         assert rows("taken") == [(1, "A"), (2, "B")]
+        assert rows("wide", "note, more") == [("after it", "m"), ("B", "n")]
         assert cut is not None
-        assert set(cut.tables) == {"taken"}
+        assert set(cut.tables) == {"taken", "wide"}
         assert [error.code for error in control.open_errors()] == ["value-missing"]
 
     bronze.snapshot(UNSENT, 35, [["7", "known"]])
@@ -80,5 +87,5 @@ def test_a_window_whose_rows_are_not_all_there_is_not_done_until_they_are(
     cut = healed.cycle()
     healed.close()
     assert cut is not None
-    assert set(cut.tables) == {"taken", "unsent"}
+    assert set(cut.tables) == {"taken", "unsent", "wide"}
     assert (rows("taken"), rows("unsent")) == ([(1, "A"), (2, "C")], [(7, "known")])
