@@ -230,7 +230,7 @@ def test_a_lake_that_does_not_answer_is_waited_for_and_gone_on_with(  # noqa: PL
     monkeypatch.setattr(stages, "_FIRST_PAUSE", 0.001)
     attempts: list[int] = []
 
-    def cycle() -> bool:
+    def cycle(*, at_once: bool) -> bool:
         attempts.append(1)
         if len(attempts) < 4:
             raise fails
