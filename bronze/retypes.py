@@ -1,8 +1,8 @@
-"""Whether a value of one type reads the same after its column got another type."""
+"""What a column that got another type has of its old one: the text of its values, or their kind."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bronze.builtin_types import numeric_digits, numeric_modifier
 
@@ -11,6 +11,19 @@ if TYPE_CHECKING:
 
 SAME_TEXT = frozenset({"varchar", "text"})
 
+_KINDS: Final = (
+    frozenset({"text", "varchar", "bpchar", "citext", "xml"}),
+    frozenset({"cidr", "inet"}),
+    frozenset({"timestamp", "timestamptz"}),
+    frozenset({"bit", "varbit"}),
+    frozenset({"int4", "oid", "regclass", "regproc", "regprocedure", "regrole", "regtype", "regnamespace"}),
+)
+"""Types that ALTER COLUMN TYPE may put for each other without a rewrite.
+
+Those of casts without a function, and timestamps under UTC:
+https://www.postgresql.org/docs/current/sql-altertable.html (Notes) and
+https://www.postgresql.org/docs/current/catalog-pg-cast.html.
+"""
 
 _DIGITS = 38
 """Digits up to which a numeric is more to silver than its text."""
@@ -46,6 +59,21 @@ def same_text(before: PgType, now: PgType, *, inside: bool = False) -> bool:
     if before.element is not None and now.element is not None:
         parts.append((before.element, now.element))
     return all(same_text(old, new, inside=inside) for old, new in parts)
+
+
+def kindred(one: PgType, other: PgType) -> bool:
+    """Whether a column may have been of both types without a rewrite in between: the same, or of one kind.
+
+    A domain is of its base type's kind, and an array of its elements'. Of three types of which one is kindred
+    to both others, these are kindred too.
+    """
+    while one.kind == "domain" and one.element is not None:
+        one = one.element
+    while other.kind == "domain" and other.element is not None:
+        other = other.element
+    if one.kind == other.kind == "array" and one.element is not None and other.element is not None:
+        return kindred(one.element, other.element)
+    return one.oid == other.oid or any({one.name, other.name} <= kind for kind in _KINDS)
 
 
 def _holds(before: int, now: int) -> bool:

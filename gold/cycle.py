@@ -233,7 +233,7 @@ class Gold:
         Raises:
             SmeltError: there is no such document, the key does not fit, or the definition is wrong.
         """
-        from gold.preview import Preview  # noqa: PLC0415 - loads Spark
+        from gold.preview import Preview, at_head  # noqa: PLC0415 - they load Spark
 
         standing = self._named(name)
         cut = self._control.latest_cut("silver")
@@ -241,24 +241,13 @@ class Gold:
             raise DefiniteError(
                 "silver has no cut yet", code="no-cut", where=name, remedy="run the pipeline first"
             )
+        seen: Cut | Head = cut
         if fresh is None:
-            tree, head = self._tree(standing.document, _Turn(cut, None, self._catalog())), None
+            tree = self._tree(standing.document, _Turn(cut, None, self._catalog()))
         else:
-            tree, head = self._tree_at_head(standing.document, fresh)
-        several = len(tree.key) > 1
-        values = [key] if isinstance(key, str) and not several else key
-        values = [part.strip() for part in values.split(",")] if isinstance(values, str) else values
+            tree, seen = at_head(standing.document, fresh)
         _, machine = self._opened()
-        found = Preview(self._spark.get(), self._lake, machine).document(tree, cut, values, head=head)
-        if found is None:
-            shown = ", ".join(values)
-            raise DefiniteError(
-                f"there is no {name} with the key {shown}",
-                code="document-not-found",
-                where=f"silver cut {cut.commit_lsn}" if head is None else f"silver at {head.lsn}",
-                remedy=f"the row is not in {tree.root.table.table}, or fails the document's where",
-            )
-        return found
+        return Preview(self._spark.get(), self._lake, machine).document(tree, seen, key)
 
     def built(self, name: str) -> Built:
         """What the newest gold cut says a document's table was built from.
@@ -371,17 +360,6 @@ class Gold:
                     break
         start = build.standing.start(state, turn.last)
         return build.run(tree, turn.cut, start, rebuild=name in turn.rebuild)
-
-    def _tree_at_head(self, document: Document, fresh: FreshTables) -> tuple[Tree, Head]:
-        """The document resolved by the shapes at the log's head, and its tables there."""
-        named: set[str] = set()
-        while True:
-            head = fresh.look(named)
-            tree = resolved(document, fresh.catalog(head))
-            wanted = {table.name for table in tree.tables().values()}
-            if wanted <= named:
-                return tree, head
-            named = wanted
 
     def _tree(self, document: Document, turn: _Turn) -> Tree:
         cut = turn.cut

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import DefiniteError
+from bronze.lake.control import Cut
 from gold.builder.kept import Kept
 from gold.builder.sizing import Sizing
 from gold.builder.spark_settings import INTERPRETED, SINGLE_TASK, SORTED
@@ -18,6 +19,7 @@ from gold.builder.views import CutViews, views_at_head
 from gold.builder.weights import Roots
 from gold.compile.column_types import schema_of
 from gold.compile.compiler import compile_tree
+from gold.tree.check import resolved
 from silver.run.sessions import own_session
 from silver.run.spark_settings import settings
 from silver.run.table_log import SilverLog
@@ -28,15 +30,27 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut
     from bronze.lake.location import Lake
     from gold.builder.memory import Machine
+    from gold.language.document import Document
     from gold.tree.nodes import Tree
-    from silver.fresh import Head
+    from silver.fresh import FreshTables, Head
 
 _ROOT: Final = "previewed"
 _LARGE: Final = 200_000
 """Rows of a table from which on leaving out files is worth a question to its log."""
+
+
+def at_head(document: Document, fresh: FreshTables) -> tuple[Tree, Head]:
+    """A document resolved by the shapes at the log's head, and its tables there."""
+    named: set[str] = set()
+    while True:
+        head = fresh.look(named)
+        tree = resolved(document, fresh.catalog(head))
+        wanted = {table.name for table in tree.tables().values()}
+        if wanted <= named:
+            return tree, head
+        named = wanted
 
 
 class Preview:
@@ -55,31 +69,42 @@ class Preview:
         self._silver = SilverLog(self._spark, lake)
         self._sizing = Sizing(self._spark, machine)
 
-    def document(self, tree: Tree, cut: Cut, key: Sequence[str], *, head: Head | None = None) -> str | None:
-        """A document as pretty JSON; None where the root is not there or fails the `where`.
+    def document(self, tree: Tree, seen: Cut | Head, key: str | Sequence[str]) -> str:
+        """A document as pretty JSON.
 
         Args:
             tree: its definition, resolved.
-            cut: of silver.
-            key: the root's key as text.
-            head: its tables at the log's head, where it is made of these and not of the cut's.
+            seen: a cut of silver, or its tables at the log's head.
+            key: value of the root's key; values of a composite one, as a sequence or separated by commas.
 
         Raises:
-            DefiniteError: the key has another number of values, or values of other types, than the root's; or
-                the document is refused, or too large.
+            DefiniteError: the key has another number of values, or values of other types, than the root's; the
+                root is not there, or fails the `where`; the document is refused, or too large.
         """
-        typed = _typed(tree, key)
+        values = key
+        if isinstance(values, str):
+            values = [part.strip() for part in values.split(",")] if len(tree.key) > 1 else [values]
+        typed = _typed(tree, values)
         schema_of(self._spark, tree)  # what is refused when it is built is here as well
         try:
-            row = self._row(tree, cut, typed, head)
+            row = self._row(tree, seen, typed)
         finally:
             self._kept.forget()
         if row is None:
-            self._check_key(tree, key, typed)
+            self._check_key(tree, values, typed)
+            raise DefiniteError(
+                f"there is no {tree.name} with the key {', '.join(values)}",
+                code="document-not-found",
+                where=f"silver cut {seen.commit_lsn}" if isinstance(seen, Cut) else f"silver at {seen.lsn}",
+                remedy=f"the row is not in {tree.root.table.table}, or fails the document's where",
+            )
         return row
 
-    def _row(self, tree: Tree, cut: Cut, typed: Sequence[str], head: Head | None) -> str | None:
-        relation = self._views.at(tree, cut) if head is None else views_at_head(self._spark, tree, head)
+    def _row(self, tree: Tree, seen: Cut | Head, typed: Sequence[str]) -> str | None:
+        if isinstance(seen, Cut):
+            relation = self._views.at(tree, seen)
+        else:
+            relation = views_at_head(self._spark, tree, seen)
         sizes = {name: self._silver.size(table.name) for name, table in tree.tables().items()}
         self._spark.sql(
             f"SELECT {', '.join(f'{value} AS k{i}' for i, value in enumerate(typed))}"

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
+from bronze.errors import DefiniteError, TableError
 from bronze.lake.delta import location, open_existing
 from bronze.lake.folders import local_folder
 from bronze.lake.location import Lake
@@ -40,25 +40,21 @@ from bronze.store.contract import CHANGES
 from bronze.store.gaps import is_whole
 from bronze.store.position import position_of
 from bronze.store.relations import read_relations
-from silver.errors import failure, table_error
+from silver.errors import table_error
 from silver.fold import merge
 from silver.fold.upsert import cells, changed_rows, rows_after
 from silver.plan.history_steps import plan_versions
 from silver.plan.steps import plan
 from silver.run import step_source
+from silver.run.aside import Aside, OneSession, PinnedLog
 from silver.run.bronze_window import Source, files_after
 from silver.run.masters import runs_locally
-from silver.run.outages import outage
-from silver.run.sessions import Sessions
 from silver.run.small_reads import table_at
 from silver.run.spark_settings import ONE_TASK, SMALL, SMALL_TARGET, generate_code, settings, tune
-from silver.run.step_runner import StepRunner
+from silver.run.step_runner import StepRunner, reshaping, rows_touched
 from silver.run.table_log import SilverLog, Stored
-from silver.run.troubles import Troubles, answers
 from silver.run.worklist import Attempt, Worklist
-from silver.schema import alter
-from silver.schema.catalog import HISTORY_SUFFIX, histories, silver_catalog
-from silver.schema.recreated import adopted
+from silver.schema.catalog import histories, silver_catalog
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -157,8 +153,8 @@ class FreshTables:
         self._lake = lake
         self._settings = settings
         self._control = control
-        self._sessions = _OneSession(spark)
-        self._log = _PinnedLog(spark, lake)
+        self._sessions = OneSession(spark)
+        self._log = PinnedLog(spark, lake)
         self._source = Source(lake)
         self._bronze: DeltaTable | None = None
         self._made: set[str] = set()
@@ -193,7 +189,7 @@ class FreshTables:
         end = position.frontier
         relations = tuple(one for one in read_relations(self._lake) if one.from_lsn <= end)
         wanted = self._wanted(names, relations)
-        aside = _Aside(self._spark, self._lake, self._control)
+        aside = Aside(self._spark, self._lake, self._control)
         aside.begin(bronze)
         attempt = Attempt(bronze, relations, last, end, only=frozenset(wanted.values()))
         worklist = Worklist(
@@ -244,7 +240,7 @@ class FreshTables:
                     found[one.name] = one.table
         return found
 
-    def _why(self, name: str, wanted: Mapping[str, TableName], aside: _Aside, attempt: Attempt) -> str:
+    def _why(self, name: str, wanted: Mapping[str, TableName], aside: Aside, attempt: Attempt) -> str:
         table = wanted.get(name)
         if table is None:
             return "the source has no such table"
@@ -278,12 +274,7 @@ class FreshTables:
         }
         if stored is None or len(shapes) > 1:
             return len(shapes) > 1
-        for step in steps:
-            emptied = step.mode == "load" or (step.mode == "versions" and step.window.snapshot is not None)
-            statements, fields = adopted("t", step.table, stored.fields, stored.relation)
-            if statements or alter.steps("t", step.table, fields, self._settings, emptied=emptied):
-                return True
-        return False
+        return any(reshaping("t", step, stored, self._settings) for step in steps)
 
     # -- as a query
 
@@ -293,8 +284,7 @@ class FreshTables:
         """A table's rows after steps that leave its shape as it is."""
         table = steps[0].table
         rows, _ = (0, 0) if stored is None else self._log.size(table.name)
-        ends_all = any(step.mode == "versions" and step.window.from_empty for step in steps)
-        touched = size.changes + (rows if ends_all else 0)
+        touched = rows_touched(steps, size.changes, rows)
         small, columns = touched <= SMALL, _columns(table, stored)
         little = size.is_little and touched <= _LITTLE
         tune(session, small=small)
@@ -396,88 +386,3 @@ def _after(session: SparkSession, step: Step, columns: Mapping[str, str], *, lit
     met = f"(SELECT /*+ BROADCAST(f) */ * FROM {_MET} AS f)" if little else _MET
     step_source.kept(session, changed_rows(_BEFORE, columns, upsert, source=met), _CHANGED)
     return rows_after(_BEFORE, columns, upsert, source=met, changed=_CHANGED)
-
-
-class _OneSession(Sessions):
-    """One session for all threads: a shell runs each statement in a thread of its own."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        super().__init__(spark)
-        self._own: SparkSession | None = None
-
-    def own(self) -> SparkSession:
-        self._own = self._own or super().own()
-        return self._own
-
-
-class _PinnedLog(SilverLog):
-    """The logs of silver's tables as they were at one moment."""
-
-    def __init__(self, spark: SparkSession, lake: Lake) -> None:
-        super().__init__(spark, lake)
-        self._pinned: dict[str, Stored | Exception | None] = {}
-        self._lacking: dict[str, Lsn | None] = {}
-
-    def pin(self, names: Iterable[str]) -> None:
-        """Look at these tables now; until the next look, they are as they are."""
-        tables = {name.removesuffix(HISTORY_SUFFIX) for name in names}
-        tables |= {table + HISTORY_SUFFIX for table in tables}  # a cycle looks at both
-        self._pinned, self._lacking = {}, {}
-        for name in sorted({*names, *tables}):
-            try:
-                self._pinned[name], self._lacking[name] = self._both(name)
-            except Exception as error:  # noqa: BLE001 - told where that table's part begins
-                self._pinned[name] = error
-
-    def _both(self, name: str) -> tuple[Stored | None, Lsn | None]:
-        """The table, and what its log says of the same version."""
-        while True:
-            stored = super().read(name)
-            lacking = super().lacks_rows(name)
-            if super().read(name) == stored:
-                return stored, lacking
-
-    def read(self, name: str) -> Stored | None:
-        """The table as it was when it was looked at."""
-        found = self._pinned[name]
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    def lacks_rows(self, name: str) -> Lsn | None:
-        """As of a cycle's log, when it was looked at."""
-        return self._lacking.get(name)
-
-
-class _Aside(Troubles):
-    """Takes down why tables cannot be shown, and records nothing in the lake."""
-
-    def __init__(self, spark: SparkSession, lake: Lake, control: ControlTables) -> None:
-        super().__init__(spark, lake, control)
-        self._session = spark
-        self.out: dict[TableName, str] = {}
-
-    def forget(self, table: TableName) -> None:
-        self.out[table] = "the source no longer has it, or the pipeline does not select it"
-
-    def record(self, error: TableError, end: Lsn) -> None:  # noqa: ARG002 - its interface
-        self.out[error.table] = error.message
-
-    @contextmanager
-    def isolated(
-        self,
-        table: TableName,
-        end: Lsn,
-        troubled: dict[TableName, Exception],  # noqa: ARG002 - its interface
-    ) -> Iterator[None]:
-        try:
-            yield
-        except TransientError:
-            raise
-        except SmeltError as error:
-            self.record(failure(table, error), end)
-        except Exception as error:
-            found = table_error(table, str(error))
-            if found is None and (outage(error) is not None or not answers(self._session)):
-                raise
-            self.record(found or failure(table, error), end)

@@ -8,7 +8,7 @@ detached, dropped, or truncated by themselves. Each leaves a trace in the catalo
 * **Rewritten**: `pg_class.relfilenode` and a column's row are new (`_why_columns`).
 * **Another type without a rewrite** keeps the values, but may print them otherwise (`_why_columns`).
 * **A new column** brings values without events where it has a default (`plain_defaults`).
-* **Columns in doubt**: rows may be taken for rows of another column (`_in_doubt`).
+* **Columns in doubt**: rows may be taken for rows of another column (`columns_in_doubt`).
 * **Partitions** that come or go with rows, or lose them (`_why_partitions`).
 
 What happens while the publication does not carry a table is `bronze.drift.membership`'s.
@@ -24,15 +24,16 @@ https://www.postgresql.org/docs/current/catalog-pg-class.html.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from bronze.retypes import SAME_TEXT, same_text
+from bronze.retypes import kindred, same_text
 from bronze.shapes import PgType
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+
+_DOUBT: Final = "rows may have been written under another column called {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +86,13 @@ class Storage:
     parts: Mapping[int, Part]
     attnums: int = 0
 
-    def to_json(self) -> str:
-        """Compact JSON; equal values give equal text."""
-        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
-        """The inverse of `to_json`."""
-        plain: dict[str, Any] = json.loads(text)
+    def from_dict(cls, plain: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`, also after JSON."""
         return cls(
             plain["relation_id"],
             {int(attnum): StoredColumn(**column) for attnum, column in plain["columns"].items()},
@@ -186,9 +186,9 @@ def _why_columns(known: Storage, now: Storage, carried: Collection[int]) -> str 
 
     **A column that was not published before** brings values as a new one does.
     """
-    rewritten = any(part.file != now.parts[oid].file for oid, part in known.parts.items())
-    if doubted := _in_doubt(known, now, rewritten=rewritten):
-        return f"rows may have been written under another column called {doubted}"
+    if doubted := columns_in_doubt(known, now):
+        return doubted
+    rewritten = _is_rewritten(known, now)
     for attnum, column in now.columns.items():
         before = known.columns.get(attnum)
         if column.type is None:
@@ -205,27 +205,36 @@ def _why_columns(known: Storage, now: Storage, carried: Collection[int]) -> str 
     return None
 
 
-def _in_doubt(known: Storage, now: Storage, *, rewritten: bool) -> str | None:
-    """A new column that the stream may have confused with one that is gone.
+def columns_in_doubt(known: Storage, now: Storage) -> str | None:
+    """Why a new column may have been confused with one that is gone; None where it cannot have been.
 
     The stream names columns without attnum (`bronze.pgoutput.relation_versions`). Rows that were written
     between two looks may be taken for rows of another column in two cases. Columns came and went in between
-    and one is new; or one is new and another of its type is gone. It does not matter what a column that is
-    gone was called in between, nor what type a rewrite gave it.
+    and one is new; or one is new and another of its kind (`bronze.retypes.kindred`) is gone. It does not
+    matter what a column that is gone was called in between, nor what type a rewrite gave it.
+
+    Args:
+        known: a look from before all the changes that are asked about (`bronze.drift.looks`).
+        now: a look after the catalog was asked for the shapes of these changes.
     """
     new = [column for attnum, column in now.columns.items() if attnum not in known.columns and column.type]
     if not new:
         return None
     numbers = range(known.attnums + 1, now.attnums + 1) if known.attnums else ()
     if any(attnum not in now.columns for attnum in numbers):
-        return new[-1].name
+        return _DOUBT.format(new[-1].name)
     gone = [
         PgType.from_json(column.type)
         for attnum, column in known.columns.items()
         if attnum not in now.columns and column.type
     ]
+    rewritten = _is_rewritten(known, now)
     for column in new:
         type_ = PgType.from_json(column.type or "")
-        if any(rewritten or one.oid == type_.oid or {one.name, type_.name} <= SAME_TEXT for one in gone):
-            return column.name
+        if any(rewritten or kindred(one, type_) for one in gone):
+            return _DOUBT.format(column.name)
     return None
+
+
+def _is_rewritten(known: Storage, now: Storage) -> bool:
+    return any(part.file != now.parts[oid].file for oid, part in known.parts.items() if oid in now.parts)

@@ -11,7 +11,7 @@ resnapshotted (`bronze.store.relations.ShapeLog.unknown_columns`), for a guess c
 column.
 
 **What cannot be seen here**: columns that came and went between the known version and the catalog. Two looks
-at the catalog tell those (`bronze.drift.storage`).
+at the catalog tell those (`bronze.drift.looks`).
 
 A column whose type neither knows has a base type of its oid.
 
@@ -28,7 +28,7 @@ from math import comb
 from typing import TYPE_CHECKING, Final
 
 from bronze.builtin_types import builtin_type, format_type
-from bronze.retypes import same_text
+from bronze.retypes import kindred, same_text
 from bronze.shapes import BY_KEY, Column, PgType, Relation
 
 if TYPE_CHECKING:
@@ -134,31 +134,82 @@ def _attnums(
 ) -> list[int | None]:
     """The attnum of each column of a message; None where it is in doubt.
 
-    A column that both the known version and the catalog have was there when the message was made, under
-    whatever name. Beside these it had some of the columns that only one of the two has. So all sets of
-    attnums of the message's length are tried: those fit whose columns have its names and types. Where several
-    fit, the attnums on which they differ are in doubt; where none fits, the names alone decide.
+    Which sets of attnums it can mean depends on no name (`_possible`), but on types a little: no column may
+    mean one of another kind, unless a rewrite made it that, which costs a snapshot anyway. Where one set is
+    left, of columns that are still there, it is that, whatever they are called by now. Else those fit whose
+    columns have its names and types. Where more than one fits, the attnums on which they differ are in doubt.
+    Where none fits, the names alone decide, if they make one of these sets.
+
+    So a column that is taken for another one is of its kind, and one of the two is gone:
+    `bronze.drift.storage.columns_in_doubt` asks for just that.
     """
     before, now = _by_attnum(known), _by_attnum(catalog)
-    sure = before.keys() & now.keys()
-    open_ = sorted(before.keys() ^ now.keys())
-    more = len(announced) - len(sure)
-    if more < 0 or comb(len(open_), more) > _MOST_SETS:
+    sets = _possible(len(announced), before, now)
+    if sets is None:
         return _by_name(announced, before, now)
-    sets = [sorted((*sure, *some)) for some in combinations(open_, more)]
-    if more and sure:
-        whole = [one for one in sets if _fits(announced, one, before, now, range(len(one)))]
-        # A column that was there all the time may have had another name or type in between.
-        sets = whole or [
+    types = {column.type.oid: column.type for column in (*before.values(), *now.values())}
+    meant = [types.get(one.type_oid) or builtin_type(one.type_oid, one.typmod) for one in announced]
+    sets = [one for one in sets if _are_kindred(meant, one, before, now)]
+    if before and len(sets) == 1 and now.keys() >= set(sets[0]):
+        return list(sets[0])
+    sure = before.keys() & now.keys()
+    # A column that was there all the time may have had another name or type in between.
+    for but in (frozenset[int](), sure):
+        fitting = [
             one
             for one in sets
-            if _fits(announced, one, before, now, [at for at, each in enumerate(one) if each not in sure])
+            if _fits(announced, one, before, now, [at for at, each in enumerate(one) if each not in but])
         ]
-    elif more:
-        sets = [one for one in sets if _fits(announced, one, before, now, range(len(one)))]
-    if not sets:
-        return _by_name(announced, before, now)
-    return [places[0] if len(set(places)) == 1 else None for places in zip(*sets, strict=True)]
+        if fitting:
+            return [one[0] if len(set(one)) == 1 else None for one in zip(*fitting, strict=True)]
+    named = _by_name(announced, before, now)
+    return named if None in named or not before or named in sets else [None] * len(announced)
+
+
+def _possible(count: int, before: Mapping[int, Column], now: Mapping[int, Column]) -> list[list[int]] | None:
+    """The sets of attnums, each ascending, that a message of some length can mean.
+
+    A column that both the known version and the catalog have was there when the message was made, under
+    whatever name. Beside these it had some of the columns that are gone by now, and the first few of those
+    that are new: attnums are given in order, so whoever had a new column had each one before it that is
+    still there. Without a known version nobody knows what is gone, and any of the catalog's columns will do.
+
+    Args:
+        count: how many columns the message has.
+        before: the known version's columns; empty where there is none.
+        now: the catalog's.
+
+    Returns:
+        None where the message lacks columns that were there all the time, which others see to: other columns
+        were published then (`bronze.drift.membership`, `bronze.drift.storage`). An empty list where there are
+        too many sets to try.
+    """
+    sure = before.keys() & now.keys()
+    gone, new = sorted(before.keys() - now.keys()), sorted(now.keys() - before.keys())
+    more = count - len(sure)
+    if more < 0:
+        return None
+    if not before:
+        return [list(one) for one in combinations(new, more)] if comb(len(new), more) <= _MOST_SETS else []
+    firsts = range(min(more, len(new)) + 1)
+    if sum(comb(len(gone), more - first) for first in firsts) > _MOST_SETS:
+        return []
+    return [
+        sorted((*sure, *new[:first], *some)) for first in firsts for some in combinations(gone, more - first)
+    ]
+
+
+def _are_kindred(
+    meant: Sequence[PgType],
+    attnums: Sequence[int],
+    before: Mapping[int, Column],
+    now: Mapping[int, Column],
+) -> bool:
+    """Whether each type of a message is of the kind that its column had, or has."""
+    return all(
+        any(kindred(type_, columns[attnum].type) for columns in (before, now) if attnum in columns)
+        for type_, attnum in zip(meant, attnums, strict=True)
+    )
 
 
 def _fits(

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from bronze.catalog.select import select_tables
 from bronze.drift.joining import Joining, may_forget
 from bronze.drift.membership import fingerprints, transactions
+from bronze.lsn import ZERO, Lsn
 from bronze.postgres.blockers import running_transactions
 from bronze.postgres.connection import connect, log_end, translated, until_stopped, within
 from bronze.postgres.conninfo import address_of
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from bronze.config.sections import SourceSettings
     from bronze.errors import TableError
     from bronze.identifiers import TableName
-    from bronze.lsn import Lsn
     from bronze.postgres.blockers import Wait
     from bronze.reader.table_errors import TableErrors
     from bronze.store.landing import Landing
@@ -239,9 +239,11 @@ class CarriedTables:
         """
         with self._looking:
             asked, started = self._asked, time.monotonic()
+            position = self._landing.sink.position
+            frontier = ZERO if position is None else position.frontier  # as it is before the catalog is asked
             catalog = self._ask_server(stop, asked)
             next_at = time.monotonic() + (time.monotonic() - started) / _LOOK_SHARE
-            look = self._compare(catalog, asked, next_at)
+            look = self._compare(catalog, asked, next_at, frontier)
             # Not before: whose error is closed is carried again, or its next change would be left out unsaid.
             self._errors.looked({table.table: table.problems for table in catalog.tables})
             self._say_what_waits(look, catalog.blockers)
@@ -305,7 +307,7 @@ class CarriedTables:
         ]
         return tables, members - left_out.keys()
 
-    def _compare(self, catalog: _Catalog, asked: _Asked, next_at: float) -> Look:
+    def _compare(self, catalog: _Catalog, asked: _Asked, next_at: float, frontier: Lsn) -> Look:
         """Hold what the server says against what bronze has, and make it the newest look.
 
         That follows the marks in bronze: where the lake fails on the way, the next look finds all once more.
@@ -318,7 +320,8 @@ class CarriedTables:
             self._landing, self._source.publication, selected, catalog.fingerprints, catalog.end
         )
         unknown = self._landing.shapes.unknown_columns()
-        ask_for_changed(self._landing, healthy, sink.tables.needing_copy(names), unknown, catalog.end)
+        waiting_for_copy = sink.tables.needing_copy(names)
+        ask_for_changed(self._landing, healthy, waiting_for_copy, unknown, catalog.end, frontier=frontier)
         requests = sink.tables.requests(names)
         needing = sink.tables.needing_copy(names)
         tried = [

@@ -11,6 +11,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from bronze.drift.looks import Looked
 from bronze.drift.membership import NOT_CARRIED
 from bronze.drift.storage import plain_defaults, why_again
 from bronze.lsn import LAST, ZERO, Lsn
@@ -61,6 +62,8 @@ def ask_for_changed(
     needing: Collection[TableName],
     unknown: Mapping[int, Lsn],
     lsn: Lsn,
+    *,
+    frontier: Lsn,
 ) -> None:
     """Ask for the tables whose rows may have changed without an event.
 
@@ -73,17 +76,18 @@ def ask_for_changed(
         needing: those that need a snapshot anyway.
         unknown: versions with columns in doubt (`bronze.store.relations.ShapeLog.unknown_columns`).
         lsn: the server's WAL position after that look.
+        frontier: bronze's before that look.
     """
     sink = landing.sink
     snapshots = sink.tables.snapshots([table.table for table in tables]) if unknown else {}
     changed, harmless = [], {}
     for table in tables:
-        known = sink.tables.storage_of(table.table)
+        known = sink.tables.looked(table.table)
         if table.storage is None:
             continue
         waits = table.table in needing
-        carried = () if known is None else _carried_defaults(landing, table, known, lsn, waits=waits)
-        why = None if known is None else why_again(known, table.storage, carried)
+        carried = () if known is None else _carried_defaults(landing, table, known.storage, lsn, waits=waits)
+        why = None if known is None else known.why_again(table.storage, carried)
         if unknown.get(table.relation.relation_id, ZERO) > snapshots.get(table.table, LAST):
             why = "a column was renamed or dropped before its changes were read"
         if why is not None and landing.resnapshots:
@@ -92,10 +96,11 @@ def ask_for_changed(
                 _LOGGER.warning("%s is resnapshotted: %s, of which the log says nothing", table.table, why)
                 landing.progress.set(said=f"{table.table} is resnapshotted: {why}")
         elif not waits:
-            harmless[table.table] = table.storage
+            now = table.storage
+            harmless[table.table] = Looked(now, lsn) if known is None else known.then(now, lsn, frontier)
     if changed:
         sink.tables.open_gaps(changed, lsn)
-    sink.tables.record_storage(harmless)
+    sink.tables.record_looks(harmless)
 
 
 def _carried_defaults(

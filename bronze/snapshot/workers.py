@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from bronze.drift.looks import Looked
 from bronze.errors import DefiniteError, TableError, TransientError
 from bronze.postgres.connection import within
 from bronze.postgres.error_translation import translate
@@ -234,7 +235,7 @@ class SnapshotCopy:
         if copy.chunks or not shapes.knows(relation.relation_id, relation.from_lsn):
             shapes.record([relation], ahead=True)
         if copy.storage is not None:
-            self._landing.sink.tables.record_storage({copy.table: copy.storage})
+            self._landing.sink.tables.record_looks({copy.table: Looked(copy.storage)})
         self._landing.reached("snapshot-relation-committed")
         self._landing.sink.tables.commit_snapshot(copy.table, self._lsn, copy.take_parts())
         copy.done = True

@@ -1,4 +1,4 @@
-"""`control.storage`: what the catalog said of each table's storage, when it was copied or seen to differ.
+"""`control.storage`: what looks at the catalog saw of each table's storage (`bronze.drift.looks`).
 
 The order of the writers makes it right. A copy records first what was seen *before* it took its locks, then
 commits its rows; a crash in between leaves a table that still needs its copy. A look that finds a reason for
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from bronze.drift.storage import Storage
+from bronze.drift.looks import Looked
 from bronze.identifiers import TableName
 from bronze.lake import delta, disk
 from bronze.lake.compaction import COMPACT_ABOVE, compact
@@ -56,23 +56,23 @@ class StorageLog:
         self._lock = threading.Lock()
         set_torn_aside(uri)
         self._table: DeltaTable | None = delta.open_table(uri)
-        self._known: dict[TableName, Storage] = {}
+        self._known: dict[TableName, Looked] = {}
         if self._table is not None:
             disk.flush_log(uri, self._table.version())
             files = [delta.read_file(self._table, path) for path in delta.paths_of(self._table)]
             rows = pa.concat_tables([_SCHEMA.empty_table(), *files])
             for row in delta.sorted_by(rows, "recorded_at").to_pylist():
                 table = TableName(row["table_schema"], row["table_name"])
-                self._known[table] = Storage.from_json(row["storage"])
+                self._known[table] = Looked.from_json(row["storage"])
 
-    def known(self, table: TableName) -> Storage | None:
+    def known(self, table: TableName) -> Looked | None:
         """What was recorded last; None where nothing was."""
         return self._known.get(table)
 
-    def record(self, seen: dict[TableName, Storage]) -> None:
+    def record(self, seen: dict[TableName, Looked]) -> None:
         """Make durable what was seen, where it says something new."""
         with self._lock:
-            new = {table: storage for table, storage in seen.items() if self._known.get(table) != storage}
+            new = {table: looked for table, looked in seen.items() if self._known.get(table) != looked}
             if not new:
                 return
             if self._table is None:
@@ -88,9 +88,9 @@ class StorageLog:
                     "table_schema": table.schema,
                     "table_name": table.name,
                     "recorded_at": now,
-                    "storage": storage.to_json(),
+                    "storage": looked.to_json(),
                 }
-                for table, storage in new.items()
+                for table, looked in new.items()
             ]
             delta.append(self._table, pa.Table.from_pylist(rows, schema=_SCHEMA))
             self._known.update(new)

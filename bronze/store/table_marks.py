@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction
 
-    from bronze.drift.storage import Storage
+    from bronze.drift.looks import Looked
     from bronze.identifiers import TableName
     from bronze.lsn import Lsn
     from bronze.store.changes_table import ChangesTable
@@ -96,12 +96,12 @@ class TableMarks:
         with lake_failures(self._changes.uri, "bronze"):
             return gaps.note(self._changes.uri, seen, left_out, lsn)
 
-    def storage_of(self, table: TableName) -> Storage | None:
-        """What the catalog said of a table's storage when its rows were copied, or was last looked at."""
+    def looked(self, table: TableName) -> Looked | None:
+        """What looks at the catalog saw of a table's storage; None before the first."""
         return self._storages.known(table)
 
-    def record_storage(self, seen: dict[TableName, Storage]) -> None:
-        """Make durable what the catalog says of tables' storage.
+    def record_looks(self, seen: dict[TableName, Looked]) -> None:
+        """Make durable what looks at the catalog saw of tables' storage.
 
         Raises:
             TransientError: ``lake-unwritable``.

@@ -227,8 +227,8 @@ class Stream:
                 self._resnapshot(relation.table, relation.from_lsn)
             former = {each.table for each in before} - {relation.table}
             self._miss(former, relation.relation_id, relation.from_lsn)
-            copied = self._landing.sink.tables.storage_of(relation.table)
-            if copied is not None and copied.relation_id != relation.relation_id:
+            copied = self._landing.sink.tables.looked(relation.table)
+            if copied is not None and copied.storage.relation_id != relation.relation_id:
                 self._resnapshot(relation.table, relation.from_lsn)
 
     def _resnapshot(self, table: TableName, lsn: Lsn) -> None:
@@ -242,8 +242,8 @@ class Stream:
         Where another relation is what was copied under one of them, they are no longer missing there.
         """
         for table in names:
-            copied = self._landing.sink.tables.storage_of(table)
-            if copied is None or copied.relation_id == relation_id:
+            copied = self._landing.sink.tables.looked(table)
+            if copied is None or copied.storage.relation_id == relation_id:
                 self._open_gap(table, lsn)
 
     def _open_gap(self, table: TableName, lsn: Lsn) -> None:

@@ -13,14 +13,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from pyspark.errors import PySparkException
-
 from bronze.errors import DefiniteError
 from gold.builder.memory import Machine, Plan, Sizes, assembly_plan, bytes_of
 from gold.builder.spark_settings import LEAN, SINGLE_TASK
 from gold.builder.weights import BYTES, fans_query, weights_query
 from gold.builder.widths import average, below, many, most
-from silver.run.masters import cores_of, is_local
+from silver.run.masters import cores_of, is_local, setting
 from silver.run.spark_settings import settings
 
 if TYPE_CHECKING:
@@ -46,22 +44,14 @@ def machine_of(spark: SparkSession) -> Machine:
 
     A server that does not even tell its master says nothing of its memory: nothing is refused there.
     """
-    master = _setting(spark, "spark.master", "")
+    master = setting(spark, "spark.master", "")
     if not master:
         return Machine(_UNTOLD, os.cpu_count() or 1)
     if is_local(master):
-        heap = bytes_of(_setting(spark, "spark.driver.memory", "1g"), unit="m")
+        heap = bytes_of(setting(spark, "spark.driver.memory", "1g"), unit="m")
         return Machine(heap, cores_of(master, machine=os.cpu_count() or 1))
-    heap = bytes_of(_setting(spark, "spark.executor.memory", "1g"), unit="m")
-    return Machine(heap, int(_setting(spark, "spark.executor.cores", "1")), "spark.executor.memory")
-
-
-def _setting(spark: SparkSession, name: str, default: str) -> str:
-    """A setting; the default also where a server does not tell it."""
-    try:
-        return spark.conf.get(name, default) or default
-    except PySparkException:
-        return default
+    heap = bytes_of(setting(spark, "spark.executor.memory", "1g"), unit="m")
+    return Machine(heap, int(setting(spark, "spark.executor.cores", "1")), "spark.executor.memory")
 
 
 class Sizing:

@@ -29,6 +29,8 @@ from pipelines.terminal.jvm_errors import spark_message
 from silver.sql import quote
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
 
@@ -156,16 +158,17 @@ class LakeSql:
         self._known = tables_at(self._lake, cut)
         self._odd = odd_views(self._known)
         known = frozenset(self._known)
-        for table, made in list(self._registered.items()):
-            if table not in known or self._view(table) != made:
-                self._spark.sql(f"DROP VIEW IF EXISTS {made[0]}")
-                del self._registered[table]
+        made = self._registered.items()
+        self._drop([table for table, view in made if table not in known or self._view(table) != view])
 
     def forget(self) -> None:
         """Take the views away: another one shows the lake in this session from now on."""
-        for name, _ in self._registered.values():
+        self._drop(list(self._registered))
+
+    def _drop(self, tables: Iterable[tuple[Layer, str]]) -> None:
+        for table in tables:
+            name, _ = self._registered.pop(table)
             self._spark.sql(f"DROP VIEW IF EXISTS {name}")
-        self._registered.clear()
 
     def query(self, statement: str) -> DataFrame:
         """Run a statement, its tables registered first.

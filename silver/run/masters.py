@@ -20,14 +20,19 @@ def is_local(master: str) -> bool:
     return re.match(r"local(\[|$)", master) is not None
 
 
-def runs_locally(spark: SparkSession) -> bool:
-    """Whether all tasks of a session run in the driver's JVM; no where a server does not tell its master."""
+def setting(spark: SparkSession, name: str, default: str) -> str:
+    """A setting of a session; the default also where a server does not tell it."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - a job that folds nothing loads no Spark
 
     try:
-        return is_local(spark.conf.get("spark.master", None) or "")
+        return spark.conf.get(name, default) or default
     except PySparkException:
-        return False
+        return default
+
+
+def runs_locally(spark: SparkSession) -> bool:
+    """Whether all tasks of a session run in the driver's JVM; no where a server does not tell its master."""
+    return is_local(setting(spark, "spark.master", ""))
 
 
 def computed(frame: DataFrame, *, now: bool = True) -> DataFrame:

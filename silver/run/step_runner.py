@@ -29,7 +29,7 @@ from silver.schema.clustering import clustered_again, is_optional
 from silver.schema.recreated import adopted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -46,6 +46,35 @@ _TINY_TARGET: Final = 128 * 2**10
 
 Time would allow for ten times as many; but what a cycle writes is kept as long as its cut is.
 """
+
+
+def reshaping(target: str, step: Step, stored: Stored, settings: SilverSettings) -> list[str]:
+    """Statements that bring a table to a step's shape.
+
+    Args:
+        target: the table.
+        step: not of a table that is yet to be made.
+        stored: the table as it is.
+        settings: what becomes of columns.
+
+    Raises:
+        TableError: a column changed in a way that stored values do not survive.
+    """
+    emptied = step.mode == "load" or (step.mode == "versions" and step.window.snapshot is not None)
+    statements, fields = adopted(target, step.table, stored.fields, stored.relation)
+    return statements + alter.steps(target, step.table, fields, settings, emptied=emptied)
+
+
+def rows_touched(steps: Iterable[Step], changes: int, rows: int) -> int:
+    """How many rows a window's steps touch at most.
+
+    Args:
+        steps: of one table.
+        changes: that the window holds.
+        rows: that the table holds; versions of a window from empty end each of them.
+    """
+    ends_all = any(step.mode == "versions" and step.window.from_empty for step in steps)
+    return changes + (rows if ends_all else 0)
 
 
 class StepRunner:
@@ -101,10 +130,8 @@ class StepRunner:
         Raises:
             TableError: a column changed in a way that stored values do not survive.
         """
-        table, window = step.table, step.window
-        ends_all = step.mode == "versions" and window.from_empty  # every row that the table holds is touched
-        rows, size = self._log.size(table.name)
-        small = changes + (rows if ends_all else 0) <= SMALL
+        rows, size = self._log.size(step.table.name)
+        small = rows_touched([step], changes, rows) <= SMALL
         tune(session, small=small)
         plan = ONE_TASK if small and rows <= SMALL_TARGET else {}
         if small and step.mode == "merge" and size <= _TINY_TARGET:
@@ -188,9 +215,7 @@ class StepRunner:
         elif step.mode != "alter" and self._is_done(step, stored):
             return stored
         else:
-            emptied = step.mode == "load" or (step.mode == "versions" and step.window.snapshot is not None)
-            statements, fields = adopted(target, step.table, stored.fields, stored.relation)
-            statements += alter.steps(target, step.table, fields, self._settings, emptied=emptied)
+            statements = reshaping(target, step, stored, self._settings)
             if not statements:
                 return stored
         for statement in statements:

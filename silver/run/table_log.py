@@ -152,10 +152,7 @@ class SilverLog:
         return None
 
     def counts(self, name: str, version: int) -> dict[str, int]:
-        """Rows inserted, updated and deleted by a version, if it is one of the two newest commits.
-
-        Of a MERGE also how many rows its source has: ``source``.
-        """
+        """Rows inserted, updated and deleted by a version, if it is one of the two newest commits."""
         table = self._open(name)
         entries = [] if table is None else history(table, 2)
         entry = next((one for one in entries if one.get("version") == version), None)
@@ -229,7 +226,7 @@ def known_rows(start: Lsn) -> dict[str, str]:
 def _lacking(entry: dict[str, Any]) -> Lsn | None:
     """Where the window of a MERGE of known rows began, if it did not find all of them."""
     said = _KNOWN_FROM.fullmatch(str(entry.get("userMetadata")))
-    found = _counted(entry, _MERGE_METRICS)
+    found = _counted(entry, _MERGE_METRICS | {"source": "numSourceRows"})
     lacks = said is not None and found["updates"] + found["deletes"] < found["source"]
     return Lsn(int(said[1])) if said is not None and lacks else None
 
@@ -243,5 +240,4 @@ _MERGE_METRICS: Final = {
     "inserts": "numTargetRowsInserted",
     "updates": "numTargetRowsUpdated",
     "deletes": "numTargetRowsDeleted",
-    "source": "numSourceRows",
 }

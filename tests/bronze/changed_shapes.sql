@@ -13,6 +13,10 @@ CREATE TABLE ev_same_type (id int PRIMARY KEY, b text, a text);
 INSERT INTO ev_same_type SELECT i, 'b' || i, 'a' || i FROM generate_series(1, 6) i;
 CREATE TABLE ev_came_and_went (id int PRIMARY KEY);
 INSERT INTO ev_came_and_went SELECT i FROM generate_series(1, 6) i;
+CREATE TABLE ev_named_anew (id int PRIMARY KEY);
+INSERT INTO ev_named_anew SELECT i FROM generate_series(1, 6) i;
+CREATE TABLE ev_default_renamed (id int PRIMARY KEY);
+INSERT INTO ev_default_renamed SELECT i FROM generate_series(1, 6) i;
 CREATE TABLE ev_name_taken (id int PRIMARY KEY, a text);
 INSERT INTO ev_name_taken SELECT i, 'a' || i FROM generate_series(1, 6) i;
 CREATE TABLE ev_widened (id int PRIMARY KEY, i int4, f float4, n numeric(6,2), d date, v varchar(5), u varchar(5), t timestamp);
@@ -107,6 +111,24 @@ ALTER TABLE ev_came_and_went DROP a;
 ALTER TABLE ev_came_and_went ADD a text;
 
 UPDATE ev_came_and_went SET a = 'stays' WHERE id = 3;
+
+ALTER TABLE ev_default_renamed ADD a text DEFAULT 'first';
+
+UPDATE ev_default_renamed SET a = 'before' WHERE id < 3;
+
+ALTER TABLE ev_default_renamed RENAME a TO b;
+
+UPDATE ev_default_renamed SET b = 'after' WHERE id = 3;
+
+ALTER TABLE ev_named_anew ADD a text;
+
+UPDATE ev_named_anew SET a = 'before' WHERE id < 3;
+
+ALTER TABLE ev_named_anew RENAME a TO b;
+
+ALTER TABLE ev_named_anew ADD a text;
+
+UPDATE ev_named_anew SET a = 'after' WHERE id = 3;
 
 UPDATE ev_name_taken SET a = 'before' WHERE id < 3;
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from bronze.config.sections import BronzeSettings
+from bronze.drift.looks import Looked
 from bronze.drift.storage import Storage
 from bronze.errors import TransientError
 from bronze.identifiers import TableName
@@ -192,7 +193,7 @@ def copy(landing: Landing) -> None:
     second.write(rows.end(2 << 32))
     parts = [*first.finish(), *second.finish()]
     landing.shapes.record([COPIED_SHAPE])
-    sink.tables.record_storage({COPIED: Storage(9, {}, {})})
+    sink.tables.record_looks({COPIED: Looked(Storage(9, {}, {}))})
     sink.tables.note_membership({COPIED: 1}, [], SNAPSHOT)
     sink.tables.commit_snapshot(COPIED, SNAPSHOT, parts)
 

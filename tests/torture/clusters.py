@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyspark
 
+from pipelines.demo.embedded_postgres import free_port
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -25,7 +27,7 @@ EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 @contextmanager
 def standalone(folder: Path, *, workers: int) -> Iterator[str]:
     """A standalone master with workers of one core each, all processes of this machine; gives its address."""
-    port = _free_port()
+    port = free_port()
     address = f"spark://127.0.0.1:{port}"
     started: list[subprocess.Popen[bytes]] = []
     try:
@@ -55,13 +57,6 @@ def _class(folder: Path, name: str, *words: str) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             env=environment,
         )
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def _until_open(port: int) -> None:

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 
 from bronze.config.sections import SnapshotSettings
 from bronze.doors import Door, guarded
+from bronze.drift.looks import Looked
 from bronze.drift.storage import Storage
 from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.identifiers import TableName
@@ -135,7 +136,7 @@ def test_the_small_tables_of_bronze_are_joined_and_lose_nothing(
     shapes = ShapeLog([], sink.add_relations)
     for number in range(1, 40):
         shapes.record([shape(number, *(f"c{at}" for at in range(number % 3 + 1)))])
-        sink.tables.record_storage({TableName("public", f"t{number % 7}"): Storage(number, {}, {})})
+        sink.tables.record_looks({TableName("public", f"t{number % 7}"): Looked(Storage(number, {}, {}))})
         control.open_error(OpenError("table", f"t{number}", "some-code", "broken"))
         if number % 2:
             control.close_errors("table", f"t{number}")
@@ -144,7 +145,7 @@ def test_the_small_tables_of_bronze_are_joined_and_lose_nothing(
     assert [each.from_lsn for each in read_relations(Lake(lake_path))] == list(range(1, 40))
     log = StorageLog(f"{lake_path}/control/storage")
     known = [log.known(TableName("public", f"t{number}")) for number in range(7)]
-    assert [each and each.relation_id for each in known] == [35, 36, 37, 38, 39, 33, 34]
+    assert [each and each.storage.relation_id for each in known] == [35, 36, 37, 38, 39, 33, 34]
     assert {error.name for error in ControlTables(Lake(lake_path)).open_errors()} == {
         f"t{number}" for number in range(2, 40, 2)
     }

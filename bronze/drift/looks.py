@@ -1,0 +1,86 @@
+"""From one look at a table's storage to the next, while the stream is somewhere behind both. Pure.
+
+The stream names columns without attnum. `bronze.pgoutput.relation_versions` tells which ones a message means
+from the newest shape that the stream knows and from the catalog. The catalog may be ahead of the message
+by any number of statements, and by any number of looks. So two looks in a row do not tell all that may have
+been mistaken: a column that one look saw gone, and another of its name that the next one saw new, could be
+taken for each other in a change from before both.
+
+What tells it is a look at or before which the stream has read everything, compared with the newest one.
+`Looked` keeps both. The newest becomes the earlier one when two things are true of a later look:
+
+* Before it asked the catalog, the stream had read all changes from before the newest. So each was told apart
+  by a catalog no newer than that later look's.
+* That look found nothing in doubt since the earlier one.
+
+Both are durable together (`bronze.store.storage_log`), so a process that ends loses none. Its successor may
+compare with an older look than was needed, which may cost a snapshot and no value.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from bronze.drift.storage import Storage, columns_in_doubt, why_again
+from bronze.lsn import ZERO, Lsn
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What looks at the catalog saw of a table.
+
+    Attributes:
+        storage: by the newest look that differed from those before it.
+        lsn: end of the log after that look.
+        read: by the newest look from before which every change has been read, and found to be clear; None
+            where that is `storage`.
+    """
+
+    storage: Storage
+    lsn: Lsn = ZERO
+    read: Storage | None = None
+
+    def why_again(self, now: Storage, carried: Collection[int] = ()) -> str | None:
+        """Why rows may have changed without an event, or may have been mistaken, until a later look.
+
+        Args:
+            now: the later look.
+            carried: attnums of new columns whose default is in bronze.
+        """
+        why = why_again(self.storage, now, carried)
+        return why if why is not None or self.read is None else columns_in_doubt(self.read, now)
+
+    def then(self, now: Storage, lsn: Lsn, frontier: Lsn) -> Looked:
+        """With a later look that gave no reason to read the table again.
+
+        Args:
+            now: the later look.
+            lsn: end of the log after it.
+            frontier: every change up to it had been read before that look began.
+        """
+        read = None if frontier >= self.lsn else self.read
+        if now == self.storage:
+            return Looked(now, self.lsn, read)
+        return Looked(now, lsn, self.storage if read is None else read)
+
+    def to_json(self) -> str:
+        """Compact JSON; equal values give equal text."""
+        read = {} if self.read is None else {"read": self.read.to_dict()}
+        plain = {**self.storage.to_dict(), "lsn": int(self.lsn), **read}
+        return json.dumps(plain, separators=(",", ":"), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The inverse of `to_json`."""
+        plain: dict[str, Any] = json.loads(text)
+        read = plain.get("read")
+        return cls(
+            Storage.from_dict(plain),
+            Lsn(plain.get("lsn", ZERO)),
+            None if read is None else Storage.from_dict(read),
+        )

@@ -1,0 +1,116 @@
+"""A cycle's parts for who only looks: they read the lake, and write and record nothing.
+
+`silver.fresh` goes through a cycle's work with these instead of the cycle's own.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from bronze.errors import SmeltError, TableError, TransientError
+from silver.errors import failure, table_error
+from silver.run.outages import outage
+from silver.run.sessions import Sessions
+from silver.run.table_log import SilverLog, Stored
+from silver.run.troubles import Troubles, answers
+from silver.schema.catalog import HISTORY_SUFFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from bronze.identifiers import TableName
+    from bronze.lake.control_tables import ControlTables
+    from bronze.lake.location import Lake
+    from bronze.lsn import Lsn
+
+
+class OneSession(Sessions):
+    """One session for all threads: a shell runs each statement in a thread of its own."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        super().__init__(spark)
+        self._own: SparkSession | None = None
+
+    def own(self) -> SparkSession:
+        """The one session."""
+        self._own = self._own or super().own()
+        return self._own
+
+
+class PinnedLog(SilverLog):
+    """The logs of silver's tables as they were at one moment."""
+
+    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+        super().__init__(spark, lake)
+        self._pinned: dict[str, Stored | Exception | None] = {}
+        self._lacking: dict[str, Lsn | None] = {}
+
+    def pin(self, names: Iterable[str]) -> None:
+        """Look at these tables now; until the next look, they are as they are."""
+        tables = {name.removesuffix(HISTORY_SUFFIX) for name in names}
+        tables |= {table + HISTORY_SUFFIX for table in tables}  # a cycle looks at both
+        self._pinned, self._lacking = {}, {}
+        for name in sorted({*names, *tables}):
+            try:
+                self._pinned[name], self._lacking[name] = self._both(name)
+            except Exception as error:  # noqa: BLE001 - told where that table's part begins
+                self._pinned[name] = error
+
+    def _both(self, name: str) -> tuple[Stored | None, Lsn | None]:
+        """The table, and what its log says of the same version."""
+        while True:
+            stored = super().read(name)
+            lacking = super().lacks_rows(name)
+            if super().read(name) == stored:
+                return stored, lacking
+
+    def read(self, name: str) -> Stored | None:
+        """The table as it was when it was looked at."""
+        found = self._pinned[name]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def lacks_rows(self, name: str) -> Lsn | None:
+        """As of a cycle's log, when it was looked at."""
+        return self._lacking.get(name)
+
+
+class Aside(Troubles):
+    """Takes down why tables cannot be shown, and records nothing in the lake."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, control: ControlTables) -> None:
+        super().__init__(spark, lake, control)
+        self._session = spark
+        self.out: dict[TableName, str] = {}
+
+    def forget(self, table: TableName) -> None:
+        """A table that no cycle carries."""
+        self.out[table] = "the source no longer has it, or the pipeline does not select it"
+
+    def record(self, error: TableError, end: Lsn) -> None:  # noqa: ARG002 - its interface
+        """A table that an error stops."""
+        self.out[error.table] = error.message
+
+    @contextmanager
+    def isolated(
+        self,
+        table: TableName,
+        end: Lsn,
+        troubled: dict[TableName, Exception],  # noqa: ARG002 - its interface
+    ) -> Iterator[None]:
+        """What a table's own error ends is that table; any other is raised."""
+        try:
+            yield
+        except TransientError:
+            raise
+        except SmeltError as error:
+            self.record(failure(table, error), end)
+        except Exception as error:
+            found = table_error(table, str(error))
+            if found is None and (outage(error) is not None or not answers(self._session)):
+                raise
+            self.record(found or failure(table, error), end)
