@@ -78,8 +78,8 @@ class Preview:
             key: value of the root's key; values of a composite one, as a sequence or separated by commas.
 
         Raises:
-            DefiniteError: the key has another number of values, or values of other types, than the root's; the
-                root is not there, or fails the `where`; the document is refused, or too large.
+            DefiniteError: the key has another number of values, or values of other types, than the root's;
+                the root is not there, or fails the `where`; the document is refused, or too large.
         """
         values = key
         if isinstance(values, str):

@@ -6,12 +6,16 @@ by any number of statements, and by any number of looks. So two looks in a row d
 been mistaken: a column that one look saw gone, and another of its name that the next one saw new, could be
 taken for each other in a change from before both.
 
-What tells it is a look at or before which the stream has read everything, compared with the newest one.
-`Looked` keeps both. The newest becomes the earlier one when two things are true of a later look:
+What tells it is a look of whose time, and before, the stream has read everything, compared with the newest
+one. `Looked` keeps both. The newest becomes the earlier one when two things are true of a later look:
 
 * Before it asked the catalog, the stream had read all changes from before the newest. So each was told apart
   by a catalog no newer than that later look's.
 * That look found nothing in doubt since the earlier one.
+
+The stream's newest shape must not be older than the earlier look, either: it would have columns that both
+looks know nothing of. A table that nobody writes to is announced by no message. So where a column of the
+newest shape is gone, the look's own shape is recorded (`lacks_columns`, `bronze.reader.changed_tables`).
 
 Both are durable together (`bronze.store.storage_log`), so a process that ends loses none. Its successor may
 compare with an older look than was needed, which may cost a snapshot and no value.
@@ -28,6 +32,16 @@ from bronze.lsn import ZERO, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    from bronze.shapes import Relation
+
+
+def lacks_columns(known: Relation | None, now: Relation) -> bool:
+    """Whether a column of the newest shape that is known is gone from the catalog, and no message told it."""
+    there = {column.attnum for column in now.columns}
+    return known is not None and any(
+        column.attnum is not None and column.attnum not in there for column in known.columns
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +70,25 @@ class Looked:
         return why if why is not None or self.read is None else columns_in_doubt(self.read, now)
 
     def then(self, now: Storage, lsn: Lsn, frontier: Lsn) -> Looked:
-        """With a later look that gave no reason to read the table again.
+        """With a later look, after which the table is not read again.
 
         Args:
             now: the later look.
             lsn: end of the log after it.
-            frontier: every change up to it had been read before that look began.
+            frontier: every change up to and including it had been read before that look began. What was
+                committed before the end of the log has its commit record before it, so that the byte before
+                the end is as good (`bronze.stream.session`: a keepalive).
         """
-        read = None if frontier >= self.lsn else self.read
+        if frontier + 1 >= lsn:
+            return Looked(now, self.lsn if now == self.storage else lsn)
+        read = None if frontier + 1 >= self.lsn else self.read
         if now == self.storage:
             return Looked(now, self.lsn, read)
         return Looked(now, lsn, self.storage if read is None else read)
+
+    def settles(self, before: Lsn, frontier: Lsn) -> bool:
+        """Whether a look would move `read`, since the stream came from one place to another."""
+        return self.read is not None and before + 1 < self.lsn <= frontier + 1
 
     def to_json(self) -> str:
         """Compact JSON; equal values give equal text."""

@@ -211,7 +211,8 @@ def columns_in_doubt(known: Storage, now: Storage) -> str | None:
     The stream names columns without attnum (`bronze.pgoutput.relation_versions`). Rows that were written
     between two looks may be taken for rows of another column in two cases. Columns came and went in between
     and one is new; or one is new and another of its kind (`bronze.retypes.kindred`) is gone. It does not
-    matter what a column that is gone was called in between, nor what type a rewrite gave it.
+    matter what a column that is gone was called in between, nor what type a rewrite gave it. One that is
+    gone and was not published may have been in between, as a generated column that becomes an ordinary one.
 
     Args:
         known: a look from before all the changes that are asked about (`bronze.drift.looks`).
@@ -221,13 +222,10 @@ def columns_in_doubt(known: Storage, now: Storage) -> str | None:
     if not new:
         return None
     numbers = range(known.attnums + 1, now.attnums + 1) if known.attnums else ()
-    if any(attnum not in now.columns for attnum in numbers):
+    lost = [column.type for attnum, column in known.columns.items() if attnum not in now.columns]
+    if None in lost or any(attnum not in now.columns for attnum in numbers):
         return _DOUBT.format(new[-1].name)
-    gone = [
-        PgType.from_json(column.type)
-        for attnum, column in known.columns.items()
-        if attnum not in now.columns and column.type
-    ]
+    gone = [PgType.from_json(text) for text in lost if text]
     rewritten = _is_rewritten(known, now)
     for column in new:
         type_ = PgType.from_json(column.type or "")

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from functools import cache
 from itertools import combinations
 from math import comb
 from typing import TYPE_CHECKING, Final
@@ -138,7 +139,8 @@ def _attnums(
     mean one of another kind, unless a rewrite made it that, which costs a snapshot anyway. Where one set is
     left, of columns that are still there, it is that, whatever they are called by now. Else those fit whose
     columns have its names and types. Where more than one fits, the attnums on which they differ are in doubt.
-    Where none fits, the names alone decide, if they make one of these sets.
+    Where none fits, the names alone decide, if they make one of these sets; or, where there are too many to
+    try, if the message has just the columns of the catalog, or of the known version.
 
     So a column that is taken for another one is of its kind, and one of the two is gone:
     `bronze.drift.storage.columns_in_doubt` asks for just that.
@@ -149,7 +151,13 @@ def _attnums(
         return _by_name(announced, before, now)
     types = {column.type.oid: column.type for column in (*before.values(), *now.values())}
     meant = [types.get(one.type_oid) or builtin_type(one.type_oid, one.typmod) for one in announced]
-    sets = [one for one in sets if _are_kindred(meant, one, before, now)]
+
+    @cache
+    def is_kindred(at: int, attnum: int) -> bool:
+        found = [columns[attnum].type for columns in (before, now) if attnum in columns]
+        return any(kindred(meant[at], type_) for type_ in found)
+
+    sets = [one for one in sets if all(is_kindred(at, attnum) for at, attnum in enumerate(one))]
     if before and len(sets) == 1 and now.keys() >= set(sets[0]):
         return list(sets[0])
     sure = before.keys() & now.keys()
@@ -163,7 +171,8 @@ def _attnums(
         if fitting:
             return [one[0] if len(set(one)) == 1 else None for one in zip(*fitting, strict=True)]
     named = _by_name(announced, before, now)
-    return named if None in named or not before or named in sets else [None] * len(announced)
+    whole = [version for version in (catalog, known) if version and _is_exactly(version, announced, named)]
+    return named if None in named or not before or named in sets or whole else [None] * len(announced)
 
 
 def _possible(count: int, before: Mapping[int, Column], now: Mapping[int, Column]) -> list[list[int]] | None:
@@ -197,19 +206,6 @@ def _possible(count: int, before: Mapping[int, Column], now: Mapping[int, Column
     return [
         sorted((*sure, *new[:first], *some)) for first in firsts for some in combinations(gone, more - first)
     ]
-
-
-def _are_kindred(
-    meant: Sequence[PgType],
-    attnums: Sequence[int],
-    before: Mapping[int, Column],
-    now: Mapping[int, Column],
-) -> bool:
-    """Whether each type of a message is of the kind that its column had, or has."""
-    return all(
-        any(kindred(type_, columns[attnum].type) for columns in (before, now) if attnum in columns)
-        for type_, attnum in zip(meant, attnums, strict=True)
-    )
 
 
 def _fits(

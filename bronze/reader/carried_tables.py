@@ -67,6 +67,7 @@ class Look:
         asked: how often the stream had asked for tables when the look began.
         oids: of the selected tables and their partitions.
         next_at: not before is another look made for news, by the monotonic clock.
+        frontier: bronze's before the look.
     """
 
     carried: Mapping[TableName, bool] = field(default_factory=dict)
@@ -79,6 +80,7 @@ class Look:
     asked: int = 0
     oids: frozenset[int] = frozenset()
     next_at: float = 0.0
+    frontier: Lsn = ZERO
 
 
 class _Asked(NamedTuple):
@@ -239,8 +241,7 @@ class CarriedTables:
         """
         with self._looking:
             asked, started = self._asked, time.monotonic()
-            position = self._landing.sink.position
-            frontier = ZERO if position is None else position.frontier  # as it is before the catalog is asked
+            frontier = self._frontier()  # before the catalog is asked
             catalog = self._ask_server(stop, asked)
             next_at = time.monotonic() + (time.monotonic() - started) / _LOOK_SHARE
             look = self._compare(catalog, asked, next_at, frontier)
@@ -248,6 +249,15 @@ class CarriedTables:
             self._errors.looked({table.table: table.problems for table in catalog.tables})
             self._say_what_waits(look, catalog.blockers)
             return look
+
+    @property
+    def may_settle(self) -> bool:
+        """Whether the stream has read what an earlier look was ahead of, so that a look ends what is open."""
+        return self._landing.sink.tables.settles(self._newest.frontier, self._frontier())
+
+    def _frontier(self) -> Lsn:
+        position = self._landing.sink.position
+        return ZERO if position is None else position.frontier
 
     def _ask_server(self, stop: threading.Event, asked: _Asked) -> _Catalog:
         with (
@@ -338,7 +348,17 @@ class CarriedTables:
             waiting = frozenset(one.table for one in now if not self._joining.may_copy(one.table))
             due = tuple(table for table in now if table.table not in waiting)
             self._newest = Look(
-                carried, names, due, waiting, self._rejoin, requests, unknown, asked.times, oids, next_at
+                carried,
+                names,
+                due,
+                waiting,
+                self._rejoin,
+                requests,
+                unknown,
+                asked.times,
+                oids,
+                next_at,
+                frontier,
             )
             return self._newest
 

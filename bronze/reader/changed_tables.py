@@ -11,7 +11,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bronze.drift.looks import Looked
+from bronze.drift.looks import Looked, lacks_columns
 from bronze.drift.membership import NOT_CARRIED
 from bronze.drift.storage import plain_defaults, why_again
 from bronze.lsn import LAST, ZERO, Lsn
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bronze.catalog.source_table import SourceTable
     from bronze.drift.storage import Storage
     from bronze.identifiers import TableName
+    from bronze.shapes import Relation
     from bronze.store.landing import Landing
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
@@ -96,8 +97,10 @@ def ask_for_changed(
                 _LOGGER.warning("%s is resnapshotted: %s, of which the log says nothing", table.table, why)
                 landing.progress.set(said=f"{table.table} is resnapshotted: {why}")
         elif not waits:
-            now = table.storage
+            now, relation = table.storage, table.relation
             harmless[table.table] = Looked(now, lsn) if known is None else known.then(now, lsn, frontier)
+            if lacks_columns(landing.shapes.at(relation.relation_id, Lsn(lsn - 1)), relation):
+                _record(landing, relation, lsn)
     if changed:
         sink.tables.open_gaps(changed, lsn)
     sink.tables.record_looks(harmless)
@@ -108,17 +111,11 @@ def _carried_defaults(
 ) -> set[int]:
     """New columns whose default is in bronze, by attnum; where the stream did not bring it, we do.
 
-    A table that nobody writes to is announced by no message. Its shape is recorded here then, from the look
-    on: every transaction that commits after the look wrote its rows in this shape, for ALTER TABLE waits for
-    those who wrote before it. That they may be in bronze already does no harm: no version of the stream
-    comes after this one and lacks the column.
-
     Args:
         landing: where shapes are.
         table: as the catalog says now.
         known: what was seen of it before.
-        lsn: end of the log after the look. The shape holds from the byte before it, which is after the
-            commit of whoever made the shape.
+        lsn: end of the log after the look.
         waits: the table waits for a snapshot anyway.
     """
     now, shapes = table.storage, landing.shapes
@@ -128,8 +125,24 @@ def _carried_defaults(
     texts = {column.attnum: column.missing for column in table.relation.columns}
     announced = shapes.missing(table.relation.relation_id)
     if plain - announced.keys() and why_again(known, now, plain) is None:
-        shapes.record([replace(table.relation, from_lsn=Lsn(lsn - 1))], ahead=True)
+        _record(landing, table.relation, lsn)
         announced = shapes.missing(table.relation.relation_id)
     return {
         attnum for attnum in plain if texts[attnum] is not None and announced.get(attnum) == texts[attnum]
     }
+
+
+def _record(landing: Landing, relation: Relation, lsn: Lsn) -> None:
+    """Record a shape that a look saw: a table that nobody writes to is announced by no message.
+
+    Every transaction that commits after the look wrote its rows in this shape, for ALTER TABLE waits for
+    those who wrote before it. That they may be in bronze already does no harm: no version of the stream comes
+    after this one and has other columns, unless it announces them.
+
+    Args:
+        landing: where shapes are.
+        relation: as the catalog says now.
+        lsn: end of the log after the look. The shape holds from the byte before it, which is after the
+            commit of whoever made the shape.
+    """
+    landing.shapes.record([replace(relation, from_lsn=Lsn(lsn - 1))], ahead=True)

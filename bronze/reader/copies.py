@@ -250,6 +250,7 @@ class InitialCopies:
             if (
                 time.monotonic() >= deadline
                 or self._landing.sink.tables.requests(look.members) != look.requests
+                or self.tables.may_settle
             ):
                 return
             if self._asked_since(look):

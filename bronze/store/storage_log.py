@@ -28,6 +28,8 @@ from bronze.lake.torn_log import set_torn_aside
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+    from bronze.lsn import Lsn
+
 STORAGE: Final = "storage"
 
 _SCHEMA: Final = pa.schema(
@@ -68,6 +70,10 @@ class StorageLog:
     def known(self, table: TableName) -> Looked | None:
         """What was recorded last; None where nothing was."""
         return self._known.get(table)
+
+    def settles(self, before: Lsn, frontier: Lsn) -> bool:
+        """Whether a look is worth while, since the stream came from one place to another."""
+        return any(looked.settles(before, frontier) for looked in list(self._known.values()))
 
     def record(self, seen: dict[TableName, Looked]) -> None:
         """Make durable what was seen, where it says something new."""

@@ -100,6 +100,10 @@ class TableMarks:
         """What looks at the catalog saw of a table's storage; None before the first."""
         return self._storages.known(table)
 
+    def settles(self, before: Lsn, frontier: Lsn) -> bool:
+        """Whether a look is worth while since the stream came from one place to another."""
+        return self._storages.settles(before, frontier)
+
     def record_looks(self, seen: dict[TableName, Looked]) -> None:
         """Make durable what looks at the catalog saw of tables' storage.
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from silver.run.lazy_session import lazily
 from silver.run.masters import runs_locally
 from silver.run.pinned import PINNED, pin
-from silver.run.spark_settings import tune
+from silver.run.spark_settings import LEAN_COMMITS, tune
 from silver.schema import ddl
 from silver.sql import literal, quote
 
@@ -71,7 +71,19 @@ def own_session(spark: SparkSession) -> SparkSession:
         if session.conf.get(name, None) is not None:  # it is in the application's own configuration
             session.conf.unset(name)
     pin(session)
+    _lean(session)
     return session
+
+
+def _lean(session: SparkSession) -> None:
+    """Have a session of ours write no more of each commit than is read; as it is where it may not be set."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - a cycle that folds nothing loads no Spark
+
+    for name, value in LEAN_COMMITS.items():
+        try:
+            session.conf.set(name, value)
+        except PySparkException as error:
+            _LOGGER.debug("%s may not be set: %s", name, error)
 
 
 def mark_settings(app: str, lsn: Lsn, position: Lsn | None = None) -> dict[str, str]:

@@ -41,6 +41,15 @@ _given: WeakKeyDictionary[SparkSession, dict[str, str | None]] = WeakKeyDictiona
 ONE_TASK: Final = {"spark.sql.shuffle.partitions": "1", "spark.sql.files.minPartitionNum": "1"}
 """For a statement that reads and writes few rows: one more task is one more file."""
 
+LEAN_COMMITS: Final = {
+    "spark.databricks.delta.allFilesInCrc.enabled": "false",
+    "spark.databricks.delta.checksumDeletedRecordCountsHistogramMetrics.enabled": "false",
+    "spark.databricks.delta.fileSizeHistogramMetrics.enabled": "false",
+}
+"""What Delta would add to a version's checksum file, and nobody here reads: of a small table it is a tenth of
+a commit's CPU. Number of files, bytes and deletion vectors stay in it (`silver.run.small_reads`).
+"""
+
 REWRITTEN: Final = {"spark.databricks.delta.merge.deletionVectors.persistent": "false"}
 """For a MERGE into a table of one small file: it is written again, and there is no deletion vector to write.
 

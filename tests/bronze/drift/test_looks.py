@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bronze.builtin_types import builtin_type, format_type
-from bronze.drift.looks import Looked
+from bronze.drift.looks import Looked, lacks_columns
 from bronze.drift.storage import Part, Storage, StoredColumn
 from bronze.identifiers import TableName
 from bronze.lsn import ZERO, Lsn
@@ -55,8 +55,9 @@ class Story:
         self._frontier = ZERO
         self._meant: list[tuple[Change, tuple[int | None, ...]]] = []
         self.snapshots = 1
-        self._taken, self._looked, self._copied = Lsn(self._lsn), Looked(self._storage()), self._catalog()
-        self._known = self._copied
+        self._known = self._catalog()
+        self._recorded = [self._known]
+        self._taken, self._looked = Lsn(self._lsn - 1), Looked(self._storage())
 
     # What people do at the source.
 
@@ -64,6 +65,19 @@ class Story:
         if name not in self._names():
             self._attnums += 1
             self._write(self._attnums, name, oid)
+
+    def generate(self, name: str) -> None:
+        """A generated column is not published."""
+        if name not in self._names():
+            self._attnums += 1
+            self._file += 1
+            self._columns[self._attnums] = StoredColumn(name, None, self._lsn, missing=False)
+            self._lsn += 10
+
+    def publish(self, name: str, oid: int) -> None:
+        """It becomes an ordinary column."""
+        if (attnum := self._names().get(name)) is not None and self._columns[attnum].type is None:
+            self._write(attnum, name, oid)
 
     def drop(self, name: str) -> None:
         if (attnum := self._names().get(name)) is not None:
@@ -76,7 +90,7 @@ class Story:
             self._lsn += 10
 
     def retype(self, name: str, oid: int) -> None:
-        if (attnum := self._names().get(name)) is not None:
+        if (attnum := self._names().get(name)) is not None and self._columns[attnum].type is not None:
             before = PgType.from_json(self._columns[attnum].type or "")
             self._file += INT in {before.oid, oid}  # else it is not rewritten
             self._write(attnum, name, oid)
@@ -92,17 +106,18 @@ class Story:
                 for one in catalog.columns
             ),
         )
+        attnums = tuple(one.attnum for one in catalog.columns if one.attnum is not None)
+        self._log.append(Change(Lsn(self._lsn + 5), announced, attnums))
         self._lsn += 10
-        self._log.append(Change(Lsn(self._lsn), announced, tuple(sorted(self._columns))))
 
     # What the reader does.
 
     def read(self, most: int) -> None:
         """Read some of the log; all of it, and the end of the log is known to be reached."""
         for change in self._log[self._read : self._read + most]:
-            known = self._known
-            if change.lsn > self._taken and known.from_lsn < self._taken:
-                known = self._copied
+            known = max((one for one in self._recorded if one.from_lsn < change.lsn), key=_place)
+            if self._known.from_lsn > known.from_lsn:
+                known = self._known
             version = relation_version(
                 change.announced, change.lsn, catalog=self._catalog(), known=known, types={}
             )
@@ -111,7 +126,7 @@ class Story:
             self._frontier = change.lsn
         self._read = min(self._read + most, len(self._log))
         if self._read == len(self._log):
-            self._frontier = Lsn(self._lsn)
+            self._frontier = Lsn(self._lsn - 1)  # as a keepalive has it
 
     def look(self) -> None:
         """Look at the catalog; read the table again where there is a reason."""
@@ -120,7 +135,16 @@ class Story:
         if doubted or self._looked.why_again(now) is not None:
             self._snapshot()
         else:
+            newest = max((self._known, *self._recorded), key=_place)
+            if lacks_columns(newest, self._catalog()):
+                self._recorded.append(self._catalog())
             self._looked = Looked.from_json(self._looked.then(now, Lsn(self._lsn), frontier).to_json())
+
+    def settle(self) -> None:
+        """Nothing happens at the source for a while."""
+        for _ in range(2):
+            self.read(1000)
+            self.look()
 
     def mistaken(self) -> list[tuple[Change, tuple[int | None, ...]]]:
         """Changes after the snapshot in which a column that is still there was taken for another one."""
@@ -135,7 +159,8 @@ class Story:
         ]
 
     def _snapshot(self) -> None:
-        self._taken, self._looked, self._copied = Lsn(self._lsn), Looked(self._storage()), self._catalog()
+        self._recorded.append(self._catalog())
+        self._taken, self._looked = Lsn(self._lsn - 1), Looked(self._storage())
         self.snapshots += 1
 
     def _names(self) -> dict[str, int]:
@@ -150,18 +175,25 @@ class Story:
         return Storage(OID, dict(self._columns), {OID: Part("t", self._file)}, self._attnums)
 
     def _catalog(self) -> Relation:
-        types = {attnum: PgType.from_json(column.type or "") for attnum, column in self._columns.items()}
+        types = {attnum: PgType.from_json(one.type) for attnum, one in self._columns.items() if one.type}
         columns = tuple(
-            Column(column.name, attnum, types[attnum], format_type(types[attnum]), attnum == 1, attnum == 1)
-            for attnum, column in sorted(self._columns.items())
+            Column(self._columns[attnum].name, attnum, type_, format_type(type_), attnum == 1, attnum == 1)
+            for attnum, type_ in sorted(types.items())
         )
-        return Relation(OID, TABLE, columns, ("id",), "d", Lsn(self._lsn))
+        return Relation(OID, TABLE, columns, ("id",), "d", Lsn(self._lsn - 1))
 
 
-NAME, TYPE = st.sampled_from("abc"), st.sampled_from([TEXT, VARCHAR, INT])
+def _place(version: Relation) -> Lsn:
+    return version.from_lsn
+
+
+NAME, TYPE = st.sampled_from("ab"), st.sampled_from([TEXT, VARCHAR, INT])
 ACT = st.one_of(
     st.tuples(st.just("add"), NAME, TYPE),
     st.tuples(st.just("drop"), NAME),
+    st.tuples(st.just("generate"), NAME),
+    st.tuples(st.just("publish"), NAME, TYPE),
+    st.tuples(st.just("settle")),
     st.tuples(st.just("rename"), NAME, NAME),
     st.tuples(st.just("retype"), NAME, TYPE),
     st.tuples(st.just("change")),
@@ -194,12 +226,22 @@ def test_no_change_is_taken_for_another_columns(acts: list[tuple[object, ...]]) 
         pytest.param(
             "add a; change; read; drop a; look; change; read; look; add a; change; read", 1, id="all was read"
         ),
+        pytest.param("add a; change; settle; drop a; settle; add b; change", 1, id="after a while"),
+        pytest.param(
+            "add a; change; settle; drop a; settle; add a; change; rename a b", 1, id="gone without a message"
+        ),
+        pytest.param(
+            "add a; change; settle; drop a; settle; add a; change; retype a", 1, id="gone, and another type"
+        ),
+        pytest.param(
+            "generate a; settle; publish a; change; drop a; add b; change", 2, id="ordinary for a while"
+        ),
         pytest.param("add a; change; read; look; add b; change; read; look", 1, id="one after the other"),
         pytest.param("add a; look; add b; look; add c; change; read; look", 1, id="each was looked at"),
     ],
 )
 def test_a_snapshot_is_taken_where_columns_are_in_doubt_alone(acts: str, snapshots: int) -> None:
-    values = {"add": [TEXT], "read": [1000]}
+    values = {"add": [TEXT], "publish": [TEXT], "retype": [VARCHAR], "read": [1000]}
     acts_ = [act.split() for act in acts.split("; ")]
     story = play([(name, *named, *values.get(name, [])) for name, *named in acts_])
     assert story.mistaken() == []
