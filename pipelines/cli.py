@@ -352,16 +352,19 @@ def _version() -> str:
 
 
 def _run(file: Path, layers: Sequence[Layer], command: str, *, until_caught_up: bool) -> None:
-    from pipelines.commands.run import run_layers
+    from pipelines.runtime.reader_spawn import reader_at_hand
 
-    pipeline = _open(file)
-    run_layers(
-        pipeline,
-        Output(),
-        layers=layers,
-        until_caught_up=until_caught_up,
-        command=f"smelt {command}",
-    )
+    with reader_at_hand(wanted="bronze" in layers) as reader:  # it loads while we do
+        from pipelines.commands.run import run_layers
+
+        run_layers(
+            _open(file),
+            Output(),
+            layers=layers,
+            until_caught_up=until_caught_up,
+            command=f"smelt {command}",
+            at_hand=reader,
+        )
 
 
 def _open(file: Path) -> Pipeline:

@@ -22,6 +22,7 @@ from pipelines.terminal.failures import tables_stopped
 from pipelines.terminal.interrupts import terminable
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Sequence
 
     from bronze.lake.location import Layer
@@ -33,9 +34,23 @@ _LOOK_SECONDS: Final = {True: 0.05, False: 0.2}
 
 
 def run_layers(
-    pipeline: Pipeline, output: Output, *, layers: Sequence[Layer], until_caught_up: bool, command: str
+    pipeline: Pipeline,
+    output: Output,
+    *,
+    layers: Sequence[Layer],
+    until_caught_up: bool,
+    command: str,
+    at_hand: subprocess.Popen[bytes] | None = None,
 ) -> None:
     """Run stages of a pipeline until they are caught up, or for ever.
+
+    Args:
+        pipeline: the pipeline.
+        output: takes progress.
+        layers: the stages.
+        until_caught_up: whether to end.
+        command: who we are, for the lake's lock.
+        at_hand: a process of the reader that has loaded already.
 
     Raises:
         SmeltError: what stopped it.
@@ -60,6 +75,7 @@ def run_layers(
             observe=progress.cut,
             progress=progress.reader,
             announce=output.say,
+            at_hand=at_hand,
         ) as supervisor,
     ):
         from pipelines.health.standing import standing_still  # noqa: PLC0415 - while the reader starts

@@ -1,6 +1,8 @@
 """The reader in its own process, without a JVM.
 
-`python -m pipelines.runtime.reader_process FILE [--until LSN]`.
+`python -m pipelines.runtime.reader_process`. It loads the reader, and then takes its orders from its standard
+input, as one JSON line (`reader_spawn`): the pipeline file, the log file, and where to end. If standard input
+ends before that, nobody needs it any longer, and it ends.
 
 What happens when
 
@@ -15,43 +17,45 @@ error (the log file), so that a stray print of any library cannot break the stre
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import os
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from importlib import import_module
+from typing import Any, Final, TextIO
 
 from bronze.errors import SmeltError
 from bronze.lsn import Lsn
 from pipelines.terminal.failures import without_secrets
+from pipelines.terminal.logs import open_log
 from pipelines.without_pandas import load_pyarrow
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _GRACE_SECONDS: Final = 30.0
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Run the reader until it is told to stop, its target is reached, or it fails."""
-    parser = argparse.ArgumentParser(prog="pipelines.runtime.reader_process")
-    parser.add_argument("file")
-    parser.add_argument("--until", type=Lsn.parse)
-    options = parser.parse_args(arguments)
-
     load_pyarrow()
+    for module in ("bronze.reader.reader", "pipelines.runtime.reader_progress", "pipelines.settings"):
+        import_module(module)  # most of a second, while the parent finds out what we are to do
+
+    orders = _orders()
+    if orders is None:
+        return 0
+    with open_log(orders["log"], "ab") as log:
+        os.dup2(log.fileno(), 2)
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     threading.Thread(target=_stop_with_parent, args=(stop,), name="parent-watch", daemon=True).start()
+    until = None if orders["until"] is None else Lsn.parse(orders["until"])
     try:
-        _read(options.file, options.until, stop, events)
+        _read(orders["file"], until, stop, events)
     except SmeltError as error:
         _LOGGER.exception("the reader stopped")
         _send(events, {"event": "error", **error_fields(error)})
@@ -63,6 +67,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     _send(events, {"event": "end", "stopped": stop.is_set()})
     return 0
+
+
+def _orders() -> dict[str, Any] | None:
+    """What the parent wants; None if it ended, or wants nothing."""
+    line = b""
+    while not line.endswith(b"\n"):  # not through sys.stdin, as below; byte by byte, for no more is ours
+        if not (more := os.read(0, 1)):
+            return None
+        line += more
+    orders: dict[str, Any] = json.loads(line)
+    return orders
 
 
 def error_fields(error: SmeltError) -> dict[str, str | None]:
@@ -77,7 +92,7 @@ def error_fields(error: SmeltError) -> dict[str, str | None]:
 
 
 def _read(file: str, until: Lsn | None, stop: threading.Event, events: TextIO) -> None:
-    from bronze.reader.reader import Reader  # noqa: PLC0415 - after the parent watch is up: imports take a while
+    from bronze.reader.reader import Reader  # noqa: PLC0415 - `main` has loaded them
     from pipelines.runtime.reader_progress import write_progress  # noqa: PLC0415
     from pipelines.settings import load_pipeline  # noqa: PLC0415
     from pipelines.terminal.logs import start_logging  # noqa: PLC0415

@@ -17,9 +17,7 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import subprocess
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bronze.backoff import Backoff
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
 from bronze.progress import Growth
+from pipelines.runtime.reader_spawn import send_orders, spawn
 from pipelines.terminal.logs import log_folder, open_log
 
 if TYPE_CHECKING:
@@ -45,6 +44,12 @@ _LOGGER = logging.getLogger("deltasmelt.run")
 class ReaderProcess:
     """The reader of one pipeline as a child process.
 
+    Args:
+        pipeline: the pipeline.
+        until: where the reader ends, if anywhere.
+        on_progress: is told what the reader reports.
+        at_hand: the process of the first start (`reader_spawn.reader_at_hand`).
+
     Attributes:
         finished: it reached its target and ended.
     """
@@ -55,8 +60,10 @@ class ReaderProcess:
         *,
         until: Lsn | None = None,
         on_progress: Callable[[dict[str, Any]], None] | None = None,
+        at_hand: subprocess.Popen[bytes] | None = None,
     ) -> None:
         self._pipeline = pipeline
+        self._at_hand = at_hand
         self._until = until
         self._on_progress = on_progress
         self._process: subprocess.Popen[bytes] | None = None
@@ -76,20 +83,13 @@ class ReaderProcess:
 
     def start(self) -> None:
         """Start the process; its standard input is the pipe by which it notices our end."""
-        # -P: nothing in the working folder, such as a `json.py` of the user, is imported instead of ours.
-        command = [sys.executable, "-P", "-m", "pipelines.runtime.reader_process", str(self._pipeline.path)]
-        if self._until is not None:
-            command += ["--until", str(self._until)]
-        paths = os.pathsep.join(path or "." for path in sys.path)
-        with open_log(log_folder(self._pipeline.pipeline) / "smelt.log", "ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - ourselves
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env={**os.environ, "PYTHONPATH": paths},
-                start_new_session=True,  # Ctrl-C reaches us; we then stop the reader in order
-            )
+        path = log_folder(self._pipeline.pipeline) / "smelt.log"
+        process, self._at_hand = self._at_hand, None
+        if process is None:
+            with open_log(path, "ab") as log:
+                process = spawn(log)
+        self._process = process
+        send_orders(process, file=self._pipeline.path, log=path, until=self._until)
         self._streamed = self._copied = self._copying = False
         self._listener = threading.Thread(target=self._listen, args=(self._process,), daemon=True)
         self._listener.start()

@@ -32,6 +32,7 @@ from pipelines.terminal.logs import spark_log
 from silver.run.lazy_session import LazySession, lazily
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
@@ -63,6 +64,7 @@ class Supervisor:
         observe: is told each cut with its runs.
         progress: is told the reader's progress.
         announce: is told what takes long, in a few words.
+        at_hand: a process of the reader that has loaded already (`reader_spawn`).
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Supervisor:
         observe: Callable[[Cut, list[Run]], None] | None = None,
         progress: Callable[[dict[str, Any]], None] | None = None,
         announce: Callable[[str], None] | None = None,
+        at_hand: subprocess.Popen[bytes] | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._documents = documents
@@ -95,7 +98,9 @@ class Supervisor:
         self._starting = threading.Lock()
         self.log = spark_log(pipeline.pipeline)
         self.reader = (
-            ReaderProcess(pipeline, until=until, on_progress=self._hear) if "bronze" in layers else None
+            ReaderProcess(pipeline, until=until, on_progress=self._hear, at_hand=at_hand)
+            if "bronze" in layers
+            else None
         )
         self.spark: SparkSession | None = None
         self.stages: Stages | None = None
