@@ -26,7 +26,7 @@ class Timing:
         retry_first: after the first failure that heals; most are over at once.
         retry_longest: after later ones, twice as long each time; a server that is down costs little then.
         report: between two reports of progress; a person looks at them.
-        target_poll: for messages while a position is waited for; then the server is asked for one.
+        target_poll: longest wait for messages while a position is waited for; then the server is asked.
 
     Looks at tables:
         look: between two when nothing asks for one. Also the first pause of a table that failed.

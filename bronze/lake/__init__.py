@@ -3,8 +3,8 @@
 In reading order:
 
 * `location` (where a lake lies), `folders` (a table's name as a folder's);
-* `delta` (open, commit, retry), `history` (what commits say), `parquet` (files that a commit names),
-  `compaction`, `retention`;
+* `delta` (open, commit, retry), `history` and `transactions` (what commits say), `parquet` (files that a
+  commit names), `compaction`, `retention`;
 * `disk` and `torn_log` (what a power cut leaves), `failures` (storage that cannot be read or written);
 * `control` and `control_tables` (what the layers tell each other), `thinning` and `pruning` (what of it is
   kept);

@@ -32,6 +32,7 @@ from bronze.doors import Door, through
 from bronze.lake import delta
 from bronze.lake.delta import sorted_by
 from bronze.lake.parquet import PartWriter, delete_files, file_system
+from bronze.lake.transactions import transaction_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -156,9 +157,9 @@ def _replace(
     going = {action.path for action in actions if isinstance(action, RemoveAction)}
     if not going <= set(delta.paths_of(table)):
         return False
-    if (table.transaction_version(COMPACTION_APP) or 0) >= as_of:
+    if (transaction_version(table, COMPACTION_APP) or 0) >= as_of:
         return False
-    if owner is not None and table.transaction_version(owner.app_id) != owner.version:
+    if owner is not None and transaction_version(table, owner.app_id) != owner.version:
         return False
     marks = [Transaction(COMPACTION_APP, as_of), *([owner] if owner else [])]
     try:

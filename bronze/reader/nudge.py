@@ -6,7 +6,7 @@ is wanted to pass.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bronze.pgoutput.decoder import HEARTBEAT_PREFIX
 from bronze.postgres.connection import connect, translated
@@ -15,9 +15,14 @@ if TYPE_CHECKING:
     from bronze.config.sections import SourceSettings
     from bronze.stream.receiver import Receiver
 
+_FIRST_SECONDS: Final = 0.01
+
 
 class Nudge:
     """What was done so far to make one session's stream go on.
+
+    The first waits are short. A server with nothing to send answers in a millisecond, and a job that finds
+    nothing to do ends that much earlier.
 
     Args:
         source: the server.
@@ -28,6 +33,11 @@ class Nudge:
         self._source = source
         self._receiver = receiver
         self._pushes = 0
+
+    @property
+    def patience(self) -> float:
+        """Seconds to wait for something to come before the next push."""
+        return min(self._source.timing.target_poll, _FIRST_SECONDS * 2.0**self._pushes)
 
     def push(self) -> None:
         """Ask for a keepalive; at the third time write a message, once.

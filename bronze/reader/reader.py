@@ -371,7 +371,7 @@ class Reader:
                 if stream.durable.frontier >= wanted:
                     return False
                 target = wanted if target is None else max(target, wanted)
-            patience = self._timing.report if target is None else self._timing.target_poll
+            patience = self._timing.report if target is None else nudge.patience
             came = stream.step(target=target, patience=patience)
             if target is not None and not came and stream.newest.frontier < target:
                 nudge.push()

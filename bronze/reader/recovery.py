@@ -41,6 +41,7 @@ from bronze.errors import DefiniteError
 from bronze.identifiers import quote_literal
 from bronze.lake import delta
 from bronze.lake.failures import lake_failures
+from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from bronze.postgres.connection import connect, identify, log_end, translated, until_stopped
 from bronze.postgres.conninfo import address_of
@@ -137,7 +138,7 @@ def start_over(
             raise problem
         if slot is not None and slot.confirmed_flush > position.confirm and _is_given_up(changes, position):
             anew = False  # it was made after that: bronze confirms none beyond its own place
-        known = changes.transaction_version(TIMELINE_APP)
+        known = transaction_version(changes, TIMELINE_APP)
         same_history = known is None or known == identity.timeline
         sound = not anew and same_history and slot is not None and problem is None
         if sound and slot is not None and slot.confirmed_flush <= position.confirm <= log_end(connection):
@@ -176,7 +177,7 @@ def is_starting_over(lake: Lake) -> bool:
 
 
 def _is_given_up(changes: DeltaTable, position: Position) -> bool:
-    return bool(changes.transaction_version(STARTING_OVER_APP) == int(position.frontier))
+    return bool(transaction_version(changes, STARTING_OVER_APP) == int(position.frontier))
 
 
 def _give_up(changes: DeltaTable, uri: str, position: Position) -> None:

@@ -134,11 +134,16 @@ class Watch:
 
 
 class SlotWatch:
-    """Tells each level of danger once, until the slot was out of it."""
+    """Tells each level of danger once, until the slot was out of it.
+
+    It is out of it when it has more room than when it was told. A moment in which nothing is written only
+    looks like that.
+    """
 
     def __init__(self) -> None:
         self._before: tuple[float, int] | None = None
         self._level = RiskLevel.NONE
+        self._room: int | None = None
 
     def look(self, slot: SlotState, now: float, copies_left: float | None) -> SlotRisk | None:
         """The danger, where it is nearer than what was told.
@@ -154,5 +159,9 @@ class SlotWatch:
         if before is not None and safe is not None and before[1] > safe and now > before[0]:
             left = max(safe, 0) * (now - before[0]) / (before[1] - safe)
         danger = slot_risk(slot, left, copies_left)
-        told, self._level = self._level, danger.level
-        return danger if danger.level > told else None
+        if safe is None or self._room is None or safe > self._room:
+            self._level = min(self._level, danger.level)
+        if danger.level <= self._level:
+            return None
+        self._level, self._room = danger.level, safe
+        return danger

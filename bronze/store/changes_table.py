@@ -27,6 +27,7 @@ from bronze.lake import delta, disk
 from bronze.lake.failures import lake_failures
 from bronze.lake.parquet import delete_files
 from bronze.lake.torn_log import set_torn_aside
+from bronze.lake.transactions import transaction_version
 from bronze.store.commits import commit_changes, lake_in_use
 from bronze.store.contract import CHANGES_SCHEMA, DATABASE_PROPERTY, PIPELINE_PROPERTY, SYSTEM_PROPERTY
 from bronze.store.lake_format import require_format
@@ -75,7 +76,7 @@ class ChangesTable:
         _refuse_foreign(self._table, properties, uri)
         self._position = self._attempted = position_of(self._table)
         self._flushed = self._table.version()
-        self._owner = self._table.transaction_version(READER_APP)
+        self._owner = transaction_version(self._table, READER_APP)
         self._ours = secrets.randbits(62)
         self._doubtful: list[str] = []
 
@@ -183,7 +184,7 @@ class ChangesTable:
         wrote must therefore not pass unseen when the handle moves. What was found is on disk then.
         """
         version = delta.refresh(self._table, after=after)
-        found, owner = position_of(self._table), self._table.transaction_version(READER_APP)
+        found, owner = position_of(self._table), transaction_version(self._table, READER_APP)
         known = any(_same_position(found, ours) for ours in (self._position, self._attempted))
         if not known or owner not in (self._owner, self._ours):
             raise self._in_use()

@@ -32,6 +32,7 @@ from deltalake import Transaction
 
 from bronze.drift.membership import NOT_CARRIED
 from bronze.lake import delta
+from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from bronze.store.commits import commit_marks
 from bronze.store.marks import (
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
 def is_open(changes: DeltaTable, table: TableName) -> bool:
     """Whether an open `bronze.changes` has a gap of this table and no snapshot after it."""
-    gap = changes.transaction_version(gap_app(table))
+    gap = transaction_version(changes, gap_app(table))
     return gap is not None and _first_after(changes, table, gap, healed_app) is None
 
 
@@ -63,7 +64,7 @@ def is_left_out(changes: DeltaTable, table: TableName) -> bool:
     It was dropped, renamed, taken out of the patterns, or has a problem. Its rows are those of an earlier
     time; should it come back, `note` finds a gap.
     """
-    return bool(changes.transaction_version(fingerprint_app(table)) == NOT_CARRIED)
+    return bool(transaction_version(changes, fingerprint_app(table)) == NOT_CARRIED)
 
 
 def is_whole(changes: DeltaTable, table: TableName, end: Lsn) -> bool:
@@ -87,7 +88,7 @@ def is_whole(changes: DeltaTable, table: TableName, end: Lsn) -> bool:
         end: the window's end; a snapshot after it does not count yet.
     """
     for app, healer in ((gap_app, healed_app), (resnapshot_app, resnapshotted_app)):
-        mark = changes.transaction_version(app(table))
+        mark = transaction_version(changes, app(table))
         snapshot = None if mark is None else _first_after(changes, table, mark, healer)
         if mark is not None and (snapshot is None or snapshot > end):
             return False
@@ -96,7 +97,7 @@ def is_whole(changes: DeltaTable, table: TableName, end: Lsn) -> bool:
 
 def healed_at(changes: DeltaTable, table: TableName) -> Lsn | None:
     """LSN of the snapshot that healed the newest gap of a table; None without a gap, or where it is open."""
-    gap = changes.transaction_version(gap_app(table))
+    gap = transaction_version(changes, gap_app(table))
     healed = None if gap is None else _first_after(changes, table, gap, healed_app)
     return None if healed is None else Lsn(healed)
 
@@ -105,7 +106,7 @@ def _first_after(
     changes: DeltaTable, table: TableName, mark: int, healer: Callable[[TableName], str]
 ) -> int | None:
     """LSN of the first snapshot after a mark; of the newest one in a lake from before that was kept."""
-    found = (changes.transaction_version(healer(table)), snapshot_of(changes, table))
+    found = (transaction_version(changes, healer(table)), snapshot_of(changes, table))
     return next((lsn for lsn in found if lsn is not None and lsn > mark), None)
 
 
@@ -128,8 +129,8 @@ def healing(changes: DeltaTable, table: TableName, lsn: Lsn) -> list[Transaction
     """
     marks = []
     for app, healer in ((gap_app, healed_app), (resnapshot_app, resnapshotted_app)):
-        mark = changes.transaction_version(app(table))
-        if mark is None or (changes.transaction_version(healer(table)) or 0) > mark:
+        mark = transaction_version(changes, app(table))
+        if mark is None or (transaction_version(changes, healer(table)) or 0) > mark:
             continue
         first = _first_after(changes, table, mark, healer) or int(lsn)
         if first > mark:
@@ -169,7 +170,7 @@ def open_gaps(uri: str, tables: Iterable[TableName], lsn: Lsn, *, beyond: bool =
 def _opens(changes: DeltaTable, table: TableName, lsn: Lsn, *, beyond: bool) -> bool:
     if not beyond:
         return not is_open(changes, table)
-    taken, gap = snapshot_of(changes, table), changes.transaction_version(gap_app(table))
+    taken, gap = snapshot_of(changes, table), transaction_version(changes, gap_app(table))
     return (taken is None or taken <= lsn) and (gap is None or gap < lsn)
 
 
@@ -200,13 +201,13 @@ def note(uri: str, seen: Mapping[TableName, int], left_out: Iterable[TableName],
     changes = delta.open_existing(uri)
     marks, gaps = [], []
     for table, fingerprint in seen.items():
-        before = changes.transaction_version(fingerprint_app(table))
+        before = transaction_version(changes, fingerprint_app(table))
         if before == fingerprint:
             continue
         marks.append(Transaction(fingerprint_app(table), fingerprint))
         if before is not None:
             gaps.append(table)
-    known = ((table, changes.transaction_version(fingerprint_app(table))) for table in left_out)
+    known = ((table, transaction_version(changes, fingerprint_app(table))) for table in left_out)
     marks += [Transaction(fingerprint_app(table), NOT_CARRIED) for table, before in known if before]
     if marks:
         commit_marks(changes, uri, [*marks, *_growing(changes, gap_marks(gaps, lsn))])
@@ -215,4 +216,4 @@ def note(uri: str, seen: Mapping[TableName, int], left_out: Iterable[TableName],
 
 def _growing(changes: DeltaTable, marks: Iterable[Transaction]) -> list[Transaction]:
     """Those marks that say more than the table has: a snapshot between the two would heal too much."""
-    return [mark for mark in marks if (changes.transaction_version(mark.app_id) or 0) < mark.version]
+    return [mark for mark in marks if (transaction_version(changes, mark.app_id) or 0) < mark.version]

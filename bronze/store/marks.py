@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bronze.lake.compaction import COMPACTION_APP
+from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -91,5 +92,5 @@ def fingerprint_app(table: TableName) -> str:
 
 def snapshot_of(changes: DeltaTable, table: TableName) -> Lsn | None:
     """LSN of the newest complete snapshot of a table, as an open `bronze.changes` says; None without one."""
-    version = changes.transaction_version(snapshot_app(table))
+    version = transaction_version(changes, snapshot_app(table))
     return None if version is None else Lsn(version)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from deltalake import Transaction
 
 from bronze.lake import delta
+from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from bronze.store.contract import CHANGES
 from bronze.store.marks import CONFIRM_APP, STREAM_APP, TIME_APP
@@ -55,10 +56,10 @@ class Position:
 
 def position_of(table: DeltaTable) -> Position | None:
     """The position that an open `bronze.changes` says; None before the reader's first commit."""
-    frontier, confirm = table.transaction_version(STREAM_APP), table.transaction_version(CONFIRM_APP)
+    frontier, confirm = transaction_version(table, STREAM_APP), transaction_version(table, CONFIRM_APP)
     if frontier is None or confirm is None:
         return None
-    time = table.transaction_version(TIME_APP)
+    time = transaction_version(table, TIME_APP)
     commit_ts = None if time is None else _EPOCH + time * _MICROSECOND
     return Position(Lsn(frontier), Lsn(confirm), table.version(), commit_ts)
 

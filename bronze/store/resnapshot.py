@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from deltalake import Transaction
 
 from bronze.lake import delta
+from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from bronze.store.commits import commit_marks
 from bronze.store.marks import resnapshot_app, snapshot_of
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 def resnapshot_of(changes: DeltaTable, table: TableName) -> Lsn | None:
     """R of a table, as an open `bronze.changes` says; None where it was never asked for."""
-    version = changes.transaction_version(resnapshot_app(table))
+    version = transaction_version(changes, resnapshot_app(table))
     return None if version is None else Lsn(version)
 
 

@@ -21,6 +21,7 @@ from deltalake import Transaction
 
 from bronze.errors import DefiniteError
 from bronze.lake import delta
+from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from bronze.postgres.conninfo import address_of
 from bronze.postgres.replication import ReplicationConnection
@@ -51,7 +52,7 @@ def follow_timeline(
         DeltaError, OSError: the lake cannot be written.
     """
     changes = delta.open_existing(uri)
-    known = changes.transaction_version(TIMELINE_APP)
+    known = transaction_version(changes, TIMELINE_APP)
     if known == timeline:
         return
     if known is not None:

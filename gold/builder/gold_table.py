@@ -11,6 +11,7 @@ from deltalake.schema import StructType
 
 from bronze.lake import delta
 from bronze.lake.history import history
+from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from gold.builder.spark_settings import GOLD_APP
 from gold.compile.query import KEY
@@ -63,7 +64,7 @@ class GoldTable:
         table = delta.open_table(self.uri)
         if table is None:
             return None
-        position = table.transaction_version(GOLD_APP)
+        position = transaction_version(table, GOLD_APP)
         fields = table.schema().fields
         columns = {quote(field.name) for field in fields}
         for field in fields:

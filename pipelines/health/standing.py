@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.delta import location, open_table
+from bronze.lake.transactions import transaction_version
 from bronze.store.contract import CHANGES
 from bronze.store.gaps import is_left_out
 from bronze.store.marks import fingerprint_app, snapshot_of
@@ -130,7 +131,7 @@ def _tables(
         and not is_left_out(changes, table.table)
         and (
             snapshot_of(changes, table.table) is not None
-            or changes.transaction_version(fingerprint_app(table.table)) is not None
+            or transaction_version(changes, fingerprint_app(table.table)) is not None
         )
     ]
     return carried, lacking

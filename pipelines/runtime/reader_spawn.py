@@ -53,9 +53,8 @@ def send_orders(process: subprocess.Popen[bytes], *, file: Path, log: Path, unti
     """
     orders = {"file": str(file), "log": str(log), "until": None if until is None else str(until)}
     if process.stdin is not None:
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(json.dumps(orders).encode() + b"\n")
-            process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # past the buffer, which would try again when it is closed
+            os.write(process.stdin.fileno(), json.dumps(orders).encode() + b"\n")
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from bronze.lake import delta
+from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from gold.builder.spark_settings import GOLD_APP
 from silver.sql import literal
@@ -42,7 +43,7 @@ _ROUGHLY: Final = 24
 def positions(lake: Lake, control: ControlTables) -> set[Lsn]:
     """LSNs that the tables of documents say of themselves, also of those that stand still."""
     tables = [delta.open_table(delta.location(lake, "gold", name)) for name in control.names("gold")]
-    marks = [None if table is None else table.transaction_version(GOLD_APP) for table in tables]
+    marks = [None if table is None else transaction_version(table, GOLD_APP) for table in tables]
     return {Lsn(mark) for mark in marks if mark is not None}
 
 

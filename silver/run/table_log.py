@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from bronze.lake.history import history
+from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from silver.run.key_ranges import share_of
 from silver.run.lazy_session import lazily
@@ -88,7 +89,7 @@ class SilverLog:
         known = self._stored.get(name)
         if known is not None and known.version == table.version():
             return known
-        mark = table.transaction_version(SILVER_APP)
+        mark = transaction_version(table, SILVER_APP)
         fields = fields_of(json.loads(table.schema().to_json()))
         self._stored[name] = Stored(
             table.version(),

@@ -230,12 +230,18 @@ def test_each_level_of_danger_is_told_once_until_the_slot_was_out_of_it() -> Non
     assert look(10, 9_990) is None, "83 minutes are left"
     assert look(15, 9_980, copies=7200) == RiskLevel.SHORT, "the copies take longer"
     assert look(20, 9_970, copies=7200) is None
-    assert look(25, 9_960) is None
-    assert look(30, 5_000) == RiskLevel.SHORT
-    assert look(35, -100, "unreserved") == RiskLevel.NEXT_CHECKPOINT
-    assert look(40, -100, "unreserved") is None
-    assert look(45, 9_000) is None, "the reader caught up"
-    assert look(50, 100) == RiskLevel.SHORT
+    assert look(25, 9_970, copies=7200) is None, "nothing is written for a moment"
+    assert look(30, 9_960, copies=7200) is None
+    assert look(35, 5_000) is None
+    assert look(40, 9_990) is None, "the reader caught up"
+    assert look(45, 5_000) == RiskLevel.SHORT
+    assert look(50, -100, "unreserved") == RiskLevel.NEXT_CHECKPOINT
+    assert look(55, -100, "unreserved") is None
+    assert look(60, 9_000) is None, "the reader caught up"
+    assert look(65, 100) == RiskLevel.SHORT
+    assert look(70, None) is None, "the limit was taken away"
+    assert look(75, 100) is None
+    assert look(80, 90) == RiskLevel.SHORT
 
 
 @pytest.mark.postgres

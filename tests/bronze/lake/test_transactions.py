@@ -1,0 +1,137 @@
+"""What is kept of a log's application transactions is what `deltalake` says of each, at every version."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from bronze.doors import Door, guarded
+from bronze.lake.delta import NOTHING_BESIDES
+from bronze.lake.transactions import transaction_version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+ROWS = pa.table({"a": [1]})
+APPS = [f"app:{n}" for n in range(6)]
+
+
+def commit(uri: Path, **versions: int) -> None:
+    marks = [Transaction(app.replace("_", ":"), version) for app, version in versions.items()]
+    write_deltalake(
+        uri,
+        ROWS,
+        mode="append",
+        commit_properties=CommitProperties(app_transactions=marks),
+        post_commithook_properties=NOTHING_BESIDES,
+    )
+
+
+def same(table: DeltaTable) -> dict[str, int | None]:
+    """What is kept, after it was compared with what `deltalake` says."""
+    found = {app: transaction_version(table, app) for app in APPS}
+    assert found == {app: table.transaction_version(app) for app in APPS}, table.version()
+    return found
+
+
+@pytest.fixture
+def reads() -> Callable[[], Any]:
+    """A guard that counts passes over a log."""
+
+    def counting() -> Any:
+        counting.passes = 0  # type: ignore[attr-defined]
+
+        def guard(door: Door, where: str, effect: Callable[[], Any]) -> Any:
+            if door is Door.READ_FILE and where.endswith("_delta_log"):
+                counting.passes += 1  # type: ignore[attr-defined]
+            return effect()
+
+        return guard
+
+    return counting
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_at_every_version_it_is_what_deltalake_says(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    table = tmp_path / "t"
+    commit(table)
+    moving = DeltaTable(table)
+    for _ in range(25):
+        apps = chance.sample(APPS, chance.randint(0, 3))
+        commit(
+            table, **{app.replace(":", "_"): chance.randint(0, 9) for app in apps}
+        )  # they may fall as well
+        if chance.random() < 0.2:
+            DeltaTable(table).create_checkpoint()
+        if chance.random() < 0.6:
+            moving.update_incremental()
+            same(moving)
+        same(DeltaTable(table))
+    for version in range(0, moving.version(), 3):
+        moving.load_as_version(version)
+        same(moving)
+    moving.update_incremental()
+    assert any(value is not None for value in same(moving).values())
+
+
+def test_the_log_is_read_once_for_all_and_then_only_its_new_entries(
+    tmp_path: Path, reads: Callable[[], Any]
+) -> None:
+    commit(tmp_path / "t", app_0=1)
+    table = DeltaTable(tmp_path / "t")
+    with guarded(reads()):
+        assert same(table)["app:0"] == 1
+        same(table)
+        assert reads.passes == 1  # type: ignore[attr-defined]
+        commit(tmp_path / "t", app_0=2)
+        assert transaction_version(table, "app:0") == 1, "the handle has not moved"
+        assert reads.passes == 1  # type: ignore[attr-defined]
+        (tmp_path / "t" / "_delta_log" / f"{0:020}.json").unlink()  # what was read is not read again
+        table.update_incremental()
+        assert transaction_version(table, "app:0") == 2
+        assert reads.passes == 2  # type: ignore[attr-defined]
+
+
+def test_another_handle_under_the_same_name_is_read_for_itself(tmp_path: Path) -> None:
+    for number in range(20):
+        commit(tmp_path / str(number), app_0=number)
+        assert transaction_version(DeltaTable(tmp_path / str(number)), "app:0") == number
+
+
+def test_an_entry_that_was_removed_is_made_up_for_by_the_checkpoint(tmp_path: Path) -> None:
+    uri, log = tmp_path / "t", tmp_path / "t" / "_delta_log"
+    commit(uri, app_0=1)
+    table = DeltaTable(uri)
+    same(table)
+    commit(uri, app_1=2)
+    commit(uri, app_2=3)
+    DeltaTable(uri).create_checkpoint()
+    table.update_incremental()
+    for version in (0, 1):
+        (log / f"{version:020}.json").unlink()
+    assert same(table) == {**dict.fromkeys(APPS), "app:0": 1, "app:1": 2, "app:2": 3}
+    assert same(DeltaTable(uri))["app:1"] == 2
+
+
+def test_ids_that_expire_and_unknown_checkpoints_are_left_to_deltalake(tmp_path: Path) -> None:
+    uri = tmp_path / "t"
+    commit(uri, app_0=1)
+    table = DeltaTable(uri)
+    same(table)
+    table.alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 1 day"})
+    same(table)
+    same(DeltaTable(uri))
+    other = tmp_path / "other"
+    commit(other, app_0=1)
+    commit(other, app_0=2)
+    DeltaTable(other).create_checkpoint()
+    hint = other / "_delta_log" / "_last_checkpoint"
+    for said in ('{"version": 1, "size": 3, "parts": 2}', "[]", "no JSON", '{"version": 7}', '{"size": 1}'):
+        hint.write_text(said)
+        assert transaction_version(DeltaTable(other, version=1), "app:0") == 2, said

@@ -1,0 +1,64 @@
+"""A reader's process that is started before anybody knows what it has to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.lsn import Lsn
+from pipelines.runtime.reader_spawn import reader_at_hand, send_orders, spawn
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.process
+
+
+def test_one_that_gets_no_orders_ends_with_its_parent(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("ab") as log:
+        process = spawn(log)
+    said, _ = process.communicate(timeout=60)  # closes its standard input
+    assert (process.returncode, said) == (0, b"")
+    assert (tmp_path / "log").read_bytes() == b""
+
+
+def test_one_that_nobody_wanted_is_gone_after_the_block() -> None:
+    with reader_at_hand(wanted=True) as process:
+        assert process is not None
+        assert process.poll() is None
+    assert process.returncode is not None
+    with reader_at_hand(wanted=False) as nobody:
+        assert nobody is None
+
+
+def test_its_orders_reach_it_and_what_it_meets_goes_to_the_log_that_they_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SMELT_LOGS", str(tmp_path))
+    with spawn() as process:
+        send_orders(process, file=tmp_path / "none.yml", log=tmp_path / "said", until=Lsn(5))
+        assert process.stdout is not None
+        error = process.stdout.read()
+    assert process.returncode == 1
+    assert b'"event": "error"' in error
+    assert b"none.yml" in error
+    assert b"the reader stopped" in (tmp_path / "said").read_bytes()
+
+
+def test_orders_to_a_dead_one_are_no_error(tmp_path: Path) -> None:
+    with spawn() as process:
+        process.kill()
+        process.wait(60)
+        send_orders(process, file=tmp_path / "a.yml", log=tmp_path / "log", until=None)
+
+
+def test_a_file_that_is_wrong_leaves_no_process(tmp_path: Path) -> None:
+    (tmp_path / "a.yml").write_text("pipeline: a\nsource: 7\n")
+    command = [sys.executable, "-m", "pipelines", "bronze", str(tmp_path / "a.yml")]
+    ended = subprocess.run(command, capture_output=True, check=False, timeout=60, text=True)
+    assert ended.returncode == 1
+    assert "source" in ended.stderr
+    assert not ended.stdout
