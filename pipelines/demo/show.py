@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from pipelines.terminal.output import Output
 
 _POLL_SECONDS: Final = 0.25
-_OPENING_SECONDS: Final = 3.0
-"""So long the ladder is seen alone."""
 
 _SHOP: Final = "PostgreSQL with a shop"
 _BRONZE: Final = "bronze: snapshot of the tables"
@@ -110,17 +108,15 @@ class _Show:
         view.open(f"the shop is open: {rate:,.0f} transactions a second")
         shop = self._shop = _Shop(dsn, rate, story.spared)
         try:
+            story.first_act()  # before the shop's own, so that the first window after the opening has it
+            view.followed = story.followed
             shop.start()
             opened = time.monotonic()
-            self._until(lambda: time.monotonic() - opened > _OPENING_SECONDS)
-            story.first_act()
-            view.followed = story.followed
             self._until(lambda: "silver" in story.followed[0].seconds)
             story.second_act(self._kill_reader)  # while gold builds the first one's document
             self._until(lambda: story.followed[0].through)
             self._order = self._asked(story.look_for_order)
-            closes = max(opened + seconds, time.monotonic() + _OPENING_SECONDS)
-            self._until(lambda: time.monotonic() > closes)
+            self._until(lambda: time.monotonic() - opened > seconds)
         finally:
             shop.close()
         load_beside()
