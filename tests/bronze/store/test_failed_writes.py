@@ -165,8 +165,10 @@ def test_a_write_that_fails_in_the_middle_of_a_file_leaves_no_file_to_be_named(
 
 
 def test_marks_that_wait_behind_a_commit_that_fails_are_not_committed(
-    sink: DeltaSink, lake_path: str
+    sink: DeltaSink, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Or a step would wait for the hanging commit, where the writer is slow and each transaction is a commit.
+    monkeypatch.setattr("bronze.stream.session._PENDING_WRITES", 50)
     server = Server(LOG)
     hanging, go_on = threading.Event(), threading.Event()
 
