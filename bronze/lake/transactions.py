@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from weakref import ref
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bronze.doors import Door, through
@@ -118,7 +119,7 @@ def _checkpoint(system: pa_fs.FileSystem, version: int) -> tuple[int, dict[str, 
             pq.ParquetFile(file) as parquet,
         ):
             rows = parquet.read(["txn"])["txn"].drop_null().to_pylist()
-    except (FileNotFoundError, KeyError) as error:
+    except (FileNotFoundError, KeyError, pa.ArrowException) as error:
         raise _NotPlainError from error
     return start, {row["appId"]: row["version"] for row in rows if row["appId"] is not None}
 

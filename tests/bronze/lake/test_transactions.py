@@ -135,3 +135,13 @@ def test_ids_that_expire_and_unknown_checkpoints_are_left_to_deltalake(tmp_path:
     for said in ('{"version": 1, "size": 3, "parts": 2}', "[]", "no JSON", '{"version": 7}', '{"size": 1}'):
         hint.write_text(said)
         assert transaction_version(DeltaTable(other, version=1), "app:0") == 2, said
+
+
+def test_a_checkpoint_that_cannot_be_read_is_left_to_deltalake(tmp_path: Path) -> None:
+    uri, log = tmp_path / "t", tmp_path / "t" / "_delta_log"
+    commit(uri, app_0=1)
+    commit(uri, app_0=2)
+    table = DeltaTable(uri)
+    (log / f"{1:020}.checkpoint.parquet").write_bytes(b"no Parquet")
+    (log / "_last_checkpoint").write_text('{"version": 1, "size": 3}')
+    assert same(table)["app:0"] == 2
