@@ -38,6 +38,8 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 
 def main() -> int:
     """Run the reader until it is told to stop, its target is reached, or it fails."""
+    events = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # before anything is loaded that may print
     load_pyarrow()
     for module in ("bronze.reader.reader", "pipelines.runtime.reader_progress", "pipelines.settings"):
         import_module(module)  # most of a second, while the parent finds out what we are to do
@@ -46,9 +48,8 @@ def main() -> int:
     if orders is None:
         return 0
     with open_log(orders["log"], "ab") as log:
-        os.dup2(log.fileno(), 2)
-    events = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
+        for number in (1, 2):
+            os.dup2(log.fileno(), number)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

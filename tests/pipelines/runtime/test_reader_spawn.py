@@ -62,3 +62,20 @@ def test_a_file_that_is_wrong_leaves_no_process(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert "source" in ended.stderr
     assert not ended.stdout
+
+
+def test_a_print_while_it_loads_is_no_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, psycopg\n"
+        "class Says:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'bronze.reader.reader':\n"
+        "            print('stray', flush=True)\n"
+        "sys.meta_path.insert(0, Says())\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with (tmp_path / "log").open("ab") as log:
+        process = spawn(log)
+    said, _ = process.communicate(timeout=60)
+    assert said == b""
+    assert (tmp_path / "log").read_bytes() == b"stray\n"
