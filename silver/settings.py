@@ -18,6 +18,8 @@ class SilverSettings(Section):
         on_drop_column: whether silver keeps a column that the source dropped.
         every: least time from the begin of a cycle to that of the next; without it, as fast as changes come.
             A job that ends by itself does not wait.
+        cluster: per ``schema.table`` the columns by which its rows are put together in files, in place of the
+            key; an empty list: the key. Without it, what documents find a table's rows by.
         types: Spark type per ``schema.table.column``, in place of the mapped one.
     """
 
@@ -25,4 +27,5 @@ class SilverSettings(Section):
     history: list[str] = Field(default_factory=list)
     on_drop_column: Literal["keep", "drop"] = "keep"
     every: Duration | None = None
+    cluster: dict[str, list[str]] = Field(default_factory=dict)
     types: dict[str, str] = Field(default_factory=dict)

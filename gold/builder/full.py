@@ -30,7 +30,7 @@ from gold.builder.spark_settings import (
 from gold.compile.compiler import compile_tree
 from gold.compile.counting import count_flagged
 from silver.run.sessions import mark_settings
-from silver.run.spark_settings import settings
+from silver.run.spark_settings import FINE_PAGES, settings
 from silver.schema.widening import NTZ_FEATURE
 from silver.sql import literal, quote
 
@@ -78,14 +78,21 @@ def build_full(
         **({} if small and plan.together else SORTED),
         **partitions(plan),
         **read_by(plan),
+        **FINE_PAGES,
     }
     with work.room.of(plan.needed), settings(work.spark, wanted):
-        _write(work, build, state, definition, distrust=distrust)
+        _write(work, build, state, definition, distrust=distrust, small=small)
     return largest
 
 
 def _write(
-    work: Workplace, build: Build, state: TableState | None, definition: TableDefinition, *, distrust: bool
+    work: Workplace,
+    build: Build,
+    state: TableState | None,
+    definition: TableDefinition,
+    *,
+    distrust: bool,
+    small: bool,
 ) -> None:
     compiled = compile_tree(build.tree, build.relation)
     work.count_flagged(*count_flagged(build.tree, build.relation), build.run)
@@ -100,12 +107,14 @@ def _write(
         return
     kept, join = _kept_lsn(work.table.address, compiled, state, f"{int(build.cut.commit_lsn)}L", same=same)
     columns = ", ".join(f"d.{quote(name)}" for name in compiled.columns)
+    # By the key few documents are found in few pages; mostly they come in this order, and nothing is sorted.
+    order = "" if small else f"\nSORT BY {', '.join(compiled.key)}"
     position = None if state is None else state.position
     with settings(work.spark, mark_settings(GOLD_APP, build.cut.commit_lsn, position)):
         work.spark.sql(
             f"CREATE OR REPLACE TABLE {work.table.address} USING DELTA "
             f"TBLPROPERTIES ({_properties(definition)}) AS\n"
-            f"SELECT {columns}, {kept} AS {LSN}, d.{HASH} AS {HASH}\nFROM (\n{made}\n) AS d{join}"
+            f"SELECT {columns}, {kept} AS {LSN}, d.{HASH} AS {HASH}\nFROM (\n{made}\n) AS d{join}{order}"
         )
     build.run.inserts = work.table.rows_written()
     build.run.changes = build.run.inserts

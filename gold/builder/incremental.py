@@ -32,6 +32,7 @@ from gold.compile.compiler import compile_tree
 from gold.compile.query import counting, flag_column
 from gold.incremental.affected import PLACES, SIDE, Affected, affected_roots
 from gold.incremental.change_feed import ChangeFeedUnreadableError, images_query, recreated
+from gold.incremental.key_lists import LOOKED_UP, MOST_LISTED, lists_of, lists_query
 from silver.run.outages import outage
 from silver.run.spark_settings import settings
 from silver.schema.live_rows import keeps_deleted
@@ -69,6 +70,7 @@ class _Assembly:
         plan: what fits into memory.
         single_task: one task assembles them.
         no_inserts: no document is new.
+        listed: literals of the roots' keys, where they are few and the tables large.
     """
 
     compiled: Compiled
@@ -76,6 +78,7 @@ class _Assembly:
     plan: Plan
     single_task: bool
     no_inserts: bool
+    listed: Mapping[str, str]
 
 
 class IncrementalBuild:
@@ -131,12 +134,15 @@ class IncrementalBuild:
             return largest
         expected = self._expected_rows()
         single_task = expected <= _ONE_TASK
+        listed = self._listed()
+        reading = {**reading, **(LOOKED_UP if listed else {})}
         compiled = compile_tree(
             build.tree,
             build.relation,
             roots="affected",
             single_task=single_task,
             broadcast=expected <= _BROADCAST,
+            listed=listed,
         )
         with settings(self._spark, reading):
             for step in compiled.shared:
@@ -157,7 +163,7 @@ class IncrementalBuild:
             views.get(build.tree.root.table.table)
         )
         with self._work.room.of(plan.needed):
-            self._assemble(_Assembly(compiled, reading, plan, single_task, no_inserts))
+            self._assemble(_Assembly(compiled, reading, plan, single_task, no_inserts, listed))
         return largest
 
     def _changed_rows(self) -> dict[TableName, tuple[str, int]]:
@@ -226,6 +232,16 @@ class IncrementalBuild:
             for n, (path, table) in enumerate(affected.places)
         ]
 
+    def _listed(self) -> Mapping[str, str]:
+        """Literals of the roots' keys, where they are few and some table is large."""
+        build = self._build
+        root = build.tree.root.table
+        types = [root.column(name).spark_type for name in build.tree.key]
+        asked = lists_query(types, "affected")
+        if asked is None or build.run.changes > MOST_LISTED or is_small(build.sizes.values()):
+            return {}
+        return lists_of(types, self._spark.sql(asked).collect()[0].asDict())
+
     def _expected_rows(self) -> int:
         """As many rows as these roots have on the average; where they have more, it takes longer."""
         build = self._build
@@ -268,7 +284,13 @@ class IncrementalBuild:
         reading = INTERPRETED if is_small([size_of(table.files())]) else LEAN
         no_inserts = plan.broadcast and how.no_inserts
         what = Merge(
-            compiled, "SELECT * FROM made", self._build.cut, position, restricted=True, no_inserts=no_inserts
+            compiled,
+            "SELECT * FROM made",
+            self._build.cut,
+            position,
+            restricted=True,
+            no_inserts=no_inserts,
+            listed=how.listed,
         )
         with settings(self._spark, {**reading, **(SINGLE_TASK if how.single_task else {}), **read_by(plan)}):
             merge(self._spark, table, what, run)

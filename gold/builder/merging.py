@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from gold.builder.gold_table import is_small, size_of
 from gold.builder.spark_settings import GOLD_APP, HASH, LSN
 from gold.incremental.key_bitmap import MOST_KEYS, bitmap, in_bitmap
+from gold.incremental.key_lists import LOOKED_UP
 from silver.fold.merge import prunable
 from silver.run.key_ranges import key_ranges, share_of
 from silver.run.sessions import mark_settings
-from silver.run.spark_settings import settings
+from silver.run.spark_settings import FINE_PAGES, settings
 from silver.sql import as_json, literal, quote
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
@@ -41,6 +44,7 @@ class Merge:
         no_inserts: no document is new, and the source is small. Then it is broadcast to the target's rows,
             for which Spark would shuffle and sort them otherwise.
         distrust: somebody may have written to the table: its documents are compared, not their hashes.
+        listed: literals of the affected roots' keys (`gold.incremental.key_lists`), where they are few.
     """
 
     compiled: Compiled
@@ -50,6 +54,7 @@ class Merge:
     restricted: bool = False
     no_inserts: bool = False
     distrust: bool = False
+    listed: Mapping[str, str] = field(default_factory=dict)
 
 
 def merge(spark: SparkSession, table: GoldTable, what: Merge, run: Run) -> None:
@@ -64,7 +69,8 @@ def merge(spark: SparkSession, table: GoldTable, what: Merge, run: Run) -> None:
             *_clauses(what),
         ]
     )
-    with settings(spark, mark_settings(GOLD_APP, what.cut.commit_lsn, what.position)):
+    mark = mark_settings(GOLD_APP, what.cut.commit_lsn, what.position)
+    with settings(spark, {**FINE_PAGES, **(LOOKED_UP if what.listed else {}), **mark}):
         result = spark.sql(statement).first()
     if result is not None:
         run.inserts, run.updates = int(result["num_inserted_rows"]), int(result["num_updated_rows"])
@@ -114,10 +120,12 @@ def _on_target(spark: SparkSession, table: GoldTable, what: Merge, roots: int) -
         what: what is merged.
         roots: number of affected roots.
     """
-    files = table.files()
+    files, key = table.files(), what.compiled.key
+    small = is_small([size_of(files)])
+    if what.listed and not small:
+        return [f"t.{one} IN ({what.listed[f'k{i}']})" for i, one in enumerate(key) if f"k{i}" in what.listed]
     found = _ranges(spark, what, files)
-    if roots <= MOST_KEYS and not is_small([size_of(files)]):
-        key = what.compiled.key
+    if roots <= MOST_KEYS and not small:
         row = spark.sql(bitmap([f"k{i}" for i in range(len(key))], "affected", roots)).collect()[0]
         found.append(in_bitmap([f"t.{one}" for one in key], row["bitmap"], roots))
     return found

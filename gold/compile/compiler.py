@@ -31,7 +31,7 @@ from gold.tree.nodes import Aggregate, Child, Collect, Flattened, Many, Nested, 
 from silver.sql import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from bronze.identifiers import TableName
     from gold.tree.nodes import Node, Pairs, Recursion, Scope, Tree, TreeField
@@ -46,6 +46,7 @@ def compile_tree(
     broadcast: bool = False,
     given: Sequence[str] = (),
     by_value: Collection[TableName] = (),
+    listed: Mapping[str, str] | None = None,
 ) -> Compiled:
     """Compile a document.
 
@@ -59,9 +60,10 @@ def compile_tree(
             of them, and no table is shuffled to find its rows. `single_task` means it, too.
         given: of a single root, the values of its key as SQL.
         by_value: tables whose rows are found by these values where they can be, and not by joining `roots`.
+        listed: literals of columns of `roots` (`gold.incremental.key_lists`), by which tables are read.
     """
     compiler = Compiler(tree, relation, roots, single_task=single_task, broadcast=broadcast)
-    compiler.given, compiler.by_value = given, by_value
+    compiler.given, compiler.by_value, compiler.listed = given, by_value, listed or {}
     return compiler.document()
 
 
@@ -84,6 +86,7 @@ class Compiler:
         self._hint = f"/*+ {', '.join(hints)} */ " if hints else ""
         self.given: Sequence[str] = ()
         self.by_value: Collection[TableName] = ()
+        self.listed: Mapping[str, str] = {}
         self._root = ""
         self._rows: dict[tuple[TableName, str, Pairs], CommonTable] = {}
         self._nodes: list[CommonTable] = []
@@ -212,11 +215,28 @@ class Compiler:
             if parent == self._roots and table.table in self.by_value:
                 values = {f"k{i}": value for i, value in enumerate(self.given)}
                 found = "WHERE " + " AND ".join(f"{quote('t', this)} = {values[key]}" for this, key in on)
+            elif parent == self._roots:
+                found += self._among(scope, on)
             sql = f"SELECT {self._hint}{columns}\nFROM {self._relation(table.table)} AS t\n{found}"
             name = f"r{len(self._rows)}_{ascii_word(table.name)}"
             whose = "the roots" if parent == self._roots else parent
             self._rows[place] = CommonTable(name, f"rows of {table.table} that belong to {whose}", sql)
         return self._rows[place].name
+
+    def _among(self, scope: Scope, on: Pairs) -> str:
+        """A condition on the table alone, beside the join with the roots, by which pages are skipped.
+
+        A column of another type than the key's would be compared after a cast.
+        """
+        types = {
+            f"k{i}": self._tree.root.table.column(name).spark_type for i, name in enumerate(self._tree.key)
+        }
+        found = [
+            f"{quote('t', this)} IN ({self.listed[key]})"
+            for this, key in on
+            if key in self.listed and scope.table.column(this).spark_type == types[key]
+        ]
+        return f"\nWHERE {' AND '.join(found)}" if found else ""
 
     def _below(self, node: Node) -> dict[str, str]:
         """The flags that the children of a node raise, each with its condition."""

@@ -249,27 +249,29 @@ def _names(pipeline: Pipeline, catalog: dict[TableName, SilverTable]) -> Iterato
     tables = [str(table) for table in catalog]
     columns = {f"{table}.{column.name}" for table, shape in catalog.items() for column in shape.columns}
     for name in sorted(pipeline.silver.types.keys() - columns):
-        yield Finding(
-            level="warning",
-            code="type-override-unused",
-            subject="silver.types",
-            message=f"{name} is not a column of a selected table",
-            remedy=_correction(name, columns),
-        )
+        yield _unused("type-override-unused", "silver.types", name, columns, "column of a selected table")
     for name in pipeline.silver.history:
         if name not in tables:
-            yield Finding(
-                level="warning",
-                code="history-unused",
-                subject="silver.history",
-                message=f"{name} is not a selected table",
-                remedy=_correction(name, tables),
-            )
+            yield _unused("history-unused", "silver.history", name, tables, "selected table")
+    for table, names in pipeline.silver.cluster.items():
+        if table not in tables:
+            yield _unused("cluster-unused", "silver.cluster", table, tables, "selected table")
+            continue
+        for name in sorted({f"{table}.{name}" for name in names} - columns):
+            yield _unused("cluster-unused", "silver.cluster", name, columns, "column of a selected table")
     for shape in catalog.values():
         try:
             check_names(shape, catalog.values(), pipeline.silver)
         except TableError as error:
             yield Finding.of(error, str(shape.table))
+
+
+def _unused(code: str, subject: str, name: str, known: Iterable[str], kind: str) -> Finding:
+    """A name of the pipeline file that is of nothing."""
+    message = f"{name} is not a {kind}"
+    return Finding(
+        level="warning", code=code, subject=subject, message=message, remedy=_correction(name, known)
+    )
 
 
 def _correction(name: str, known: Iterable[str]) -> str:

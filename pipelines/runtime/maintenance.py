@@ -32,22 +32,25 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from bronze.lake import delta
 from pipelines.runtime import maintenance_errors
+from pipelines.runtime.clustering import ORDERED_FILES, cluster_as_wanted
 from pipelines.runtime.locks import writing
 from pipelines.runtime.log_entries import committed_at, cut_log, data_files
 from pipelines.runtime.stated_retention import positions, state_retention
 from pipelines.runtime.table_files import FILE_BYTES, SMALL, Files, files_of
 from silver.run.pauses import Pauses
 from silver.run.sessions import own_session
+from silver.run.spark_settings import FINE_PAGES
 from silver.run.troubles import answers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
     from bronze.lake.control_tables import ControlTables
     from bronze.lake.location import Lake, Layer
+    from silver.schema.catalog import SilverTable
 
 _T = TypeVar("_T")
 _LOGGER: Final = logging.getLogger("deltasmelt.maintenance")
@@ -78,6 +81,8 @@ _SETTINGS: Final = {
     # Delta wants a week, so that nobody's running job loses its files; ours hold the layer's lock.
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
     "spark.databricks.delta.vacuum.logging.enabled": "false",  # two commits each, without a change
+    **ORDERED_FILES,
+    **FINE_PAGES,
 }
 
 
@@ -113,6 +118,7 @@ class Maintenance:
         retention: seconds that superseded cuts stay readable.
         documents: whether gold is built from silver here.
         layers: whose tables.
+        shapes: silver's tables by name, as they are to be clustered; those of others stay as they are.
 
     Attributes:
         failed: what ended the last maintenance of tables, by layer and name; a later success removes it.
@@ -127,6 +133,7 @@ class Maintenance:
         retention: float,
         documents: bool,
         layers: Sequence[Layer] = ("silver", "gold"),
+        shapes: Mapping[str, SilverTable] | None = None,
     ) -> None:
         self._spark = own_session(spark)
         for name, value in _SETTINGS.items():
@@ -136,6 +143,7 @@ class Maintenance:
         self._retention = retention
         self._documents = documents
         self._layers = layers
+        self._shapes = shapes or {}
         self._handles: dict[str, DeltaTable] = {}
         self._last: dict[tuple[Layer, str], _Last] = {}
         self._waiting: list[tuple[Layer, str]] = []
@@ -259,8 +267,10 @@ class Maintenance:
                 result.removed_log_entries = cut_log(table, oldest)
                 if result.removed_files or result.removed_log_entries:
                     result.done.append("vacuumed")
-            if optimize and files.small > 1:
-                self._spark.sql(f"OPTIMIZE {address}").collect()
+            shape = self._shapes.get(name) if layer == "silver" and optimize else None
+            anew = shape is not None and cluster_as_wanted(self._spark, address, shape, table)
+            if anew or (optimize and files.small > 1):
+                self._spark.sql(f"OPTIMIZE {address}{' FULL' if anew else ''}").collect()
                 result.done.append("clustered" if layer == "silver" else "compacted")
                 files = files_of(self._spark, table, address)
             if purge and files.deleted_rows:

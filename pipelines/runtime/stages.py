@@ -27,6 +27,7 @@ from bronze.lsn import ZERO
 from bronze.store.position import read_position
 from bronze.store.relations import read_relations
 from gold.cycle import Gold, close_undefined
+from pipelines.runtime.clustering import by_name, clustered
 from pipelines.runtime.locks import writing
 from pipelines.terminal.output import bytes_text
 from silver.cycle import Silver
@@ -88,7 +89,7 @@ class Stages:
         self._spark = spark = lazily(spark)
         self._lake = pipeline.lake_address()
         self._control = ControlTables(self._lake)
-        self._settings = pipeline.silver
+        self._settings = clustered(pipeline.silver, documents)
         self._observe = observe
         self._seen = -1
         self._begun = -math.inf
@@ -96,7 +97,7 @@ class Stages:
         self._built = ZERO
         self._given: Cut | None = None
         self._silver = (
-            Silver(spark, self._lake, pipeline.silver, self._control) if "silver" in layers else None
+            Silver(spark, self._lake, self._settings, self._control) if "silver" in layers else None
         )
         wanted = "gold" in layers and documents
         self._gold = Gold(spark, self._lake, list(documents), self.catalog, self._control) if wanted else None
@@ -212,15 +213,35 @@ class Stages:
 
 
 def maintenance(
-    spark: SparkSession, pipeline: Pipeline, control: ControlTables, layers: Sequence[Layer]
+    spark: SparkSession,
+    pipeline: Pipeline,
+    control: ControlTables,
+    layers: Sequence[Layer],
+    documents: Sequence[Document] | None = None,
 ) -> Maintenance:
-    """The maintenance of a pipeline's tables."""
+    """The maintenance of a pipeline's tables.
+
+    Args:
+        spark: a session.
+        pipeline: whose.
+        control: its control tables.
+        layers: whose tables.
+        documents: cluster silver's tables by what they join by; None: as they are.
+    """
     from pipelines.runtime.maintenance import Maintenance  # noqa: PLC0415 - loads Spark
 
     lake = pipeline.lake_address()
-    documents = bool(pipeline.gold.documents)
+    shapes = None
+    if documents is not None:
+        shapes = by_name(read_relations(lake), clustered(pipeline.silver, documents))
     return Maintenance(
-        spark, lake, control, retention=pipeline.lake.retention, documents=documents, layers=layers
+        spark,
+        lake,
+        control,
+        retention=pipeline.lake.retention,
+        documents=bool(pipeline.gold.documents),
+        layers=layers,
+        shapes=shapes,
     )
 
 

@@ -50,6 +50,13 @@ LEAN_COMMITS: Final = {
 a commit's CPU. Number of files, bytes and deletion vectors stay in it (`silver.run.small_reads`).
 """
 
+FINE_PAGES: Final = {"parquet.page.row.count.limit": "500"}
+"""For files in the order of a key by which a few rows are looked up later: pages of so many rows.
+
+A page is the least that Parquet reads of a column. By default it has 20,000 rows; a thousandth of the
+rows, anywhere in a file, is then in nearly all pages.
+"""
+
 REWRITTEN: Final = {"spark.databricks.delta.merge.deletionVectors.persistent": "false"}
 """For a MERGE into a table of one small file: it is written again, and there is no deletion vector to write.
 

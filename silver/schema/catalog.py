@@ -76,6 +76,7 @@ class SilverTable:
         relation: the version that this was made from.
         soft: whether deleted rows stay, marked.
         history: whether the rows are versions of the source's rows.
+        cluster: columns by which rows are put together in files, in place of the key; none: by the key.
         problem: why the table cannot be carried; its columns are then those of the mapped types.
     """
 
@@ -86,6 +87,7 @@ class SilverTable:
     relation: Relation
     soft: bool = False
     history: bool = False
+    cluster: tuple[str, ...] = ()
     problem: TableError | None = None
 
     @property
@@ -138,12 +140,20 @@ def silver_table(relation: Relation, settings: SilverSettings) -> SilverTable:
         relation.key,
         relation,
         soft=settings.deletes == "soft",
+        cluster=_clustered_by(relation, settings),
     )
+
+
+def _clustered_by(relation: Relation, settings: SilverSettings) -> tuple[str, ...]:
+    """What the settings name for a table of the columns that it has; `smelt check` tells of others."""
+    named = next((names for text, names in settings.cluster.items() if _is_named(relation.table, [text])), [])
+    there = {column.name for column in relation.columns}
+    return tuple(name for name in dict.fromkeys(named) if name in there)
 
 
 def history_of(table: SilverTable) -> SilverTable:
     """The table that keeps the versions of a table's rows."""
-    return replace(table, name=f"{table.name}{HISTORY_SUFFIX}", soft=False, history=True)
+    return replace(table, name=f"{table.name}{HISTORY_SUFFIX}", soft=False, history=True, cluster=())
 
 
 def _is_named(table: TableName, texts: Iterable[str]) -> bool:

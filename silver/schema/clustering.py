@@ -43,8 +43,12 @@ def cluster_by(columns: Iterable[str]) -> str:
 
 
 def clustering_columns(table: SilverTable) -> list[str]:
-    """Key columns to cluster by: the first four that have statistics."""
-    types = {name: table.column(name).spark_type.partition("(")[0] for name in table.key}
+    """Columns to cluster by: the first four with statistics of those that are wanted, or else of the key."""
+    return _usable(table, table.cluster) or _usable(table, table.key)
+
+
+def _usable(table: SilverTable, names: Sequence[str]) -> list[str]:
+    types = {name: table.column(name).spark_type.partition("(")[0] for name in names}
     return [name for name, type_ in types.items() if type_ in _WITH_STATISTICS][:_CLUSTERING_COLUMNS]
 
 
@@ -117,5 +121,7 @@ def cluster_actions(table: SilverTable, columns: Sequence[str], *, wide: bool) -
 
 def statistics_columns(table: SilverTable, clustering: Sequence[str]) -> str:
     """Columns with statistics, where Delta would keep them of the first ones alone; clustering needs them."""
+    # MERGE leaves out files by the key, whatever the rows are clustered by.
+    key = _usable(table, table.key)
     own = [COMMIT_LSN, *([VALID_TO_LSN] if table.history else [])]
-    return ",".join(quote(name) for name in [*clustering, *own])
+    return ",".join(quote(name) for name in dict.fromkeys([*clustering, *key, *own]))

@@ -20,9 +20,13 @@ from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from gold.cycle import Gold
 from gold.language.document import parse_document
+from pipelines.runtime.clustering import by_name, clustered
+from pipelines.runtime.maintenance import Maintenance
+from pipelines.runtime.stages import maintenance_text
 from silver.schema import ddl
 from silver.schema.catalog import SilverTable, silver_table
 from silver.settings import SilverSettings
+from tests.benchmarks.measuring import say
 from tests.gold.shop import relation
 
 if TYPE_CHECKING:
@@ -187,6 +191,19 @@ class GoldWork:
             if found is not None:
                 versions[table.name] = found.version()
         self.control.record_cut(Cut("silver", Lsn(self._lsn), datetime.now(UTC), versions))
+
+    def maintain(self) -> None:
+        """What `smelt maintain` does: tables are clustered by what the documents join by."""
+        shapes = [table.relation for table in self.catalog.values()]
+        work = Maintenance(
+            self.spark, self.lake, self.control, retention=86400, documents=True,
+            shapes=by_name(shapes, clustered(SilverSettings(), self.documents)),
+        )  # fmt: skip
+        for done in work.all_tables():
+            say(f"  {maintenance_text(done)}")
+        if work.failed:
+            raise RuntimeError(work.failed)
+        self.cut()
 
     def build_by_hand(self, kind: str) -> None:
         """The same document by the SQL that a person writes, into ``gold.by_hand``."""

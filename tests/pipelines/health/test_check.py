@@ -167,10 +167,14 @@ def silver(pipeline: Pipeline, **values: object) -> Pipeline:
 def test_settings_that_name_no_table_or_column_are_told_the_nearest_name(tmp_path: Path, shop: str) -> None:
     here = pipeline(tmp_path, shop)
     types, history = {"public.orders.totl": "decimal(38,9)"}, ["public.order"]
-    found = run_check(silver(here, types=types, history=history))
+    cluster = {"public.orders": ["id", "customer"], "public.ordres": ["id"]}
+    found = run_check(silver(here, types=types, history=history, cluster=cluster))
     assert codes(found) == []
     assert "public.orders.total?" in str(one(found, "type-override-unused").remedy)
     assert "public.orders?" in str(one(found, "history-unused").remedy)
+    unused = [finding.message for finding in found if finding.code == "cluster-unused"]
+    assert unused == ["public.orders.customer is not a column of a selected table",
+                      "public.ordres is not a selected table"]  # fmt: skip
 
 
 def test_a_type_override_that_cannot_be_is_an_error(tmp_path: Path, shop: str) -> None:

@@ -293,6 +293,27 @@ def test_clustering_columns_get_statistics_wherever_they_stand() -> None:
     assert "dataSkippingStatsColumns" not in create("t", SHAPES[0])[0]
 
 
+def test_a_table_is_clustered_by_the_columns_that_the_settings_name_of_those_it_has() -> None:
+    shape = relation(
+        "t", [("id", INT), ("flag", PgType("base", "bool")), ("owner", INT)], ["id"], relation_id=1
+    )
+
+    def by(*names: str) -> str:
+        settings = KEEP.model_copy(update={"cluster": {'"public"."t"': list(names)}})
+        return create("t", silver_table(shape, settings))[0].partition("CLUSTER BY ")[2].partition("\n")[0]
+
+    assert by("owner") == "(`owner`)"
+    assert by("owner", "gone", "id", "owner") == "(`owner`, `id`)"
+    assert by() == by("flag") == by("gone") == "(`id`)", "what has no statistics cannot be"
+
+
+def test_statistics_of_a_wide_table_keep_the_key_whatever_it_is_clustered_by() -> None:
+    columns = [(f"c{number}", TEXT) for number in range(40)]
+    settings = KEEP.model_copy(update={"cluster": {"public.t": ["c35"]}})
+    made = create("t", silver_table(relation("t", columns, ["c0"], relation_id=1), settings))[0]
+    assert "'delta.dataSkippingStatsColumns' = '`c35`,`c0`,`_commit_lsn`'" in made
+
+
 def test_a_name_with_a_backtick_costs_the_change_feed() -> None:
     odd = table(("id", INT, 1), ("back`tick", TEXT, 2))
     assert "'delta.enableChangeDataFeed' = 'false'" in create("t", odd)[0]

@@ -1,0 +1,75 @@
+"""Finding the rows of a few roots in large tables: their keys as literals, which Parquet looks up by page.
+
+A join finds rows only after they are read. A list of literals is given to the reader of a file, and that
+reads nothing but the pages whose smallest and largest value let one of the list be there (`column index`_).
+So the rows of a hundred roots among a million are found in some hundred pages. Two things make pages few:
+rows in the order of the key, or of the foreign key, and short pages (`FINE_PAGES`).
+
+A list is text that Spark parses and analyses value by value, so it is only worth it for a few. For more roots
+a MERGE filters rows by `gold.incremental.key_bitmap`, which skips no page.
+
+A list restricts nothing: a join on the same keys stands beside it. So it changes no row that is found.
+
+.. _column index: https://parquet.apache.org/docs/file-format/pageindex/
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from silver.sql import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MOST_LISTED: Final = 1000
+"""Roots up to which their keys are listed."""
+
+_NUMBERS: Final = {"SMALLINT": "S", "INT": "", "BIGINT": "L"}
+"""Types of numbers, with the letter that makes a literal one of them."""
+
+LOOKED_UP: Final = {
+    # Parquet gets the list itself, and not just its smallest and largest value.
+    "spark.sql.parquet.pushdown.inFilterThreshold": str(MOST_LISTED),
+    # The values are no part of the code that Spark generates: it is the same for every list.
+    "spark.sql.optimizer.inSetSwitchThreshold": "0",
+    # For each value of a list, Parquet would decode the dictionary of each row group once more.
+    "parquet.filter.dictionary.enabled": "false",
+}
+"""Settings for a statement with lists."""
+
+
+def lists_query(types: Sequence[str], relation: str) -> str | None:
+    """A query for one row: for each column of a key that can be listed, its values as text.
+
+    Args:
+        types: the Spark types of the key, whose columns are ``k0, k1 …`` in the relation.
+        relation: the keys.
+
+    Returns:
+        None where no column can be.
+    """
+    found = [
+        f"array_sort(collect_set(CAST(k{i} AS STRING))) AS k{i}"
+        for i, type_ in enumerate(types)
+        if type_ in _NUMBERS or type_ == "STRING"
+    ]
+    return f"SELECT {', '.join(found)} FROM {relation}" if found else None
+
+
+def lists_of(types: Sequence[str], row: Mapping[str, Any]) -> dict[str, str]:
+    """The values of each listed column as literals: by ``k0, k1 …`` what stands within ``IN (…)``.
+
+    Args:
+        types: as for the query.
+        row: what the query gave.
+    """
+    return {
+        f"k{i}": ", ".join(_literal(value, type_) for value in row[f"k{i}"])
+        for i, type_ in enumerate(types)
+        if f"k{i}" in row
+    }
+
+
+def _literal(value: str, type_: str) -> str:
+    return literal(value) if type_ == "STRING" else f"{value}{_NUMBERS[type_]}"

@@ -1,0 +1,74 @@
+"""By which columns the rows of silver's tables are put together in files, and putting them so.
+
+The pipeline file says it (``silver.cluster``), or the documents do (`gold.language.joins`), or it is the key.
+It affects speed alone: reading a table without it gives the same rows.
+
+Delta keeps the columns in the table's log, and writes no row when they change. OPTIMIZE puts rows in
+another order, those of large files only as ``OPTIMIZE … FULL``. So only `smelt maintain` changes the columns
+of a table that is there: it writes the table again once, after which each run is cheap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gold.language.joins import join_columns
+from silver.schema.catalog import silver_catalog
+from silver.schema.clustering import cluster_actions, clustering_columns, is_wide
+from silver.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from deltalake import DeltaTable
+    from pyspark.sql import SparkSession
+
+    from bronze.identifiers import TableName
+    from bronze.shapes import Relation
+    from gold.language.document import Document
+    from silver.schema.catalog import SilverTable
+    from silver.settings import SilverSettings
+
+ORDERED_FILES: Final = {
+    "spark.databricks.io.skipping.mdc.sortWithinFiles": "true",
+    # Rows of one range stay as they come. A thousand ranges, Delta's default, are too coarse for millions.
+    "spark.databricks.io.skipping.mdc.rangeId.max": "2000",
+}
+"""Settings by which OPTIMIZE also orders the rows within a file, so that pages of it can be skipped."""
+
+
+def clustered(settings: SilverSettings, documents: Iterable[Document]) -> SilverSettings:
+    """The settings of silver, with what documents join by for tables that the pipeline file does not name."""
+    joined = {table: list(columns) for table, columns in join_columns(documents).items()}
+    derived = {str(table): columns for table, columns in joined.items() if not _names(settings, table)}
+    return settings.model_copy(update={"cluster": {**settings.cluster, **derived}})
+
+
+def _names(settings: SilverSettings, table: TableName) -> bool:
+    return not {str(table), table.quoted, f"{table.schema}.{table.name}"}.isdisjoint(settings.cluster)
+
+
+def by_name(relations: Sequence[Relation], settings: SilverSettings) -> dict[str, SilverTable]:
+    """Silver's tables by their names within the layer, without histories."""
+    return {table.name: table for table in silver_catalog(relations, settings).values()}
+
+
+def cluster_as_wanted(spark: SparkSession, address: str, table: SilverTable, stored: DeltaTable) -> bool:
+    """Tell Delta the columns that a table is to be clustered by; whether it was clustered by others.
+
+    Args:
+        spark: a session.
+        address: the table as SQL names it.
+        table: as bronze knows it. A column may not be in the lake yet; then nothing is done.
+        stored: the table as it is.
+    """
+    wanted = clustering_columns(table)
+    if not wanted or not set(wanted) <= {field.name for field in stored.schema().fields}:
+        return False
+    row = spark.sql(f"DESCRIBE DETAIL {address}").select("clusteringColumns").first()
+    held = [] if row is None or row[0] is None else [str(name) for name in row[0]]
+    if held in (wanted, [quote(name) for name in wanted]):
+        return False
+    for action in cluster_actions(table, wanted, wide=is_wide(table, wanted)):
+        spark.sql(f"ALTER TABLE {address} {action}")
+    return True

@@ -1,0 +1,78 @@
+"""Keys as literals: what they are for each type, and that they restrict nothing but what is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.functions import expr
+
+from gold.compile.compiler import compile_tree
+from gold.incremental.key_lists import LOOKED_UP, lists_of, lists_query
+from gold.tree.resolve import resolve
+from silver.run.spark_settings import FINE_PAGES, settings
+from tests.gold.shop import catalog
+from tests.gold.shop_documents import CUSTOMER, document
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TYPES = ["BIGINT", "STRING", "SMALLINT", "DECIMAL(12,2)", "INT"]
+
+
+def test_numbers_and_texts_are_listed_and_other_types_are_not() -> None:
+    asked = lists_query(TYPES, "affected")
+    assert asked is not None
+    assert [f"AS k{i}" in asked for i in range(5)] == [True, True, True, False, True]
+    row = {"k0": ["-7", "9223372036854775807"], "k1": ["it's", "a\\b"], "k2": ["3"], "k4": ["1"]}
+    assert lists_of(TYPES, row) == {
+        "k0": "-7L, 9223372036854775807L", "k1": r"'it\'s', 'a\\b'", "k2": "3S", "k4": "1",
+    }  # fmt: skip
+    assert lists_query(["DATE"], "affected") is None
+
+
+def test_tables_found_by_the_key_are_read_by_the_list_and_those_below_them_are_not() -> None:
+    tree, problems = resolve(document(CUSTOMER), catalog())
+    assert tree is not None, problems
+    plain = compile_tree(tree, str, roots="affected")
+    listed = compile_tree(tree, str, roots="affected", listed={"k0": "1, 2"})
+    by_list = {
+        step.name for step, other in zip(listed.rows, plain.rows, strict=True) if step.sql != other.sql
+    }
+    assert by_list == {step.name for step in listed.rows if " IN (1, 2)" in step.sql}
+    tables = {step.name.partition("_")[2] for step in listed.rows if step.name in by_list}
+    assert tables == {"customers", "orders", "customer_tags"}
+    assert all(
+        step.sql == f"{other.sql}\nWHERE {step.sql.partition('WHERE ')[2]}"
+        for step, other in zip(listed.rows, plain.rows, strict=True)
+        if step.name in by_list
+    )
+
+
+@pytest.mark.spark
+def test_the_least_and_the_largest_values_come_back_as_they_were(spark: SparkSession) -> None:
+    values = "(-9223372036854775808L, 'a\\'b', 1S), (9223372036854775807L, '\\\\', -32768S)"
+    types = ["BIGINT", "STRING", "SMALLINT"]
+    keys = f"(SELECT * FROM VALUES {values} AS v(k0, k1, k2))"
+    row = spark.sql(str(lists_query(types, keys))).collect()[0].asDict()
+    within = " AND ".join(f"{name} IN ({listed})" for name, listed in lists_of(types, row).items())
+    found = spark.sql(f"SELECT count(*) FROM {keys} WHERE {within}").collect()
+    assert found[0][0] == 2
+
+
+@pytest.mark.spark
+def test_a_few_keys_of_many_rows_are_found_in_a_few_pages(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "rows")
+    with settings(spark, FINE_PAGES):
+        spark.range(0, 60_000, 1, 1).withColumn("text", expr("sha2(string(id), 256)")).write.parquet(path)
+    (file,) = Path(path).glob("*.parquet")
+    assert pq.ParquetFile(file).metadata.num_rows == 60_000
+    wanted = [7, 31_000, 59_999]
+    listed = ", ".join(f"{one}L" for one in wanted)
+    with settings(spark, LOOKED_UP):
+        frame = spark.sql(f"SELECT id, text FROM parquet.`{path}` WHERE id IN ({listed})")
+        assert sorted(row["id"] for row in frame.collect()) == wanted
+    scan = frame._jdf.queryExecution().executedPlan().collectLeaves().apply(0)
+    assert scan.metrics().apply("numOutputRows").value() == 3 * 500, "rows of the pages that were read"

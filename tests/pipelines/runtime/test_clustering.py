@@ -1,0 +1,94 @@
+"""`smelt maintain` puts rows together by what documents find them by, once, and later only what is new."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from gold.builder import gold_table
+from pipelines.runtime.clustering import by_name, clustered
+from pipelines.runtime.maintenance import Maintenance
+from silver.settings import SilverSettings
+from tests.benchmarks.gold_work import CUSTOMER, GoldWork
+from tests.fix_spark import rows_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+CUSTOMERS = 4_000
+ORDERS = 20_000
+
+
+def maintained(work: GoldWork, settings: SilverSettings) -> dict[str, list[str]]:
+    """What was done to silver's tables that are there."""
+    shapes = [table.relation for table in work.catalog.values()]
+    tables = by_name(shapes, clustered(settings, work.documents))
+    care = Maintenance(
+        work.spark,
+        work.lake,
+        work.control,
+        retention=86400,
+        documents=True,
+        layers=("silver",),
+        shapes=tables,
+    )
+    done = {one.name: one.done for one in care.all_tables()}
+    assert not care.failed
+    work.cut()
+    return done
+
+
+def customers_in_order(work: GoldWork) -> list[int]:
+    """The foreign key of orders, as their one file has it."""
+    table = DeltaTable(work.lake.uri("silver", "orders"))
+    assert len(table.file_uris()) == 1
+    field = next(one for one in table.schema().fields if one.name == "customer_id")
+    stored = field.metadata["delta.columnMapping.physicalName"]
+    found: list[int] = pq.read_table(table.file_uris()[0], columns=[stored])[stored].to_pylist()
+    return found
+
+
+def test_orders_are_clustered_by_their_customer_and_few_documents_of_many_are_built_from_them(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = GoldWork(spark, tmp_path / "lake", CUSTOMER)
+    work.fill("customers", CUSTOMERS)
+    work.fill("orders", ORDERS, f"1 + (n * 7919) % {CUSTOMERS}")
+    work.cut()
+    rows = rows_of(spark, f"SELECT * FROM {work.lake.sql('silver', 'orders')} ORDER BY id")
+
+    assert maintained(work, SilverSettings()) == {"customers": [], "orders": ["clustered"]}
+    order = customers_in_order(work)
+    assert sorted(order) == sorted(row["customer_id"] for row in rows)
+    near = sum(abs(one - other) < 10 for one, other in pairwise(order))
+    assert near > 0.95 * ORDERS, "rows of neighbouring customers lie together"
+    assert maintained(work, SilverSettings()) == {"customers": [], "orders": []}, "and stay as they are"
+    assert rows_of(spark, f"SELECT * FROM {work.lake.sql('silver', 'orders')} ORDER BY id") == rows
+
+    monkeypatch.setattr(gold_table, "_SMALL_ROWS", -1)
+    work.gold.cycle()
+    work.touch("SELECT id * 97 AS id FROM range(1, 100)", "touched")
+    work.cut()
+    work.gold.cycle()
+    run = work.control.runs("gold")[0]
+    assert (run.mode, run.updates, run.inserts, run.deletes) == ("incremental", 99, 0, 0)
+    target = work.lake.sql("gold", "customer")
+    (found,) = rows_of(
+        spark,
+        f"SELECT count(*) AS documents, sum(size(orders)) AS orders, "
+        f"sum(size(filter(orders, o -> o.status = 'touched'))) AS touched FROM {target}",
+    )
+    assert found.asDict() == {"documents": CUSTOMERS, "orders": ORDERS, "touched": 99}
+
+    # The pipeline file wins, and an empty list is the key.
+    assert maintained(work, SilverSettings(cluster={"public.orders": []}))["orders"][0] == "clustered"
+    detail = rows_of(spark, f"DESCRIBE DETAIL {work.lake.sql('silver', 'orders')}")[0]
+    assert list(detail["clusteringColumns"]) == ["id"]
