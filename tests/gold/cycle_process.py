@@ -16,7 +16,7 @@ from tests.gold.shop_documents import COUNTRY, PARCEL_LINE, document
 
 def main() -> None:
     lake = Lake(path=sys.argv[1])
-    spark = spark_session({"spark.driver.memory": "1g", "spark.master": "local[2]"})
+    spark = spark_session({"spark.driver.memory": "1g", "spark.master": "local[2]"}, brief=True)
     documents = [document(PARCEL_LINE), document(COUNTRY)]
     gold = Gold(
         spark,

@@ -1,0 +1,96 @@
+"""What somebody writes to gold's tables, and what `smelt verify` and `smelt rebuild gold` make of it."""
+
+from __future__ import annotations
+
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
+from io import StringIO
+from typing import TYPE_CHECKING, Final
+
+from deltalake import DeltaTable
+
+from gold.verify.verify import Verification, verify
+from pipelines.commands.rebuild import run_rebuild
+from pipelines.terminal.output import Output
+from tests.gold.world import pipeline_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bronze.lake.control import Cut, Run
+    from tests.gold.world import Documents, World
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What was found of tables that somebody wrote to, and what `smelt rebuild gold` made of them.
+
+    Attributes:
+        cut: gold's, before.
+        before: the documents before.
+        found: what `smelt verify` says of the damage.
+        said: what the rebuild printed.
+        cut_after: gold's, after it.
+        runs: of the rebuild.
+        after: the documents then.
+    """
+
+    cut: Cut
+    before: dict[str, Documents]
+    found: dict[str, Verification]
+    said: str
+    cut_after: Cut
+    runs: dict[str, Run]
+    after: dict[str, Documents]
+
+
+# One line is gone, one has another key, one stands twice, and one stands twice with two contents beside the
+# same hash.
+DAMAGED_LINES: Final = """
+INSERT OVERWRITE {table}
+SELECT * FROM {table} WHERE NOT (order_id IN (1, 3) AND number = 1)
+UNION ALL
+SELECT number, 900 AS order_id, * EXCEPT (number, order_id) FROM {table} WHERE order_id = 3 AND number = 1
+UNION ALL
+SELECT * FROM {table} WHERE order_id = 2 AND number = 1
+UNION ALL
+SELECT number, order_id, -1.0 AS weight, * EXCEPT (number, order_id, weight)
+FROM {table} WHERE order_id = 15 AND number = 1
+"""
+# Each country once: one has other values deep inside, the others another key, hash or LSN.
+DAMAGED_COUNTRIES: Final = """
+UPDATE {table} SET
+  people = if(_key.id <> 2, people, transform(
+    people, p -> named_struct('email', p.email, 'bought', transform(p.bought, b -> b + 1))
+  )),
+  _key = if(_key.id = 6, named_struct('id', 77S), _key),
+  _content_hash = CASE _key.id WHEN 4 THEN repeat('0', 64) WHEN 7 THEN NULL ELSE _content_hash END,
+  _commit_lsn = if(_key.id = 5, 999999999, _commit_lsn)
+WHERE _key.id IN (2, 4, 5, 6, 7)
+"""
+
+
+def verified(world: World, name: str, sample: float | None = None, *, most: int = 5) -> Verification:
+    """What `smelt verify` finds of one document."""
+    return verify(world.spark, world.lake, world.gold.built(name), sample=sample, most=most)
+
+
+def damaged_and_rebuilt(world: World, folder: Path) -> Damage:
+    """Damage the documents `parcel_line` and `country`, verify, and rebuild as that says."""
+    before = {name: world.table(name) for name in world.names}
+    cut = world.control.latest_cut("gold")
+    assert cut is not None
+    for name, statement in (("parcel_line", DAMAGED_LINES), ("country", DAMAGED_COUNTRIES)):
+        world.spark.sql(statement.format(table=world.lake.sql("gold", name)))
+    tables = {name: DeltaTable(world.lake.uri("gold", name)).version() for name in world.names}
+    # What is verified is the version that the newest cut names.
+    world.control.record_cut(replace(cut, tables=tables, recorded_at=None))
+    found = {name: verified(world, name, most=10) for name in world.names}
+    world.control.record_cut(replace(cut, recorded_at=None))
+    with redirect_stdout(StringIO()) as said:
+        run_rebuild(pipeline_of(world, folder), "gold", None, Output())
+    cut_after = world.control.latest_cut("gold")
+    assert cut_after is not None
+    after = {name: world.table(name) for name in world.names}
+    world.gold = world.start_gold(world.documents)
+    return Damage(cut, before, found, said.getvalue(), cut_after, world.runs(), after)
