@@ -98,6 +98,10 @@ root: public.customers
 fields:
   - id
   - billing: {one: public.addresses, on: {id: billing_id}, fields: [city]}
+  - tags: {many: public.tags, fields: [id, name],
+           through: {table: public.customer_tags, on: {customer_id: id}, to: {tag_id: id}}}
+  - tag_count: {count_distinct: public.tags.name,
+                through: {table: public.customer_tags, on: {customer_id: id}, to: {tag_id: id}}}
 """
 
 PROFILE: Final = """\

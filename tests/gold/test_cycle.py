@@ -112,42 +112,6 @@ def test_every_document_that_a_change_reaches_is_built_once_and_no_other(joint: 
     assert joint.runs["customer"].details["changed_rows"]["public.tags"] == 6  # type: ignore[index]
 
 
-def test_a_change_that_no_document_reads_rebuilds_nothing(world: World) -> None:
-    before = world.table("customer")
-    runs = world.step(lambda shop: shop.put("customers", id=1, notes="changed"))
-    assert built(runs) == {}
-    assert runs["customer"].details["changed_rows"] == {"public.customers": 2}
-    assert world.table("customer") == before
-
-
-def test_truncated_tables_leave_empty_lists_and_null_sums_also_where_they_are_filled_again(
-    world: World,
-) -> None:
-    """Two tables are emptied, and one is emptied and filled in one transaction."""
-    shop = world.shop
-    parcels = [row for row in shop.all("logistics.parcels") if row["order_id"] is not None]
-    lines = {(row["order_id"], row["line"]) for row in parcels}
-    assert 0 < len(lines) < len(shop.rows["public.order_items"])
-
-    def change(shop: Shop) -> None:
-        shop.truncate("customer_tags")
-        shop.truncate("logistics.parcels")
-        shop.transaction()
-        kept = [dict(row) for row in shop.all("addresses")][1:]
-        shop.put("addresses", id=9, city="lost", country_id=1)
-        shop.truncate("addresses")
-        for row in kept:
-            shop.put("addresses", **row)
-        shop.put("addresses", id=5, city="filled")
-
-    found = built(world.step(change))
-    assert found.keys() == {"customer", "parcel_line"}, "no country has addresses, tags or parcels"
-    assert found["parcel_line"] == len(lines), "and no line has addresses or tags"
-    row = world.table("customer")[3,]
-    assert (row["tags"], row["tag_count"]) == ([], 0)
-    assert {row["weight"] for row in world.table("parcel_line").values()} == {None}
-
-
 def test_preview_is_the_document_as_json_with_every_digit(world: World) -> None:
     text = world.gold.preview("customer", "990")
     shown = json.loads(text)
@@ -217,6 +181,44 @@ def small(world: World) -> World:
     world.define([PARCEL_LINE, COUNTRY, HOME])
     world.cycle(world.shop.commit(), full={"home": "first build"})
     return world
+
+
+def test_a_change_that_no_document_reads_rebuilds_nothing(small: World) -> None:
+    world = small
+    before = {name: world.table(name) for name in world.names}
+    runs = world.step(lambda shop: shop.put("customers", id=1, notes="changed"))
+    assert built({name: runs[name] for name in world.names}) == {}
+    assert runs["home"].details["changed_rows"] == {"public.customers": 2}
+    assert {name: world.table(name) for name in world.names} == before
+
+
+def test_truncated_tables_leave_empty_lists_and_null_sums_also_where_they_are_filled_again(
+    small: World,
+) -> None:
+    """Two tables are emptied, and one is emptied and filled in one transaction."""
+    world, shop = small, small.shop
+    parcels = [row for row in shop.all("logistics.parcels") if row["order_id"] is not None]
+    lines = {(row["order_id"], row["line"]) for row in parcels}
+    assert 0 < len(lines) < len(shop.rows["public.order_items"])
+
+    def change(shop: Shop) -> None:
+        shop.truncate("customer_tags")
+        shop.truncate("logistics.parcels")
+        shop.transaction()
+        kept = [dict(row) for row in shop.all("addresses")][1:]
+        shop.put("addresses", id=9, city="lost", country_id=1)
+        shop.truncate("addresses")
+        for row in kept:
+            shop.put("addresses", **row)
+        shop.put("addresses", id=5, city="filled")
+
+    runs = world.step(change)
+    found = built({name: runs[name] for name in world.names})
+    assert found.keys() == {"home", "parcel_line"}, "no country has addresses, tags or parcels"
+    assert found["parcel_line"] == len(lines), "and no line has addresses or tags"
+    row = world.table("home")[3,]
+    assert (row["tags"], row["tag_count"]) == ([], 0)
+    assert {row["weight"] for row in world.table("parcel_line").values()} == {None}
 
 
 def test_tables_that_are_joined_purged_and_taken_again_between_two_cycles_are_followed_by_changes_alone(
