@@ -24,10 +24,10 @@ KEPT = SilverSettings(deletes="soft", history=["public.counted"])
 NAMES = {"counted", "counted__history"}
 
 FIRST = ["after CREATE 1", "before INSERT 1", "after INSERT 1", "before MERGE 1"]
-LATER = [
-    "before MERGE 1", "after MERGE 1", "after MERGE 2", "after MERGE 3", "after MERGE 4", "before CUT 1",
-    "after CUT 1",
-]  # fmt: skip
+WITHIN = ["before MERGE 1", "after MERGE 1"]
+"""Each leaves one of both tables behind the other: by its whole window, then by half of it."""
+
+AT_ITS_END = ["after MERGE 4", "before CUT 1", "after CUT 1"]
 SWITCHED_ON = ["after ALTER 1", "after UPDATE 1", "after ALTER 1"]
 SWITCHED_OFF = ["after DELETE 1"]
 
@@ -99,11 +99,26 @@ def test_the_first_cycle_may_end_anywhere(stage: Stage) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("point", LATER)
-def test_a_cycle_may_end(point: str, stage: Stage) -> None:
-    """A TRUNCATE makes two statements of each window, so that one may end between them."""
+def test_a_window_may_end_between_its_statements_and_the_next_one_holds_more(stage: Stage) -> None:
+    """A TRUNCATE makes two statements of a window, for each of both tables; each end leaves more done."""
+    before = stage.control.latest_cut("silver")
     stage.write(truncated=True)
-    stage.ends_at_and_goes_on(point)
+    for point in WITHIN:
+        stage.end_at(point)
+        assert stage.control.latest_cut("silver") == before
+    stage.write()
+    stage.check(stage.silver().cycle())
+
+
+@pytest.mark.spark
+def test_a_window_may_end_once_all_of_its_statements_ran(stage: Stage) -> None:
+    before = stage.control.latest_cut("silver")
+    stage.write(truncated=True)
+    for point in AT_ITS_END:
+        assert stage.control.latest_cut("silver") == before
+        stage.end_at(point)
+    stage.check(stage.control.latest_cut("silver"))
+    assert stage.silver().cycle() is None
 
 
 @pytest.mark.spark
