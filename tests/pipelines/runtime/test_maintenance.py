@@ -168,14 +168,14 @@ def test_a_cut_is_readable_until_retention_after_the_next_and_its_files_are_gone
         uri.rsplit("/", 1)[-1]
         for uri in DeltaTable(shop.lake.uri("silver", "left"), version=second.tables["left"]).file_uris()
     }
-    for _ in range(3):
-        age(shop.spark, shop.root, days=2)
+    for _ in range(2):
+        age(shop.spark, shop.root, days=4)
         shop.step()
     done = shop.maintain(3 * DAY)
     assert done["right"].done == [], "nothing had happened to it"
     assert done["left"].removed_files >= len(files) > 1
     assert not files & shop.parquet()
-    assert shop.check_all() == 3, "the cut that was the newest three days ago, and the later ones"
+    assert shop.check_all() == 2, "the cut that was the newest three days ago, and the later one"
     with pytest.raises(DefiniteError, match="the oldest cut is") as refused:
         cut_at(shop.control, with_gold=False, at=first.commit_lsn, lake="lake")
     assert refused.value.code == "no-cut"
@@ -184,8 +184,6 @@ def test_a_cut_is_readable_until_retention_after_the_next_and_its_files_are_gone
 @pytest.mark.spark
 def test_the_newest_cut_of_an_idle_source_stays_readable_however_old(shop: Shop) -> None:
     """It names versions from before the upkeep, and no later cut comes."""
-    shop.maintain(0.0)
-    assert shop.check_all() == 1
     age(shop.spark, shop.root, days=9)
     shop.maintain(0.0)
     assert shop.check_all() == 1
@@ -194,7 +192,8 @@ def test_the_newest_cut_of_an_idle_source_stays_readable_however_old(shop: Shop)
 
 @pytest.mark.spark
 def test_the_recipe_of_the_docs_reads_all_tables_at_one_cut(shop: Shop) -> None:
-    older = shop.step()
+    older = shop.control.latest_cut("silver")
+    assert older is not None
     shop.step()
     text = (ROOT / "docs" / "silver.md").read_text()
     recipe = text[text.index("## Cuts and retention") :]
@@ -216,7 +215,7 @@ def test_upkeep_may_end_anywhere(shop: Shop) -> None:
     for point in ("after VACUUM 1", "before OPTIMIZE 1", "after OPTIMIZE 1"):
         with ending(point, end), pytest.raises(EndedError):
             list(maintenance.all_tables())
-        assert shop.check_all() == 1
+    assert shop.check_all() == 1, "a file that had gone would not have come back"
 
 
 @pytest.mark.spark
@@ -241,9 +240,8 @@ def test_a_continuous_run_looks_after_tables_when_it_pays_and_lets_cycles_have_t
 @pytest.mark.spark
 def test_the_log_is_cut_off_where_the_oldest_named_version_can_still_be_read(shop: Shop) -> None:
     target = shop.lake.sql("silver", "left")
-    shop.spark.sql(f"ALTER TABLE {target} SET TBLPROPERTIES ('delta.checkpointInterval' = '2')")
-    for _ in range(2):
-        shop.step()
+    shop.spark.sql(f"ALTER TABLE {target} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    shop.step()
     folder = shop.root / "silver/left/_delta_log"
     assert cut_log(shop.table(), 0) == 0
     done = shop.maintain(0.0)["left"]
@@ -260,8 +258,7 @@ def test_a_rebuild_heals_a_damaged_table_wherever_it_ended_before(shop: Shop) ->
     cut = shop.step()
     maintained = shop.read(shop.shapes[0].table.silver_name, COLUMNS, cut)
     target = shop.lake.sql("silver", "left")
-    shop.spark.sql(f"DELETE FROM {target} WHERE count > 1")
-    shop.spark.sql(f"UPDATE {target} SET a = 'wrong'")
+    shop.spark.sql(f"UPDATE {target} SET a = 'wrong', id = IF(count > 1, -id, id)")
     left, pipeline = shop.shapes[0].table, pipeline_of(shop.path)
     for point in ("before INSERT 2", "before CUT 1"):
         with ending(point, end), pytest.raises(EndedError):
@@ -382,25 +379,8 @@ def test_history_and_deleted_rows_from_before_the_snapshot_are_kept_and_the_rest
         "coalesce(_valid_to, timestamp '2000-01-01')"
     )
 
-    def rebuilt() -> None:
-        """All columns of both tables, as they were before the damage."""
-        before = stage.control.latest_cut("silver")
-        assert before is not None
-        maintained = {name: stage.read(name, listed, before) for name, listed in columns.items()}
-        for name in columns:
-            target, lsn = stage.lake.sql("silver", name), stage.lsn
-            spark.sql(f"DELETE FROM {target} WHERE _commit_lsn >= {lsn - 10} AND id % 2 = 0")
-            spark.sql(f"UPDATE {target} SET big = 'wrong' WHERE _commit_lsn >= {lsn - 10}")
-        assert rebuild_silver(spark, pipeline, [kept.SHAPE.table], Output()) == []
-        after = stage.control.latest_cut("silver")
-        assert after is not None
-        for name, listed in columns.items():
-            assert stage.read(name, listed, after) == maintained[name], name
-
-    stage.write()
     stage.write()
     silver.cycle()
-    rebuilt()
     # A copy that has all rows but one, and one of them changed: what ended before it is in silver alone.
     stage.lsn += 5
     gone, changed = sorted(stage.rows)[:2]
@@ -411,10 +391,19 @@ def test_history_and_deleted_rows_from_before_the_snapshot_are_kept_and_the_rest
     stage.past[stage.lsn] = dict(stage.rows)
     stage.lsn += 5
     stage.write()
-    stage.check(silver.cycle())
-    rebuilt()
-    stage.write()
-    stage.check(silver.cycle())
+    before = silver.cycle()
+    stage.check(before)
+    assert before is not None
+    maintained = {name: stage.read(name, listed, before) for name, listed in columns.items()}
+    for name in columns:
+        lost = "id = IF(id % 2 = 0, -id, id)"
+        target, since = stage.lake.sql("silver", name), stage.lsn - 10
+        spark.sql(f"UPDATE {target} SET big = 'wrong', {lost} WHERE _commit_lsn >= {since}")
+    assert rebuild_silver(spark, pipeline, [kept.SHAPE.table], Output()) == []
+    after = stage.control.latest_cut("silver")
+    assert after is not None
+    for name, listed in columns.items():
+        assert stage.read(name, listed, after) == maintained[name], name
     # With another shape since, those from before it could not be kept as they are.
     more = relation(
         "counted", [("id", INT), ("count", INT), ("big", TEXT), ("n", INT)], ["id"], relation_id=1
@@ -423,7 +412,10 @@ def test_history_and_deleted_rows_from_before_the_snapshot_are_kept_and_the_rest
     stage.bronze.relations([replace(more, from_lsn=Lsn(stage.lsn))])
     stage.bronze.add(stage.lsn, [change(more, "insert", new=["7", "0", "B7", "1"])])
     stage.bronze.commit(stage.lsn)
+    stage.rows[7] = 0
+    stage.past[stage.lsn] = dict(stage.rows)
     cut = silver.cycle()
+    stage.check(cut)
     assert rebuild_silver(spark, pipeline, [kept.SHAPE.table], Output()) == list(columns)
     assert capsys.readouterr().err.count("[rebuild-incomplete]") == 2
     assert stage.control.latest_cut("silver") == cut
