@@ -1,4 +1,5 @@
--- Columns that come with a value for the rows before them, of which the log says nothing; no copy is taken.
+-- Columns that come with a value for the rows before them, of which the log says nothing; no copy is taken. The partitioned table is one
+-- in silver: its rows move between partitions, and one of these has its columns in another order.
 CREATE TABLE defaulted (id int PRIMARY KEY, name text);
 INSERT INTO defaulted SELECT i, 'n' FROM generate_series(1, 10) i;
 CREATE TABLE defaulted_quietly (id int PRIMARY KEY, n numeric(6, 2));
@@ -14,7 +15,8 @@ INSERT INTO defaulted_emptied SELECT i, 'n' FROM generate_series(1, 6) i;
 CREATE TABLE defaulted_key (id int PRIMARY KEY, name text);
 INSERT INTO defaulted_key SELECT i, 'n' FROM generate_series(1, 6) i;
 CREATE TABLE defaulted_parts (id int PRIMARY KEY, name text) PARTITION BY RANGE (id);
-CREATE TABLE defaulted_parts_1 PARTITION OF defaulted_parts FOR VALUES FROM (0) TO (5);
+CREATE TABLE defaulted_parts_1 (name text, id int NOT NULL);
+ALTER TABLE defaulted_parts ATTACH PARTITION defaulted_parts_1 FOR VALUES FROM (0) TO (5);
 CREATE TABLE defaulted_parts_2 PARTITION OF defaulted_parts FOR VALUES FROM (5) TO (20) PARTITION BY RANGE (id);
 CREATE TABLE defaulted_parts_3 PARTITION OF defaulted_parts_2 FOR VALUES FROM (5) TO (20);
 INSERT INTO defaulted_parts SELECT i, 'n' FROM generate_series(1, 9) i;
@@ -55,7 +57,7 @@ COMMIT;
 BEGIN;
 UPDATE defaulted_full SET name = 'before' WHERE id < 4;
 DELETE FROM defaulted_full WHERE id = 1;
-ALTER TABLE defaulted_full ADD v int DEFAULT 3, ADD w text DEFAULT '';
+ALTER TABLE defaulted_full ADD v int DEFAULT 3, ADD w text;
 UPDATE defaulted_full SET name = 'after' WHERE id IN (3, 4);
 DELETE FROM defaulted_full WHERE id = 5;
 INSERT INTO defaulted_full VALUES (9, 'x', 9, 'y');
@@ -78,7 +80,15 @@ DELETE FROM defaulted_key WHERE id = 3;
 INSERT INTO defaulted_key VALUES (4, 'other', 1);
 COMMIT;
 
+UPDATE defaulted_parts SET id = 12 WHERE id = 2;
+
+UPDATE defaulted_parts SET name = 'before' WHERE id IN (1, 6);
+
+DELETE FROM defaulted_parts WHERE id = 3;
+
 ALTER TABLE defaulted_parts ADD v int DEFAULT 3;
+
+UPDATE defaulted_parts SET id = 0, name = 'moved' WHERE id = 7;
 
 INSERT INTO defaulted_parts VALUES (10, 'x', 4);
 
@@ -100,6 +110,8 @@ UPDATE defaulted_key SET name = 'later' WHERE id IN (4, 5);
 ALTER TABLE defaulted_emptied ADD w text DEFAULT 'second';
 
 ALTER TABLE defaulted_parts ADD w text DEFAULT 'second';
+
+UPDATE defaulted_parts SET name = name || '!' WHERE id < 3;
 
 --- step
 VACUUM FULL defaulted;

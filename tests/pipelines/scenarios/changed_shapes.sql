@@ -1,8 +1,7 @@
--- Shapes, keys, types and names that change, rows before and after in one window; more of it in tests/bronze.
+-- Shapes, keys, types and names that change, rows before and after in one window. Those that change several times within one
+-- transaction are in tests/bronze/shapes_within_transactions.sql.
 CREATE TABLE shaped (id int PRIMARY KEY, a text, b text, c int, d text);
 INSERT INTO shaped SELECT i, 'a' || i, 'b' || i, i, 'd' || i FROM generate_series(1, 8) i;
-CREATE TABLE at_once (id int PRIMARY KEY, a text, b text, c int, d text);
-INSERT INTO at_once SELECT i, 'a' || i, 'b' || i, i, 'd' || i FROM generate_series(1, 6) i;
 CREATE TABLE widened (id int PRIMARY KEY, i int4, f float4, n numeric(6,2), d date, v varchar(5), t timestamp, m text,
   s int2, w int8, e int4);
 INSERT INTO widened SELECT i, i, i + 0.1, i + 0.25, '2024-01-01', 'v', '2024-01-01 10:00', i, i, i, i FROM generate_series(1, 6) i;
@@ -40,17 +39,6 @@ INSERT INTO shaped VALUES (9, 'was a', 'was b', 9, 'title');
 ALTER TABLE shaped DROP c, ADD c boolean;
 
 UPDATE shaped SET c = true WHERE id IN (1, 6);
-
-BEGIN;
-UPDATE at_once SET a = 'before', c = 0 WHERE id = 1;
-ALTER TABLE at_once RENAME a TO z;
-INSERT INTO at_once VALUES (7, 'z7', 'b7', 7, 'd7');
-ALTER TABLE at_once DROP b, ADD e int DEFAULT 5;
-INSERT INTO at_once VALUES (8, 'z8', 8, 'd8', 8);
-ALTER TABLE at_once RENAME d TO b;
-UPDATE at_once SET b = 'after' WHERE id IN (1, 2, 7);
-DELETE FROM at_once WHERE id = 3;
-COMMIT;
 
 UPDATE widened SET i = 10, n = 1.5, v = 'first' WHERE id = 1;
 

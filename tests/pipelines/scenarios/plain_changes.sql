@@ -1,4 +1,4 @@
--- Inserts, updates and deletes on top of a snapshot; then everything goes.
+-- Inserts, updates and deletes on top of a snapshot, and a column added between them; then everything goes.
 CREATE TABLE plain (id int PRIMARY KEY, name text, price numeric(10,2), at timestamptz, day date, ok boolean);
 INSERT INTO plain SELECT i, 'n' || i, i * 1.5, '2024-01-01 00:00:00+00'::timestamptz + i * interval '1 hour',
   DATE '2024-01-01' + i, i % 2 = 0 FROM generate_series(1, 500) i;
@@ -7,6 +7,12 @@ INSERT INTO plain SELECT i, 'n' || i, i * 1.5, '2024-01-01 00:00:00+00'::timesta
 INSERT INTO plain (id) SELECT i FROM generate_series(501, 600) i;
 
 UPDATE plain SET name = '' WHERE id % 10 = 0;
+
+ALTER TABLE plain ADD COLUMN extra int;
+
+INSERT INTO plain (id, extra) VALUES (701, 5);
+
+UPDATE plain SET extra = 1 WHERE id = 1;
 
 DELETE FROM plain WHERE id % 7 = 0;
 
@@ -17,7 +23,7 @@ UPDATE plain SET price = 0 WHERE id < 25;
 
 DELETE FROM plain WHERE id BETWEEN 10 AND 20;
 
-INSERT INTO plain (id, name) VALUES (15, 'back');
+INSERT INTO plain (id, name, extra) VALUES (15, 'back', 6);
 
 --- step
 DELETE FROM plain;

@@ -1,4 +1,5 @@
--- Other types, all taken without USING: in place or by a copy, written anew by PostgreSQL or not.
+-- Other types, all taken without USING: in place or by a copy, written anew by PostgreSQL or not. Of each class one; what becomes of
+-- every pair is in tests/silver/schema/test_retypes.py.
 CREATE TYPE spot AS (x numeric(5,-2), y int[]);
 CREATE DOMAIN rounded AS numeric(5,-2);
 CREATE TABLE scaled (id int PRIMARY KEY, a numeric(5,-2), b numeric(5,-2)[], c spot, d rounded, e numeric(2,5), f numeric(36,-2),
@@ -9,8 +10,6 @@ CREATE TABLE scaled_in_place (id int PRIMARY KEY, a numeric(5,-2), e numeric(2,5
 INSERT INTO scaled_in_place VALUES (1, 1234567, 0.00012), (2, 'NaN', NULL);
 CREATE TABLE dated (id int PRIMARY KEY, d date, e date);
 INSERT INTO dated VALUES (1, '2024-02-29', '2024-02-29'), (2, 'infinity', '0044-03-15 BC'), (3, NULL, '9999-12-31');
-CREATE TABLE timed (id int PRIMARY KEY);
-INSERT INTO timed VALUES (1), (2);
 
 --- step
 UPDATE scaled SET a = -9999900, b = '{}' WHERE id = 1;
@@ -21,13 +20,13 @@ ALTER TABLE scaled_in_place ALTER a TYPE numeric(7,-2), ALTER e TYPE numeric(9,5
 
 INSERT INTO scaled_in_place VALUES (3, 123456789, 1234.5);
 
+ALTER TABLE scaled_in_place ADD at timestamp, ADD during tsrange, ADD all_of timestamp[];
+
+INSERT INTO scaled_in_place VALUES (4, 1, 1, '2024-02-29 10:00', '[2024-01-01,)', '{2024-01-01 10:00,NULL}');
+
 ALTER TABLE dated ALTER d TYPE timestamp;
 
 INSERT INTO dated VALUES (4, '2024-02-29 10:00', '-infinity');
-
-ALTER TABLE timed ADD at timestamp, ADD during tsrange, ADD all_of timestamp[];
-
-INSERT INTO timed VALUES (3, '2024-02-29 10:00', '[2024-01-01,)', '{2024-01-01 10:00,NULL}');
 
 --- step
 ALTER TABLE scaled ALTER f TYPE numeric(37,-2);
@@ -39,11 +38,10 @@ ALTER TABLE dated ALTER d TYPE timestamptz, ALTER e TYPE timestamptz(0);
 UPDATE dated SET d = '2024-02-29 10:00+02' WHERE id = 1;
 
 --- step
-ALTER TABLE scaled ALTER a TYPE int, ALTER b TYPE numeric(7,-2)[], ALTER c TYPE text, ALTER d TYPE numeric(4,-1), ALTER e TYPE numeric(5,3),
-  ALTER f TYPE text, ALTER g TYPE numeric(5,-4), ALTER h TYPE float8, ALTER i TYPE numeric(4,5)[], ALTER j TYPE numeric(7,2)[];
+ALTER TABLE scaled ALTER a TYPE int, ALTER b TYPE numeric(7,-2)[], ALTER c TYPE text, ALTER g TYPE numeric(5,-4);
 
 INSERT INTO scaled (id, a, b, g, h) VALUES (4, 1, '{999999900}', 123456789, '-0');
 
-ALTER TABLE dated ALTER d TYPE timestamp, ALTER e TYPE text;
+ALTER TABLE dated ALTER e TYPE text;
 
 UPDATE dated SET e = e || '.' WHERE id = 3;

@@ -2,7 +2,8 @@
 
 The histories are the SQL files in `scenarios`: a schema, then steps, each a list of transactions parted by
 empty lines. All are played into one database and carried by one pipeline; bronze and silver are cut after
-every step, so that a step lies in one window.
+every step, so that a step lies in one window. Spark reads every table in the end; what a step before left is
+read from the files that the cut means.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from pipelines.settings import load_pipeline
 from silver.cycle import Silver
 from silver.settings import SilverSettings
 from tests.fix_postgres import drop_database, make_database
-from tests.fix_spark import rows_of
 from tests.pipelines.source_rows import source_rows
+from tests.silver.stored import rows_by_spark, stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +79,7 @@ class Flow:
         self.tables: dict[TableName, str] = {}
         self.names: list[set[str]] = []
         self.differences: dict[tuple[int, str], str] = {}
-        self.equal: dict[TableName, tuple[int, str]] = {}
+        self.equal: dict[tuple[TableName, bool], tuple[int, str]] = {}
         self.cuts: list[Cut] = []
 
     def carry(self) -> Cut:
@@ -109,27 +110,33 @@ class Flow:
         there = user_tables(self.connection)
         self.tables = {table: self.tables.get(table, scenario) for table in there}
 
-    def compare(self, step: int, cut: Cut) -> None:
-        """Note, for each table, the first differences of silver at this cut from the source now."""
+    def compare(self, step: int, cut: Cut, *, by_spark: bool = True) -> None:
+        """Note, for each table, the first differences of silver at this cut from the source now.
+
+        Without `by_spark` it reads those tables alone of which files do not say by themselves what counts.
+        """
         self.names.append({table.silver_name for table in self.tables})
         for table, scenario in self.tables.items():
             if table.name in ALIKE:
                 continue
-            found = self.difference(table, cut)
+            found = self.difference(table, cut, by_spark=by_spark)
             if found:
                 self.differences[step, scenario] = f"{table} after step {step}: {found}"
 
-    def difference(self, table: TableName, cut: Cut) -> str:
+    def difference(self, table: TableName, cut: Cut, *, by_spark: bool = True) -> str:
         """The first differences of a table at this cut from the source now."""
         version = cut.tables.get(table.silver_name)
         if version is None:
             return f"the cut of {cut.commit_lsn} does not name it"
         rows = source_rows(self.connection, table)
-        if self.equal.get(table) == (version, repr(rows)):
+        if self.equal.get((table, by_spark)) == (version, repr(rows)):
             return ""  # the same version beside the same rows as when they were compared
-        found = difference(self.spark, version_as_of(self.lake, table.silver_name, version), rows)
+        silver = None if by_spark else stored_rows(self.lake, table.silver_name, version)
+        if silver is None:
+            silver = rows_by_spark(self.spark, version_as_of(self.lake, table.silver_name, version))
+        found = difference(silver, rows)
         if not found:
-            self.equal[table] = version, repr(rows)
+            self.equal[table, by_spark] = version, repr(rows)
         return found
 
 
@@ -140,14 +147,14 @@ def version_as_of(lake: Lake, name: str, version: int) -> str:
     return lake.sql("silver", name) + ("" if version == newest else f" VERSION AS OF {version}")
 
 
-def difference(spark: SparkSession, table: str, rows: list[Row]) -> str:
+def difference(held: list[dict[str, Any]], rows: list[Row]) -> str:
     silver = [
         {
             name: (comparable(value), (row["_unrepresentable"] or {}).get(name))
-            for name, value in row.asDict(recursive=True).items()
+            for name, value in row.items()
             if not name.startswith("_") and (not rows or name in rows[0])  # silver keeps dropped columns
         }
-        for row in rows_of(spark, f"SELECT * FROM {table}", without_zones=True)
+        for row in held
     ]
     source = [{name: (comparable(value), text) for name, (value, text) in row.items()} for row in rows]
     ours, theirs = Counter(map(repr, map(ordered, silver))), Counter(map(repr, map(ordered, source)))
@@ -185,13 +192,14 @@ def flow(spark: SparkSession, server_dsn: str, tmp_path_factory: pytest.TempPath
     for name, (schema, _) in histories.items():
         flow.play([schema])
         flow.note_tables(name)
-    flow.compare(0, flow.carry())
-    for step in range(max(len(steps) for _, steps in histories.values())):
+    flow.compare(0, flow.carry(), by_spark=False)
+    last = max(len(steps) for _, steps in histories.values())
+    for step in range(1, last + 1):
         for name, (_, steps) in histories.items():
-            if step < len(steps):
-                flow.play(steps[step])
+            if step <= len(steps):
+                flow.play(steps[step - 1])
                 flow.note_tables(name)
-        flow.compare(step + 1, flow.carry())
+        flow.compare(step, flow.carry(), by_spark=step == last)
     yield flow
     flow.connection.close()
     drop_database(server_dsn, dsn)

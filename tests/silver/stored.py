@@ -1,0 +1,64 @@
+"""The rows of a silver table at a version, right from the files that its log names, without Spark.
+
+A test that has Spark read each of its tables in the end may look at earlier versions this way: a plan and
+some jobs for a few rows cost a hundred times as much.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from silver.run.small_reads import plain_files
+from tests.fix_spark import rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from bronze.lake.location import Lake
+
+_PHYSICAL = "delta.columnMapping.physicalName"
+
+
+def stored_rows(lake: Lake, name: str, version: int) -> list[dict[str, Any]] | None:
+    """By the table's names, moments in UTC without a zone; None where files alone do not say what counts."""
+    plain = plain_files(lake, "silver", name, version)
+    if plain is None:
+        return None
+    struct = {"type": "struct", "fields": list(plain.fields)}
+    return [
+        _named(row, struct)
+        for path in plain.paths
+        for row in pq.ParquetFile(path, coerce_int96_timestamp_unit="us").read().to_pylist()
+    ]
+
+
+def rows_by_spark(spark: SparkSession, table: str) -> list[dict[str, Any]]:
+    """The rows of a table, or of a view, as `stored_rows` gives them."""
+    rows = rows_of(spark, f"SELECT * FROM {table}", without_zones=True)
+    return [row.asDict(recursive=True) for row in rows]
+
+
+def rows_at(spark: SparkSession, lake: Lake, name: str, version: int) -> list[dict[str, Any]]:
+    """A version's rows: from its files, or by Spark where Delta has to read them."""
+    rows = stored_rows(lake, name, version)
+    if rows is None:
+        rows = rows_by_spark(spark, f"{lake.sql('silver', name)} VERSION AS OF {version}")
+    return rows
+
+
+def _named(value: Any, type_: str | dict[str, Any]) -> Any:
+    """A value as the table has it: files have columns and fields under names of their own."""
+    if value is None:
+        return None
+    if isinstance(type_, str):
+        return value.replace(tzinfo=None) if type_ == "timestamp" else value
+    if type_["type"] == "struct":
+        return {
+            one["name"]: _named(value.get(one["metadata"].get(_PHYSICAL, one["name"])), one["type"])
+            for one in type_["fields"]
+        }
+    if type_["type"] == "array":
+        return [_named(one, type_["elementType"]) for one in value]
+    return {_named(key, type_["keyType"]): _named(one, type_["valueType"]) for key, one in value}
