@@ -29,6 +29,7 @@ from pipelines.sql_shell.results import Shown, first_rows, json_lines
 from pipelines.terminal.failures import Failure
 from pipelines.terminal.output import Format, Output
 from tests.fix_postgres import drop_database, make_database
+from tests.pipelines.in_process import smelt_here
 from tests.pipelines.processes import Command, task_seconds, thread_seconds, until
 from tests.pipelines.test_cli import smelt
 
@@ -109,7 +110,7 @@ def test_run_carries_changes_refuses_a_second_start_outlives_its_reader_and_ends
         until(lambda: shop.gold_has(Lsn(1)) or run.process.poll() is not None)
         assert run.process.poll() is None, run.text()
 
-        second = smelt("silver", shop.file, folder=shop.folder)
+        second = smelt_here("silver", shop.file, folder=shop.folder)
         assert second.returncode == 1
         assert f"`smelt run`, process {run.process.pid}" in second.stderr
         assert second.stderr.count("error:") == 1
@@ -148,17 +149,18 @@ def test_run_carries_changes_refuses_a_second_start_outlives_its_reader_and_ends
 @pytest.mark.postgres
 @pytest.mark.spark
 def test_until_caught_up_carries_what_the_server_held_and_names_a_table_that_cannot_be_carried(
-    shop: Shop,
+    shop: Shop, spark: SparkSession
 ) -> None:
+    """On the tests' session. How a process ends that had a JVM of its own is in `test_commands`."""
+    assert spark is not None
     shop.execute("CREATE TABLE keyless (a int); INSERT INTO customers VALUES (51, 'new', NULL, '{}')")
     end = shop.execute("INSERT INTO orders VALUES (1000, 51, 1.25)")
-    with Command("run", shop.file, "--until-caught-up", folder=shop.folder) as run:
-        assert run.wait() == 3, run.text()
-        assert not run.family()
-    assert "keyless" in run.text()
-    assert "Traceback" not in run.text()
+    done = smelt_here("run", shop.file, "--until-caught-up", folder=shop.folder)
+    assert done.returncode == 3, done.stderr
+    assert "keyless" in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
     assert shop.gold_has(end)
-    status = json.loads(smelt("status", shop.file, "--output", "json", folder=shop.folder).stdout)
+    status = json.loads(smelt_here("status", shop.file, "--output", "json", folder=shop.folder).stdout)
     assert [rung["commits"] for rung in status["ladder"] if rung["name"] in {"silver", "gold"}] == [0, 0]
     assert {table["name"]: table["state"] for table in status["tables"]} == {
         "public.customers": "streaming",
@@ -209,7 +211,6 @@ def test_a_job_starts_spark_where_it_has_something_to_do_and_otherwise_not(
     assert shop.gold_has(end)
     query = "SELECT id FROM silver.orders WHERE id IN (7, 8)"
     assert LakeSql(spark, shop.pipeline).query(query).collect() == [(8,)]
-    job("run", 3)
 
 
 @pytest.mark.postgres
