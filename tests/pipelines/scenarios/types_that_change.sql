@@ -31,7 +31,6 @@ INSERT INTO placed VALUES (5, ('new', 5, NULL), 'new', 1.25);
 --- step
 ALTER TYPE place DROP ATTRIBUTE nr;
 ALTER TYPE place RENAME ATTRIBUTE city TO town;
-ALTER TABLE placed ALTER n TYPE numeric;
 
 UPDATE placed SET p = ('later', 'town') WHERE id = 3;
 
