@@ -19,11 +19,18 @@ from gold.incremental.starts import holds_the_same
 from silver.sql import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from bronze.lake.location import Lake
 
 DEFINITION_PROPERTY: Final = "deltasmelt.definition"
+
+_WITH_STATISTICS: Final = 32
+"""Leaves of a schema that Delta keeps statistics of by default.
+
+A struct in a struct is counted as one leaf here. So a key may be taken for one of them by mistake; then the
+table cannot be clustered by it, which is no error.
+"""
 
 _SMALL_BYTES: Final = 32_000_000
 _SMALL_ROWS: Final = 50_000
@@ -86,6 +93,18 @@ class GoldTable:
     def files(self) -> pa.Table:
         """Its data files with their statistics."""
         return pa.table(delta.open_existing(self.uri).get_add_actions(flatten=True))
+
+    def has_statistics(self, key: Sequence[str]) -> bool:
+        """Whether files have statistics of columns: Delta keeps them of the first leaves of the schema.
+
+        Args:
+            key: as SQL names them.
+        """
+        first: list[str] = []
+        for field in delta.open_existing(self.uri).schema().fields:
+            inner = field.type.fields if isinstance(field.type, StructType) else []
+            first += [quote(field.name, one.name) for one in inner] or [quote(field.name)]
+        return set(key) <= set(first[:_WITH_STATISTICS])
 
     def rows_written(self) -> int:
         """Rows that the last commit wrote."""

@@ -118,6 +118,7 @@ def documents(spark: SparkSession, folder: Path, rows: int, pairs: int) -> bool:
         speeds = [hand / gold for hand, gold in zip(walls[kind], full, strict=True)]
         bar = _BARS["full"] if kind == next(iter(COLLECTED)) else None
         held = ratio(f"speed of the full build beside {kind}", speeds, at_least=bar) and held
+    timed("smelt maintain, documents clustered by their key", work.maintain)
     whole = statistics.median(full)
     some, _ = windows(work, rows, rows // 100, pairs)
     part = [wall / whole for wall in some]

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from bronze.lake.location import Layer
+
 pytestmark = pytest.mark.spark
 
 CUSTOMERS = 4_000
@@ -54,6 +56,11 @@ def customers_in_order(work: GoldWork) -> list[int]:
     stored = field.metadata["delta.columnMapping.physicalName"]
     found: list[int] = pq.read_table(table.file_uris()[0], columns=[stored])[stored].to_pylist()
     return found
+
+
+def clustering(work: GoldWork, layer: Layer, name: str) -> list[str]:
+    row = rows_of(work.spark, f"DESCRIBE DETAIL {work.lake.sql(layer, name)}")[0]
+    return list(row["clusteringColumns"])
 
 
 def test_orders_are_clustered_by_their_customer_and_few_documents_of_many_are_built_from_them(
@@ -90,5 +97,5 @@ def test_orders_are_clustered_by_their_customer_and_few_documents_of_many_are_bu
 
     # The pipeline file wins, and an empty list is the key.
     assert maintained(work, SilverSettings(cluster={"public.orders": []}))["orders"][0] == "clustered"
-    detail = rows_of(spark, f"DESCRIBE DETAIL {work.lake.sql('silver', 'orders')}")[0]
-    assert list(detail["clusteringColumns"]) == ["id"]
+    assert clustering(work, "silver", "orders") == ["id"]
+    assert clustering(work, "gold", "customer") == ["id"], "told when it was built"
