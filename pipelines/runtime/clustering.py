@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from gold.language.joins import join_columns
 from silver.schema.catalog import silver_catalog
 from silver.schema.clustering import cluster_actions, clustering_columns, is_wide
-from silver.sql import quote
+from silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,6 +36,9 @@ ORDERED_FILES: Final = {
 }
 """Settings by which OPTIMIZE also orders the rows within a file, so that pages of it can be skipped."""
 
+OWED: Final = "deltasmelt.clusteringOwed"
+"""Table property: its rows are not yet in the order of the columns that it is clustered by."""
+
 
 def clustered(settings: SilverSettings, documents: Iterable[Document]) -> SilverSettings:
     """The settings of silver, with what documents join by for tables that the pipeline file does not name."""
@@ -54,7 +57,10 @@ def by_name(relations: Sequence[Relation], settings: SilverSettings) -> dict[str
 
 
 def cluster_as_wanted(spark: SparkSession, address: str, table: SilverTable, stored: DeltaTable) -> bool:
-    """Tell Delta the columns that a table is to be clustered by; whether it was clustered by others.
+    """Tell Delta the columns that a table is to be clustered by; whether its rows are to be written again.
+
+    That they are is in the table's properties until they were (`written_again`). So a process that ends
+    between the two leaves it for the next.
 
     Args:
         spark: a session.
@@ -63,12 +69,21 @@ def cluster_as_wanted(spark: SparkSession, address: str, table: SilverTable, sto
         stored: the table as it is.
     """
     wanted = clustering_columns(table)
-    if not wanted or not set(wanted) <= {field.name for field in stored.schema().fields}:
+    there = {field.name for field in stored.schema().fields}
+    if table.problem is not None or not wanted or not set(wanted) <= there:
         return False
     row = spark.sql(f"DESCRIBE DETAIL {address}").select("clusteringColumns").first()
     held = [] if row is None or row[0] is None else [str(name) for name in row[0]]
-    if held in (wanted, [quote(name) for name in wanted]):
-        return False
+    same = zip(held, wanted, strict=False)
+    # Delta quotes a name that needs it.
+    if len(held) == len(wanted) and all(one in {name, quote(name)} for one, name in same):
+        return OWED in stored.metadata().configuration
+    spark.sql(f"ALTER TABLE {address} SET TBLPROPERTIES ({literal(OWED)} = 'true')")
     for action in cluster_actions(table, wanted, wide=is_wide(table, wanted)):
         spark.sql(f"ALTER TABLE {address} {action}")
     return True
+
+
+def written_again(spark: SparkSession, address: str) -> None:
+    """Note that all rows of a table lie as its clustering says."""
+    spark.sql(f"ALTER TABLE {address} UNSET TBLPROPERTIES IF EXISTS ({literal(OWED)})")

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from bronze.lake import delta
 from pipelines.runtime import maintenance_errors
-from pipelines.runtime.clustering import ORDERED_FILES, cluster_as_wanted
+from pipelines.runtime.clustering import ORDERED_FILES, cluster_as_wanted, written_again
 from pipelines.runtime.locks import writing
 from pipelines.runtime.log_entries import committed_at, cut_log, data_files
 from pipelines.runtime.stated_retention import positions, state_retention
@@ -271,6 +271,8 @@ class Maintenance:
             anew = shape is not None and cluster_as_wanted(self._spark, address, shape, table)
             if anew or (optimize and files.small > 1):
                 self._spark.sql(f"OPTIMIZE {address}{' FULL' if anew else ''}").collect()
+                if anew:
+                    written_again(self._spark, address)
                 result.done.append("clustered" if layer == "silver" else "compacted")
                 files = files_of(self._spark, table, address)
             if purge and files.deleted_rows:
