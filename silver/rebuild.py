@@ -235,5 +235,5 @@ def _replace(
         try:
             session.sql(lost)
         except Exception:  # its rows are right
-            _LOGGER.warning("silver.%s is no longer clustered by its key", table.name, exc_info=True)
+            _LOGGER.warning("silver.%s is no longer clustered", table.name, exc_info=True)
     return log.written(table.name).version

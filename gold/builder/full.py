@@ -86,7 +86,9 @@ def build_full(
         **FINE_PAGES,
     }
     with work.room.of(plan.needed), settings(work.spark, wanted):
-        _write(work, build, state, definition, distrust=distrust, small=small)
+        _write(
+            work, build, state, definition, distrust=distrust, small=small, sort=plan.together and not small
+        )
     return largest
 
 
@@ -98,6 +100,7 @@ def _write(
     *,
     distrust: bool,
     small: bool,
+    sort: bool,
 ) -> None:
     compiled = compile_tree(build.tree, build.relation)
     work.count_flagged(*count_flagged(build.tree, build.relation), build.run)
@@ -112,8 +115,9 @@ def _write(
         return
     kept, join = _kept_lsn(work.table.address, compiled, state, f"{int(build.cut.commit_lsn)}L", same=same)
     columns = ", ".join(f"d.{quote(name)}" for name in compiled.columns)
-    # By the key few documents are found in few pages; mostly they come in this order, and nothing is sorted.
-    order = "" if small else f"\nSORT BY {', '.join(compiled.key)}"
+    # By the key few documents are found in few pages. Mostly they come in this order, and nothing is sorted;
+    # large ones never are, which would take room that is not planned for.
+    order = "" if not sort else f"\nSORT BY {', '.join(compiled.key)}"
     position = None if state is None else state.position
     with settings(work.spark, mark_settings(GOLD_APP, build.cut.commit_lsn, position)):
         work.spark.sql(

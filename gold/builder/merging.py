@@ -122,9 +122,14 @@ def _on_target(spark: SparkSession, table: GoldTable, what: Merge, roots: int) -
     """
     files, key = table.files(), what.compiled.key
     small = is_small([size_of(files)])
-    if what.listed and not small:
-        return [f"t.{one} IN ({what.listed[f'k{i}']})" for i, one in enumerate(key) if f"k{i}" in what.listed]
-    found = _ranges(spark, what, files)
+    found: list[str] = []
+    if not small:
+        found = [
+            f"t.{one} IN ({what.listed[f'k{i}']})" for i, one in enumerate(key) if f"k{i}" in what.listed
+        ]
+    if len(found) == len(key):
+        return found
+    found += _ranges(spark, what, files)
     if roots <= MOST_KEYS and not small:
         row = spark.sql(bitmap([f"k{i}" for i in range(len(key))], "affected", roots)).collect()[0]
         found.append(in_bitmap([f"t.{one}" for one in key], row["bitmap"], roots))

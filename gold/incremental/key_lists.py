@@ -22,8 +22,12 @@ from silver.sql import literal
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-MOST_LISTED: Final = 1000
-"""Roots up to which their keys are listed."""
+MOST_LISTED: Final = 500
+"""Roots up to which their keys are listed.
+
+Spark gives a list to Parquet as that many conditions within one another, which Java serializes by recursion.
+Twice as many pass on a thread's stack of a megabyte.
+"""
 
 _NUMBERS: Final = {"SMALLINT": "S", "INT": "", "BIGINT": "L"}
 """Types of numbers, with the letter that makes a literal one of them."""

@@ -10,6 +10,7 @@ from bronze.errors import ConfigurationError, DefiniteError
 from bronze.lake.control_tables import ControlTables
 from pipelines.spark.jvm_death import death_told
 from pipelines.spark.session import active_session, lent, spark_session, stop_session
+from pipelines.terminal.failures import without_secrets
 from pipelines.terminal.interrupts import Terminated, terminable
 from pipelines.terminal.jvm_errors import in_words
 from pipelines.terminal.logs import spark_log
@@ -101,6 +102,15 @@ def require_lake(pipeline: Pipeline) -> Cut:
             remedy=f"run `smelt run {pipeline.path.name} --until-caught-up` first",
         )
     return cut
+
+
+def documents_to_join(pipeline: Pipeline, output: Output) -> list[Document] | None:
+    """The documents by whose joins silver's tables are clustered; a wrong one is told, and stops nothing."""
+    try:
+        return load_documents_of(pipeline)
+    except ConfigurationError as error:
+        output.say(f"{without_secrets(error.message)}; tables stay clustered as they are")
+        return None
 
 
 def load_documents_of(pipeline: Pipeline) -> list[Document]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from bronze.errors import ConfigurationError, SmeltError
+from bronze.errors import SmeltError
 from bronze.lake.control_tables import ControlTables
-from pipelines.commands.context import load_documents_of, require_lake, spark_for
+from pipelines.commands.context import documents_to_join, require_lake, spark_for
 from pipelines.runtime.stages import maintenance, maintenance_text
 from pipelines.terminal.failures import TABLES_STOPPED, Failure, without_secrets
 from silver.errors import cause
@@ -18,7 +18,6 @@ from silver.errors import cause
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gold.language.document import Document
     from pipelines.runtime.maintenance import MaintenanceResult
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
@@ -34,7 +33,7 @@ def run_maintain(pipeline: Pipeline, output: Output) -> None:
     require_lake(pipeline)
     control = ControlTables(pipeline.lake_address())
     with spark_for(pipeline, output) as spark:
-        documents = _documents(pipeline, output)
+        documents = documents_to_join(pipeline, output)
         work = maintenance(spark, pipeline, control, ("silver", "gold"), documents)
         tables = work.all_tables()
         while (done := _next(tables, output)) is not None:
@@ -49,15 +48,6 @@ def run_maintain(pipeline: Pipeline, output: Output) -> None:
     if work.failed:
         names = ", ".join(sorted(work.failed))
         raise Failure(f"maintenance failed: {names}", exit_code=TABLES_STOPPED)
-
-
-def _documents(pipeline: Pipeline, output: Output) -> list[Document] | None:
-    """The documents by whose joins tables are clustered; a wrong one stops no maintenance."""
-    try:
-        return load_documents_of(pipeline)
-    except ConfigurationError as error:
-        output.say(f"{without_secrets(error.message)}; tables stay clustered as they are")
-        return None
 
 
 def _next(tables: Iterator[MaintenanceResult], output: Output) -> MaintenanceResult | None:

@@ -27,7 +27,8 @@ from bronze.lake.control_tables import ControlTables
 from bronze.lake.delta import location, open_existing
 from bronze.store.contract import CHANGES
 from bronze.store.relations import read_relations
-from pipelines.commands.context import documents_named, open_gold, require_lake, spark_for
+from pipelines.commands.context import documents_named, documents_to_join, open_gold, require_lake, spark_for
+from pipelines.runtime.clustering import clustered
 from pipelines.runtime.locks import lake_lock, writing
 from pipelines.terminal.failures import TABLES_STOPPED, Failure, error_text
 from silver.errors import CODES, failure, table_error
@@ -70,11 +71,17 @@ def run_rebuild(pipeline: Pipeline, layer: str, name: str | None, output: Output
     locks: tuple[Layer, ...] = ("silver", "gold") if layer == "silver" else ("gold",)
     with lake_lock(lake, locks, command=f"smelt rebuild {layer}"), spark_for(pipeline, output) as spark:
         if layer == "silver":
-            failed = rebuild_silver(spark, pipeline, tables, output)
+            failed = rebuild_silver(spark, _as_maintained(pipeline, output), tables, output)
         else:
             failed = rebuild_gold(spark, pipeline, [document.name for document in documents], output)
     if failed:
         raise Failure(f"left as they are: {', '.join(failed)}", exit_code=TABLES_STOPPED)
+
+
+def _as_maintained(pipeline: Pipeline, output: Output) -> Pipeline:
+    """The pipeline, whose tables are clustered by what documents join by."""
+    silver = clustered(pipeline.silver, documents_to_join(pipeline, output) or ())
+    return pipeline.model_copy(update={"silver": silver})
 
 
 def rebuild_silver(

@@ -35,7 +35,7 @@ from gold.language.document import load_documents
 from gold.tree.check import checked_tree
 from pipelines.quality.suite_files import check_suites
 from pipelines.writable import why_unwritable
-from silver.schema.catalog import check_names, histories, silver_table
+from silver.schema.catalog import check_names, histories, is_named, silver_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -253,9 +253,10 @@ def _names(pipeline: Pipeline, catalog: dict[TableName, SilverTable]) -> Iterato
     for name in pipeline.silver.history:
         if name not in tables:
             yield _unused("history-unused", "silver.history", name, tables, "selected table")
-    for table, names in pipeline.silver.cluster.items():
-        if table not in tables:
-            yield _unused("cluster-unused", "silver.cluster", table, tables, "selected table")
+    for text, names in pipeline.silver.cluster.items():
+        table = next((each for each in catalog if is_named(each, [text])), None)
+        if table is None:
+            yield _unused("cluster-unused", "silver.cluster", text, tables, "selected table")
             continue
         for name in sorted({f"{table}.{name}" for name in names} - columns):
             yield _unused("cluster-unused", "silver.cluster", name, columns, "column of a selected table")

@@ -10,11 +10,13 @@ of a table that is there: it writes the table again once, after which each run i
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
+from gold.builder.failures import SPARK_ERRORS
 from gold.language.joins import join_columns
-from silver.schema.catalog import silver_catalog
-from silver.schema.clustering import cluster_actions, clustering_columns, is_wide
+from silver.schema.catalog import is_named, silver_catalog
+from silver.schema.clustering import INDEXED_COLUMNS, STATISTICS, cluster_actions, clustering_columns, is_wide
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
@@ -23,11 +25,12 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
-    from bronze.identifiers import TableName
     from bronze.shapes import Relation
     from gold.language.document import Document
     from silver.schema.catalog import SilverTable
     from silver.settings import SilverSettings
+
+_LOGGER: Final = logging.getLogger("deltasmelt.maintenance")
 
 ORDERED_FILES: Final = {
     "spark.databricks.io.skipping.mdc.sortWithinFiles": "true",
@@ -43,12 +46,10 @@ OWED: Final = "deltasmelt.clusteringOwed"
 def clustered(settings: SilverSettings, documents: Iterable[Document]) -> SilverSettings:
     """The settings of silver, with what documents join by for tables that the pipeline file does not name."""
     joined = {table: list(columns) for table, columns in join_columns(documents).items()}
-    derived = {str(table): columns for table, columns in joined.items() if not _names(settings, table)}
+    derived = {
+        str(table): columns for table, columns in joined.items() if not is_named(table, settings.cluster)
+    }
     return settings.model_copy(update={"cluster": {**settings.cluster, **derived}})
-
-
-def _names(settings: SilverSettings, table: TableName) -> bool:
-    return not {str(table), table.quoted, f"{table.schema}.{table.name}"}.isdisjoint(settings.cluster)
 
 
 def by_name(relations: Sequence[Relation], settings: SilverSettings) -> dict[str, SilverTable]:
@@ -67,20 +68,30 @@ def cluster_as_wanted(spark: SparkSession, address: str, table: SilverTable, sto
         address: the table as SQL names it.
         table: as bronze knows it. A column may not be in the lake yet; then nothing is done.
         stored: the table as it is.
+
+    Clustering is for speed alone: what Spark refuses of it is logged, and stops no maintenance.
     """
     wanted = clustering_columns(table)
     there = {field.name for field in stored.schema().fields}
     if table.problem is not None or not wanted or not set(wanted) <= there:
         return False
+    stated = stored.metadata().configuration
     row = spark.sql(f"DESCRIBE DETAIL {address}").select("clusteringColumns").first()
     held = [] if row is None or row[0] is None else [str(name) for name in row[0]]
     same = zip(held, wanted, strict=False)
     # Delta quotes a name that needs it.
     if len(held) == len(wanted) and all(one in {name, quote(name)} for one, name in same):
-        return OWED in stored.metadata().configuration
+        return OWED in stated
+    # Columns that silver keeps may come before; and of which there are statistics may have been said before.
+    wide = is_wide(table, wanted) or STATISTICS in stated or len(there) > INDEXED_COLUMNS
     spark.sql(f"ALTER TABLE {address} SET TBLPROPERTIES ({literal(OWED)} = 'true')")
-    for action in cluster_actions(table, wanted, wide=is_wide(table, wanted)):
-        spark.sql(f"ALTER TABLE {address} {action}")
+    try:
+        for action in cluster_actions(table, wanted, wide=wide):
+            spark.sql(f"ALTER TABLE {address} {action}")
+    except SPARK_ERRORS:
+        _LOGGER.warning("%s could not be clustered by %s", address, ", ".join(wanted), exc_info=True)
+        written_again(spark, address)
+        return False
     return True
 
 

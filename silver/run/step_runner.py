@@ -89,7 +89,7 @@ class StepRunner:
 
     @property
     def owes_clustering(self) -> bool:
-        """Whether some table is not clustered by its key."""
+        """Whether some table is not clustered as it should be."""
         return bool(self._owed)
 
     def cluster_owed(self, session: SparkSession) -> None:
@@ -112,7 +112,7 @@ class StepRunner:
             seconds = self._pauses.failed(table.name)
             self._owed[table.name] = table
             _LOGGER.warning(
-                "silver.%s could not be clustered by its key; will try again in %.0f s", table.name, seconds,
+                "silver.%s could not be clustered; will try again in %.0f s", table.name, seconds,
                 exc_info=True,
             )  # fmt: skip
         else:

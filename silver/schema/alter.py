@@ -238,15 +238,16 @@ def _added(names: Mapping[int, str], table: SilverTable, *, filled: bool) -> lis
     """Columns that are not there yet, each after the one before it at the source."""
     actions: list[str] = []
     previous: str | None = None
-    new_key = False
+    anew = False
+    clustering = clustering_columns(table)
     present = {name.lower() for name in names.values()}
     for column in table.columns:
         if column.attnum is not None and column.attnum not in names and column.name.lower() not in present:
             place = "FIRST" if previous is None else f"AFTER {quote(previous)}"
             actions.append(f"ADD COLUMNS ({definition(column, filled=filled)} {place})")
-            new_key = new_key or column.name in table.key
+            anew = anew or column.name in clustering
         previous = column.name
-    if new_key and (clustering := clustering_columns(table)):
+    if anew:
         actions += cluster_actions(table, clustering, wide=is_wide(table, clustering))
     return actions
 

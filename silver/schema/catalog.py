@@ -146,7 +146,7 @@ def silver_table(relation: Relation, settings: SilverSettings) -> SilverTable:
 
 def _clustered_by(relation: Relation, settings: SilverSettings) -> tuple[str, ...]:
     """What the settings name for a table of the columns that it has; `smelt check` tells of others."""
-    named = next((names for text, names in settings.cluster.items() if _is_named(relation.table, [text])), [])
+    named = next((names for text, names in settings.cluster.items() if is_named(relation.table, [text])), [])
     there = {column.name for column in relation.columns}
     return tuple(name for name in dict.fromkeys(named) if name in there)
 
@@ -156,14 +156,14 @@ def history_of(table: SilverTable) -> SilverTable:
     return replace(table, name=f"{table.name}{HISTORY_SUFFIX}", soft=False, history=True, cluster=())
 
 
-def _is_named(table: TableName, texts: Iterable[str]) -> bool:
+def is_named(table: TableName, texts: Iterable[str]) -> bool:
     """Whether the pipeline file names a table, in whichever spelling."""
     return any(text in {str(table), table.quoted, f"{table.schema}.{table.name}"} for text in texts)
 
 
 def histories(tables: Iterable[SilverTable], settings: SilverSettings) -> list[SilverTable]:
     """The history tables that the settings ask for."""
-    return [history_of(table) for table in tables if _is_named(table.table, settings.history)]
+    return [history_of(table) for table in tables if is_named(table.table, settings.history)]
 
 
 def check_names(table: SilverTable, tables: Iterable[SilverTable], settings: SilverSettings) -> None:

@@ -13,13 +13,13 @@ from silver.sql import literal, quote
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from silver.schema.catalog import SilverTable
+    from silver.schema.catalog import SilverColumn, SilverTable
 
 STATISTICS: Final = "delta.dataSkippingStatsColumns"
 """Table property: columns that Delta keeps statistics of, in place of the first ones."""
 _CLUSTERING_COLUMNS: Final = 4
 """How many Delta takes at most."""
-_INDEXED_COLUMNS: Final = 32
+INDEXED_COLUMNS: Final = 32
 """How many of the first columns have statistics by default."""
 _WITH_STATISTICS: Final = frozenset(
     (
@@ -53,14 +53,18 @@ def _usable(table: SilverTable, names: Sequence[str]) -> list[str]:
 
 
 def is_wide(table: SilverTable, clustering: Sequence[str]) -> bool:
-    """Whether a column to cluster by comes after those that have statistics by default."""
-    return any(_leaves_before(table, name) >= _INDEXED_COLUMNS for name in clustering)
+    """Whether a column to cluster by, or of the key, comes after those that have statistics by default."""
+    needed = [*clustering, *_usable(table, table.key)]
+    return any(_leaves_before(table, name) >= INDEXED_COLUMNS for name in needed)
 
 
 def _leaves_before(table: SilverTable, name: str) -> int:
     """How many columns, counted inside structs, come before this one."""
-    before = table.columns[: table.position(name)]
-    return sum(max(1, column.spark_type.count(": ")) for column in before)
+    return _leaves(table.columns[: table.position(name)])
+
+
+def _leaves(columns: Iterable[SilverColumn]) -> int:
+    return sum(max(1, column.spark_type.count(": ")) for column in columns)
 
 
 def recluster_for_drop(table: SilverTable, names: Mapping[int, str], types: Mapping[int, str]) -> list[str]:
@@ -73,16 +77,20 @@ def recluster_for_drop(table: SilverTable, names: Mapping[int, str], types: Mapp
         names: of the columns that stay, as they are called at this moment.
         types: of all its columns, as they are at this moment.
     """
-    columns = [
-        names[column.attnum]
-        for column in map(table.column, clustering_columns(table))
-        if column.attnum is not None
-        and column.attnum in names
-        and types[column.attnum].partition("(")[0] in _WITH_STATISTICS
-    ]
+
+    def stays(wanted: Sequence[str]) -> list[str]:
+        return [
+            names[column.attnum]
+            for column in map(table.column, wanted)
+            if column.attnum is not None
+            and column.attnum in names
+            and types[column.attnum].partition("(")[0] in _WITH_STATISTICS
+        ]
+
+    columns = stays(clustering_columns(table)) or stays(_usable(table, table.key))
     if not columns:
         return ["CLUSTER BY NONE"]
-    return cluster_actions(table, columns, wide=len(types) > _INDEXED_COLUMNS)
+    return cluster_actions(table, columns, wide=len(types) > INDEXED_COLUMNS)
 
 
 def clustered_again(target: str, table: SilverTable, *, statistics: bool = False) -> list[str]:
@@ -99,7 +107,8 @@ def clustered_again(target: str, table: SilverTable, *, statistics: bool = False
     columns = clustering_columns(table)
     if not columns:
         return []
-    wide = statistics and is_wide(table, columns)
+    # Of a table with more columns than have statistics by default, it may have been said which have.
+    wide = statistics and (is_wide(table, columns) or _leaves(table.columns) > INDEXED_COLUMNS)
     return [f"ALTER TABLE {target} {action}" for action in cluster_actions(table, columns, wide=wide)]
 
 

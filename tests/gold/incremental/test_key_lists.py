@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.functions import expr
 
 from gold.compile.compiler import compile_tree
-from gold.incremental.key_lists import LOOKED_UP, lists_of, lists_query
+from gold.incremental.key_lists import LOOKED_UP, MOST_LISTED, lists_of, lists_query
 from gold.tree.resolve import resolve
 from silver.run.spark_settings import FINE_PAGES, settings
 from tests.gold.shop import catalog
@@ -60,6 +60,27 @@ def test_the_least_and_the_largest_values_come_back_as_they_were(spark: SparkSes
     within = " AND ".join(f"{name} IN ({listed})" for name, listed in lists_of(types, row).items())
     found = spark.sql(f"SELECT count(*) FROM {keys} WHERE {within}").collect()
     assert found[0][0] == 2
+
+
+@pytest.mark.spark
+def test_twice_as_many_keys_as_are_listed_pass_through_parquet(spark: SparkSession, tmp_path: Path) -> None:
+    path, keys = str(tmp_path / "rows"), range(0, 6 * MOST_LISTED, 3)
+    spark.range(0, 6 * MOST_LISTED, 1, 1).withColumn("text", expr("sha2(string(id), 256)")).write.parquet(
+        path
+    )
+    row = spark.sql(
+        str(
+            lists_query(
+                ["BIGINT", "STRING"], f"(SELECT id AS k0, text AS k1 FROM parquet.`{path}` WHERE id % 3 = 0)"
+            )
+        )
+    ).collect()[0]
+    both = lists_of(["BIGINT", "STRING"], row.asDict())
+    with settings(spark, {**LOOKED_UP, "spark.sql.parquet.pushdown.inFilterThreshold": str(2 * MOST_LISTED)}):
+        found = spark.sql(
+            f"SELECT id FROM parquet.`{path}` WHERE id IN ({both['k0']}) AND text IN ({both['k1']})"
+        )
+        assert sorted(row["id"] for row in found.collect()) == list(keys)
 
 
 @pytest.mark.spark

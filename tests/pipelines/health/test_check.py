@@ -167,7 +167,7 @@ def silver(pipeline: Pipeline, **values: object) -> Pipeline:
 def test_settings_that_name_no_table_or_column_are_told_the_nearest_name(tmp_path: Path, shop: str) -> None:
     here = pipeline(tmp_path, shop)
     types, history = {"public.orders.totl": "decimal(38,9)"}, ["public.order"]
-    cluster = {"public.orders": ["id", "customer"], "public.ordres": ["id"]}
+    cluster = {'"public"."orders"': ["id", "customer"], "public.ordres": ["id"]}
     found = run_check(silver(here, types=types, history=history, cluster=cluster))
     assert codes(found) == []
     assert "public.orders.total?" in str(one(found, "type-override-unused").remedy)

@@ -9,12 +9,17 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from bronze.lake.location import Lake
 from gold.builder import gold_table
-from pipelines.runtime.clustering import by_name, cluster_as_wanted, clustered
+from pipelines.runtime.clustering import OWED, by_name, cluster_as_wanted, clustered
 from pipelines.runtime.maintenance import Maintenance
+from silver.schema.catalog import silver_table
+from silver.schema.clustering import STATISTICS
+from silver.schema.ddl import create
 from silver.settings import SilverSettings
 from tests.benchmarks.gold_work import CUSTOMER, GoldWork
 from tests.fix_spark import rows_of
+from tests.gold.shop import relation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,3 +113,26 @@ def test_orders_are_clustered_by_their_customer_and_few_documents_of_many_are_bu
     assert maintained(work, by_key)["orders"] == []
     assert clustering(work, "silver", "orders") == ["id"]
     assert clustering(work, "gold", "customer") == ["id"], "told when it was built"
+
+
+def test_a_wide_table_keeps_statistics_of_its_late_key_and_what_delta_refuses_leaves_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = Lake(path=str(tmp_path / "lake"))
+    target = lake.sql("silver", "t")
+
+    def shape(second: str, *cluster: str) -> SilverTable:
+        types = {f"c{number}": second if number == 1 else "text" for number in range(40)}
+        settings = SilverSettings(cluster={"public.t": list(cluster)})
+        return silver_table(relation("public.t", types, ("c35",)), settings)
+
+    spark.sql(create(target, shape("bool"))[0])
+    stored = DeltaTable(lake.uri("silver", "t"))
+    assert not cluster_as_wanted(spark, target, shape("int4", "c1"), stored), "it is still BOOLEAN there"
+    stored.update_incremental()
+    assert OWED not in stored.metadata().configuration
+    assert cluster_as_wanted(spark, target, shape("bool", "c2"), stored)
+    stored.update_incremental()
+    properties = stored.metadata().configuration
+    assert (properties[OWED], properties[STATISTICS]) == ("true", "`c2`,`c35`,`_commit_lsn`")
+    assert list(rows_of(spark, f"DESCRIBE DETAIL {target}")[0]["clusteringColumns"]) == ["c2"]

@@ -309,9 +309,25 @@ def test_a_table_is_clustered_by_the_columns_that_the_settings_name_of_those_it_
 
 def test_statistics_of_a_wide_table_keep_the_key_whatever_it_is_clustered_by() -> None:
     columns = [(f"c{number}", TEXT) for number in range(40)]
-    settings = KEEP.model_copy(update={"cluster": {"public.t": ["c35"]}})
-    made = create("t", silver_table(relation("t", columns, ["c0"], relation_id=1), settings))[0]
-    assert "'delta.dataSkippingStatsColumns' = '`c35`,`c0`,`_commit_lsn`'" in made
+
+    def made(cluster: str, key: str) -> str:
+        settings = KEEP.model_copy(update={"cluster": {"public.t": [cluster]}})
+        return create("t", silver_table(relation("t", columns, [key], relation_id=1), settings))[0]
+
+    assert "'delta.dataSkippingStatsColumns' = '`c35`,`c0`,`_commit_lsn`'" in made("c35", "c0")
+    assert "'delta.dataSkippingStatsColumns' = '`c0`,`c35`,`_commit_lsn`'" in made("c0", "c35")
+
+
+def test_a_table_whose_clustering_column_is_made_anew_is_clustered_by_its_key_until_then() -> None:
+    settings = KEEP.model_copy(update={"cluster": {"public.t": ["owner"]}})
+    shape = relation("t", [("id", INT), ("owner", INT)], ["id"], relation_id=1)
+    attnums = {"id": 1, "owner": 3}
+    columns = tuple(replace(column, attnum=attnums[column.name]) for column in shape.columns)
+    before = [DeltaColumn("id", 1, "INT"), DeltaColumn("owner", 2, "STRING")]
+    wanted = silver_table(replace(shape, columns=columns), settings)
+    found = steps("t", wanted, before, DROP, emptied=True)
+    clusterings = [said for said in found if " CLUSTER BY " in said]
+    assert clusterings == ["ALTER TABLE t CLUSTER BY (`id`)", "ALTER TABLE t CLUSTER BY (`owner`)"]
 
 
 def test_a_name_with_a_backtick_costs_the_change_feed() -> None:
