@@ -61,15 +61,13 @@ def cluster_as_wanted(spark: SparkSession, address: str, table: SilverTable, sto
     """Tell Delta the columns that a table is to be clustered by; whether its rows are to be written again.
 
     That they are is in the table's properties until they were (`written_again`). So a process that ends
-    between the two leaves it for the next.
+    between the two leaves it for the next. What Spark refuses of it is logged, and stops no maintenance.
 
     Args:
         spark: a session.
         address: the table as SQL names it.
         table: as bronze knows it. A column may not be in the lake yet; then nothing is done.
         stored: the table as it is.
-
-    Clustering is for speed alone: what Spark refuses of it is logged, and stops no maintenance.
     """
     wanted = clustering_columns(table)
     there = {field.name for field in stored.schema().fields}
