@@ -16,6 +16,7 @@ from bronze.lsn import Lsn
 from gold.builder.spark_settings import GOLD_APP
 from gold.compile.query import KEY
 from gold.incremental.starts import holds_the_same
+from silver.schema.clustering import INDEXED_COLUMNS
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -24,13 +25,6 @@ if TYPE_CHECKING:
     from bronze.lake.location import Lake
 
 DEFINITION_PROPERTY: Final = "deltasmelt.definition"
-
-_WITH_STATISTICS: Final = 32
-"""Leaves of a schema that Delta keeps statistics of by default.
-
-A struct in a struct is counted as one leaf here. So a key may be taken for one of them by mistake; then the
-table cannot be clustered by it, which is no error.
-"""
 
 _SMALL_BYTES: Final = 32_000_000
 _SMALL_ROWS: Final = 50_000
@@ -97,6 +91,9 @@ class GoldTable:
     def has_statistics(self, key: Sequence[str]) -> bool:
         """Whether files have statistics of columns: Delta keeps them of the first leaves of the schema.
 
+        A struct in a struct is counted as one leaf here. So a key may be taken for one of them by mistake;
+        then the table cannot be clustered by it, which is no error.
+
         Args:
             key: as SQL names them.
         """
@@ -104,7 +101,7 @@ class GoldTable:
         for field in delta.open_existing(self.uri).schema().fields:
             inner = field.type.fields if isinstance(field.type, StructType) else []
             first += [quote(field.name, one.name) for one in inner] or [quote(field.name)]
-        return set(key) <= set(first[:_WITH_STATISTICS])
+        return set(key) <= set(first[:INDEXED_COLUMNS])
 
     def rows_written(self) -> int:
         """Rows that the last commit wrote."""

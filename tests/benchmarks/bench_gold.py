@@ -26,6 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pipelines.runtime.stages import maintenance_text
 from pipelines.spark.session import spark_session, stop_session
 from silver.run.sessions import warm_up
 from tests.benchmarks.gold_small import recursions, small_lake
@@ -107,7 +108,7 @@ def turn(actions: dict[str, Callable[[], object]], by: int) -> dict[str, Callabl
 def documents(spark: SparkSession, folder: Path, rows: int, pairs: int) -> bool:
     """Full builds in turns with the hand-written ones, then windows in turns with one MERGE alone."""
     work = shop(spark, folder, rows)
-    timed("smelt maintain, orders clustered by their customer", work.maintain)
+    timed("smelt maintain, orders clustered by their customer", partial(maintained, work))
     walls: dict[str, list[float]] = {kind: [] for kind in builds(work)}
     for number in range(pairs):
         for kind, action in turn(builds(work), number).items():
@@ -118,7 +119,7 @@ def documents(spark: SparkSession, folder: Path, rows: int, pairs: int) -> bool:
         speeds = [hand / gold for hand, gold in zip(walls[kind], full, strict=True)]
         bar = _BARS["full"] if kind == next(iter(COLLECTED)) else None
         held = ratio(f"speed of the full build beside {kind}", speeds, at_least=bar) and held
-    timed("smelt maintain, documents clustered by their key", work.maintain)
+    timed("smelt maintain, documents clustered by their key", partial(maintained, work))
     whole = statistics.median(full)
     some, _ = windows(work, rows, rows // 100, pairs)
     part = [wall / whole for wall in some]
@@ -185,6 +186,12 @@ def shop(spark: SparkSession, folder: Path, rows: int) -> GoldWork:
     work.fill("orders", _CHILDREN * rows, f"1 + (n * 7919) % {rows}")
     work.cut()
     return work
+
+
+def maintained(work: GoldWork) -> None:
+    """`smelt maintain`, with what it says of each table."""
+    for done in work.maintain():
+        say(f"  {maintenance_text(done)}")
 
 
 def change(work: GoldWork, rows: int, count: int, *, seed: int) -> None:

@@ -22,19 +22,19 @@ from gold.cycle import Gold
 from gold.language.document import parse_document
 from pipelines.runtime.clustering import by_name, clustered
 from pipelines.runtime.maintenance import Maintenance
-from pipelines.runtime.stages import maintenance_text
 from silver.schema import ddl
 from silver.schema.catalog import SilverTable, silver_table
 from silver.settings import SilverSettings
-from tests.benchmarks.measuring import say
 from tests.gold.shop import relation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
+    from bronze.lake.location import Layer
     from gold.language.document import Document
+    from pipelines.runtime.maintenance import MaintenanceResult
 
 CUSTOMER: Final = """
 document: customer
@@ -192,18 +192,24 @@ class GoldWork:
                 versions[table.name] = found.version()
         self.control.record_cut(Cut("silver", Lsn(self._lsn), datetime.now(UTC), versions))
 
-    def maintain(self) -> None:
-        """What `smelt maintain` does: tables are clustered by what the documents join by."""
-        shapes = [table.relation for table in self.catalog.values()]
+    def shapes(self, settings: SilverSettings) -> dict[str, SilverTable]:
+        """Silver's tables by name, clustered by what the documents join by or the settings say."""
+        relations = [table.relation for table in self.catalog.values()]
+        return by_name(relations, clustered(settings, self.documents))
+
+    def maintain(
+        self, settings: SilverSettings | None = None, layers: Sequence[Layer] = ("silver", "gold")
+    ) -> list[MaintenanceResult]:
+        """What `smelt maintain` does; says what was done to each table that is there."""
         work = Maintenance(
-            self.spark, self.lake, self.control, retention=86400, documents=True,
-            shapes=by_name(shapes, clustered(SilverSettings(), self.documents)),
+            self.spark, self.lake, self.control, retention=86400, documents=True, layers=layers,
+            shapes=self.shapes(settings or SilverSettings()),
         )  # fmt: skip
-        for done in work.all_tables():
-            say(f"  {maintenance_text(done)}")
+        done = list(work.all_tables())
         if work.failed:
             raise RuntimeError(work.failed)
         self.cut()
+        return done
 
     def build_by_hand(self, kind: str) -> None:
         """The same document by the SQL that a person writes, into ``gold.by_hand``."""

@@ -11,8 +11,7 @@ from deltalake import DeltaTable
 
 from bronze.lake.location import Lake
 from gold.builder import gold_table
-from pipelines.runtime.clustering import OWED, by_name, cluster_as_wanted, clustered
-from pipelines.runtime.maintenance import Maintenance
+from pipelines.runtime.clustering import OWED, cluster_as_wanted
 from silver.schema.catalog import silver_table
 from silver.schema.clustering import STATISTICS
 from silver.schema.ddl import create
@@ -35,26 +34,9 @@ CUSTOMERS = 4_000
 ORDERS = 20_000
 
 
-def tables(work: GoldWork, settings: SilverSettings) -> dict[str, SilverTable]:
-    shapes = [table.relation for table in work.catalog.values()]
-    return by_name(shapes, clustered(settings, work.documents))
-
-
 def maintained(work: GoldWork, settings: SilverSettings) -> dict[str, list[str]]:
     """What was done to silver's tables that are there."""
-    care = Maintenance(
-        work.spark,
-        work.lake,
-        work.control,
-        retention=86400,
-        documents=True,
-        layers=("silver",),
-        shapes=tables(work, settings),
-    )
-    done = {one.name: one.done for one in care.all_tables()}
-    assert not care.failed
-    work.cut()
-    return done
+    return {one.name: one.done for one in work.maintain(settings, layers=("silver",))}
 
 
 def customers_in_order(work: GoldWork) -> list[int]:
@@ -106,7 +88,7 @@ def test_orders_are_clustered_by_their_customer_and_few_documents_of_many_are_bu
 
     # The pipeline file wins, and an empty list is the key. A process ends before rows are written again.
     by_key = SilverSettings(cluster={"public.orders": []})
-    shape = tables(work, by_key)["orders"]
+    shape = work.shapes(by_key)["orders"]
     stored = DeltaTable(work.lake.uri("silver", "orders"))
     assert cluster_as_wanted(spark, work.lake.sql("silver", "orders"), shape, stored)
     assert maintained(work, by_key)["orders"][0] == "clustered"
