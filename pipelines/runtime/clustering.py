@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from gold.builder.failures import SPARK_ERRORS
 from gold.language.joins import join_columns
 from silver.schema.catalog import is_named, silver_catalog
 from silver.schema.clustering import INDEXED_COLUMNS, STATISTICS, cluster_actions, clustering_columns, is_wide
@@ -69,6 +68,8 @@ def cluster_as_wanted(spark: SparkSession, address: str, table: SilverTable, sto
         table: as bronze knows it. A column may not be in the lake yet; then nothing is done.
         stored: the table as it is.
     """
+    from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - `smelt` without Spark reads this module
+
     wanted = clustering_columns(table)
     there = {field.name for field in stored.schema().fields}
     if table.problem is not None or not wanted or not set(wanted) <= there:
