@@ -225,18 +225,25 @@ def preview(
 def verify(
     file: File,
     *,
+    table: arguments.ComparedTables = None,
     document: arguments.OnlyDocument = None,
     sample: arguments.Sample = None,
+    repair: arguments.Repair = False,
+    max_connections: arguments.MaxConnections = None,
+    rate: arguments.Rate = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Compare gold's documents with a full rebuild from silver.
+    """Compare silver with PostgreSQL, and gold with a full rebuild.
 
-    Both are of one LSN: that of gold's newest cut. It prints the first differences and changes nothing.
-    Exit code 1 if there are any.
+    Silver's tables are compared with the source row by row, by content, both at one LSN; a running pipeline
+    goes on meanwhile. Documents are compared with what silver gives at gold's newest cut. It prints the first
+    differences, and changes nothing without --repair. Exit code 1 if there are any.
     """
     from pipelines.commands.verify import run_verify
+    from pipelines.proof.load import Load
 
-    run_verify(_open(file), Output(output), document=document, sample=sample)
+    load = Load(connections=max_connections, rate=arguments.bytes_of(rate), sample=sample)
+    run_verify(_open(file), Output(output), tables=table or (), document=document, load=load, repairs=repair)
 
 
 @app.command()

@@ -136,6 +136,7 @@ class FreshTables:
         settings: silver's.
         control: the lake's control tables.
         named: gives the name of a table's view; by default one that no other object gives.
+        once: each view is read once or twice, so a first load is not kept for its readers.
     """
 
     def __init__(
@@ -146,9 +147,11 @@ class FreshTables:
         control: ControlTables,
         *,
         named: Callable[[str], str] | None = None,
+        once: bool = False,
     ) -> None:
         own = uuid.uuid4().hex[:12]
         self._named = named or (lambda name: f"smelt_fresh_{own}_{sha256(name.encode()).hexdigest()[:12]}")
+        self._once = once
         self._spark = spark
         self._lake = lake
         self._settings = settings
@@ -169,29 +172,33 @@ class FreshTables:
         """Silver's tables as they are at the head."""
         return silver_catalog(head.relations, self._settings)
 
-    def look(self, names: Collection[str]) -> Head:
-        """The tables of these names as of the last commit that bronze holds now.
+    def look(self, names: Collection[str], *, at: Lsn | None = None) -> Head:
+        """The tables of these names as of the last commit that bronze holds now, or as of an LSN.
+
+        A table that is past a given LSN is folded from the newest cut at or before it. One that no such cut
+        names is out.
 
         Args:
             names: names of tables of silver, histories among them.
+            at: an LSN that bronze has reached.
 
         Raises:
             DefiniteError: there is no lake.
             TransientError: it does not answer.
         """
         self._forget()
-        last = self._control.latest_cut("silver")
+        last = self._control.latest_cut("silver", at=at)
         self._log.pin(names)
+        if at is not None and last is not None:
+            self._log.go_back(last.tables, at)
         bronze = self._newest_bronze()
-        position = position_of(bronze)
-        if position is None:
-            raise RuntimeError("silver has a cut, but bronze has no position")
-        end = position.frontier
+        end, commit_ts = (at, None) if at is not None else _frontier(bronze)
         relations = tuple(one for one in read_relations(self._lake) if one.from_lsn <= end)
         wanted = self._wanted(names, relations)
+        ahead = {table for name, table in wanted.items() if self._log.is_past(name, end)}
         aside = Aside(self._spark, self._lake, self._control)
         aside.begin(bronze)
-        attempt = Attempt(bronze, relations, last, end, only=frozenset(wanted.values()))
+        attempt = Attempt(bronze, relations, last, end, only=frozenset(wanted.values()) - ahead)
         worklist = Worklist(
             self._lake,
             self._settings,
@@ -206,8 +213,9 @@ class FreshTables:
             if entry.table.name in names:
                 with aside.isolated(entry.table.table, end, {}):
                     views[entry.table.name] = self._view(entry.table, entry.work, bronze)
+        aside.out |= dict.fromkeys(ahead, "it is past that LSN, and no cut before it names the table")
         out = {name: self._why(name, wanted, aside, attempt) for name in names if name not in views}
-        return Head(end, position.commit_ts, views, out, relations)
+        return Head(end, commit_ts, views, out, relations)
 
     def close(self) -> None:
         """Forget what is kept, and remove what was written to look."""
@@ -300,7 +308,7 @@ class FreshTables:
                     continue
                 frame.createOrReplaceTempView(_BEFORE)
                 with _left_out(step):
-                    frame = session.sql(_after(session, step, columns, little=little))
+                    frame = session.sql(_after(session, step, columns, little=little, once=self._once))
         return frame
 
     # -- as a clone
@@ -342,6 +350,14 @@ class FreshTables:
         return Lake(path=f"{self._lake.path}/{_SCRATCH}/{uuid.uuid4().hex}")
 
 
+def _frontier(bronze: DeltaTable) -> tuple[Lsn, datetime | None]:
+    """The LSN of the last commit that bronze holds, and when that was."""
+    position = position_of(bronze)
+    if position is None:
+        raise RuntimeError("silver has a cut, but bronze has no position")
+    return position.frontier, position.commit_ts
+
+
 @contextmanager
 def _left_out(step: Step) -> Iterator[None]:
     """A step that a snapshot follows may fail: a cycle leaves it out in the end, as the snapshot mends it."""
@@ -368,12 +384,12 @@ def _columns(table: SilverTable, stored: Stored | None) -> dict[str, str]:
     return {**{column.name: column.spark_type for column in table.columns}, **table.own_columns}
 
 
-def _after(session: SparkSession, step: Step, columns: Mapping[str, str], *, little: bool) -> str:
+def _after(session: SparkSession, step: Step, columns: Mapping[str, str], *, little: bool, once: bool) -> str:
     """A query of a table's rows after one step; those before it are a view."""
     if step.mode in {"load", "append"}:
         fold = step_source.folded(session, step, _BEFORE, keep=False)
         added = f"SELECT {cells(columns, merge.inserted(step.table, fold))}\nFROM (\n{fold.query}\n)"
-        added = step_source.kept(session, added, _CHANGED)
+        added = added if once else step_source.kept(session, added, _CHANGED)
         listed = ", ".join(map(quote, columns))
         return added if step.mode == "load" else f"SELECT {listed} FROM {_BEFORE}\nUNION ALL\n{added}"
     if step.mode == "versions":

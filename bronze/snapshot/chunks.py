@@ -33,10 +33,10 @@ class Chunk:
     first: int
     end: int | None
 
-    def query(self, relation: Relation) -> str:
-        """SELECT of the chunk's rows, columns in the relation's order."""
+    def query(self, relation: Relation, condition: str = "") -> str:
+        """SELECT of the chunk's rows, or of those that meet a condition, columns in the relation's order."""
         columns = ", ".join(quote_identifier(column.name) for column in relation.columns)
-        conditions = []
+        conditions = [f"({condition})"] if condition else []
         if self.first > 0:
             conditions.append(f"ctid >= '({self.first},0)'::tid")
         if self.end is not None:

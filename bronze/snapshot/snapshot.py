@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from bronze.catalog.source_table import SourceTable
     from bronze.config.sections import SnapshotSettings, SourceSettings
     from bronze.identifiers import TableName
+    from bronze.shapes import Relation
     from bronze.store.landing import Landing
 
 _REWRITING: Final = ("AccessExclusiveLock",)
@@ -100,6 +101,7 @@ class Snapshot:
         landing: where rows go.
         application_name: of its connections, as pg_stat_activity shows it.
         wait: is told while the making of the slot waits for transactions.
+        condition: gives SQL that a table's rows must meet to be taken, by its shape; empty: all are.
     """
 
     def __init__(
@@ -110,7 +112,9 @@ class Snapshot:
         *,
         application_name: str = "deltasmelt snapshot",
         wait: Wait | None = None,
+        condition: Callable[[Relation], str] = lambda _: "",
     ) -> None:
+        self._condition = condition
         self._source = source
         self._timing = source.timing
         self._settings = settings
@@ -338,7 +342,8 @@ class Snapshot:
                 continue
             parts = [(leaf.table, leaf.pages) for leaf in leaves[relation_id]]
             chunks = chunks_of(parts, table.rows_estimate, self._settings.chunk_rows)
-            copies.append(TableCopy(replace(shape, from_lsn=lsn), chunks, table.storage))
+            condition = self._condition(shape)
+            copies.append(TableCopy(replace(shape, from_lsn=lsn), chunks, table.storage, condition))
             self._landing.progress.copying(str(table.table), table.rows_estimate, len(chunks))
         return copies
 

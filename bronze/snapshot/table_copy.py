@@ -22,6 +22,7 @@ class TableCopy:
     Attributes:
         relation: its shape; `from_lsn` is the snapshot's LSN.
         chunks: all of them.
+        condition: SQL that its rows must meet; empty: all.
         storage: what the catalog said of the table before it was locked.
         finished: how many are written.
         parts: files written so far.
@@ -32,6 +33,7 @@ class TableCopy:
     relation: Relation
     chunks: list[Chunk]
     storage: Storage | None = None
+    condition: str = ""
     finished: int = 0
     parts: list[AddAction] = field(default_factory=list)
     error: TableError | None = None

@@ -196,7 +196,7 @@ class SnapshotCopy:
                 line.nothing_came()
                 return self._cancelled()
 
-            query = chunk.query(copy.relation)
+            query = chunk.query(copy.relation, copy.condition)
             for block in copy_blocks(
                 connection.pgconn, query, cancelled, poll_seconds=self._timing.copy_poll
             ):
@@ -205,6 +205,7 @@ class SnapshotCopy:
                 seq += table.num_rows
                 self._landing.progress.copied(str(copy.table), table.num_rows, len(block))
                 self._landing.reached("snapshot-block-written")
+                self._landing.pace(len(block))
                 line.something_came()
             with within(self._timing.copy_command, connection):
                 # Back, not on: so the locks of the indexes are let go.

@@ -17,6 +17,10 @@ def _nowhere(_: str) -> None:
     """No test listens."""
 
 
+def _at_once(_: int) -> None:
+    """Nothing slows the reading down."""
+
+
 @dataclass(frozen=True, slots=True)
 class Landing:
     """Where rows land, from the stream or a snapshot.
@@ -26,6 +30,7 @@ class Landing:
         shapes: makes the shapes durable that they have.
         progress: counts them.
         reached: called at named points on the way; fault tests kill the process there.
+        pace: called with the bytes of each block of a snapshot; may sleep, to spare the server.
         resnapshots: a table gets a new snapshot by itself where the stream alone cannot tell its rows.
     """
 
@@ -33,4 +38,5 @@ class Landing:
     shapes: ShapeLog
     progress: Progress = field(default_factory=Progress)
     reached: Callable[[str], None] = _nowhere
+    pace: Callable[[int], None] = _at_once
     resnapshots: bool = True

@@ -17,34 +17,32 @@ exist.
 
 from __future__ import annotations
 
-import difflib
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.catalog.select import select_tables, skipped_relations
-from bronze.errors import ConfigurationError, DefiniteError
-from bronze.identifiers import TableName
+from bronze.errors import ConfigurationError
 from bronze.lake import delta
 from bronze.lake.control_tables import ControlTables
 from bronze.postgres.connection import connect, primary_log_end, standby_without_slot, translated
 from bronze.postgres.conninfo import address_of
 from bronze.reader.recovery import start_over
 from bronze.reader.table_errors import SOURCE_CODES
-from bronze.setup.slot import read_slot
 from bronze.store.contract import CHANGES
 from bronze.store.marks import snapshot_of
 from bronze.store.resnapshot import request_snapshots
-from pipelines.runtime.progress_text import ProgressReporter, snapshot_text
+from pipelines.runtime.named_tables import named_tables
+from pipelines.runtime.progress_text import snapshot_text
+from pipelines.runtime.reached import read_until, reader_runs
 from pipelines.runtime.reader_progress import read_progress
-from pipelines.runtime.supervisor import Supervisor
 from pipelines.terminal.failures import Failure, tables_stopped
 from pipelines.terminal.interrupts import terminable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bronze.catalog.source_table import SkippedRelation, SourceTable
+    from bronze.identifiers import TableName
     from bronze.lake.control import OpenError
     from bronze.lsn import Lsn
     from pipelines.settings import Pipeline
@@ -102,50 +100,6 @@ def run_snapshot(
         output.say("a running reader starts them within seconds; otherwise the next start does")
     if request.stopped:
         raise tables_stopped([str(table) for table in request.stopped])
-
-
-def named_tables(
-    names: Sequence[str], tables: Sequence[SourceTable], skipped: Sequence[SkippedRelation]
-) -> list[SourceTable]:
-    """The tables that names and patterns mean, in name order. Pure.
-
-    Raises:
-        ConfigurationError: ``table-unknown``: one of them means no table of the pipeline.
-    """
-    chosen: dict[TableName, SourceTable] = {}
-    for name in names:
-        found = [table for table in tables if _is_named(table.table, name)]
-        if not found:
-            raise _unknown(name, [table.table for table in tables], skipped)
-        chosen |= {table.table: table for table in found}
-    return [chosen[table] for table in sorted(chosen)]
-
-
-def _is_named(table: TableName, name: str) -> bool:
-    try:
-        if TableName.parse(name) == table:
-            return True
-    except ValueError:
-        pass
-    return table.matches(name)
-
-
-def _unknown(
-    name: str, tables: Sequence[TableName], skipped: Sequence[SkippedRelation]
-) -> ConfigurationError:
-    reason = next((each.reason for each in skipped if _is_named(each.table, name)), None)
-    known = [str(table) for table in tables]
-    bare = [str(table) for table in tables if table.name == name]
-    near = bare or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    if reason is not None:
-        remedy = f"{reason}; name another table"
-    elif near:
-        remedy = f"did you mean {near[0]}?"
-    else:
-        remedy = "give schema.table or a pattern; `source.tables` of the pipeline file says which it carries"
-    return ConfigurationError(
-        f"{name!r} is not a table of this pipeline", code="table-unknown", remedy=remedy
-    )
 
 
 def _request(pipeline: Pipeline, names: Sequence[str], *, every: bool) -> Request:
@@ -210,7 +164,7 @@ def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -
             return
         _raise_failed(control, waiting, before)
         taken = len(request.tables) - len(waiting)
-        if not _reader_runs(pipeline) and _read(pipeline, request, output, command):
+        if not reader_runs(pipeline) and read_until(pipeline, request.lsn, output, command):
             _raise_gone(pipeline, waiting)
         elif taken != said or time.monotonic() - said_at > _SAY_SECONDS:
             _raise_gone(pipeline, waiting)
@@ -230,35 +184,6 @@ def _waiting(pipeline: Pipeline, request: Request) -> list[TableName]:
     if changes is None:
         return list(request.tables)
     return [table for table in request.tables if (snapshot_of(changes, table) or 0) <= request.lsn]
-
-
-def _read(pipeline: Pipeline, request: Request, output: Output, command: str) -> bool:
-    """Be the reader until bronze is caught up; False where another process was first."""
-    try:
-        with Supervisor(
-            pipeline,
-            [],
-            command=command,
-            layers=("bronze",),
-            until=request.lsn,
-            progress=ProgressReporter(output).reader,
-            announce=output.say,
-        ) as supervisor:
-            while not supervisor.wait(0.2):
-                pass
-    except DefiniteError as error:
-        if error.code != "already-running":
-            raise
-        return False
-    return True
-
-
-def _reader_runs(pipeline: Pipeline) -> bool:
-    """Whether somebody reads the slot; a reader that is between two connections holds the lake's lock."""
-    source = pipeline.source
-    with connect(source) as connection, translated(source):
-        slot = read_slot(connection, source.slot)
-    return slot is not None and slot.active_pid is not None
 
 
 def _raise_failed(control: ControlTables, waiting: Sequence[TableName], before: set[tuple[Any, ...]]) -> None:

@@ -1,7 +1,6 @@
 """The summary of the demo: what was followed, silver beside the source, the quality report, what to try.
 
-Everything is read from the lake as any user would read it, at the cut that the layers reached. The other side
-is PostgreSQL's own (`pipelines.demo.equality`).
+Everything is read from the lake as any user would read it. The comparison is that of `smelt verify`.
 """
 
 from __future__ import annotations
@@ -11,28 +10,25 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from bronze.lake.control_tables import ControlTables
 from pipelines.commands.quality import show_quality
-from pipelines.demo.equality import Compared, Content, silver_query, source_query
 from pipelines.quality.run import run_quality
-from pipelines.spark.lake_sql import LakeSql
 from pipelines.terminal.output import seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import psycopg
     from pyspark.sql import SparkSession
 
     from bronze.lake.control import OpenError
     from bronze.lake.location import Layer
     from pipelines.demo.story import Followed
+    from pipelines.proof.against_source import Proof
     from pipelines.quality.expectations import QualityResult
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
-    from silver.schema.catalog import SilverTable
 
 _STATEMENTS: Final = (
     ("the best customers, from documents",
@@ -62,7 +58,7 @@ class Summary:
         changes: rows that bronze took, the first snapshot included.
         followed: changes with the seconds that they took.
         order: the order's row in each layer, as JSON.
-        compared: each table on both sides.
+        proof: each table beside PostgreSQL.
         quality: the result of the checks.
         errors: of tables and documents that were stopped.
     """
@@ -71,22 +67,21 @@ class Summary:
     changes: int
     followed: Sequence[Followed]
     order: Mapping[Layer, str]
-    compared: Sequence[Compared]
+    proof: Proof
     quality: QualityResult
     errors: Sequence[OpenError] = ()
 
     @property
     def equal(self) -> bool:
         """Whether silver holds what the source does, all that was followed was found, and nothing stopped."""
-        found = all(one.equal for one in self.compared) and all(one.found for one in self.followed)
-        return found and bool(self.compared) and not self.errors
+        found = self.proof.holds and all(one.found for one in self.followed)
+        return found and bool(self.proof.compared) and not self.errors
 
 
 def summarize(
     spark: SparkSession,
     pipeline: Pipeline,
-    tables: Sequence[SilverTable],
-    source: psycopg.Connection[Any],
+    proof: Proof,
     *,
     transactions: int,
     changes: int,
@@ -94,31 +89,22 @@ def summarize(
     order: Mapping[Layer, str],
     say: Callable[[str], None],
 ) -> Summary:
-    """Compare with the source, and run the quality checks.
+    """Run the quality checks, and put together what is shown.
 
     Args:
         spark: the session of the run.
         pipeline: the demo's pipeline.
-        tables: of silver.
-        source: connection to the shop, which is closed by now: nothing changes any longer.
+        proof: the comparison with the source.
         transactions: that the shop committed.
         changes: rows that bronze took, the first snapshot included.
         followed: changes with the seconds that they took.
         order: the order's row in each layer, as JSON.
         say: is told what is being done.
     """
-    say("comparing each table with PostgreSQL")
-    rows = LakeSql(spark, pipeline).query(silver_query(tables)).collect()
-    silver = {row["place"]: Content(row["rows"], int(row["digest"])) for row in rows}
-    compared = []
-    for place, table in enumerate(tables):
-        row = source.execute(source_query(table).encode()).fetchone()
-        there = Content(0, 0) if row is None else Content(row[0], int(row[1]))
-        compared.append(Compared(table.table, there, silver[place]))
     say("checking the data's quality")
     quality = run_quality(spark, pipeline, report=pipeline.folder / "quality.html", progress=say)
     errors = ControlTables(pipeline.lake_address()).open_errors()
-    return Summary(transactions, changes, followed, order, compared, quality, errors)
+    return Summary(transactions, changes, followed, order, proof, quality, errors)
 
 
 def print_summary(summary: Summary, pipeline: Pipeline, output: Output, *, seconds: float) -> None:
@@ -126,11 +112,13 @@ def print_summary(summary: Summary, pipeline: Pipeline, output: Output, *, secon
     _print_order(summary, output)
     output.line()
     rows = [
-        (str(one.table), one.source.rows, one.silver.rows, "equal" if one.equal else "DIFFERENT")
-        for one in summary.compared
+        (one.table, one.source_rows, one.silver_rows, "equal" if one.equal else "DIFFERENT")
+        for one in summary.proof.compared
     ]
     columns = ("table", "rows in PostgreSQL", "rows in silver", "content")
     output.table(columns, rows, right=columns[1:3])
+    for left in summary.proof.unproven:
+        output.line(f"silver.{left.name} was not compared: {left.reason}")
     for error in summary.errors:
         output.line(f"{error.scope} {error.name}: {error.message}")
     output.line()

@@ -83,11 +83,37 @@ Key = Annotated[
 ]
 OnlyDocument = Annotated[
     str | None,
-    typer.Option(metavar="DOCUMENT", help="Compare only this document.", autocompletion=completion.documents),
+    typer.Option(
+        metavar="DOCUMENT",
+        help="Compare this document; a pattern ('*') means several. Tables only where --table names them.",
+        autocompletion=completion.documents,
+    ),
+]
+ComparedTables = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TABLE",
+        help="Compare this table, or those of a pattern; may be repeated. Documents only where --document "
+        "names them.",
+        autocompletion=completion.source_tables,
+    ),
 ]
 Sample = Annotated[
     float | None,
-    typer.Option(min=0.000001, max=1.0, metavar="FRACTION", help="Compare only this fraction of the keys."),
+    typer.Option(
+        min=0.000001, max=1.0, metavar="FRACTION", help="Compare this fraction of the keys, always the same."
+    ),
+]
+Repair = Annotated[
+    bool, typer.Option("--repair", help="Take tables that differ from the source again, and carry them on.")
+]
+MaxConnections = Annotated[
+    int | None,
+    typer.Option(min=1, max=64, metavar="N", help="Connections that read; default: snapshot.workers."),
+]
+Rate = Annotated[
+    str | None,
+    typer.Option(metavar="SIZE", help="Bytes to read from the server in a second at most, e.g. 20MB."),
 ]
 ReportFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the HTML report to this file.")]
 Tables = Annotated[
@@ -118,3 +144,22 @@ ErrorCode = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask first.")]
+
+
+def bytes_of(size: str | None) -> int | None:
+    """A size as the command line has it.
+
+    Raises:
+        BadParameter: it is none.
+    """
+    if size is None:
+        return None
+    from bronze.config.sections import parse_size  # noqa: PLC0415 - one command's alone
+
+    try:
+        found = int(str(parse_size(size)))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--rate") from None
+    if found < 1:
+        raise typer.BadParameter("it must be more than nothing", param_hint="--rate")
+    return found

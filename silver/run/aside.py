@@ -17,7 +17,7 @@ from silver.run.troubles import Troubles, answers
 from silver.schema.catalog import HISTORY_SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -59,6 +59,20 @@ class PinnedLog(SilverLog):
             except Exception as error:  # noqa: BLE001 - told where that table's part begins
                 self._pinned[name] = error
 
+    def go_back(self, versions: Mapping[str, int], lsn: Lsn) -> None:
+        """Of tables that hold changes after an LSN, take these versions instead.
+
+        Args:
+            versions: of a cut at or before the LSN.
+            lsn: where the tables are wanted.
+        """
+        for name in list(self._pinned):
+            if self.is_past(name, lsn) and name in versions:
+                try:
+                    self._pinned[name], self._lacking[name] = self.read_at(name, versions[name]), None
+                except Exception as error:  # noqa: BLE001 - as in `pin`
+                    self._pinned[name] = error
+
     def _both(self, name: str) -> tuple[Stored | None, Lsn | None]:
         """The table, and what its log says of the same version."""
         while True:
@@ -73,6 +87,11 @@ class PinnedLog(SilverLog):
         if isinstance(found, Exception):
             raise found
         return found
+
+    def is_past(self, name: str, lsn: Lsn) -> bool:
+        """Whether the table holds changes after an LSN; no where it cannot be looked at."""
+        found = self._pinned[name]
+        return isinstance(found, Stored) and found.mark is not None and found.mark > lsn
 
     def lacks_rows(self, name: str) -> Lsn | None:
         """As of a cycle's log, when it was looked at."""

@@ -89,16 +89,20 @@ class SilverLog:
         known = self._stored.get(name)
         if known is not None and known.version == table.version():
             return known
-        mark = transaction_version(table, SILVER_APP)
-        fields = fields_of(json.loads(table.schema().to_json()))
-        self._stored[name] = Stored(
-            table.version(),
-            None if mark is None else Lsn(mark),
-            tuple(fields),
-            len(table.file_uris()),
-            table.metadata().configuration.get(RELATION_PROPERTY),
-        )
+        self._stored[name] = _stored(table)
         return self._stored[name]
+
+    def read_at(self, name: str, version: int) -> Stored | None:
+        """The table at a version; None where there is none.
+
+        Raises:
+            DeltaError: the version is no longer readable.
+        """
+        location = self.place(name)
+        try:
+            return None if location is None else _stored(DeltaTable(location, version=version))
+        except TableNotFoundError:
+            return None
 
     def forget(self, names: Iterable[str]) -> None:
         """Open tables anew at the next look: what is known of them may be of tables that were removed.
@@ -213,6 +217,17 @@ class SilverLog:
             row = spark.sql(f"DESCRIBE DETAIL {address}").select("location").collect()[0]
             self._locations[name] = row["location"]
         return self._locations[name]
+
+
+def _stored(table: DeltaTable) -> Stored:
+    mark = transaction_version(table, SILVER_APP)
+    return Stored(
+        table.version(),
+        None if mark is None else Lsn(mark),
+        tuple(fields_of(json.loads(table.schema().to_json()))),
+        len(table.file_uris()),
+        table.metadata().configuration.get(RELATION_PROPERTY),
+    )
 
 
 def known_rows(start: Lsn) -> dict[str, str]:

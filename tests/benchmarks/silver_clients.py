@@ -1,6 +1,6 @@
 """Whom `bench_silver` measures, each in a process with a JVM of its own: silver, and two templates.
 
-Started as ``python -m tests.benchmarks.silver_clients silver|template|tuned FOLDER``; each line of standard
+Started as ``python -m tests.benchmarks.silver_clients KIND FOLDER``; each line of standard
 input is a piece of work, each line of standard output what it cost. While it waits it uses no CPU.
 
 The template is what users write today: the batch of JSON records parsed by `from_json`, reduced to the newest
@@ -52,9 +52,12 @@ class Client(Protocol):
 class SilverClient:
     """One cycle of silver; what there is to do it finds in bronze."""
 
+    settings: ClassVar[dict[str, str]] = {}
+
     def __init__(self, folder: str) -> None:
         self.lake = Lake(path=f"{folder}/lake")
-        self.spark = spark_session({"spark.driver.memory": _MEMORY, "spark.master": _MASTER})
+        settings = {name: value.format(folder=folder) for name, value in self.settings.items()}
+        self.spark = spark_session({"spark.driver.memory": _MEMORY, "spark.master": _MASTER, **settings})
         warm_up(self.spark)
         self._silver = Silver(self.spark, self.lake, SilverSettings(), ControlTables(self.lake))
 
@@ -64,6 +67,20 @@ class SilverClient:
 
     def tables(self) -> list[str]:
         return [str(path) for path in sorted(Path(f"{self.lake.path}/silver").glob("*"))]
+
+
+class LoggedClient(SilverClient):
+    """The same, with a log of its tasks, which says what they spilled."""
+
+    settings: ClassVar[dict[str, str]] = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": "file://{folder}/events",
+    }
+
+    def __init__(self, folder: str) -> None:
+        Path(folder, "events").mkdir(exist_ok=True)
+        super().__init__(folder)
 
 
 class TemplateClient:
@@ -77,7 +94,8 @@ class TemplateClient:
         from pyspark.sql import SparkSession  # noqa: PLC0415
 
         name = type(self).__name__
-        self._target = f"{folder}/{name}"
+        self._folder = f"{folder}/{name}"
+        self._targets: list[str] = []
         jars = ",".join(str(jar) for jar in delta_jars(lambda _: None))
         builder = (
             SparkSession.builder.master(_MASTER)
@@ -93,7 +111,6 @@ class TemplateClient:
         self.spark = builder.getOrCreate()
         self.spark.sparkContext.setLogLevel("ERROR")
         warm_up(self.spark)
-        self.spark.sql(f"CREATE TABLE delta.`{self._target}` ({TYPED}) USING DELTA {self.properties}")
 
     def records(self) -> str:
         """The batch as rows with `op`, `lsn` and the columns."""
@@ -106,11 +123,19 @@ class TemplateClient:
         )
 
     def fold(self, batch: str) -> None:
-        self.spark.read.format("delta").load(f"{batch}/{self.batches}").createOrReplaceTempView("batch")
+        for table in sorted(Path(batch).iterdir()):
+            target = f"{self._folder}/{table.name}"
+            if target not in self._targets:
+                self.spark.sql(f"CREATE TABLE delta.`{target}` ({TYPED}) USING DELTA {self.properties}")
+                self._targets.append(target)
+            self.spark.read.format("delta").load(f"{table}/{self.batches}").createOrReplaceTempView("batch")
+            self._merge(target)
+
+    def _merge(self, target: str) -> None:
         updates = ", ".join(f"t.{name} = s.{name}" for name in NAMES)
         values = ", ".join(f"s.{name}" for name in NAMES)
         self.spark.sql(f"""
-            MERGE INTO delta.`{self._target}` AS t
+            MERGE INTO delta.`{target}` AS t
             USING (
               SELECT * FROM (
                 SELECT *, row_number() OVER (PARTITION BY id ORDER BY lsn DESC) AS newest
@@ -123,7 +148,7 @@ class TemplateClient:
             WHEN NOT MATCHED AND s.op <> 'd' THEN INSERT ({", ".join(NAMES)}) VALUES ({values})""")
 
     def tables(self) -> list[str]:
-        return [self._target]
+        return self._targets
 
 
 class TunedClient(TemplateClient):
@@ -139,6 +164,7 @@ class TunedClient(TemplateClient):
 
 CLIENTS: Final[dict[str, Callable[[str], Client]]] = {
     "silver": SilverClient,
+    "logged": LoggedClient,
     "template": TemplateClient,
     "tuned": TunedClient,
 }

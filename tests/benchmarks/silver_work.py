@@ -200,8 +200,11 @@ class Work:
             last = one is changes[-1]
             self._append(one.bronze(self._lsn), [] if not last else self._marks())
             if folder:
-                write_deltalake(f"{folder}/json", one.json(self._lsn), mode="append")
-                write_deltalake(f"{folder}/typed", one.typed(self._lsn), mode="append")
+                batch = f"{folder}/{one.shape.table.name}"
+                for ids in np.array_split(one.ids, -(-len(one.ids) // _CHUNK)):
+                    part = Changes(one.shape, one.op, ids, status=one.status, raised=one.raised)
+                    write_deltalake(f"{batch}/json", part.json(self._lsn), mode="append")
+                    write_deltalake(f"{batch}/typed", part.typed(self._lsn), mode="append")
         return folder
 
     def take(self, shape: Relation, ids: Any) -> None:

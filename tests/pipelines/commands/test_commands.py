@@ -119,7 +119,7 @@ def test_preview_prints_a_document(commands: Commands) -> None:
 
 
 def test_verify_finds_gold_equal_to_a_rebuild(commands: Commands) -> None:
-    (found,) = json.loads(commands.say_here("verify", "--output", "json"))
+    (found,) = json.loads(commands.say_here("verify", "--document", "*", "--output", "json"))["documents"]
     assert (found["document"], found["equal"], found["compared"]) == ("customer", True, 50)
 
 

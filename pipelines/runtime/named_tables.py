@@ -1,0 +1,58 @@
+"""The tables that names and patterns of a command line mean. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from bronze.errors import ConfigurationError
+from bronze.identifiers import TableName
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bronze.catalog.source_table import SkippedRelation, SourceTable
+
+
+def named_tables(
+    names: Sequence[str], tables: Sequence[SourceTable], skipped: Sequence[SkippedRelation]
+) -> list[SourceTable]:
+    """The tables that names and patterns mean, in name order.
+
+    Raises:
+        ConfigurationError: ``table-unknown``: one of them means no table of the pipeline.
+    """
+    chosen: dict[TableName, SourceTable] = {}
+    for name in names:
+        found = [table for table in tables if _is_named(table.table, name)]
+        if not found:
+            raise _unknown(name, [table.table for table in tables], skipped)
+        chosen |= {table.table: table for table in found}
+    return [chosen[table] for table in sorted(chosen)]
+
+
+def _is_named(table: TableName, name: str) -> bool:
+    try:
+        if TableName.parse(name) == table:
+            return True
+    except ValueError:
+        pass
+    return table.matches(name)
+
+
+def _unknown(
+    name: str, tables: Sequence[TableName], skipped: Sequence[SkippedRelation]
+) -> ConfigurationError:
+    reason = next((each.reason for each in skipped if _is_named(each.table, name)), None)
+    known = [str(table) for table in tables]
+    bare = [str(table) for table in tables if table.name == name]
+    near = bare or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if reason is not None:
+        remedy = f"{reason}; name another table"
+    elif near:
+        remedy = f"did you mean {near[0]}?"
+    else:
+        remedy = "give schema.table or a pattern; `source.tables` of the pipeline file says which it carries"
+    return ConfigurationError(
+        f"{name!r} is not a table of this pipeline", code="table-unknown", remedy=remedy
+    )

@@ -1,0 +1,95 @@
+"""Having bronze reach an LSN, whoever its reader is.
+
+A running reader gets there by itself, at the latest with its next heartbeat. A message in the log lets it
+commit at once. Where none runs, this process is the reader until then.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from bronze.errors import DefiniteError
+from bronze.pgoutput.decoder import HEARTBEAT_PREFIX
+from bronze.postgres.connection import connect, translated
+from bronze.setup.slot import read_slot
+from bronze.store.position import read_position
+from pipelines.runtime.progress_text import ProgressReporter
+from pipelines.runtime.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from bronze.lsn import Lsn
+    from pipelines.settings import Pipeline
+    from pipelines.terminal.output import Output
+
+_LOOK_SECONDS: Final = 0.2
+_SAY_SECONDS: Final = 10.0
+
+
+def reach(pipeline: Pipeline, lsn: Lsn, output: Output, command: str) -> None:
+    """Return when bronze holds every transaction up to an LSN.
+
+    Args:
+        pipeline: the pipeline.
+        lsn: where the source is.
+        output: takes progress.
+        command: who we are, for the lake's lock.
+
+    Raises:
+        SmeltError: what stops the reader, where this process is it.
+    """
+    said, pushed = time.monotonic(), False
+    while (frontier := _frontier(pipeline)) is None or frontier < lsn:
+        if not reader_runs(pipeline) and read_until(pipeline, lsn, output, command):
+            continue
+        if not pushed:
+            pushed = True
+            _push(pipeline)
+        if time.monotonic() - said > _SAY_SECONDS:
+            said = time.monotonic()
+            output.say(f"{time.strftime('%H:%M:%S')} the running reader is at {frontier}, wanted is {lsn}")
+        time.sleep(_LOOK_SECONDS)
+
+
+def read_until(pipeline: Pipeline, lsn: Lsn, output: Output, command: str) -> bool:
+    """Be the reader until bronze is caught up; False where another process was first.
+
+    Raises:
+        SmeltError: what stopped it.
+    """
+    try:
+        with Supervisor(
+            pipeline,
+            [],
+            command=command,
+            layers=("bronze",),
+            until=lsn,
+            progress=ProgressReporter(output).reader,
+            announce=output.say,
+        ) as supervisor:
+            while not supervisor.wait(_LOOK_SECONDS):
+                pass
+    except DefiniteError as error:
+        if error.code != "already-running":
+            raise
+        return False
+    return True
+
+
+def reader_runs(pipeline: Pipeline) -> bool:
+    """Whether somebody reads the slot; a reader that is between two connections holds the lake's lock."""
+    source = pipeline.source
+    with connect(source) as connection, translated(source):
+        slot = read_slot(connection, source.slot)
+    return slot is not None and slot.active_pid is not None
+
+
+def _frontier(pipeline: Pipeline) -> Lsn | None:
+    position = read_position(pipeline.lake_address())
+    return None if position is None else position.frontier
+
+
+def _push(pipeline: Pipeline) -> None:
+    """A message of our own in the log; it leaves nothing at the server."""
+    with connect(pipeline.source) as connection, translated(pipeline.source):
+        connection.execute("SELECT pg_logical_emit_message(true, %s, 'verify')", [HEARTBEAT_PREFIX])

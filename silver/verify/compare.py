@@ -1,0 +1,171 @@
+"""Comparing a silver table with the source's rows: digests, then the rows of ranges that differ."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from silver.run.masters import computed
+from silver.run.sessions import own_session
+from silver.run.spark_settings import settings
+from silver.verify.rows import (
+    KINDS,
+    MOST_TEXT,
+    digests_query,
+    doubled_query,
+    shown_query,
+    versions_query,
+    wrong_query,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from silver.schema.catalog import SilverTable
+
+_WRONG: Final = "smelt_wrong"
+_FIRST: Final = "smelt_first_wrong"
+"""Temporary views of the session that compares."""
+
+_ADAPTIVE: Final = {"spark.sql.adaptive.enabled": "true"}
+"""A table's rows may be few or many: stages are planned by what they turn out to hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A column in which a row differs; values as JSON, cut off where they are long."""
+
+    column: str
+    source: str | None
+    silver: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WrongRow:
+    """A key that is wrong.
+
+    Attributes:
+        key: as JSON.
+        kind: one of `silver.verify.rows.KINDS`.
+        cells: of a row that differs: where.
+    """
+
+    key: str
+    kind: str
+    cells: tuple[Cell, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableComparison:
+    """What came of comparing one table.
+
+    Attributes:
+        name: within silver.
+        table: the source's.
+        lsn: at which both sides were compared.
+        source_rows: of the source.
+        silver_rows: live rows of the table.
+        counts: by kind, how many keys are wrong.
+        first: the first of these, by key.
+    """
+
+    name: str
+    table: str
+    lsn: int
+    source_rows: int
+    silver_rows: int
+    counts: dict[str, int]
+    first: tuple[WrongRow, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether nothing was wrong."""
+        return not self.counts
+
+
+def compare(
+    spark: SparkSession, table: SilverTable, source: str, silver: str, lsn: int, *, most: int = 5
+) -> TableComparison:
+    """Compare the rows of both sides.
+
+    Args:
+        spark: a session; a new one of the same application does the work.
+        table: the table in the shape that both sides have.
+        source: a view of the source's rows, as Spark SQL.
+        silver: one of the table's, at the same LSN; of a table that keeps deleted rows, of all of them.
+        lsn: at which.
+        most: wrong keys to tell apart, at most.
+
+    Raises:
+        PySparkException: a side cannot be read.
+    """
+    session = own_session(spark)
+    with settings(session, _ADAPTIVE):
+        parts = session.sql(digests_query(table, source, silver, lsn)).collect()
+        differing = [row["part"] for row in parts if row["differs"]]
+        queries = [wrong_query(table, source, silver, lsn, differing)] if differing else []
+        if table.history:
+            queries.append(versions_query(table, silver))
+        elif table.soft:
+            queries.append(f"SELECT * FROM (\n{doubled_query(table, silver)}\n)")
+        counts = _counts(session, queries) if queries else {}
+        first = _first(session, table, (source, silver), most) if counts else ()
+    rows = [sum(int(row[f"{side}_rows"]) for row in parts) for side in ("source", "silver")]
+    return TableComparison(table.name, str(table.table), lsn, rows[0], rows[1], counts, first)
+
+
+def _counts(session: SparkSession, queries: list[str]) -> dict[str, int]:
+    """Keep the wrong keys that queries find as a view; how many there are of each kind."""
+    # UNION, not UNION ALL: a live row that is there twice is found by two of them.
+    computed(session.sql("\nUNION\n".join(queries))).createOrReplaceTempView(_WRONG)
+    rows = session.sql(f"SELECT kind, count(*) AS times FROM {_WRONG} GROUP BY kind").collect()
+    times = {row["kind"]: int(row["times"]) for row in rows}
+    return {kind: times[kind] for kind in KINDS if kind in times}
+
+
+def _first(
+    session: SparkSession, table: SilverTable, sides: tuple[str, str], most: int
+) -> tuple[WrongRow, ...]:
+    """The first wrong keys, those that differ with where they do."""
+    keys = ", ".join(f"k{position}" for position in range(len(table.key)))
+    found = session.sql(f"SELECT {keys}, kind FROM {_WRONG} ORDER BY {keys} LIMIT {int(most)}")
+    computed(found).createOrReplaceTempView(_FIRST)
+    rows = session.sql(shown_query(table, _FIRST, *sides)).collect()
+    return tuple(
+        WrongRow(
+            row["key"],
+            row["kind"],
+            different_cells(row["source"], row["silver"]) if row["kind"] == "differs" else (),
+        )
+        for row in rows
+    )
+
+
+def different_cells(source: str, silver: str) -> tuple[Cell, ...]:
+    """The columns in which two rows differ, both as JSON objects. Pure."""
+    left, right = _read(source), _read(silver)
+    return tuple(
+        Cell(name, _text(left.get(name)), _text(right.get(name)))
+        for name in dict.fromkeys([*left, *right])
+        if left.get(name) != right.get(name)
+    )
+
+
+def _read(row: str) -> dict[str, object]:
+    # As text: 0.0 and -0.0 are not the same value, nor are 1.0 and 1.00.
+    values: dict[str, object] = json.loads(row, parse_float=_Number)
+    return values
+
+
+class _Number(str):
+    """A number as it was written."""
+
+    __slots__ = ()
+
+
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    text = str(value) if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MOST_TEXT else text[:MOST_TEXT] + "…"

@@ -1,0 +1,188 @@
+"""Queries that compare a silver table with the source's rows at the same LSN. Pure text, no Spark.
+
+Both sides are typed rows: the source's went through the value path of a snapshot (`silver.fold.fold`), so a
+value and its text in ``_unrepresentable`` are compared as silver would hold them.
+
+**Digests first.** Each row is hashed, each key falls into one of `RANGES` ranges by its hash, and of each
+range both sides count and add up the hashes of their rows. No row leaves its task, and memory is that of
+`RANGES` sums. Only ranges whose sums differ are looked at row by row. A difference that the sums do not show
+would need rows whose 64-bit hashes cancel out.
+
+**What is hashed.** Spark's hash passes over NULLs, also within arrays, and takes 0.0 for -0.0. So each value
+is followed by whether it is NULL, numbers of floating point are hashed as text, and nested values as JSON.
+
+**Versions.** Of a table that keeps deleted rows, or versions, the live rows are compared. What it promises
+besides is in `DELETED_TWICE` and `versions_query`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from silver.schema.catalog import COMMIT_LSN, UNREPRESENTABLE, VALID_FROM_LSN, VALID_TO_LSN
+from silver.schema.live_rows import is_live
+from silver.sql import as_json, comma, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from silver.schema.catalog import SilverTable
+
+RANGES: Final = 256
+"""Parts of a table by the hash of its keys."""
+
+MOST_TEXT: Final = 120
+"""Characters of a value that are shown."""
+
+KINDS: Final = {
+    "twice": "is there more than once",
+    "missing": "is missing",
+    "surplus": "is not at the source",
+    "differs": "differs",
+    "lsn": "has a _commit_lsn that is missing or after the LSN compared at",
+    "versions": "has versions that overlap, or that end before they begin",
+}
+"""What can be wrong with a row, or with the versions of one."""
+
+_NESTED: Final = ("ARRAY", "STRUCT", "MAP", "VARIANT")
+_FLOATING: Final = frozenset({"FLOAT", "DOUBLE"})
+
+
+def digests_query(table: SilverTable, source: str, silver: str, lsn: int) -> str:
+    """By range (``part``): rows on both sides, and whether they differ.
+
+    Args:
+        table: the table as both sides have it.
+        source: the source's rows, as Spark SQL.
+        silver: the table's.
+        lsn: at which both are compared.
+    """
+    late = f"coalesce({COMMIT_LSN} > {int(lsn)}L, true)"
+    sides = [_hashed(table, source, 1, "true", "false"), _hashed(table, silver, -1, is_live(table), late)]
+    union = "\nUNION ALL\n".join(sides)
+    return (
+        "SELECT part, count_if(side = 1) AS source_rows, count_if(side = -1) AS silver_rows,\n"
+        "  sum(side) <> 0 OR sum(side * (digest & 4294967295L)) <> 0\n"
+        "    OR sum(side * shiftright(digest, 32)) <> 0 OR bool_or(late) AS differs\n"
+        f"FROM (\n{union}\n)\nGROUP BY part"
+    )
+
+
+def wrong_query(table: SilverTable, source: str, silver: str, lsn: int, parts: Iterable[int]) -> str:
+    """The keys (``k0``, ``k1`` …) of some ranges that are wrong, each with its ``kind``.
+
+    Args:
+        table: as of `digests_query`.
+        source: likewise.
+        silver: likewise.
+        lsn: likewise.
+        parts: the ranges.
+    """
+    keys = _numbered(table)
+    within = f"{_part(table)} IN ({', '.join(str(int(part)) for part in sorted(parts))})"
+    listed, live = comma((f"{name} AS {alias}" for name, alias in keys), 2), is_live(table)
+    grouped = ", ".join(quote(name) for name in table.key)
+    late = f"coalesce({COMMIT_LSN} > {int(lsn)}L, true)"
+    # Of a history each key has one live version; of other tables each has one row, live or not.
+    counted = f"count_if({live})" if table.history else "count(*)"
+    there = (
+        f"SELECT {listed},\n  {counted} AS times,\n"
+        f"  max(CASE WHEN {live} THEN {_digest(table)} END) AS digest,\n"
+        f"  bool_or({late}) AS late\nFROM {silver}\nWHERE {within}\nGROUP BY {grouped}"
+    )
+    at_source = f"SELECT {listed},\n  {_digest(table)} AS digest\nFROM {source}\nWHERE {within}"
+    kind = (
+        "CASE WHEN t.times > 1 THEN 'twice'\n"
+        "  WHEN s.digest IS NOT NULL AND t.digest IS NULL THEN 'missing'\n"
+        "  WHEN s.digest IS NULL AND t.digest IS NOT NULL THEN 'surplus'\n"
+        "  WHEN s.digest <> t.digest THEN 'differs'\n  WHEN t.late THEN 'lsn' END"
+    )
+    both = ", ".join(f"coalesce(s.{alias}, t.{alias}) AS {alias}" for _, alias in keys)
+    same = " AND ".join(f"s.{alias} = t.{alias}" for _, alias in keys)
+    joined = f"(\n{at_source}\n) AS s FULL JOIN (\n{there}\n) AS t ON {same}"
+    return f"SELECT * FROM (\nSELECT {both}, {kind} AS kind\nFROM {joined}\n)\nWHERE kind IS NOT NULL"
+
+
+def doubled_query(table: SilverTable, silver: str) -> str:
+    """Keys with more than one row in a table that keeps deleted ones: no digest of live rows tells them."""
+    keys = _numbered(table)
+    listed, grouped = ", ".join(f"{name} AS {alias}" for name, alias in keys), ", ".join(n for n, _ in keys)
+    return f"SELECT {listed}, 'twice' AS kind\nFROM {silver}\nGROUP BY {grouped}\nHAVING count(*) > 1"
+
+
+def versions_query(table: SilverTable, silver: str) -> str:
+    """Keys of a history whose versions do not follow one another."""
+    keys = _numbered(table)
+    listed, order = ", ".join(f"{name} AS {alias}" for name, alias in keys), ", ".join(n for n, _ in keys)
+    following = (
+        f"SELECT {listed}, {VALID_FROM_LSN} AS begins, {VALID_TO_LSN} AS ends,\n"
+        f"  lead({VALID_FROM_LSN}) OVER (PARTITION BY {order} ORDER BY {VALID_FROM_LSN}) AS next\n"
+        f"FROM {silver}"
+    )
+    aliases = ", ".join(alias for _, alias in keys)
+    wrong = "begins IS NULL OR begins >= ends OR next IS NOT NULL AND coalesce(ends > next, true)"
+    return f"SELECT DISTINCT {aliases}, 'versions' AS kind\nFROM (\n{following}\n)\nWHERE {wrong}"
+
+
+def shown_query(table: SilverTable, first: str, source: str, silver: str) -> str:
+    """Some wrong keys as JSON (``key``), with both sides' values as JSON.
+
+    Args:
+        table: as of `digests_query`.
+        first: a view of keys and kinds.
+        source: as of `digests_query`.
+        silver: likewise.
+    """
+    keys = _numbered(table)
+    key = as_json(f"f.{alias} AS {quote(name)}" for (_, alias), name in zip(keys, table.key, strict=True))
+    aliases = [alias for _, alias in keys]
+    listed = ", ".join(f"{name} AS {alias}" for name, alias in keys)
+
+    def values(rows: str, condition: str) -> str:
+        row = as_json([*(quote(column.name) for column in table.columns), UNREPRESENTABLE])
+        semi = " AND ".join(f"r.{name} = f.{alias}" for name, alias in keys)
+        return (
+            f"SELECT {listed}, {row} AS row FROM {rows} AS r LEFT SEMI JOIN {first} AS f ON {semi}\n"
+            f"WHERE {condition}"
+        )
+
+    def same(side: str) -> str:
+        return " AND ".join(f"f.{alias} = {side}.{alias}" for alias in aliases)
+
+    grouped = ", ".join(f"f.{alias}" for alias in aliases)
+    return (
+        f"SELECT {key} AS key, f.kind, any_value(s.row) AS source, any_value(t.row) AS silver\n"
+        f"FROM {first} AS f\nLEFT JOIN (\n{values(source, 'true')}\n) AS s ON {same('s')}\n"
+        f"LEFT JOIN (\n{values(silver, is_live(table))}\n) AS t ON {same('t')}\n"
+        f"GROUP BY {grouped}, f.kind ORDER BY {grouped}"
+    )
+
+
+def _numbered(table: SilverTable) -> list[tuple[str, str]]:
+    """Each key column, quoted, with the name that it has in queries."""
+    return [(quote(name), f"k{position}") for position, name in enumerate(table.key)]
+
+
+def _hashed(table: SilverTable, rows: str, side: int, condition: str, late: str) -> str:
+    return (
+        f"SELECT {side} AS side, {_part(table)} AS part, {_digest(table)} AS digest, {late} AS late\n"
+        f"FROM {rows}\nWHERE {condition}"
+    )
+
+
+def _part(table: SilverTable) -> str:
+    return f"pmod(xxhash64({', '.join(map(quote, table.key))}), {RANGES})"
+
+
+def _digest(table: SilverTable) -> str:
+    hashed = [part for column in table.columns for part in _hash_input(quote(column.name), column.spark_type)]
+    entries = f"array_sort(map_entries({UNREPRESENTABLE}))"
+    hashed.append(f"CASE WHEN cardinality({UNREPRESENTABLE}) > 0 THEN {as_json([f'{entries} AS lost'])} END")
+    return f"xxhash64({', '.join(hashed)})"
+
+
+def _hash_input(column: str, spark_type: str) -> Sequence[str]:
+    if any(kind in spark_type for kind in _NESTED):
+        return (as_json([column]),)
+    text = f"CAST({column} AS STRING)" if spark_type in _FLOATING else column
+    return (text, f"{column} IS NULL")

@@ -1,0 +1,205 @@
+"""`smelt verify` of silver against a real server: what is equal is found so, each kind of harm is found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from bronze.lake.control_tables import ControlTables
+from pipelines.settings import load_pipeline
+from silver.cycle import Silver
+from tests.bronze.replaying import read_all
+from tests.fix_postgres import drop_database, make_database
+from tests.pipelines.in_process import smelt_here
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+_SCENARIOS = Path(__file__).parents[1] / "scenarios"
+
+TABLES = """
+CREATE TABLE cells (id int PRIMARY KEY, note text, other text, f float8, n numeric(8,2), tags int[]);
+INSERT INTO cells SELECT i, 'n' || i, NULL, 0, i, ARRAY[i, NULL] FROM generate_series(1, 200) i;
+CREATE TABLE counted (a int, b text, v text, PRIMARY KEY (a, b));
+INSERT INTO counted SELECT i, 'b' || i, 'v' FROM generate_series(1, 200) i;
+CREATE TABLE kept (id int PRIMARY KEY, v text);
+INSERT INTO kept SELECT i, 'v' || i FROM generate_series(1, 50) i;
+CREATE TABLE large (id bigint PRIMARY KEY, out text, v int);
+ALTER TABLE large ALTER out SET STORAGE EXTERNAL;
+INSERT INTO large SELECT i, repeat(i::text, 2000), 0 FROM generate_series(1, 40) i;
+CREATE TABLE nothing (id int PRIMARY KEY, v text);
+"""
+
+LATER = """
+UPDATE large SET v = id;
+UPDATE large SET id = -id WHERE id < 10;
+DELETE FROM counted WHERE a <= 20;
+UPDATE kept SET v = 'w' WHERE id % 2 = 0;
+DELETE FROM kept WHERE id > 40;
+INSERT INTO nothing SELECT i, 'late' FROM generate_series(1, 5) i;
+TRUNCATE nothing;
+INSERT INTO nothing VALUES (1, 'after');
+"""
+
+
+class Source:
+    """A database, its pipeline file, and its lake: silver behind the source, bronze behind it too."""
+
+    def __init__(self, spark: SparkSession, folder: Path, dsn: str) -> None:
+        self.folder, self.dsn = folder, dsn
+        self.spark = spark
+        self.file = folder / "pipeline.yml"
+        self.name = "verify_" + str(conninfo_to_dict(dsn)["dbname"])
+        self.file.write_text(
+            f"pipeline: shop\nsource: {{dsn: '{dsn}', slot: {self.name}, publication: {self.name}}}\n"
+            "lake: {path: './lake'}\nbronze: {heartbeat: 1s}\nsilver: {history: [public.kept]}\n"
+            "snapshot: {chunk_rows: 1000}\n"
+        )
+        self.pipeline = load_pipeline(self.file)
+        self.lake = self.pipeline.lake_address()
+        self.control = ControlTables(self.lake)
+        first, *more = (_SCENARIOS / "values_of_every_type.sql").read_text().split("--- step\n")
+        self.execute(TABLES + first)
+        self.carry()
+        self.execute(LATER + "".join(more))
+
+    def execute(self, statements: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            done = connection.execute(statements.encode())
+            return done.fetchall() if done.description else []
+
+    def carry(self) -> None:
+        read_all(self.pipeline.source, str(self.lake.path))
+        silver = Silver(self.spark, self.lake, self.pipeline.silver, self.control)
+        silver.cycle()
+        silver.close()
+
+    def harm(self, statement: str) -> None:
+        """Run a statement on silver's tables as somebody might by hand: ``{cells}`` is a table."""
+        names = ("cells", "counted", "kept", "kept__history", "large", "typed")
+        self.spark.sql(statement.format(**{name: self.lake.sql("silver", name) for name in names}))
+
+    def verify(self, *more: str) -> tuple[int, dict[str, Any]]:
+        """The exit code, and by table what was found."""
+        done = smelt_here("verify", self.file, *more, "--output", "json", folder=self.folder)
+        assert "Traceback" not in done.stderr, done.stderr
+        assert done.stdout, done.stderr
+        found = json.loads(done.stdout)
+        assert found["not_compared"] == [], found
+        return done.returncode, {one["name"]: one for one in found["tables"]}
+
+    def left(self) -> list[tuple[Any, ...]]:
+        """Slots and sessions of a comparison that are still at the server."""
+        return self.execute(
+            "SELECT slot_name::text FROM pg_replication_slots WHERE slot_name LIKE 'smelt_tmp%' "
+            "AND database = current_database() UNION ALL SELECT application_name FROM pg_stat_activity "
+            "WHERE datname = current_database() AND application_name LIKE 'deltasmelt verify%'"
+        )
+
+
+@pytest.fixture(scope="module")
+def source(
+    spark: SparkSession, server_dsn: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Source]:
+    dsn = make_database(server_dsn)
+    yield Source(spark, tmp_path_factory.mktemp("proof"), dsn)
+    drop_database(server_dsn, dsn)
+
+
+def test_every_table_and_type_is_equal_at_one_lsn_though_bronze_and_silver_are_behind(source: Source) -> None:
+    before = source.control.latest_cut("silver")
+    done = smelt_here("verify", source.file, folder=source.folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout.splitlines()
+    names = {"cells", "counted", "kept", "kept__history", "large", "nothing", "typed", "typed_alike"}
+    assert {line.partition(":")[0] for line in said} == {f"silver.{name}" for name in names}
+    assert all(": equal to PostgreSQL as of " in line for line in said)
+    assert len({line.partition(" as of ")[2].partition(";")[0] for line in said}) == 1
+    assert "silver.counted: equal to PostgreSQL as of" in done.stdout
+    assert any(line.startswith("silver.counted") and line.endswith("; 180 rows") for line in said)
+    assert source.control.latest_cut("silver") == before, "silver is as it was"
+    assert source.left() == []
+    assert not (source.folder / "lake" / "_verify").exists()
+
+
+def test_a_sample_is_of_the_same_keys_each_time(source: Source) -> None:
+    code, found = source.verify("--sample", "0.25", "--table", "public.c*")
+    assert (code, set(found)) == (0, {"cells", "counted"})
+    rows = {name: one["source_rows"] for name, one in found.items()}
+    assert 20 < rows["cells"] < 80
+    assert 15 < rows["counted"] < 75
+    again = source.verify("--sample", "0.25", "--table", "public.c*", "--rate", "50MB")[1]
+    assert {name: one["source_rows"] for name, one in again.items()} == rows
+
+
+def test_each_kind_of_harm_is_found_and_repaired(source: Source) -> None:
+    source.carry()
+    assert source.verify()[0] == 0
+    source.harm("UPDATE {cells} SET note = '' WHERE id = 1")
+    source.harm("UPDATE {cells} SET note = NULL, other = note WHERE id = 2")
+    source.harm("UPDATE {cells} SET f = double('-0.0') WHERE id = 3")
+    source.harm("UPDATE {cells} SET tags = array(NULL, 4) WHERE id = 4")
+    source.harm("UPDATE {cells} SET _unrepresentable = map('n', 'NaN') WHERE id = 5")
+    source.harm("UPDATE {cells} SET n = n + 0.01 WHERE id = 6")
+    source.harm("DELETE FROM {counted} WHERE a = 100")
+    source.harm("INSERT INTO {counted} SELECT * FROM {counted} WHERE a = 101")
+    source.harm("INSERT INTO {counted} SELECT 7, 'b7', v, _commit_lsn, _commit_ts, _unrepresentable "
+                "FROM {counted} WHERE a = 102")  # fmt: skip
+    source.harm("UPDATE {counted} SET _commit_lsn = 9223372036854775807 WHERE a = 103")
+    source.harm("UPDATE {typed} SET _unrepresentable = NULL WHERE id = 2")
+    source.harm("DELETE FROM {large} WHERE id = -3")
+    source.harm("UPDATE {kept__history} SET v = 'forged' WHERE id = 3")
+    source.harm("UPDATE {kept__history} SET _valid_to_lsn = 9223372036854775806 WHERE id = 2 "
+                "AND _valid_to_lsn IS NOT NULL")  # fmt: skip
+    code, found = source.verify()
+    assert code == 1
+    wrong = {name: one["counts"] for name, one in found.items() if not one["equal"]}
+    assert wrong == {
+        "cells": {"differs": 6},
+        "counted": {"twice": 1, "missing": 1, "surplus": 1, "lsn": 1},
+        "typed": {"differs": 1},
+        "large": {"missing": 1},
+        "kept__history": {"differs": 1, "versions": 1},
+    }
+    cells = {one["key"]: {cell["column"] for cell in one["cells"]} for one in found["cells"]["first"]}
+    assert cells == {
+        '{"id":1}': {"note"}, '{"id":2}': {"note", "other"}, '{"id":3}': {"f"}, '{"id":4}': {"tags"},
+        '{"id":5}': {"_unrepresentable"},
+    }  # fmt: skip
+    assert {(one["key"], one["kind"]) for one in found["counted"]["first"]} == {
+        ('{"a":7,"b":"b7"}', "surplus"), ('{"a":100,"b":"b100"}', "missing"),
+        ('{"a":101,"b":"b101"}', "twice"), ('{"a":103,"b":"b103"}', "lsn"),
+    }  # fmt: skip
+    said = smelt_here("verify", source.file, "--table", "public.cells", folder=source.folder)
+    assert said.returncode == 1
+    assert '  {"id":1} differs\n    note: "n1" at the source, "" in silver\n' in said.stdout
+    assert "  remedy: smelt verify FILE --table public.cells --repair\n" in said.stdout
+    done = smelt_here("verify", source.file, "--repair", folder=source.folder)
+    assert "taken from the source again: public.cells, public.counted" in done.stderr
+    assert "silver.cells: equal to PostgreSQL" in done.stdout
+    # A resnapshot ends versions, and alters none that ended.
+    assert done.returncode == 1
+    assert "remedy: smelt rebuild FILE silver kept\n" in done.stdout
+    code, found = source.verify()
+    left = {name: one["counts"] for name, one in found.items() if not one["equal"]}
+    assert (code, left) == (1, {"kept__history": {"versions": 1}})
+
+
+def test_what_cannot_be_compared_is_said_and_the_proof_fails(source: Source) -> None:
+    source.execute("CREATE TABLE keyless (v int)")
+    done = smelt_here("verify", source.file, "--table", "public.keyless", folder=source.folder)
+    source.execute("DROP TABLE keyless")
+    assert done.returncode == 1
+    assert "silver.keyless: not compared: " in done.stdout
+    done = smelt_here("verify", source.file, "--table", "public.cell", folder=source.folder)
+    assert done.returncode == 1
+    assert "did you mean public.cells?" in done.stderr
