@@ -16,13 +16,13 @@ DOCS := .venv-docs
 help:  ## What can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
-demo: archive  ## A live shop through bronze, silver and gold, with a quality report
+demo: archive compiled  ## A live shop through bronze, silver and gold, with a quality report
 	@$(BIN)/smelt demo $(ARGS)
 
-check: lint  ## Lint, then every test that needs neither PostgreSQL nor a JVM nor another process
+check: lint compiled  ## Lint, then every test that needs neither PostgreSQL nor a JVM nor another process
 	@$(BIN)/python -m pytest -q -n 2 --maxschedchunk 8 -m "not spark and not postgres and not process and not torture" $(ARGS)
 
-test: java lint archive  ## Lint, then every test but the long fault scenarios, two processes with Spark, one without
+test: java lint archive compiled  ## Lint, then every test but the long fault scenarios, two processes with Spark, one without
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not torture" $(ARGS)
 
 lint: $(VENV)/.ready  ## ruff, mypy strict, import-linter
@@ -66,7 +66,7 @@ bench-gold: archive  ## Gold's incremental runs beside its full build and hand-w
 bench-fresh: archive  ## How old a commit is when a query at the log's head shows it, beside silver and gold
 	@$(BIN)/python -m tests.benchmarks.bench_fresh $(ARGS)
 
-bench-first: archive  ## The first commands on a database of 14 small tables, beside their bars
+bench-first: archive compiled  ## The first commands on a database of 14 small tables, beside their bars
 	@$(BIN)/python -m tests.benchmarks.bench_first $(ARGS)
 
 lock: .uv-present  ## Compile both locks again from pyproject.toml
@@ -82,7 +82,11 @@ java: python
 archive: java $(VENV)/.ready
 	@$(BIN)/python -m pipelines.spark.archive_training "Making an archive of Spark's classes (once)"
 
-.PHONY: python .uv-present archive
+# Each process that a test starts would compile what it imports where PYTHONDONTWRITEBYTECODE is set.
+compiled: $(VENV)/.ready
+	@$(BIN)/python -m compileall -q bronze silver gold pipelines tests
+
+.PHONY: python .uv-present archive compiled
 python:
 	@test -n "$(PYTHON)" || { echo "error: Python 3.11 or newer is missing; remedy: install it (Debian, Ubuntu: apt-get install python3 python3-venv; macOS: brew install python@3.12)" >&2; exit 1; }
 
@@ -92,7 +96,7 @@ python:
 $(VENV)/.ready: requirements.lock pyproject.toml | .uv-present
 	@echo "Making the environment in $(VENV) (once)"
 	@$(UV) venv -q --clear --python $(PYTHON) $(VENV)
-	@UV_LINK_MODE=$${UV_LINK_MODE:-copy} $(UV) pip install -q --python $(BIN)/python --require-hashes -r requirements.lock
+	@UV_LINK_MODE=$${UV_LINK_MODE:-copy} $(UV) pip install -q --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock
 	@$(UV) pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -70,6 +70,7 @@ def _print(status: Status, output: Output) -> None:
         if found:
             output.line()
             _print_tables(title, found, output)
+    _print_hints(status, output)
     if status.errors:
         output.line()
         output.line("open errors", style=ERROR)
@@ -78,6 +79,18 @@ def _print(status: Status, output: Output) -> None:
             output.line(f"{error.scope} {error.name}{since}: {error.message} [{error.code}]")
             if error.remedy:
                 output.line(f"  remedy: {error.remedy}")
+
+
+def _print_hints(status: Status, output: Output) -> None:
+    for hint in status.clustering:
+        output.line()
+        output.line(
+            f"silver.{hint.table}: one value of {hint.column}, by which it is read, may be in "
+            f"{hint.files_read:,.0f} of {hint.files:,} files"
+        )
+        output.line(
+            f"  `smelt maintain` clusters it by {hint.column}, and writes {bytes_text(hint.bytes)} once"
+        )
 
 
 def _slot(status: Status) -> str:

@@ -45,7 +45,7 @@ _STATEMENTS: Final = (
 )  # fmt: skip
 _COMMANDS: Final = (
     ("how changes reach a document", "explain {file} customer"),
-    ("whether the documents are what a full rebuild would make", "verify {file}"),
+    ("whether the documents are what a full rebuild would make", "verify {file} --document '*'"),
 )
 
 

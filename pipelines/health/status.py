@@ -34,6 +34,7 @@ from bronze.store.contract import CHANGES
 from bronze.store.marks import snapshot_of
 from bronze.store.position import position_of
 from bronze.store.relations import read_relations
+from pipelines.health.clustering import clustering_hints
 from pipelines.runtime.maintenance_errors import stops
 from pipelines.runtime.reader_progress import read_progress
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from bronze.progress import SnapshotView
     from bronze.setup.slot import SlotState
     from bronze.store.position import Position
+    from pipelines.health.clustering import ClusteringHint
     from pipelines.settings import Pipeline
 
 _CONNECT_SECONDS: Final = "4"
@@ -104,6 +106,7 @@ class Status:
     tables: tuple[TableStatus, ...]
     documents: tuple[TableStatus, ...]
     errors: tuple[OpenError, ...]
+    clustering: tuple[ClusteringHint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,7 @@ def read_status(pipeline: Pipeline) -> Status:
         tables=tables if server is None else _with_dropped(tables, server.tables),
         documents=_documents(control, gold, errors),
         errors=errors,
+        clustering=clustering_hints(pipeline, read_relations(lake), {} if silver is None else silver.tables),
     )
 
 

@@ -10,6 +10,10 @@ tables, never mixes moments, whatever is written meanwhile. `bronze.changes` is 
 
 A view costs about a second of a cold Spark, so only tables that the statement names are registered. If Spark
 then misses one (a name put together by SQL itself), all are, and the statement runs again.
+
+Delta's part in reading a small table is two seconds more of a cold Spark. Where the session is ours alone,
+small tables are read right from their files (`silver.run.small_reads`). Only a view that a session makes of a
+frame can do that, and such a view has a schema of its own, ``global_temp``. So the statement names that.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from bronze.lake.control_tables import ControlTables
 from bronze.lsn import Lsn
 from pipelines.spark.sql_names import odd_views, with_views
 from pipelines.terminal.jvm_errors import spark_message
+from silver.run.small_reads import plain_files
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -47,6 +52,7 @@ _ALWAYS: Final[tuple[tuple[Layer, str], ...]] = (
     ("quality", "results"),
 )
 _LSN: Final = re.compile(r"[0-9A-Fa-f]+/[0-9A-Fa-f]+|\d+")
+_GLOBAL: Final = "global_temp."
 _MISSING: Final = "TABLE_OR_VIEW_NOT_FOUND"
 
 
@@ -132,14 +138,23 @@ class LakeSql:
         spark: a session of our own; schemas named as the layers are made in its catalog.
         pipeline: the pipeline.
         cut: what they see; by default the newest.
+        alone: nobody else makes global views meanwhile.
 
     Attributes:
         cut: what they see.
         documents: the tables of gold at the first one.
     """
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, cut: ConsistentCut | None = None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        cut: ConsistentCut | None = None,
+        *,
+        alone: bool = False,
+    ) -> None:
         self._spark = spark
+        self._alone = alone
         self._lake: Lake = pipeline.lake_address()
         self.cut = cut_of(pipeline) if cut is None else cut
         self.documents = [name for layer, name in self.cut.versions if layer == "gold"]
@@ -159,7 +174,13 @@ class LakeSql:
         self._odd = odd_views(self._known)
         known = frozenset(self._known)
         made = self._registered.items()
-        self._drop([table for table, view in made if table not in known or self._view(table) != view])
+        self._drop(
+            [
+                table
+                for table, view in made
+                if table not in known or view not in {self._view(table), self._direct(table)}
+            ]
+        )
 
     def forget(self) -> None:
         """Take the views away: another one shows the lake in this session from now on."""
@@ -178,34 +199,63 @@ class LakeSql:
         """
         from pyspark.errors import AnalysisException, PySparkException  # noqa: PLC0415 - Spark is up by now
 
-        names = [(layer, name) for layer, name in self._known if _named(name, statement)]
+        names, alone = [(layer, name) for layer, name in self._known if _named(name, statement)], self._alone
         if re.match(r"\s*(show|use)\b", statement, re.IGNORECASE):
-            names = list(self._known)
-        statement = with_views(statement, self._odd)
+            names, alone = list(self._known), False
         try:
-            self._register(names)
+            self._register(names, alone=alone)
             try:
-                return self._spark.sql(statement)
+                return self._spark.sql(self._with_views(statement))
             except AnalysisException as error:
                 if error.getCondition() != _MISSING or len(self._registered) == len(self._known):
                     raise
-                self._register(list(self._known))
-                return self._spark.sql(statement)
+                # A name that SQL puts together is no name of ours.
+                self._register(list(self._known), alone=False)
+                return self._spark.sql(self._with_views(statement))
         except PySparkException as error:
             raise self._refused(error) from None
 
-    def _register(self, names: list[tuple[Layer, str]]) -> None:
+    def _with_views(self, statement: str) -> str:
+        """The statement with the names of views where those of tables stand, if they differ."""
+        direct = {table: view for table, (view, _) in self._registered.items() if view.startswith(_GLOBAL)}
+        return with_views(statement, {**self._odd, **direct})
+
+    def _register(self, names: list[tuple[Layer, str]], *, alone: bool) -> None:
         for table in names:
             if table in self._registered:
-                continue
-            layer, _ = table
-            if layer not in self._schemas:
-                self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {quote(layer)}")
-                self._schemas.add(layer)
-            name, select = made = self._view(table)
-            kind = "TEMPORARY VIEW" if table in self._odd else "VIEW"
-            self._spark.sql(f"CREATE OR REPLACE {kind} {name} AS {select}")
-            self._registered[table] = made
+                if alone or not self._registered[table][0].startswith(_GLOBAL):
+                    continue
+                self._drop([table])
+            if not (alone and self._read_directly(table)):
+                self._register_view(table)
+
+    def _register_view(self, table: tuple[Layer, str]) -> None:
+        layer, _ = table
+        if layer not in self._schemas:
+            self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {quote(layer)}")
+            self._schemas.add(layer)
+        name, select = made = self._view(table)
+        kind = "TEMPORARY VIEW" if table in self._odd else "VIEW"
+        self._spark.sql(f"CREATE OR REPLACE {kind} {name} AS {select}")
+        self._registered[table] = made
+
+    def _read_directly(self, table: tuple[Layer, str]) -> bool:
+        """Show a small table by a view of its files' rows; False where Delta has to read it."""
+        made, (layer, name) = self._direct(table), table
+        alike = sum(1 for _, other in self._known if other.lower() == name.lower())
+        if made is None or table in self._odd or alike > 1:
+            return False
+        files = plain_files(self._lake, layer, name, self.cut.versions[table])
+        if files is None:
+            return False
+        files.frame(self._spark).createOrReplaceGlobalTempView(quote(name))
+        self._registered[table] = made
+        return True
+
+    def _direct(self, table: tuple[Layer, str]) -> tuple[str, str] | None:
+        """As `_view`, of a view of files' rows; None of a table that is shown as it is now."""
+        version = self.cut.versions.get(table)
+        return None if version is None else (f"{_GLOBAL}{quote(table[1])}", f"files of version {version}")
 
     def _view(self, table: tuple[Layer, str]) -> tuple[str, str]:
         """The quoted name of a table's view, and what it selects."""

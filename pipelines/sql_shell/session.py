@@ -172,7 +172,7 @@ class SqlSession:
             self._fresh.close()
             self._fresh = None
         if self._lake is None:
-            self._lake = LakeSql(spark, self._pipeline, self.cut)
+            self._lake = LakeSql(spark, self._pipeline, self.cut, alone=True)
         elif self._lake.cut != self.cut:
             self._lake.move(self.cut)
         return self._lake

@@ -1,0 +1,128 @@
+"""Large tables whose rows lie apart that are read together: what `smelt maintain` would write, and for what.
+
+The files' own statistics tell it. A file may hold a value if that is between its smallest and largest one. If
+the average value may be in most of the files, a join that looks for some values reads most of the table. In
+a clustered table it is in one or two files.
+
+Only large tables are looked at: their size is in the checksum file of the version, which is read in one go.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from bronze.errors import ConfigurationError
+from bronze.lake.parquet import file_system
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bronze.lake.location import Lake
+    from bronze.shapes import Relation
+    from pipelines.settings import Pipeline
+
+_LEAST_BYTES: Final = 64 * 2**20
+_LEAST_FILES: Final = 4
+_SPREAD: Final = 0.5
+"""Share of the files that hold the average value, from which clustering helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringHint:
+    """A table that `smelt maintain` would put in another order.
+
+    Attributes:
+        table: within silver.
+        column: by which its rows are read together.
+        files: that the table has.
+        files_read: of these, how many may hold one value, on average.
+        bytes: that would be written once.
+    """
+
+    table: str
+    column: str
+    files: int
+    files_read: float
+    bytes: int
+
+
+def clustering_hints(
+    pipeline: Pipeline, relations: Sequence[Relation], versions: Mapping[str, int]
+) -> tuple[ClusteringHint, ...]:
+    """The tables of silver, at these versions, of which it helps.
+
+    Args:
+        pipeline: whose documents and settings say what is read together.
+        relations: bronze's shapes.
+        versions: of silver's tables, by name.
+    """
+    lake = pipeline.lake_address()
+    if lake.path is None:
+        return ()
+    large = [name for name, version in versions.items() if _bytes_of(lake, name, version) >= _LEAST_BYTES]
+    if not large:
+        return ()
+    from gold.language.document import load_documents  # noqa: PLC0415 - where some table is large, alone
+    from pipelines.runtime.clustering import by_name, clustered  # noqa: PLC0415
+    from silver.schema.clustering import clustering_columns  # noqa: PLC0415
+
+    try:
+        documents = load_documents(pipeline.document_files())
+    except ConfigurationError:  # `smelt check` tells it
+        documents = []
+    tables = by_name(relations, clustered(pipeline.silver, documents))
+    hints = []
+    for name in large:
+        columns = clustering_columns(tables[name]) if name in tables else []
+        hint = _hint(lake, name, versions[name], columns[0]) if columns else None
+        hints += [] if hint is None else [hint]
+    return tuple(hints)
+
+
+def files_per_value(files: pa.Table, column: str) -> float | None:
+    """Of a table's files, how many may hold one value, on average; None where statistics do not say. Pure.
+
+    Args:
+        files: with their statistics, flat.
+        column: as the statistics name it.
+    """
+    smallest, largest = f"min.{column}", f"max.{column}"
+    if not {smallest, largest} <= set(files.column_names) or files[smallest].null_count:
+        return None
+    starts, ends = (np.sort(files[name].to_numpy(zero_copy_only=False)) for name in (smallest, largest))
+    values = np.concatenate([starts, ends])
+    begun = np.searchsorted(starts, values, side="right")
+    ended = np.searchsorted(ends, values, side="left")
+    return float(np.mean(begun - ended))
+
+
+def _hint(lake: Lake, name: str, version: int, column: str) -> ClusteringHint | None:
+    try:
+        table = DeltaTable(lake.uri("silver", name), version=version)
+        files = pa.table(table.get_add_actions(flatten=True))
+        fields = json.loads(table.schema().to_json())["fields"]
+    except DeltaError:
+        return None
+    field = next((one for one in fields if one["name"] == column), None)
+    if field is None or files.num_rows < _LEAST_FILES:
+        return None
+    read = files_per_value(files, field["metadata"].get("delta.columnMapping.physicalName", column))
+    if read is None or read < _SPREAD * files.num_rows:
+        return None
+    return ClusteringHint(name, column, files.num_rows, read, sum(files["size_bytes"].to_pylist()))
+
+
+def _bytes_of(lake: Lake, name: str, version: int) -> int:
+    """Bytes of a version's files, as its checksum file says; 0 where there is none."""
+    try:
+        with file_system(lake.uri("silver", name)).open_input_file(f"_delta_log/{version:020}.crc") as file:
+            return int(json.loads(file.read())["tableSizeBytes"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return 0
