@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from pipelines.demo.embedded_postgres import EmbeddedServer
 
 _BAR: Final = 0.6
-_TABLE: Final = """
+TABLE: Final = """
 CREATE TABLE orders (
     id bigint PRIMARY KEY, customer_id int NOT NULL, status text NOT NULL, total numeric(12, 2),
     created_at timestamptz NOT NULL, shipped_at timestamptz, note text, tags text[])
 """
-_ROWS: Final = """
+ROWS: Final = """
 INSERT INTO orders
 SELECT n, n % 99991, (ARRAY['new', 'paid', 'shipped', 'returned'])[1 + n % 4], (n % 100000) / 100.0,
        '2026-01-01'::timestamptz + n * interval '1 second',
@@ -69,8 +69,8 @@ def main() -> int:
         return 0
     with bench_server() as server:
         with psycopg.connect(server.dsn(), autocommit=True) as connection:
-            connection.execute(_TABLE.encode())
-            connection.execute(_ROWS.format(rows=options.rows).encode())
+            connection.execute(TABLE.encode())
+            connection.execute(ROWS.format(rows=options.rows).encode())
             connection.execute("VACUUM (FREEZE, ANALYZE) orders")
         say(f"{machine()}; {options.rows:,} rows of 8 columns\n")
         say(f"{'client':14} {'wall s':>8} {'CPU s':>8} {'peak MiB':>9} {'rows/s':>12} {'ratio':>7}")
