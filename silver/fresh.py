@@ -136,7 +136,6 @@ class FreshTables:
         settings: silver's.
         control: the lake's control tables.
         named: gives the name of a table's view; by default one that no other object gives.
-        once: each view is read once or twice, so a first load is not kept for its readers.
     """
 
     def __init__(
@@ -147,11 +146,9 @@ class FreshTables:
         control: ControlTables,
         *,
         named: Callable[[str], str] | None = None,
-        once: bool = False,
     ) -> None:
         own = uuid.uuid4().hex[:12]
         self._named = named or (lambda name: f"smelt_fresh_{own}_{sha256(name.encode()).hexdigest()[:12]}")
-        self._once = once
         self._spark = spark
         self._lake = lake
         self._settings = settings
@@ -308,7 +305,7 @@ class FreshTables:
                     continue
                 frame.createOrReplaceTempView(_BEFORE)
                 with _left_out(step):
-                    frame = session.sql(_after(session, step, columns, little=little, once=self._once))
+                    frame = session.sql(_after(session, step, columns, little=little))
         return frame
 
     # -- as a clone
@@ -384,12 +381,12 @@ def _columns(table: SilverTable, stored: Stored | None) -> dict[str, str]:
     return {**{column.name: column.spark_type for column in table.columns}, **table.own_columns}
 
 
-def _after(session: SparkSession, step: Step, columns: Mapping[str, str], *, little: bool, once: bool) -> str:
+def _after(session: SparkSession, step: Step, columns: Mapping[str, str], *, little: bool) -> str:
     """A query of a table's rows after one step; those before it are a view."""
     if step.mode in {"load", "append"}:
         fold = step_source.folded(session, step, _BEFORE, keep=False)
         added = f"SELECT {cells(columns, merge.inserted(step.table, fold))}\nFROM (\n{fold.query}\n)"
-        added = added if once else step_source.kept(session, added, _CHANGED)
+        added = step_source.kept(session, added, _CHANGED)
         listed = ", ".join(map(quote, columns))
         return added if step.mode == "load" else f"SELECT {listed} FROM {_BEFORE}\nUNION ALL\n{added}"
     if step.mode == "versions":

@@ -19,7 +19,9 @@ Both sides are compared by Spark (`silver.verify`): no row comes to this process
 
 from __future__ import annotations
 
+import threading
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -28,6 +30,7 @@ from bronze.catalog.select import select_tables, skipped_relations
 from bronze.lake.control_tables import ControlTables
 from bronze.postgres.connection import connect, translated
 from bronze.progress import snapshot_view
+from bronze.store.relations import read_relations
 from pipelines.proof.load import Load
 from pipelines.proof.sample import has_sample, in_spark
 from pipelines.proof.scratch import scratch_lake
@@ -35,16 +38,19 @@ from pipelines.proof.source_copy import SourceCopy
 from pipelines.runtime.named_tables import named_tables
 from pipelines.runtime.progress_text import snapshot_text
 from pipelines.runtime.reached import reach
+from silver.errors import table_error
 from silver.fresh import FreshTables
 from silver.run.masters import is_local, runs_locally
-from silver.schema.catalog import HISTORY_SUFFIX, histories, history_of
+from silver.run.sessions import own_session
+from silver.schema.catalog import histories, history_of, silver_catalog
 from silver.verify.compare import TableComparison, compare
+from silver.verify.source_rows import source_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
     from contextlib import AbstractContextManager
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from bronze.catalog.source_table import SourceTable
     from bronze.identifiers import TableName
@@ -56,6 +62,8 @@ if TYPE_CHECKING:
     from silver.schema.catalog import SilverTable
 
 _SAY_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 0.1
+_LONG_SECONDS: Final = 86_400.0
 _SIDE_BY_SIDE: Final = 2
 """Tables that are compared at once: the driver plans one while another's tasks run."""
 
@@ -144,6 +152,8 @@ def prove(
     with scratch_lake(lake, tasks_are_local=local) as scratch:
         copy, begun = SourceCopy(pipeline, tables, scratch, load), time.monotonic()
         copy.start()
+        bronze = _Bronze(pipeline, copy, output, command)
+        bronze.start()
         try:
             with spark_for() as spark:
                 _wait(copy, output)
@@ -157,6 +167,7 @@ def prove(
                     told(Unproven(name.silver_name, "its rows could not be read at the source"))
                 if wanted:
                     with output.waiting("waiting for bronze to reach the source's rows"):
+                        bronze.wait()
                         reach(pipeline, max(wanted.values()), output, command)
                 sides = _Sides(spark, pipeline, scratch, load.sample)
                 try:
@@ -171,6 +182,38 @@ def prove(
     return proof
 
 
+class _Bronze(threading.Thread):
+    """Has bronze reach the first snapshot's LSN while its rows are read and Spark starts."""
+
+    def __init__(self, pipeline: Pipeline, copy: SourceCopy, output: Output, command: str) -> None:
+        super().__init__(name="smelt-verify-bronze", daemon=True)
+        self._pipeline = pipeline
+        self._copy = copy
+        self._output = output
+        self._command = command
+        self._failure: BaseException | None = None
+
+    def run(self) -> None:
+        """Until it is there, or the copy has ended without a snapshot."""
+        try:
+            lsn = self._copy.exported(_LONG_SECONDS)
+            if lsn is not None:
+                reach(self._pipeline, lsn, self._output, self._command)
+        except BaseException as error:  # noqa: BLE001 - raised by `wait`
+            self._failure = error
+
+    def wait(self) -> None:
+        """Wait for its end.
+
+        Raises:
+            SmeltError: what stopped the reader.
+        """
+        while self.is_alive():
+            self.join(_LOOK_SECONDS)
+        if self._failure is not None:
+            raise self._failure
+
+
 def _tables(pipeline: Pipeline, names: Sequence[str]) -> list[SourceTable]:
     source = pipeline.source
     with translated(source), connect(source, application_name="deltasmelt verify") as connection:
@@ -183,7 +226,7 @@ def _wait(copy: SourceCopy, output: Output) -> None:
     """Wait for the source's rows, and say now and then how far they are."""
     said = time.monotonic()
     with output.waiting("reading the source's rows"):
-        while not copy.wait(0.1):
+        while not copy.wait(_LOOK_SECONDS):
             if time.monotonic() - said > _SAY_SECONDS:
                 said = time.monotonic()
                 counters = copy.counters()
@@ -198,13 +241,14 @@ class _Sides:
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, scratch: Lake, sample: float | None) -> None:
         lake = pipeline.lake_address()
-        # What silver keeps besides live rows, the source does not have.
-        plain = pipeline.silver.model_copy(update={"deletes": "hard", "history": []})
         self._spark = spark
+        self._scratch = scratch
         self._settings = pipeline.silver
+        # What silver keeps besides live rows, the source does not have.
+        self._plain = pipeline.silver.model_copy(update={"deletes": "hard", "history": []})
         self._sample = sample
-        self._source = FreshTables(spark, scratch, plain, ControlTables(scratch), once=True)
         self._silver = FreshTables(spark, lake, pipeline.silver, ControlTables(lake))
+        self._views: list[str] = []
 
     def compare(
         self,
@@ -214,54 +258,68 @@ class _Sides:
         sources: dict[str, TableName],
     ) -> None:
         """Compare tables, and their histories, as of an LSN."""
-        names = [table.silver_name for table in tables]
-        source = self._source.look(names, at=lsn)
-        wanted = self._source.catalog(source)
-        asked = [one for table in tables for one in self._with_history(wanted[table])]
-        silver = self._silver.look([one.name for one in asked], at=lsn)
+        known = silver_catalog(read_relations(self._scratch), self._plain)
+        asked = [(known[table], one) for table in tables for one in self._with_history(known[table])]
+        silver = self._silver.look([one.name for _, one in asked], at=lsn)
         there = self._silver.catalog(silver)
-        sources |= {one.name: one.table for one in asked}
+        sources |= {one.name: table.table for table, one in asked}
         with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
-            futures = [pool.submit(self._one, one, there.get(one.table), source, silver) for one in asked]
+            futures = [
+                pool.submit(self._one, table, one, there.get(table.table), silver) for table, one in asked
+            ]
             for future in futures:
                 told(future.result())
 
     def close(self) -> None:
         """Forget the views."""
-        self._source.close()
+        for view in self._views:
+            self._spark.catalog.dropGlobalTempView(view)
         self._silver.close()
 
     def _with_history(self, table: SilverTable) -> Iterable[SilverTable]:
         return [table, *histories([table], self._settings)]
 
     def _one(
-        self, source_table: SilverTable, table: SilverTable | None, source: Head, silver: Head
+        self, source: SilverTable, asked: SilverTable, table: SilverTable | None, silver: Head
     ) -> TableComparison | Unproven:
-        name = source_table.name
-        for head, named in ((source, name.removesuffix(HISTORY_SUFFIX)), (silver, name)):
-            if named in head.out and (head is silver or not source_table.history or named != name):
-                return Unproven(name, head.out[named])
-        if table is None:
-            return Unproven(name, "silver does not know the table yet")
-        table = history_of(table) if source_table.history else table
-        left, right = source.view(source_table.table.silver_name), silver.view(name)
-        if different := self._shapes(source_table, table, left, right):
-            return Unproven(name, different)
-        relation = source_table.relation
-        if self._sample is not None and has_sample(relation, self._settings.types):
-            right = f"(SELECT * FROM {right} WHERE {in_spark(relation, self._sample)})"
-        return compare(self._spark, table, left, right, int(silver.lsn))
+        """One table or history; of a value that no rule gives, the error is the reason."""
+        name = asked.name
+        if name in silver.out or table is None:
+            return Unproven(name, silver.out.get(name, "silver does not know the table yet"))
+        if why := source.problem or _differs(source, table):
+            return Unproven(name, str(why))
+        session = own_session(self._spark)
+        rows, stored = source_rows(session, self._scratch, source, silver.lsn), silver.view(name)
+        if why := _other_types(source, rows, session.table(stored)):
+            return Unproven(name, why)
+        view = f"smelt_source_{uuid.uuid4().hex}"
+        rows.createOrReplaceGlobalTempView(view)
+        self._views.append(view)
+        if self._sample is not None and has_sample(source.relation, self._settings.types):
+            stored = f"(SELECT * FROM {stored} WHERE {in_spark(source.relation, self._sample)})"
+        table = history_of(table) if asked.history else table
+        try:
+            return compare(session, table, f"global_temp.{view}", stored, int(silver.lsn))
+        except Exception as error:
+            found = table_error(table.table, str(error))
+            if found is None:
+                raise
+            return Unproven(name, found.message)
 
-    def _shapes(self, source: SilverTable, silver: SilverTable, left: str, right: str) -> str:
-        """What keeps two shapes from being compared column by column; empty where nothing does."""
-        lacks = [one.name for one in source.columns if one.name not in {c.name for c in silver.columns}]
-        if lacks:
-            return f"silver has no column {', '.join(lacks)} yet"
-        if silver.key != source.key:
-            return f"its key is {', '.join(silver.key)} in silver and {', '.join(source.key)} at the source"
-        there, here = (self._spark.table(view).schema for view in (left, right))
-        for column in source.columns:
-            types = [schema[column.name].dataType.simpleString() for schema in (there, here)]
-            if types[0] != types[1]:
-                return f"column {column.name} is {types[1]} in silver and {types[0]} at the source"
-        return ""
+
+def _differs(source: SilverTable, silver: SilverTable) -> str:
+    """What keeps two shapes from being compared column by column; empty where nothing does."""
+    lacks = [one.name for one in source.columns if one.name not in {c.name for c in silver.columns}]
+    if lacks:
+        return f"silver has no column {', '.join(lacks)} yet"
+    if silver.key != source.key:
+        return f"its key is {', '.join(silver.key)} in silver and {', '.join(source.key)} at the source"
+    return ""
+
+
+def _other_types(source: SilverTable, rows: DataFrame, stored: DataFrame) -> str:
+    for column in source.columns:
+        there, here = (frame.schema[column.name].dataType.simpleString() for frame in (rows, stored))
+        if there != here:
+            return f"column {column.name} is {here} in silver and {there} at the source"
+    return ""

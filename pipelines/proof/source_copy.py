@@ -50,6 +50,10 @@ class Taken:
     failed: list[TableError] = field(default_factory=list)
 
 
+def _at_once(_: int) -> None:
+    """Nothing slows the reading down."""
+
+
 class Pace:
     """Keeps readers to so many bytes a second, all together."""
 
@@ -87,6 +91,8 @@ class SourceCopy:
         self._progress = Progress()
         self._taken = Taken()
         self._failure: BaseException | None = None
+        self._outcome = Outcome()
+        self._exported = threading.Event()
         self._thread = threading.Thread(target=self._run, name="smelt-verify-copy", daemon=True)
 
     def start(self) -> None:
@@ -97,6 +103,11 @@ class SourceCopy:
         """Wait a while; whether it has ended."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
+
+    def exported(self, seconds: float) -> Lsn | None:
+        """Wait for the first snapshot, or the end; its LSN, which is known long before its rows are read."""
+        self._exported.wait(seconds)
+        return self._outcome.lsn or None
 
     def stop(self) -> None:
         """End it between two blocks, and wait for that."""
@@ -122,14 +133,20 @@ class SourceCopy:
             self._take()
         except BaseException as error:  # noqa: BLE001 - raised by `result`
             self._failure = error
+        finally:
+            self._exported.set()
 
     def _take(self) -> None:
         source, load = self._pipeline.source, self._load
         with translated(source), connect(source, application_name="deltasmelt verify") as connection:
             sink = DeltaSink(self._lake, self._pipeline.pipeline, identify(connection))
-        landing = Landing(sink, ShapeLog(sink.relations(), sink.add_relations), self._progress)
-        if load.rate is not None:
-            landing = Landing(sink, landing.shapes, self._progress, pace=Pace(load.rate, self._stop))
+        landing = Landing(
+            sink,
+            ShapeLog(sink.relations(), sink.add_relations),
+            self._progress,
+            self._reached,
+            pace=_at_once if load.rate is None else Pace(load.rate, self._stop),
+        )
         settings = self._pipeline.snapshot
         if load.connections is not None:
             settings = settings.model_copy(update={"workers": load.connections})
@@ -138,7 +155,7 @@ class SourceCopy:
         )
         backoff, waiting = Backoff(0.5, 10.0), list(self._tables)
         for attempt in range(_ATTEMPTS):
-            outcome = Outcome()
+            outcome = self._outcome = Outcome()
             try:
                 snapshot.take(waiting, self._stop, outcome)
             except TransientError:
@@ -151,6 +168,10 @@ class SourceCopy:
             if not waiting or self._stop.is_set() or backoff.pause(self._stop):
                 break
         self._taken.lsns = sink.tables.snapshots([table.table for table in self._tables])
+
+    def _reached(self, point: str) -> None:
+        if point == "snapshot-exported":
+            self._exported.set()
 
     def _condition(self, shape: Relation) -> str:
         sample = self._load.sample

@@ -183,6 +183,6 @@ def _digest(table: SilverTable) -> str:
 
 def _hash_input(column: str, spark_type: str) -> Sequence[str]:
     if any(kind in spark_type for kind in _NESTED):
-        return (as_json([column]),)
+        return (f"CASE WHEN {column} IS NOT NULL THEN {as_json([column])} END", f"{column} IS NULL")
     text = f"CAST({column} AS STRING)" if spark_type in _FLOATING else column
     return (text, f"{column} IS NULL")
