@@ -168,7 +168,7 @@ def prove(
                 if wanted:
                     with output.waiting("waiting for bronze to reach the source's rows"):
                         bronze.wait()
-                        reach(pipeline, max(wanted.values()), output, command)
+                        bronze.reach(max(wanted.values()))  # where tables were taken in several rounds
                 sides = _Sides(spark, pipeline, scratch, load.sample)
                 try:
                     for lsn in sorted(set(wanted.values())):
@@ -178,7 +178,9 @@ def prove(
                 finally:
                     sides.close()
         finally:
+            bronze.stop()
             copy.stop()
+            bronze.join()
     return proof
 
 
@@ -192,15 +194,24 @@ class _Bronze(threading.Thread):
         self._output = output
         self._command = command
         self._failure: BaseException | None = None
+        self._stop_asked = threading.Event()
 
     def run(self) -> None:
         """Until it is there, or the copy has ended without a snapshot."""
         try:
             lsn = self._copy.exported(_LONG_SECONDS)
             if lsn is not None:
-                reach(self._pipeline, lsn, self._output, self._command)
+                self.reach(lsn)
         except BaseException as error:  # noqa: BLE001 - raised by `wait`
             self._failure = error
+
+    def reach(self, lsn: Lsn) -> None:
+        """Return when bronze is there, or it was told to stop."""
+        reach(self._pipeline, lsn, self._output, self._command, self._stop_asked)
+
+    def stop(self) -> None:
+        """Have it end soon."""
+        self._stop_asked.set()
 
     def wait(self) -> None:
         """Wait for its end.

@@ -18,6 +18,8 @@ from pipelines.runtime.progress_text import ProgressReporter
 from pipelines.runtime.supervisor import Supervisor
 
 if TYPE_CHECKING:
+    import threading
+
     from bronze.lsn import Lsn
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
@@ -26,21 +28,22 @@ _LOOK_SECONDS: Final = 0.2
 _SAY_SECONDS: Final = 10.0
 
 
-def reach(pipeline: Pipeline, lsn: Lsn, output: Output, command: str) -> None:
-    """Return when bronze holds every transaction up to an LSN.
+def reach(pipeline: Pipeline, lsn: Lsn, output: Output, command: str, stop: threading.Event) -> None:
+    """Return when bronze holds every transaction up to an LSN, or it is no longer wanted.
 
     Args:
         pipeline: the pipeline.
         lsn: where the source is.
         output: takes progress.
         command: who we are, for the lake's lock.
+        stop: set where it is no longer wanted; a reader of ours then ends.
 
     Raises:
         SmeltError: what stops the reader, where this process is it.
     """
     said, pushed = time.monotonic(), False
-    while (frontier := _frontier(pipeline)) is None or frontier < lsn:
-        if not reader_runs(pipeline) and read_until(pipeline, lsn, output, command):
+    while ((frontier := _frontier(pipeline)) is None or frontier < lsn) and not stop.is_set():
+        if not reader_runs(pipeline) and read_until(pipeline, lsn, output, command, stop):
             continue
         if not pushed:
             pushed = True
@@ -48,11 +51,13 @@ def reach(pipeline: Pipeline, lsn: Lsn, output: Output, command: str) -> None:
         if time.monotonic() - said > _SAY_SECONDS:
             said = time.monotonic()
             output.say(f"{time.strftime('%H:%M:%S')} the running reader is at {frontier}, wanted is {lsn}")
-        time.sleep(_LOOK_SECONDS)
+        stop.wait(_LOOK_SECONDS)
 
 
-def read_until(pipeline: Pipeline, lsn: Lsn, output: Output, command: str) -> bool:
-    """Be the reader until bronze is caught up; False where another process was first.
+def read_until(
+    pipeline: Pipeline, lsn: Lsn, output: Output, command: str, stop: threading.Event | None = None
+) -> bool:
+    """Be the reader until bronze is caught up, or `stop` is set; False where another process was first.
 
     Raises:
         SmeltError: what stopped it.
@@ -67,7 +72,7 @@ def read_until(pipeline: Pipeline, lsn: Lsn, output: Output, command: str) -> bo
             progress=ProgressReporter(output).reader,
             announce=output.say,
         ) as supervisor:
-            while not supervisor.wait(_LOOK_SECONDS):
+            while not supervisor.wait(_LOOK_SECONDS) and not (stop and stop.is_set()):
                 pass
     except DefiniteError as error:
         if error.code != "already-running":
