@@ -169,6 +169,11 @@ class FreshTables:
         """Silver's tables as they are at the head."""
         return silver_catalog(head.relations, self._settings)
 
+    def is_stored(self, name: str) -> bool:
+        """Whether silver had a table of this name when it was looked at."""
+        stored = self._log.read(name)
+        return stored is not None and stored.mark is not None
+
     def look(self, names: Collection[str], *, at: Lsn | None = None) -> Head:
         """The tables of these names as of the last commit that bronze holds now, or as of an LSN.
 

@@ -129,6 +129,15 @@ class SnapshotCopy:
     def _cancelled(self) -> bool:
         return self._stop.is_set() or self._failure is not None
 
+    def _go_on(self) -> None:
+        """Between two blocks; `copy_blocks` asks only while nothing comes.
+
+        Raises:
+            CopyCancelledError: the copy is no longer wanted.
+        """
+        if self._cancelled():
+            raise CopyCancelledError
+
     def _work(self, worker: Worker, chunks: ChunkQueue) -> None:
         try:
             while not self._cancelled() and (found := chunks.first(worker)) is not None:
@@ -206,6 +215,7 @@ class SnapshotCopy:
                 self._landing.progress.copied(str(copy.table), table.num_rows, len(block))
                 self._landing.reached("snapshot-block-written")
                 self._landing.pace(len(block))
+                self._go_on()
                 line.something_came()
             with within(self._timing.copy_command, connection):
                 # Back, not on: so the locks of the indexes are let go.

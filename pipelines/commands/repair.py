@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from bronze.errors import DefiniteError
 from pipelines.commands.run import run_layers
 from pipelines.commands.snapshot import run_snapshot
+from pipelines.terminal.failures import TABLES_STOPPED, Failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +47,10 @@ def repair(pipeline: Pipeline, tables: Sequence[TableName], output: Output, *, c
     for layer in layers:
         try:
             run_layers(pipeline, output, layers=[layer], until_caught_up=True, command=command)
+        except Failure as failure:
+            if failure.exit_code != TABLES_STOPPED:
+                raise
+            output.say(str(failure))  # others may stand still; these are compared once more
         except DefiniteError as error:
             if error.code != "already-running":
                 raise

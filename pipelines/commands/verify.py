@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     from bronze.identifiers import TableName
     from gold.verify.verify import Verification, Wrong
-    from pipelines.proof.against_source import Proof, Unproven
+    from pipelines.proof.against_source import Proof
     from pipelines.proof.load import Load
+    from pipelines.proof.sides import Unproven
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
     from silver.verify.compare import TableComparison, WrongRow
@@ -55,9 +56,42 @@ def run_verify(
     """
     names = _documents(pipeline, document) if document is not None or not tables else []
     require_lake(pipeline)
-    sample = None if load is None else load.sample
+    found = _look(pipeline, output, tables if tables or document is None else None, names, load)
+    if repairs and found.proof is not None and (wrong := found.proof.wrong_tables()):
+        _repair(pipeline, wrong, output)
+        # All of their rows, also after a sample: all were taken.
+        again = _look(
+            pipeline,
+            output,
+            [table.quoted for table in wrong],
+            [one.document for one in found.documents if not one.equal],
+            None if load is None else replace(load, sample=None),
+        )
+        found = _together(found, again)
+    if output.json:
+        output.value(_plain(found))
+    if problems := _problems(found):
+        raise Failure("; ".join(problems))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What came of both parts; no proof where no table was asked for."""
+
+    proof: Proof | None
+    documents: list[Verification]
+
+
+def _look(
+    pipeline: Pipeline,
+    output: Output,
+    tables: Sequence[str] | None,
+    documents: Sequence[str],
+    load: Load | None,
+) -> _Found:
+    """Compare tables, none where they are None, and documents."""
     proof: Proof | None = None
-    unequal: list[str] = []
+    compared: list[Verification] = []
     with ExitStack() as stack:
         held: list[SparkSession] = []
 
@@ -68,30 +102,38 @@ def run_verify(
                 held.append(stack.enter_context(spark_for(pipeline, output)))
             yield held[0]
 
-        if tables or document is None:
+        if tables is not None:
             proof = _prove(pipeline, session, output, tables, load)
-        documents: list[Verification] = []
-        if names:
+        if documents:
+            sample = None if load is None else load.sample
             with session() as spark:
-                documents = verify_documents(spark, pipeline, names, sample=sample, output=output)
-            unequal = [f"gold.{result.document}" for result in documents if not result.equal]
-    if output.json:
-        output.value(_plain(proof, documents))
-    if proof is not None and repairs and (taken := proof.wrong_tables()):
-        _repair(pipeline, taken, output)
-        load = None if load is None else replace(load, sample=None)
-        run_verify(pipeline, output, tables=[table.quoted for table in taken], load=load)
-        proof = replace(proof, compared=[one for one in proof.compared if one.equal])
+                compared = verify_documents(spark, pipeline, list(documents), sample=sample, output=output)
+    return _Found(proof, compared)
+
+
+def _together(first: _Found, again: _Found) -> _Found:
+    """The second look at what was wrong, in the place of the first."""
+    proof = first.proof
+    if proof is not None and again.proof is not None:
+        names = {one.name for one in again.proof.compared} | {one.name for one in again.proof.unproven}
+        kept = [one for one in proof.compared if one.name not in names]
+        left = [one for one in proof.unproven if one.name not in names]
+        proof = replace(proof, compared=kept + again.proof.compared, unproven=left + again.proof.unproven)
+    names = {one.document for one in again.documents}
+    documents = [one for one in first.documents if one.document not in names] + again.documents
+    return _Found(proof, documents)
+
+
+def _problems(found: _Found) -> list[str]:
     problems = []
-    if proof is not None and not proof.holds:
-        wrong = [f"silver.{one.name}" for one in proof.compared if not one.equal]
+    if found.proof is not None:
+        wrong = [f"silver.{one.name}" for one in found.proof.compared if not one.equal]
         problems += [f"not equal to PostgreSQL: {', '.join(wrong)}"] if wrong else []
-        left = [f"silver.{one.name}" for one in proof.unproven]
+        left = [f"silver.{one.name}" for one in found.proof.unproven]
         problems += [f"not compared: {', '.join(left)}"] if left else []
-    if unequal:
-        problems.append(f"not equal to a full rebuild: {', '.join(unequal)}")
-    if problems:
-        raise Failure("; ".join(problems))
+    unequal = [f"gold.{one.document}" for one in found.documents if not one.equal]
+    problems += [f"not equal to a full rebuild: {', '.join(unequal)}"] if unequal else []
+    return problems
 
 
 def _documents(pipeline: Pipeline, name: str | None) -> list[str]:
@@ -147,9 +189,9 @@ def verify_documents(
     return results
 
 
-def _plain(proof: Proof | None, documents: Sequence[Verification]) -> dict[str, object]:
-    compared = () if proof is None else proof.compared
-    unproven = () if proof is None else proof.unproven
+def _plain(found: _Found) -> dict[str, object]:
+    compared = () if found.proof is None else found.proof.compared
+    unproven = () if found.proof is None else found.proof.unproven
     return {
         "tables": [
             {
@@ -161,13 +203,14 @@ def _plain(proof: Proof | None, documents: Sequence[Verification]) -> dict[str, 
         ],
         "not_compared": [asdict(one) for one in unproven],
         "documents": [
-            {**asdict(one), "commit_lsn": str(Lsn(one.commit_lsn)), "equal": one.equal} for one in documents
+            {**asdict(one), "commit_lsn": str(Lsn(one.commit_lsn)), "equal": one.equal}
+            for one in found.documents
         ],
     }
 
 
 def _say_table(found: TableComparison | Unproven, output: Output) -> None:
-    from pipelines.proof.against_source import Unproven  # noqa: PLC0415 - as above
+    from pipelines.proof.sides import Unproven  # noqa: PLC0415 - as above
     from silver.schema.catalog import HISTORY_SUFFIX  # noqa: PLC0415
     from silver.verify.rows import KINDS  # noqa: PLC0415
 

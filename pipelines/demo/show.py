@@ -134,7 +134,11 @@ class _Show:
         if spark is None:
             raise RuntimeError("caught up without a Spark session")
         # The pipeline still runs, as it does where anybody asks this of theirs.
-        proof = prove(self._pipeline, lambda: nullcontext(spark), _InView(view), given=spark)
+        proving = self._looks.submit(
+            prove, self._pipeline, lambda: nullcontext(spark), _InView(view), given=spark
+        )
+        self._until(proving.done)
+        proof = proving.result()
         self._run.finish()
         return summarize(
             spark,

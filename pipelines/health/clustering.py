@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from bronze.errors import ConfigurationError
+from bronze.lake.folders import local_folder
 from bronze.lake.parquet import file_system
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pipelines.settings import Pipeline
 
 _LEAST_BYTES: Final = 64 * 2**20
-_LEAST_FILES: Final = 4
+_LEAST_FILES: Final = 8
 _SPREAD: Final = 0.5
 """Share of the files that hold the average value, from which clustering helps."""
 
@@ -64,7 +65,7 @@ def clustering_hints(
         versions: of silver's tables, by name.
     """
     lake = pipeline.lake_address()
-    if lake.path is None:
+    if lake.path is None or local_folder(lake.path) is None:  # in a store each look is a request
         return ()
     large = [name for name, version in versions.items() if _bytes_of(lake, name, version) >= _LEAST_BYTES]
     if not large:
@@ -75,8 +76,8 @@ def clustering_hints(
 
     try:
         documents = load_documents(pipeline.document_files())
-    except ConfigurationError:  # `smelt check` tells it
-        documents = []
+    except ConfigurationError:  # `smelt check` tells it, and `smelt maintain` leaves tables as they are
+        return ()
     tables = by_name(relations, clustered(pipeline.silver, documents))
     hints = []
     for name in large:
@@ -94,7 +95,9 @@ def files_per_value(files: pa.Table, column: str) -> float | None:
         column: as the statistics name it.
     """
     smallest, largest = f"min.{column}", f"max.{column}"
-    if not {smallest, largest} <= set(files.column_names) or files[smallest].null_count:
+    if not {smallest, largest} <= set(files.column_names):
+        return None
+    if files[smallest].null_count or files[largest].null_count:
         return None
     starts, ends = (np.sort(files[name].to_numpy(zero_copy_only=False)) for name in (smallest, largest))
     values = np.concatenate([starts, ends])
@@ -108,7 +111,7 @@ def _hint(lake: Lake, name: str, version: int, column: str) -> ClusteringHint | 
         table = DeltaTable(lake.uri("silver", name), version=version)
         files = pa.table(table.get_add_actions(flatten=True))
         fields = json.loads(table.schema().to_json())["fields"]
-    except DeltaError:
+    except (DeltaError, OSError):
         return None
     field = next((one for one in fields if one["name"] == column), None)
     if field is None or files.num_rows < _LEAST_FILES:

@@ -39,13 +39,16 @@ from pipelines.runtime.maintenance_errors import stops
 from pipelines.runtime.reader_progress import read_progress
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from deltalake import DeltaTable
 
     from bronze.identifiers import TableName
     from bronze.lake.control import Cut, OpenError
-    from bronze.lake.location import Lake, Layer
+    from bronze.lake.location import Layer
     from bronze.progress import SnapshotView
     from bronze.setup.slot import SlotState
+    from bronze.shapes import Relation
     from bronze.store.position import Position
     from pipelines.health.clustering import ClusteringHint
     from pipelines.settings import Pipeline
@@ -135,7 +138,8 @@ def read_status(pipeline: Pipeline) -> Status:
     silver, gold = control.latest_cut("silver"), control.latest_cut("gold")
     errors = tuple(control.open_errors())
     slot = None if server is None else server.slot
-    tables = _tables(lake, changes, control, silver, errors)
+    relations = read_relations(lake)
+    tables = _tables(relations, changes, control, silver, errors)
     left = None
     if server is not None and slot is not None and slot.safe_wal_size is not None and server.wal_rate > 0:
         left = slot.safe_wal_size / server.wal_rate
@@ -152,7 +156,7 @@ def read_status(pipeline: Pipeline) -> Status:
         tables=tables if server is None else _with_dropped(tables, server.tables),
         documents=_documents(control, gold, errors),
         errors=errors,
-        clustering=clustering_hints(pipeline, read_relations(lake), {} if silver is None else silver.tables),
+        clustering=clustering_hints(pipeline, relations, {} if silver is None else silver.tables),
     )
 
 
@@ -266,13 +270,13 @@ def _pending(
 
 
 def _tables(
-    lake: Lake,
+    relations: Sequence[Relation],
     changes: DeltaTable | None,
     control: ControlTables,
     silver: Cut | None,
     errors: tuple[OpenError, ...],
 ) -> tuple[TableStatus, ...]:
-    newest = {relation.table: relation for relation in read_relations(lake)}
+    newest = {relation.table: relation for relation in relations}
     stopped = {error.name: error for error in errors if error.scope == "table" and stops(error)}
     found = []
     for table in sorted(newest):

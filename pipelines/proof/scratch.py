@@ -1,7 +1,7 @@
 """Where the source's rows lie while they are compared: a lake of its own, gone afterwards.
 
 A local lake has room for its tables, so the copy of one pass is beside them. A process that is killed leaves
-it; the next one removes what nobody has touched for a day.
+it; the next one removes what nobody has touched for a week. In an object store it stays.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _FOLDER: Final = "_verify"
 """Beside the layers; no layer has that name."""
 
-_LEFT_SECONDS: Final = 86_400.0
+_LEFT_SECONDS: Final = 7 * 86_400.0
 
 
 @contextmanager
@@ -41,15 +41,13 @@ def scratch_lake(lake: Lake, *, tasks_are_local: bool) -> Iterator[Lake]:
     """
     folder = None if lake.path is None else local_folder(lake.path)
     if folder is not None or tasks_are_local:
-        parent = Path(tempfile.gettempdir() if folder is None else folder, _FOLDER)
-        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _remove_left(parent)
-        place = Path(tempfile.mkdtemp(prefix="copy-", dir=parent))
+        place = _own_folder(None if folder is None else folder / _FOLDER)
         try:
             yield Lake(path=str(place))
         finally:
             shutil.rmtree(place, ignore_errors=True)
-            _remove_empty(parent)
+            if folder is not None:
+                _remove_empty(place.parent)
         return
     if lake.path is None:
         raise ConfigurationError(
@@ -65,11 +63,25 @@ def scratch_lake(lake: Lake, *, tasks_are_local: bool) -> Iterator[Lake]:
         file_system(place_url).delete_dir_contents("", missing_dir_ok=True, accept_root_dir=True)
 
 
+def _own_folder(parent: Path | None) -> Path:
+    """A new folder that no other account may read; without a parent among the machine's temporary ones."""
+    if parent is None:
+        return Path(tempfile.mkdtemp(prefix="smelt-verify-"))
+    while True:
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _remove_left(parent)
+        try:
+            return Path(tempfile.mkdtemp(prefix="copy-", dir=parent))
+        except FileNotFoundError:  # one that ended has just removed the empty parent
+            continue
+
+
 def _remove_left(parent: Path) -> None:
     for left in parent.glob("copy-*"):
-        newest = max((one.stat().st_mtime for one in [left, *left.rglob("*")]), default=0.0)
-        if time.time() - newest > _LEFT_SECONDS:
-            shutil.rmtree(left, ignore_errors=True)
+        with suppress(FileNotFoundError):  # its own process removes it
+            newest = max((one.stat().st_mtime for one in [left, *left.rglob("*")]), default=0.0)
+            if time.time() - newest > _LEFT_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _remove_empty(parent: Path) -> None:

@@ -19,6 +19,7 @@ frame can do that, and such a view has a schema of its own, ``global_temp``. So 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -199,21 +200,27 @@ class LakeSql:
         """
         from pyspark.errors import AnalysisException, PySparkException  # noqa: PLC0415 - Spark is up by now
 
-        names, alone = [(layer, name) for layer, name in self._known if _named(name, statement)], self._alone
+        names = [(layer, name) for layer, name in self._known if _named(name, statement)]
         if re.match(r"\s*(show|use)\b", statement, re.IGNORECASE):
-            names, alone = list(self._known), False
+            names = list(self._known)
         try:
-            self._register(names, alone=alone)
+            if self._alone and _is_plain(statement):
+                # It may call a table what a view of files is not called; Delta's view then answers.
+                with suppress(AnalysisException):
+                    return self._answer(statement, names, alone=True)
             try:
-                return self._spark.sql(self._with_views(statement))
+                return self._answer(statement, names)
             except AnalysisException as error:
                 if error.getCondition() != _MISSING or len(self._registered) == len(self._known):
                     raise
                 # A name that SQL puts together is no name of ours.
-                self._register(list(self._known), alone=False)
-                return self._spark.sql(self._with_views(statement))
+                return self._answer(statement, list(self._known))
         except PySparkException as error:
             raise self._refused(error) from None
+
+    def _answer(self, statement: str, names: list[tuple[Layer, str]], *, alone: bool = False) -> DataFrame:
+        self._register(names, alone=alone)
+        return self._spark.sql(self._with_views(statement))
 
     def _with_views(self, statement: str) -> str:
         """The statement with the names of views where those of tables stand, if they differ."""
@@ -279,6 +286,12 @@ class LakeSql:
                 f"there is no table {name}{suggestion(name, names)}", code="sql-table", where="SQL"
             )
         return DefiniteError(spark_message(error), code="sql", where="SQL")
+
+
+def _is_plain(statement: str) -> bool:
+    """Whether a statement only reads, makes no view of what it reads, and names no global view itself."""
+    begins = re.match(r"[\s(]*(select|with|from|table|values)\b", statement, re.IGNORECASE)
+    return begins is not None and "global_temp" not in statement.lower()
 
 
 def _named(name: str, statement: str) -> bool:

@@ -216,7 +216,9 @@ class SqlSession:
         return "head" if self._display.fresh else str(self.cut.commit_lsn)
 
     def close(self) -> None:
-        """Forget what was made to look at the log's head."""
+        """Forget what was made to look at the lake; the session may be somebody else's."""
+        if self._lake is not None:
+            self._lake.forget()
         if self._fresh is not None:
             self._fresh.close()
             self._fresh = None

@@ -20,7 +20,9 @@ from silver.verify.rows import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Sequence
+
+    from pyspark.sql import Row, SparkSession
 
     from silver.schema.catalog import SilverTable
 
@@ -110,9 +112,20 @@ def compare(
         elif table.soft:
             queries.append(f"SELECT * FROM (\n{doubled_query(table, silver)}\n)")
         counts = _counts(session, queries) if queries else {}
+        if differing and not counts:
+            counts = {
+                "unexplained": sum(
+                    max(row["source_rows"], row["silver_rows"]) for row in parts if row["differs"]
+                )
+            }
+            return TableComparison(table.name, str(table.table), lsn, *_rows(parts), counts, ())
         first = _first(session, table, (source, silver), most) if counts else ()
-    rows = [sum(int(row[f"{side}_rows"]) for row in parts) for side in ("source", "silver")]
-    return TableComparison(table.name, str(table.table), lsn, rows[0], rows[1], counts, first)
+    return TableComparison(table.name, str(table.table), lsn, *_rows(parts), counts, first)
+
+
+def _rows(parts: Sequence[Row]) -> tuple[int, int]:
+    """Of both sides."""
+    return sum(int(one["source_rows"]) for one in parts), sum(int(one["silver_rows"]) for one in parts)
 
 
 def _counts(session: SparkSession, queries: list[str]) -> dict[str, int]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from silver.schema.catalog import COMMIT_LSN, UNREPRESENTABLE, VALID_FROM_LSN, VALID_TO_LSN
 from silver.schema.live_rows import is_live
-from silver.sql import as_json, comma, quote
+from silver.sql import as_json, comma, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,11 +36,13 @@ MOST_TEXT: Final = 120
 
 KINDS: Final = {
     "twice": "is there more than once",
+    "doubled": "is there more than once at the source: its key is none",
     "missing": "is missing",
     "surplus": "is not at the source",
     "differs": "differs",
     "lsn": "has a _commit_lsn that is missing or after the LSN compared at",
     "versions": "has versions that overlap, or that end before they begin",
+    "unexplained": "is among keys whose digests differ, though no row of them does",
 }
 """What can be wrong with a row, or with the versions of one."""
 
@@ -90,9 +92,12 @@ def wrong_query(table: SilverTable, source: str, silver: str, lsn: int, parts: I
         f"  max(CASE WHEN {live} THEN {_digest(table)} END) AS digest,\n"
         f"  bool_or({late}) AS late\nFROM {silver}\nWHERE {within}\nGROUP BY {grouped}"
     )
-    at_source = f"SELECT {listed},\n  {_digest(table)} AS digest\nFROM {source}\nWHERE {within}"
+    at_source = (
+        f"SELECT {listed},\n  count(*) AS times, max({_digest(table)}) AS digest\n"
+        f"FROM {source}\nWHERE {within}\nGROUP BY {grouped}"
+    )
     kind = (
-        "CASE WHEN t.times > 1 THEN 'twice'\n"
+        "CASE WHEN s.times > 1 THEN 'doubled'\n  WHEN t.times > 1 THEN 'twice'\n"
         "  WHEN s.digest IS NOT NULL AND t.digest IS NULL THEN 'missing'\n"
         "  WHEN s.digest IS NULL AND t.digest IS NOT NULL THEN 'surplus'\n"
         "  WHEN s.digest <> t.digest THEN 'differs'\n  WHEN t.late THEN 'lsn' END"
@@ -176,8 +181,11 @@ def _part(table: SilverTable) -> str:
 
 def _digest(table: SilverTable) -> str:
     hashed = [part for column in table.columns for part in _hash_input(quote(column.name), column.spark_type)]
-    entries = f"array_sort(map_entries({UNREPRESENTABLE}))"
-    hashed.append(f"CASE WHEN cardinality({UNREPRESENTABLE}) > 0 THEN {as_json([f'{entries} AS lost'])} END")
+    # A column that the source has dropped may have left an entry.
+    names = ", ".join(literal(column.name) for column in table.columns)
+    lost = f"map_filter({UNREPRESENTABLE}, (name, text) -> name IN ({names}))"
+    entries = f"array_sort(map_entries({lost}))"
+    hashed.append(f"CASE WHEN cardinality({lost}) > 0 THEN {as_json([f'{entries} AS lost'])} END")
     return f"xxhash64({', '.join(hashed)})"
 
 

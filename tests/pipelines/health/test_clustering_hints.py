@@ -55,17 +55,17 @@ def test_a_large_table_that_a_document_joins_by_a_spread_column_is_told(
     )
     pipeline = load_pipeline(file)
     uri = Lake(path=str(tmp_path / "lake")).uri("silver", "orders")
-    for start in range(0, 4000, 1000):
+    for start in range(0, 8000, 1000):
         ids = np.arange(start, start + 1000, dtype=np.int32)
         write_deltalake(uri, pa.table({"id": ids, "customer_id": ids % 100}), mode="append")
 
     def hints() -> tuple[ClusteringHint, ...]:
-        return clustering_hints(pipeline, [ORDERS], {"orders": 3})
+        return clustering_hints(pipeline, [ORDERS], {"orders": 7})
 
     assert hints() == (), "no checksum file says that it is large"
     monkeypatch.setattr(clustering, "_bytes_of", lambda *_: 2**30)
     (hint,) = hints()
-    assert (hint.table, hint.column, hint.files, hint.files_read) == ("orders", "customer_id", 4, 4.0)
+    assert (hint.table, hint.column, hint.files, hint.files_read) == ("orders", "customer_id", 8, 8.0)
     assert hint.bytes > 0
     file.write_text(file.read_text().replace("gold: {documents: [customer.yml]}\n", ""))
-    assert clustering_hints(load_pipeline(file), [ORDERS], {"orders": 3}) == (), "rows lie by their key"
+    assert clustering_hints(load_pipeline(file), [ORDERS], {"orders": 7}) == (), "rows lie by their key"

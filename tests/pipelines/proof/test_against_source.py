@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from bronze.lake.control import OpenError
 from bronze.lake.control_tables import ControlTables
 from pipelines.settings import load_pipeline
 from silver.cycle import Silver
@@ -190,6 +191,24 @@ def test_each_kind_of_harm_is_found_and_repaired(source: Source) -> None:
     assert "remedy: smelt rebuild FILE silver kept\n" in done.stdout
     for name in ("cells", "counted", "typed", "large", "kept"):
         assert f"silver.{name}: equal to PostgreSQL" in done.stdout
+
+
+def test_a_column_that_the_source_dropped_is_not_compared_and_a_new_one_is_waited_for(source: Source) -> None:
+    source.execute("ALTER TABLE cells DROP COLUMN other")
+    source.execute("ALTER TABLE nothing ADD COLUMN later int")
+    done = smelt_here(
+        "verify", source.file, "--table", "public.cells", "--table", "public.nothing", folder=source.folder
+    )
+    assert done.returncode == 1
+    assert "silver.cells: equal to PostgreSQL" in done.stdout
+    assert "silver.nothing: not compared: silver has no column later yet; it comes with " in done.stdout
+    assert "or by `smelt snapshot FILE public.nothing`\n" in done.stdout
+    error = OpenError("table", "public.cells", "table-failed", "a disk failed", "mend it")
+    source.control.open_error(error)
+    done = smelt_here("verify", source.file, "--table", "public.cells", folder=source.folder)
+    source.control.close_errors("table", "public.cells")
+    assert done.returncode == 1
+    assert "silver.cells: not compared: an error has stopped it: a disk failed\n" in done.stdout
 
 
 def test_what_cannot_be_compared_is_said_and_the_proof_fails(source: Source) -> None:

@@ -277,6 +277,41 @@ def test_a_statement_that_spark_refuses_is_one_message_without_a_stack(
 
 @pytest.mark.postgres
 @pytest.mark.spark
+def test_small_tables_read_right_from_their_files_give_the_same_answers(
+    shop: Shop, spark: SparkSession
+) -> None:
+    statements = [
+        "SELECT count(*), max(orders.total) FROM silver.orders",
+        "SELECT silver.orders.id FROM silver.orders ORDER BY 1 LIMIT 3",
+        "SELECT max(o.id) FROM SILVER.`orders` o JOIN silver.customers c ON c.id = o.customer_id",
+        "WITH orders AS (SELECT -1 AS i), b AS (SELECT id FROM silver.orders) SELECT max(id + i) FROM b, orders",
+        "SELECT count(*) FROM IDENTIFIER('silver.orders')",
+        "SELECT silver.id FROM silver.orders AS silver ORDER BY 1 LIMIT 1",
+        "SELECT silver.orders.id FROM (SELECT struct(7 AS id) AS orders) AS silver",
+        "FROM gold.customer SELECT id, orders[0].id ORDER BY id LIMIT 2",
+        "DESCRIBE silver.orders",
+        "SHOW TABLES IN silver",
+        "SELECT count(*) FROM silver.orders, bronze.relations",
+    ]
+    plain, alone = LakeSql(spark, shop.pipeline), LakeSql(spark, shop.pipeline, alone=True)
+    before = [plain.query(statement).collect() for statement in statements]
+    plain.forget()
+    assert [alone.query(statement).collect() for statement in statements] == before
+    # What a statement makes of its own stays apart from what is made to answer others.
+    spark.sql("CREATE OR REPLACE GLOBAL TEMP VIEW customers AS SELECT 'mine' AS name")
+    alone.query("CREATE OR REPLACE TEMP VIEW few AS SELECT id FROM silver.orders WHERE id < 3")
+    alone.query("SELECT count(*) FROM silver.orders").collect()
+    assert alone.query("SELECT count(*) FROM few").collect() == [(2,)]
+    assert alone.query("SELECT name FROM global_temp.customers").collect() == [("mine",)]
+    alone.forget()
+    left = {row.tableName for row in spark.sql("SHOW TABLES IN global_temp").collect()}
+    assert "orders" not in left
+    spark.sql("DROP VIEW few")
+    spark.sql("DROP VIEW IF EXISTS global_temp.customers")
+
+
+@pytest.mark.postgres
+@pytest.mark.spark
 def test_preview_builds_one_document_now(shop: Shop, spark: SparkSession) -> None:
     assert json.loads(preview_document(spark, shop.pipeline, "customer", ["51"])) == {
         "id": 51, "name": "new", "orders": [{"id": 1000, "total": 1.25}],

@@ -58,6 +58,7 @@ def test_soft_deletes_keep_one_row_for_each_key(spark: SparkSession) -> None:
     table = silver_table(SHAPE, SilverSettings(deletes="soft"))
     right = "(1, 'a', false), (2, 'gone', true)"
     assert found(spark, table, "(1, 'a')", right) == {}
+    assert found(spark, table, "(1, 'a'), (1, 'a')", right) == {"doubled": {'{"id":1}'}}
     wrong = (
         "(1, 'a', true), (2, 'b', false), (3, 'c', false), (3, 'old', true), (4, 'x', true), (4, 'y', true)"
     )

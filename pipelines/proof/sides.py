@@ -1,0 +1,174 @@
+"""Both sides of a comparison as views of one session, at one LSN after the other.
+
+A table is compared only where silver carries it: one that an error has stopped, or that silver has not made,
+could be folded from bronze all the same, and would say nothing about what users read.
+"""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from bronze.lake.control_tables import ControlTables
+from bronze.store.relations import read_relations
+from pipelines.proof.sample import has_sample, in_spark
+from pipelines.runtime.maintenance_errors import stops
+from silver.errors import failure, table_error
+from silver.fresh import FreshTables
+from silver.run.outages import outage
+from silver.run.sessions import own_session
+from silver.run.troubles import answers
+from silver.schema.catalog import histories, history_of, silver_catalog
+from silver.verify.compare import TableComparison, compare
+from silver.verify.source_rows import source_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bronze.identifiers import TableName
+    from bronze.lake.location import Lake
+    from bronze.lsn import Lsn
+    from pipelines.settings import Pipeline
+    from silver.fresh import Head
+    from silver.schema.catalog import SilverTable
+
+_SIDE_BY_SIDE: Final = 2
+"""Tables that are compared at once: the driver plans one while another's tasks run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unproven:
+    """A table that could not be compared, and why."""
+
+    name: str
+    reason: str
+
+
+class Sides:
+    """Both sides as views of one session, at one LSN after the other."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, scratch: Lake, sample: float | None) -> None:
+        lake = pipeline.lake_address()
+        self._spark = spark
+        self._scratch = scratch
+        self._settings = pipeline.silver
+        # What silver keeps besides live rows, the source does not have.
+        self._plain = pipeline.silver.model_copy(update={"deletes": "hard", "history": []})
+        self._sample = sample
+        self._control = ControlTables(lake)
+        self._silver = FreshTables(spark, lake, pipeline.silver, self._control)
+        self._views: list[str] = []
+
+    def compare(
+        self,
+        tables: Collection[TableName],
+        lsn: Lsn,
+        told: Callable[[TableComparison | Unproven], None],
+        sources: dict[str, TableName],
+    ) -> None:
+        """Compare tables, and their histories, as of an LSN."""
+        known = silver_catalog(read_relations(self._scratch), self._plain)
+        asked = [(known[table], one) for table in tables for one in self._with_history(known[table])]
+        silver = self._silver.look([one.name for _, one in asked], at=lsn)
+        there = self._silver.catalog(silver)
+        sources |= {one.name: table.table for table, one in asked}
+        stopped = {
+            error.name: error.message
+            for error in self._control.open_errors()
+            if error.scope == "table" and stops(error)
+        }
+        pool = ThreadPoolExecutor(_SIDE_BY_SIDE)
+        try:
+            futures = []
+            for source, one in asked:
+                table = there.get(source.table)
+                if why := self._left_out(one, table, silver, stopped):
+                    told(Unproven(one.name, why))
+                elif table is not None:
+                    futures.append(pool.submit(self._one, source, one, table, silver))
+            for future in futures:
+                told(future.result())
+        finally:  # an interrupt waits for nothing that runs
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def close(self) -> None:
+        """Forget the views."""
+        for view in self._views:
+            self._spark.catalog.dropGlobalTempView(view)
+        self._silver.close()
+
+    def _with_history(self, table: SilverTable) -> Iterable[SilverTable]:
+        return [table, *histories([table], self._settings)]
+
+    def _left_out(
+        self, asked: SilverTable, table: SilverTable | None, silver: Head, stopped: Mapping[str, str]
+    ) -> str:
+        """Why a table or history is not compared; empty where it is."""
+        if table is None:
+            return "silver does not know the table yet"
+        for name in (str(asked.table), asked.table.silver_name):  # by either, as the reader and silver record
+            if name in stopped:
+                return f"an error has stopped it: {stopped[name]}"
+        if asked.name in silver.out:
+            return silver.out[asked.name]
+        return "" if self._silver.is_stored(asked.name) else "silver has not made it yet; its next cycle does"
+
+    def _one(
+        self, source: SilverTable, asked: SilverTable, table: SilverTable, silver: Head
+    ) -> TableComparison | Unproven:
+        """One table or history; what ends its comparison alone is the reason why there is none."""
+        session = own_session(self._spark)
+        try:
+            return self._compared(session, source, asked, table, silver)
+        except Exception as error:
+            if outage(error) is not None or not answers(session):
+                raise
+            found = table_error(table.table, str(error)) or failure(table.table, error)
+            return Unproven(asked.name, found.message)
+
+    def _compared(
+        self, session: SparkSession, source: SilverTable, asked: SilverTable, table: SilverTable, silver: Head
+    ) -> TableComparison | Unproven:
+        name = asked.name
+        if why := source.problem or _differs(source, table):
+            return Unproven(name, str(why))
+        rows, stored = source_rows(session, self._scratch, source, silver.lsn), silver.view(name)
+        if why := _other_types(source, rows, session.table(stored)):
+            return Unproven(name, why)
+        view = f"smelt_source_{uuid.uuid4().hex}"
+        rows.createOrReplaceGlobalTempView(view)
+        self._views.append(view)
+        if self._sample is not None and has_sample(source.relation, self._settings.types):
+            stored = f"(SELECT * FROM {stored} WHERE {in_spark(source.relation, self._sample)})"
+        # What the source has dropped, silver may keep; and of a shape that it has not seen yet, so it does.
+        both = {column.name for column in source.columns}
+        columns = tuple(column for column in table.columns if column.name in both)
+        table = replace(history_of(table) if asked.history else table, columns=columns)
+        return compare(session, table, f"global_temp.{view}", stored, int(silver.lsn))
+
+
+def _differs(source: SilverTable, silver: SilverTable) -> str:
+    """What keeps two shapes from being compared column by column; empty where nothing does."""
+    lacks = [one.name for one in source.columns if one.name not in {c.name for c in silver.columns}]
+    if lacks:
+        return f"silver has no column {', '.join(lacks)} yet; {_shape_remedy(source)}"
+    if silver.key != source.key:
+        return f"its key is {', '.join(silver.key)} in silver and {', '.join(source.key)} at the source"
+    return ""
+
+
+def _other_types(source: SilverTable, rows: DataFrame, stored: DataFrame) -> str:
+    for column in source.columns:
+        there, here = (frame.schema[column.name].dataType.simpleString() for frame in (rows, stored))
+        if there != here:
+            return f"column {column.name} is {here} in silver, {there} at the source; {_shape_remedy(source)}"
+    return ""
+
+
+def _shape_remedy(source: SilverTable) -> str:
+    """A changed shape comes with the next change of a row, or with a new snapshot."""
+    return f"it comes with the table's next change, or by `smelt snapshot FILE {source.table}`"
