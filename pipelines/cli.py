@@ -11,7 +11,7 @@ import os
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -20,12 +20,14 @@ from pipelines.terminal import arguments, failures
 from pipelines.terminal.arguments import File, OutputFormat  # noqa: TC001 - Typer reads them
 from pipelines.terminal.help_layout import Command, CommandGroup
 from pipelines.terminal.interrupts import Terminated
+from pipelines.terminal.lines import LogFormat
 from pipelines.terminal.output import Format, Output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bronze.lake.location import Layer
+    from pipelines.monitor.access import Shown
     from pipelines.settings import Pipeline
 
 app = typer.Typer(
@@ -43,6 +45,16 @@ _CommandLineError: Any = typer.BadParameter.__mro__[2]
 _LIBPQ = ("PGHOST", "PGHOSTADDR", "PGDATABASE", "PGUSER", "PGSERVICE")
 
 _log: Path | None = None
+
+
+class _Asked(NamedTuple):
+    """What `run` and the stages are asked for; see their options."""
+
+    until_caught_up: bool
+    http: str | None
+    http_token_file: Path | None
+    metrics_port: int | None
+    log_format: LogFormat
 
 
 @app.callback(invoke_without_command=True)
@@ -114,40 +126,85 @@ def check(file: File, *, offline: arguments.Offline = False, output: OutputForma
 
 
 @app.command()
-def run(file: File, *, until_caught_up: arguments.UntilServersEnd = False) -> None:
+def run(
+    file: File,
+    *,
+    until_caught_up: arguments.UntilServersEnd = False,
+    http: arguments.Http = None,
+    http_token_file: arguments.HttpTokenFile = None,
+    metrics_port: arguments.MetricsPort = None,
+    log_format: arguments.LogLines = LogFormat.TEXT,
+) -> None:
     """Run all stages: bronze (the WAL reader), silver and gold.
 
     It runs until it is stopped (Ctrl-C or SIGTERM). The next start resumes exactly where the lake ends.
     """
-    _run(file, ("bronze", "silver", "gold"), "run", until_caught_up=until_caught_up)
+    asked = _Asked(until_caught_up, http, http_token_file, metrics_port, log_format)
+    _run(file, ("bronze", "silver", "gold"), "run", asked)
 
 
 @app.command()
-def bronze(file: File, *, until_caught_up: arguments.UntilServersEnd = False) -> None:
+def bronze(
+    file: File,
+    *,
+    until_caught_up: arguments.UntilServersEnd = False,
+    http: arguments.Http = None,
+    http_token_file: arguments.HttpTokenFile = None,
+    metrics_port: arguments.MetricsPort = None,
+    log_format: arguments.LogLines = LogFormat.TEXT,
+) -> None:
     """Run bronze alone: read the server's WAL; needs no Spark."""
-    _run(file, ("bronze",), "bronze", until_caught_up=until_caught_up)
+    asked = _Asked(until_caught_up, http, http_token_file, metrics_port, log_format)
+    _run(file, ("bronze",), "bronze", asked)
 
 
 @app.command()
-def silver(file: File, *, until_caught_up: arguments.UntilBronze = False) -> None:
+def silver(
+    file: File,
+    *,
+    until_caught_up: arguments.UntilBronze = False,
+    http: arguments.Http = None,
+    http_token_file: arguments.HttpTokenFile = None,
+    metrics_port: arguments.MetricsPort = None,
+    log_format: arguments.LogLines = LogFormat.TEXT,
+) -> None:
     """Run silver alone: merge bronze's changes into tables."""
-    _run(file, ("silver",), "silver", until_caught_up=until_caught_up)
+    asked = _Asked(until_caught_up, http, http_token_file, metrics_port, log_format)
+    _run(file, ("silver",), "silver", asked)
 
 
 @app.command()
-def gold(file: File, *, until_caught_up: arguments.UntilSilver = False) -> None:
+def gold(
+    file: File,
+    *,
+    until_caught_up: arguments.UntilSilver = False,
+    http: arguments.Http = None,
+    http_token_file: arguments.HttpTokenFile = None,
+    metrics_port: arguments.MetricsPort = None,
+    log_format: arguments.LogLines = LogFormat.TEXT,
+) -> None:
     """Run gold alone: build documents from silver's tables."""
-    _run(file, ("gold",), "gold", until_caught_up=until_caught_up)
+    asked = _Asked(until_caught_up, http, http_token_file, metrics_port, log_format)
+    _run(file, ("gold",), "gold", asked)
 
 
 @app.command()
-def status(file: File, *, watch: arguments.Watch = False, output: OutputFormat = Format.TEXT) -> None:
+def status(
+    file: File,
+    *,
+    watch: arguments.Watch = False,
+    schema: arguments.StatusSchema = False,
+    output: OutputFormat = Format.TEXT,
+) -> None:
     """Show lag, slot, tables, documents and open errors.
 
     It needs no Spark, and works while the server is down.
     """
-    from pipelines.commands.status import show_status
+    from pipelines.commands.status import show_status, show_status_schema
 
+    if schema:
+        show_status_schema(Output(output))
+        return
     show_status(_open(file), Output(output), watch=watch)
 
 
@@ -358,9 +415,13 @@ def _version() -> str:
         return "(not installed)"
 
 
-def _run(file: Path, layers: Sequence[Layer], command: str, *, until_caught_up: bool) -> None:
+def _run(file: Path, layers: Sequence[Layer], command: str, asked: _Asked) -> None:
     from pipelines.runtime.reader_spawn import reader_at_hand
+    from pipelines.terminal import lines
 
+    if asked.log_format is LogFormat.JSON:
+        lines.write_json()
+    shown = _shown(asked)
     with reader_at_hand(wanted="bronze" in layers) as reader:  # it loads while we do
         from pipelines.commands.run import run_layers
 
@@ -368,10 +429,28 @@ def _run(file: Path, layers: Sequence[Layer], command: str, *, until_caught_up: 
             _open(file),
             Output(),
             layers=layers,
-            until_caught_up=until_caught_up,
+            until_caught_up=asked.until_caught_up,
             command=f"smelt {command}",
             at_hand=reader,
+            shown=shown,
         )
+
+
+def _shown(asked: _Asked) -> Shown | None:
+    """Where the command shows what it does; None: nowhere."""
+    if asked.http is None and asked.http_token_file is not None:
+        raise typer.BadParameter(
+            "--http-token-file is for the page of --http: give both", param_hint="--http"
+        )
+    if asked.http is None and asked.metrics_port is None:
+        return None
+    from pipelines.monitor.access import Shown, address_of
+
+    try:
+        http = None if asked.http is None else address_of(asked.http)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--http") from None
+    return Shown(http, asked.metrics_port, asked.http_token_file)
 
 
 def _open(file: Path) -> Pipeline:

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, Literal, TypeAlias, get_args
+from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, PrivateAttr, field_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, field_validator
 
 from bronze.config.sections import (
     BronzeSettings,
+    Duration,
     LakeSettings,
     Section,
     SnapshotSettings,
@@ -53,6 +55,41 @@ class QualitySettings(Section):
     suites: list[str] = Field(default_factory=list)
 
 
+AlertKind: TypeAlias = Literal["error", "lag", "slot"]
+ALERT_KINDS: Final[tuple[AlertKind, ...]] = get_args(AlertKind)
+
+
+class AlertSettings(Section):
+    """Where a running command posts what becomes wrong.
+
+    Attributes:
+        webhook: a URL that takes JSON by POST; it may hold a token, so it is shown nowhere.
+        kinds: what is posted.
+        lag: seconds from which a layer is too far behind, also for ``/readyz``.
+    """
+
+    webhook: SecretStr | None = None
+    kinds: list[AlertKind] = Field(default_factory=lambda: list(ALERT_KINDS))
+    lag: Duration = 300.0
+
+    @field_validator("webhook")
+    @classmethod
+    def _by_http(cls, webhook: SecretStr | None) -> SecretStr | None:
+        if webhook is not None and not _is_web_address(webhook.get_secret_value()):
+            raise ValueError("expected a URL that begins with https:// or http://")
+        return webhook
+
+
+def _is_web_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return (
+            parts.scheme in {"http", "https"} and bool(parts.hostname) and url.isascii() and url.isprintable()
+        )
+    except ValueError:  # an address in brackets that is none
+        return False
+
+
 class Pipeline(Section):
     """A pipeline file, read and validated. Made by `load_pipeline`."""
 
@@ -66,6 +103,7 @@ class Pipeline(Section):
     silver: SilverSettings = SilverSettings()
     gold: GoldSettings = GoldSettings()
     quality: QualitySettings = QualitySettings()
+    alerts: AlertSettings = AlertSettings()
     spark: dict[str, Annotated[str, BeforeValidator(_spark_value)]] = Field(default_factory=dict)
 
     _path: Path = PrivateAttr(default=Path("pipeline.yml"))

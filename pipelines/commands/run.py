@@ -10,6 +10,7 @@ Documents and settings are read before anything starts, so that a mistake in a f
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import DefiniteError
@@ -24,8 +25,11 @@ from pipelines.terminal.interrupts import terminable
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from bronze.lake.location import Layer
+    from pipelines.monitor.access import Shown
+    from pipelines.monitor.watch import Watched
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
 
@@ -41,6 +45,7 @@ def run_layers(
     until_caught_up: bool,
     command: str,
     at_hand: subprocess.Popen[bytes] | None = None,
+    shown: Shown | None = None,
 ) -> None:
     """Run stages of a pipeline until they are caught up, or for ever.
 
@@ -51,6 +56,7 @@ def run_layers(
         until_caught_up: whether to end.
         command: who we are, for the lake's lock.
         at_hand: a process of the reader that has loaded already.
+        shown: where the command shows what it does.
 
     Raises:
         SmeltError: what stopped it.
@@ -66,6 +72,7 @@ def run_layers(
     progress = ProgressReporter(output)
     with (
         terminable(),
+        _watched(pipeline, layers, shown, output) as watching,
         Supervisor(
             pipeline,
             documents,
@@ -80,6 +87,9 @@ def run_layers(
     ):
         from pipelines.health.standing import standing_still  # noqa: PLC0415 - while the reader starts
 
+        if watching is not None:
+            watching.runs(supervisor.alive)
+
         while not supervisor.wait(_LOOK_SECONDS[until_caught_up]):
             pass
     if until_caught_up:
@@ -90,6 +100,17 @@ def run_layers(
             raise tables_stopped(found.stopped, waiting=found.waiting)
         empty = "bronze" in layers and not read_relations(pipeline.lake_address())
         output.say("caught up" + (": there are no tables to carry; `smelt check` says why" if empty else ""))
+
+
+def _watched(
+    pipeline: Pipeline, layers: Sequence[Layer], shown: Shown | None, output: Output
+) -> AbstractContextManager[Watched | None]:
+    """The run's observers; where none are asked for, nothing of them is loaded."""
+    if shown is None and pipeline.alerts.webhook is None:
+        return nullcontext()
+    from pipelines.monitor.watch import watched  # noqa: PLC0415
+
+    return watched(pipeline, layers, shown, output)
 
 
 def _say_if_it_waits(pipeline: Pipeline, layer: Layer, output: Output) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
+import json
 import time
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from bronze.checks.slot_risk import slot_risk
-from bronze.lsn import Lsn
+from pipelines.health.slot_words import slot_text, slot_warnings
 from pipelines.health.status import read_status
+from pipelines.health.status_json import plain_status, status_schema
 from pipelines.runtime.progress_text import snapshot_text
 from pipelines.terminal.output import bytes_text, seconds_text
 from pipelines.terminal.waiting import ERROR, TITLE, WARNING
@@ -20,6 +19,11 @@ if TYPE_CHECKING:
     from pipelines.terminal.output import Output
 
 
+def show_status_schema(output: Output) -> None:
+    """Print the JSON Schema of what `--output json` prints."""
+    output.document(json.dumps(status_schema()))
+
+
 def show_status(pipeline: Pipeline, output: Output, *, watch: bool = False, interval: float = 2.0) -> None:
     """Print the status once, or again and again until interrupted."""
     while True:
@@ -27,7 +31,7 @@ def show_status(pipeline: Pipeline, output: Output, *, watch: bool = False, inte
         if watch and output.rich:
             output.console.clear()
         if output.json:
-            output.value(_plain(status))
+            output.value(plain_status(status))
         else:
             _print(status, output)
         if not watch:
@@ -59,7 +63,7 @@ def _print(status: Status, output: Output) -> None:
         for line in status.source_error.splitlines():
             output.line(f"         {line}", style=WARNING)
     output.line(f"lake     {status.lake}" + (f" ({status.lake_error})" if status.lake_error else ""))
-    output.line(f"slot     {_slot(status)}")
+    output.line(f"slot     {slot_text(status)}")
     for warning in slot_warnings(status):
         output.line(f"         {warning}", style=ERROR)
     if status.snapshot is not None:
@@ -93,31 +97,6 @@ def _print_hints(status: Status, output: Output) -> None:
         )
 
 
-def _slot(status: Status) -> str:
-    slot = status.slot
-    if slot is None:
-        return "unknown" if status.source_error else "not created yet"
-    read = f"read by backend {slot.active_pid}" if slot.active_pid is not None else "no reader"
-    text = f"{slot.name}: wal_status {slot.wal_status}, {read}"
-    if slot.invalidation:
-        text += f", invalidated ({slot.invalidation})"
-    if slot.safe_wal_size is not None:
-        text += f", {bytes_text(slot.safe_wal_size)} of WAL left before it is lost"
-    if status.slot_seconds_left is not None:
-        text += f" ({seconds_text(status.slot_seconds_left)} at the present rate)"
-    return text
-
-
-def slot_warnings(status: Status) -> list[str]:
-    """What threatens the slot, before it is lost."""
-    slot = status.slot
-    if slot is None or slot.wal_status == "lost":
-        return []
-    copies_left = None if status.snapshot is None else status.snapshot.seconds_left
-    danger = slot_risk(slot, status.slot_seconds_left, copies_left)
-    return [danger.said] if danger.said else []
-
-
 def _print_tables(title: str, tables: tuple[TableStatus, ...], output: Output) -> None:
     columns = (title, "state", "as of LSN", "version", "last changes", "last run")
     rows = [
@@ -132,19 +111,3 @@ def _print_tables(title: str, tables: tuple[TableStatus, ...], output: Output) -
         for table in tables
     ]
     output.table(columns, rows, right=columns[2:])
-
-
-def _plain(status: Status) -> dict[str, Any]:
-    plain: dict[str, Any] = _values(dataclasses.asdict(status))
-    return plain
-
-
-def _values(value: Any) -> Any:
-    """LSNs and times as text, at any depth."""
-    if isinstance(value, dict):
-        return {key: _values(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_values(inner) for inner in value]
-    if isinstance(value, Lsn):
-        return str(value)
-    return value.isoformat() if isinstance(value, datetime) else value

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import ConfigurationError
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
 from pipelines.quality.sentences import Sentence, sentence
 
 if TYPE_CHECKING:
@@ -83,9 +84,6 @@ def write_report(result: QualityResult, runs: Sequence[PastRun], path: Path) -> 
         result: the run.
         runs: the newest runs, this one included, oldest first.
         path: the file; its folder is made.
-
-    Raises:
-        ConfigurationError: jinja2 is not installed.
     """
     html = render(result, runs)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,19 +93,7 @@ def write_report(result: QualityResult, runs: Sequence[PastRun], path: Path) -> 
 
 
 def render(result: QualityResult, runs: Sequence[PastRun]) -> str:
-    """The report as text.
-
-    Raises:
-        ConfigurationError: jinja2 is not installed.
-    """
-    try:
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise ConfigurationError(
-            "jinja2 is not installed",
-            code="quality-missing",
-            remedy="pip install 'deltasmelt[spark,quality]'",
-        ) from None
+    """The report as text."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,

@@ -28,6 +28,7 @@ from typing import Any, Final, TextIO
 
 from bronze.errors import SmeltError
 from bronze.lsn import Lsn
+from pipelines.terminal import lines
 from pipelines.terminal.failures import without_secrets
 from pipelines.terminal.logs import open_log
 from pipelines.without_pandas import load_pyarrow
@@ -50,6 +51,8 @@ def main() -> int:
     with open_log(orders["log"], "ab") as log:
         for number in (1, 2):
             os.dup2(log.fileno(), number)
+    if orders.get("json"):
+        lines.write_json()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

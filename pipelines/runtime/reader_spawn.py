@@ -42,7 +42,9 @@ def spawn(log: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
     )
 
 
-def send_orders(process: subprocess.Popen[bytes], *, file: Path, log: Path, until: Lsn | None) -> None:
+def send_orders(
+    process: subprocess.Popen[bytes], *, file: Path, log: Path, until: Lsn | None, as_json: bool = False
+) -> None:
     """Tell a process what to read; nothing if it has died, which whoever watches it will see.
 
     Args:
@@ -50,8 +52,10 @@ def send_orders(process: subprocess.Popen[bytes], *, file: Path, log: Path, unti
         file: the pipeline file.
         log: what takes its standard error and stray prints.
         until: where it ends, if anywhere.
+        as_json: whether it logs lines of JSON.
     """
-    orders = {"file": str(file), "log": str(log), "until": None if until is None else str(until)}
+    end = None if until is None else str(until)
+    orders = {"file": str(file), "log": str(log), "until": end, "json": as_json}
     if process.stdin is not None:
         with contextlib.suppress(BrokenPipeError):  # past the buffer, which would try again when it is closed
             os.write(process.stdin.fileno(), json.dumps(orders).encode() + b"\n")

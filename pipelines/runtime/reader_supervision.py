@@ -26,6 +26,7 @@ from bronze.backoff import Backoff
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
 from bronze.progress import Growth
 from pipelines.runtime.reader_spawn import send_orders, spawn
+from pipelines.terminal import lines
 from pipelines.terminal.logs import log_folder, open_log
 
 if TYPE_CHECKING:
@@ -81,6 +82,12 @@ class ReaderProcess:
         """Process id, while it runs."""
         return None if self._process is None else self._process.pid
 
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs, or has reached its target; not while it is to be started again."""
+        process = self._process
+        return self.finished or (process is not None and process.poll() is None)
+
     def start(self) -> None:
         """Start the process; its standard input is the pipe by which it notices our end."""
         path = log_folder(self._pipeline.pipeline) / "smelt.log"
@@ -89,7 +96,7 @@ class ReaderProcess:
             with open_log(path, "ab") as log:
                 process = spawn(log)
         self._process = process
-        send_orders(process, file=self._pipeline.path, log=path, until=self._until)
+        send_orders(process, file=self._pipeline.path, log=path, until=self._until, as_json=lines.as_json())
         self._streamed = self._copied = self._copying = False
         self._listener = threading.Thread(target=self._listen, args=(self._process,), daemon=True)
         self._listener.start()

@@ -146,6 +146,14 @@ class Supervisor:
             return self.reader is not None and self.reader.finished
         return self._done.is_set()
 
+    def alive(self) -> dict[str, bool]:
+        """Each stage, and whether it runs or has reached its target; any thread may ask."""
+        worker = self._worker is not None and (self._worker.is_alive() or self._done.is_set())
+        reader = self.reader is not None and self.reader.alive
+        return {
+            layer: reader if layer == "bronze" else worker and self._failure is None for layer in self._layers
+        }
+
     def finish(self) -> None:
         """Stop reader and loop, but keep the Spark session for what the caller still does in this block."""
         self._stop.set()

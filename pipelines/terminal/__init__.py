@@ -1,5 +1,6 @@
 """What a person sees: output, errors with their remedies, exit codes, Ctrl-C, the log file.
 
-In reading order: `arguments`, `help_layout`, `completion`; `output`, `waiting`; `failures`, `error_pages`,
+In reading order: `arguments`, `help_layout`, `completion`; `output`, `waiting`,
+`lines`; `failures`, `error_pages`,
 `jvm_errors`, `interrupts`, `logs`.
 """

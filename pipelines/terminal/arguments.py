@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pipelines.terminal import completion
+from pipelines.terminal.lines import LogFormat
 from pipelines.terminal.output import Format
 
 
@@ -72,6 +73,37 @@ UntilBronze = Annotated[
 UntilSilver = Annotated[
     bool, typer.Option("--until-caught-up", help="Exit after processing what silver held at start.")
 ]
+Http = Annotated[
+    str | None,
+    typer.Option(
+        "--http",
+        metavar="HOST:PORT",
+        help="Serve a status page, metrics and probes there; beyond this machine a token is needed.",
+    ),
+]
+HttpTokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--http-token-file", metavar="FILE", help="The token for --http; default: SMELT_HTTP_TOKEN."
+    ),
+]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        min=0,
+        max=65535,
+        metavar="PORT",
+        help="Serve Prometheus metrics alone, on this machine (127.0.0.1).",
+    ),
+]
+LogLines = Annotated[
+    LogFormat,
+    typer.Option(
+        "--log-format", metavar="text|json", help="Messages and smelt.log as text, or as lines of JSON."
+    ),
+]
+StatusSchema = Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of --output json.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")]
 JsonSchema = Annotated[
     bool,

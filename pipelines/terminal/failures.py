@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 from rich.text import Text
 
 from bronze.errors import SmeltError, TransientError
+from pipelines.terminal import lines
 from pipelines.terminal.error_pages import has_page
 from pipelines.terminal.interrupts import Terminated, interruption_behind
 from pipelines.terminal.jvm_errors import SparkFailure
@@ -118,7 +119,10 @@ def report(error: BaseException, *, debug: bool = False, log: Path | None = None
         _say(str(error))
         return error.exit_code
     if isinstance(error, SmeltError):
-        _say(error_text(error))
+        if lines.as_json():
+            lines.say(without_secrets(error.message), level="error", error=error)
+        else:
+            _say(error_text(error))
         return STOPPED
     _say(_foreign(error))
     _say(f"full traceback: {log}" if log else "run the command with --debug to see the traceback")
@@ -150,6 +154,9 @@ def _foreign(error: BaseException) -> str:
 
 def _say(text: str) -> None:
     """Print to standard error; on a terminal the words that begin a line are marked by colour."""
+    if lines.as_json():
+        lines.say(text, level="error")
+        return
     console = messages()
     if not console.is_terminal:
         sys.stderr.write(text + "\n")

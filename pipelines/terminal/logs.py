@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from pipelines.private import own_folder
+from pipelines.terminal import lines
 from pipelines.terminal.failures import without_secrets
 
 _LARGEST: Final = 10_000_000
@@ -140,11 +141,20 @@ class _WithoutSecrets(logging.Formatter):
         return without_secrets(super().format(record))
 
 
+class _JsonLines(logging.Formatter):
+    """As above, one JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        trace = self.formatException(record.exc_info) if record.exc_info else None
+        message = without_secrets(record.getMessage())
+        return lines.logged(record, message, None if trace is None else without_secrets(trace))
+
+
 def start_logging(pipeline: str) -> Path:
     """Send Python's logging to the pipeline's `smelt.log`; returns that file."""
     path = log_folder(pipeline) / "smelt.log"
     handler = SharedLog(path)
-    handler.setFormatter(_WithoutSecrets(_FORMAT))
+    handler.setFormatter(_JsonLines() if lines.as_json() else _WithoutSecrets(_FORMAT))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.WARNING)

@@ -19,6 +19,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from pipelines.terminal import lines
 from pipelines.terminal.waiting import messages, waiting
 
 if TYPE_CHECKING:
@@ -70,7 +71,9 @@ class Output:
 
     def say(self, text: str, *, style: str | None = None) -> None:
         """Print progress or a message; it is not part of the data."""
-        if _has_colours() and messages().is_terminal:
+        if lines.as_json():
+            lines.say(text)
+        elif _has_colours() and messages().is_terminal:
             _print(messages(), text, style)
         else:
             sys.stderr.write(text + "\n")

@@ -6,14 +6,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from tests.patience import until
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
+
+__all__ = ["ROOT", "Command", "task_seconds", "thread_seconds", "until"]
 
 ROOT = Path(__file__).parents[2]
 _MARK = "SMELT_TEST_PROCESS"
@@ -75,14 +77,6 @@ class Command:
                 if mine and not zombie and word in line:
                     found.append(int(entry.name))
         return found
-
-
-def until(condition: Callable[[], object], seconds: float = 500) -> None:
-    """Wait until the condition holds; a test that waits in vain fails here."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.1)
 
 
 def task_seconds(pid: int) -> float:

@@ -13,7 +13,7 @@ from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.progress import Progress, snapshot_view
 from bronze.setup.slot import SlotState
-from pipelines.commands.status import slot_warnings
+from pipelines.health.slot_words import slot_warnings
 from pipelines.health.status import Status
 from pipelines.runtime.progress_text import snapshot_text
 from pipelines.runtime.reader_progress import read_progress, write_progress

@@ -1,0 +1,41 @@
+"""The slot in words: how it is, and what threatens it. The same for `smelt status`, the page and alerts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bronze.checks.slot_risk import RiskLevel, SlotRisk, slot_risk
+from pipelines.terminal.output import bytes_text, seconds_text
+
+if TYPE_CHECKING:
+    from pipelines.health.status import Status
+
+
+def slot_text(status: Status) -> str:
+    """The slot in one line."""
+    slot = status.slot
+    if slot is None:
+        return "unknown" if status.source_error else "not created yet"
+    read = f"read by backend {slot.active_pid}" if slot.active_pid is not None else "no reader"
+    text = f"{slot.name}: wal_status {slot.wal_status}, {read}"
+    if slot.invalidation:
+        text += f", invalidated ({slot.invalidation})"
+    if slot.safe_wal_size is not None:
+        text += f", {bytes_text(slot.safe_wal_size)} of WAL left before it is lost"
+    if status.slot_seconds_left is not None:
+        text += f" ({seconds_text(status.slot_seconds_left)} at the present rate)"
+    return text
+
+
+def slot_warnings(status: Status) -> list[str]:
+    """What threatens the slot, before it is lost."""
+    danger = slot_danger(status)
+    return [danger.said] if danger.said else []
+
+
+def slot_danger(status: Status) -> SlotRisk:
+    """What threatens the slot; nothing where it is not known, or lost already."""
+    if status.slot is None or status.slot.wal_status == "lost":
+        return SlotRisk(RiskLevel.NONE)
+    copies_left = None if status.snapshot is None else status.snapshot.seconds_left
+    return slot_risk(status.slot, status.slot_seconds_left, copies_left)

@@ -1,0 +1,184 @@
+"""Where the status page listens, and who may see it.
+
+It shows names of tables and messages of errors, so it listens on this machine alone, unless another address
+is given. Then a token is demanded: in the header ``Authorization: Bearer …``, or as ``?token=…`` from a
+browser, which then has a cookie that stands for it. Without a token nothing starts. A token that is given is
+demanded on this machine too.
+
+On this machine without a token, the name in the Host header must be a local one. A foreign web page could
+otherwise have its own name resolve to 127.0.0.1, and read ours through the user's browser.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs
+
+from bronze.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+TOKEN_VARIABLE: Final = "SMELT_HTTP_TOKEN"  # noqa: S105 - its name
+_COOKIE: Final = "smelt"
+_LEAST: Final = 16
+_REMEDY: Final = (
+    "write a random token into a file and name it: openssl rand -hex 32 > token; --http-token-file token "
+    f"(or set {TOKEN_VARIABLE}); or listen on 127.0.0.1"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Host and port to listen at; port 0 takes a free one."""
+
+    host: str
+    port: int
+
+    @property
+    def local(self) -> bool:
+        """Whether nobody from another machine reaches it."""
+        return is_local(self.host)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a command shows of itself.
+
+    Attributes:
+        http: where the status page is; None: nowhere.
+        metrics_port: where on this machine metrics alone are; None: nowhere.
+        token_file: holds the token for the page.
+    """
+
+    http: Address | None = None
+    metrics_port: int | None = None
+    token_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may see the page.
+
+    Attributes:
+        token: that is demanded; None: everybody on this machine.
+    """
+
+    token: str | None = field(default=None, repr=False)
+
+    def allows(self, headers: Mapping[str, str], query: str) -> bool:
+        """Whether a request may be answered."""
+        if self.token is None:
+            return True
+        kind, _, given = headers.get("Authorization", "").partition(" ")
+        offered = [given.strip()] if kind.lower() == "bearer" else []
+        try:
+            offered += parse_qs(query, max_num_fields=20).get("token", [])
+        except ValueError:
+            return False
+        offered += _cookies(headers)
+        # each of them is compared, in the same time wherever it differs
+        wanted = (self.token.encode(), self._mark().encode())
+        found = [hmac.compare_digest(one.encode(), each) for one in offered for each in wanted]
+        return any(found)
+
+    def cookie(self, query: str) -> str | None:
+        """What a browser that came by ``?token=…`` is given, so that links need no token; else None."""
+        if self.token is None or "token=" not in query:
+            return None
+        return f"{_COOKIE}={self._mark()}; HttpOnly; SameSite=Strict; Path=/"
+
+    def _mark(self) -> str:
+        """Stands for the token, which cannot be found from it."""
+        return hmac.new((self.token or "").encode(), b"deltasmelt status page", "sha256").hexdigest()
+
+    def knows_host(self, headers: Mapping[str, str]) -> bool:
+        """Whether the request names this machine; where a token is demanded, the name does not matter."""
+        if self.token is not None:
+            return True
+        host = headers.get("Host", "")
+        name = host.partition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
+        return not name or is_local(name)
+
+
+def _cookies(headers: Mapping[str, str]) -> list[str]:
+    pairs = (part.strip().partition("=") for part in headers.get("Cookie", "").split(";"))
+    return [value for name, _, value in pairs if name == _COOKIE]
+
+
+def is_local(host: str) -> bool:
+    """Whether a name or address is one of this machine's loopback."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def address_of(text: str) -> Address:
+    """``127.0.0.1:8080``, ``[::1]:8080``, ``:8080`` (this machine).
+
+    Raises:
+        ValueError: text of another form.
+    """
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+        raise ValueError("expected HOST:PORT, e.g. 127.0.0.1:8080")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if (":" in host) != bracketed or "/" in host or "@" in host:
+        raise ValueError("expected HOST:PORT, e.g. 127.0.0.1:8080 or [::1]:8080")
+    return Address(host.strip("[]") or "127.0.0.1", int(port))
+
+
+def access_to(address: Address, *, token_file: Path | None, variable: str | None) -> Access:
+    """Who may see a page at this address.
+
+    Args:
+        address: where it listens.
+        token_file: holds the token.
+        variable: the token, from the environment; the file takes precedence.
+
+    Raises:
+        ConfigurationError: a token is needed and there is none, or it is of no use.
+    """
+    where, token = f"--http {address}", (variable or "").strip()
+    if token_file is not None:
+        where, token = str(token_file), _read(token_file)
+    if not token:
+        if address.local and token_file is None:
+            return Access()
+        said = (
+            "the file holds no token"
+            if token_file
+            else "other machines reach this address; a token is needed"
+        )
+        raise ConfigurationError(said, code="http-token", where=where, remedy=_REMEDY)
+    if len(token) < _LEAST or not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigurationError(
+            f"the token must be at least {_LEAST} letters, digits and signs, without spaces",
+            code="http-token",
+            where=where if token_file else TOKEN_VARIABLE,
+            remedy=_REMEDY,
+        )
+    return Access(token)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        said = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigurationError(
+            f"the file with the token cannot be read: {said}",
+            code="http-token",
+            where=str(file),
+            remedy=_REMEDY,
+        ) from None

@@ -1,0 +1,168 @@
+"""Which alerts a new status calls for: a change of what is wrong, never the state itself again. Pure.
+
+An alert fires when something becomes wrong, and is resolved when it no longer is. Lag that fired is resolved
+at half the limit, so that a layer at the limit does not fire again and again. What could not be seen changes
+nothing: a server that is down says nothing of its slot. A command knows nothing of the one before it, so what
+is wrong at its start fires once more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from bronze.checks.slot_risk import RiskLevel
+from pipelines.health.slot_words import slot_danger
+from pipelines.terminal.failures import without_secrets
+from pipelines.terminal.output import seconds_text
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from bronze.errors import SmeltError
+    from pipelines.health.status import Rung, Status
+    from pipelines.settings import AlertKind
+
+AlertState: TypeAlias = Literal["firing", "resolved"]
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Something that became wrong, or right again.
+
+    Attributes:
+        name: the layer, slot, table, document or pipeline that it is about.
+        text: all in one line; chat services show this key of the body.
+        code: of the error.
+        remedy: what to do.
+    """
+
+    pipeline: str
+    kind: AlertKind
+    state: AlertState
+    name: str
+    text: str
+    code: str | None = None
+    message: str | None = None
+    remedy: str | None = None
+    at: str = ""
+
+    def body(self) -> dict[str, str | None]:
+        """What is posted."""
+        return asdict(self)
+
+
+class Alerts:
+    """Compares each status with the one before it.
+
+    Args:
+        pipeline: its name.
+        kinds: that are asked for.
+        layers: of the command, whose lag counts.
+        limit: seconds of lag.
+    """
+
+    def __init__(
+        self, pipeline: str, *, kinds: Collection[AlertKind], layers: Collection[str], limit: float
+    ) -> None:
+        self._pipeline = pipeline
+        self._kinds = kinds
+        self._layers = layers
+        self._limit = limit
+        self._firing: dict[tuple[str, ...], Alert] = {}
+
+    def after(self, status: Status) -> list[Alert]:
+        """What has changed with this status."""
+        found: list[Alert] = []
+        if "error" in self._kinds:
+            found += self._errors(status)
+        if "lag" in self._kinds:
+            for rung in status.ladder:
+                if rung.name in self._layers:
+                    found += self._lag(rung)
+        if "slot" in self._kinds and status.source_error is None:
+            found += self._slot(status)
+        return found
+
+    def ended(self, error: SmeltError) -> list[Alert]:
+        """The command ended by this error."""
+        if "error" not in self._kinds:
+            return []
+        place = f"{error.where}: " if error.where else ""
+        message = without_secrets(f"{place}{error.message}")
+        text = f"{self._pipeline}: the command ended: {message} [{error.code}]"
+        return [self._alert("error", "firing", self._pipeline, text, error.code, message, error.remedy)]
+
+    def _errors(self, status: Status) -> list[Alert]:
+        now = {("error", error.scope, error.name, error.code): error for error in status.errors}
+        gone = [key for key in self._firing if key[0] == "error" and key not in now]
+        found = [self._resolved(key, f"{key[1]} {key[2]}: resolved [{key[3]}]") for key in gone]
+        for key, error in now.items():
+            if key not in self._firing:
+                message = without_secrets(error.message)
+                text = f"{self._pipeline}: {error.scope} {error.name}: {message} [{error.code}]"
+                alert = self._alert("error", "firing", error.name, text, error.code, message, error.remedy)
+                self._firing[key] = alert
+                found.append(alert)
+        return found
+
+    def _lag(self, rung: Rung) -> list[Alert]:
+        key, seconds = ("lag", rung.name), rung.seconds
+        if seconds is None:
+            return []
+        behind = f"{rung.name} is {seconds_text(seconds)} behind"
+        if key in self._firing:
+            return [self._resolved(key, behind)] if seconds <= self._limit / 2 else []
+        if seconds <= self._limit:
+            return []
+        text = f"{self._pipeline}: {behind} (limit {seconds_text(self._limit)})"
+        remedy = "smelt status shows which step holds it up, and open errors"
+        self._firing[key] = self._alert("lag", "firing", rung.name, text, remedy=remedy)
+        return [self._firing[key]]
+
+    def _slot(self, status: Status) -> list[Alert]:
+        key, slot = ("slot",), status.slot
+        if (
+            slot is None
+        ):  # before the first start, or after `smelt drop`; the reader itself ends by a lost one
+            return []
+        if slot.wal_status == "lost":
+            said, code = "the slot is lost", "slot-lost"
+        else:
+            danger = slot_danger(status)
+            said, code = ("" if danger.level is RiskLevel.NONE else danger.said), "slot-at-risk"
+        if not said:
+            return [self._resolved(key, f"slot {slot.name} is safe again")] if key in self._firing else []
+        if key in self._firing and self._firing[key].code == code:
+            return []
+        text = f"{self._pipeline}: slot {slot.name}: {said}"
+        remedy = f"smelt explain-error {code}"
+        self._firing[key] = self._alert("slot", "firing", slot.name, text, code, said, remedy)
+        return [self._firing[key]]
+
+    def _resolved(self, key: tuple[str, ...], said: str) -> Alert:
+        was = self._firing.pop(key)
+        return self._alert(was.kind, "resolved", was.name, f"{self._pipeline}: {said}", was.code)
+
+    def _alert(  # noqa: PLR0917 - each is one key of the body
+        self,
+        kind: AlertKind,
+        state: AlertState,
+        name: str,
+        text: str,
+        code: str | None = None,
+        message: str | None = None,
+        remedy: str | None = None,
+    ) -> Alert:
+        return Alert(
+            pipeline=self._pipeline,
+            kind=kind,
+            state=state,
+            name=name,
+            text=text,
+            code=code,
+            message=message,
+            remedy=None if remedy is None else without_secrets(remedy),
+            at=datetime.now(UTC).isoformat(timespec="seconds"),
+        )

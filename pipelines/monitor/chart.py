@@ -1,0 +1,144 @@
+"""Lines of the last hour, or since the start, as SVG, on a scale that people can read. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pipelines.monitor.samples import KEPT
+from pipelines.terminal.output import bytes_text, seconds_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from pipelines.monitor.samples import LadderPoint
+
+WIDTH: Final = 720.0
+HEIGHT: Final = 180.0
+_POINTS: Final = 180
+_LEAST_SECONDS: Final = 10.0
+_STEPS: Final = (1, 2, 3, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
+_SPANS: Final = (300.0, 900.0, 1800.0, KEPT.total_seconds())
+_GAP_SECONDS: Final = 120.0
+"""Between two samples, from which a line is broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One step's line.
+
+    Attributes:
+        paths: of SVG, one for each unbroken part.
+        now: the newest value in words.
+        most: the largest value of the hour in words.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    now: str
+    most: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A horizontal line of the scale: how high, and what it says."""
+
+    y: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Seconds behind over the last hour."""
+
+    lines: tuple[Line, ...]
+    ticks: tuple[Tick, ...]
+
+
+def lag_chart(points: Sequence[LadderPoint], names: Iterable[str], now: datetime) -> Chart:
+    """The seconds of these steps over the last hour."""
+    series = {name: _series(points, name, "seconds", now) for name in names}
+    top = max([_LEAST_SECONDS, *(value for found in series.values() for _, value in found)])
+    step = next((step for step in _STEPS if step * 4 >= top), math.ceil(top / 4))
+    top = step * 4.0
+    lines = tuple(
+        Line(
+            name,
+            _paths(found, top, width=WIDTH, height=HEIGHT, span=span_of(points, now)),
+            seconds_text(found[-1][1]),
+            seconds_text(max(value for _, value in found)),
+        )
+        for name, found in series.items()
+        if found
+    )
+    ticks = tuple(Tick(round(HEIGHT * (1 - part / 4), 1), _tick(step * part)) for part in (0, 2, 4))
+    return Chart(lines, ticks)
+
+
+def span_of(points: Sequence[LadderPoint], now: datetime) -> float:
+    """Seconds that are shown: an hour, or less where the command has not run that long."""
+    age = (now - points[0].at).total_seconds() if points else 0.0
+    return next((span for span in _SPANS if span >= age), _SPANS[-1])
+
+
+def bytes_line(
+    points: Sequence[LadderPoint], name: str, now: datetime, *, width: float, height: float
+) -> Line | None:
+    """The bytes behind of one step as a small line on its own scale; None where nothing is known."""
+    found = _series(points, name, "bytes", now)
+    if not found:
+        return None
+    most = max(value for _, value in found)
+    return Line(
+        name,
+        _paths(found, max(most, 1.0), width=width, height=height, span=span_of(points, now)),
+        bytes_text(int(found[-1][1])),
+        bytes_text(int(most)),
+    )
+
+
+def _series(points: Sequence[LadderPoint], name: str, what: str, now: datetime) -> list[tuple[float, float]]:
+    """Seconds ago and value, oldest first.
+
+    Of samples that fall together the largest value is taken, but the newest is as it is.
+    """
+    span = span_of(points, now)
+    known = [
+        ((now - point.at).total_seconds(), max(0.0, float(value)))
+        for point in points
+        if (value := _value(point, name, what)) is not None
+    ]
+    known = [(ago, value) for ago, value in known if 0 <= ago <= span]
+    found: dict[int, tuple[float, float]] = {}
+    for ago, value in known:
+        slot = int(ago / span * _POINTS)
+        if slot not in found or value >= found[slot][1]:
+            found[slot] = (ago, value)
+    return [*sorted(found.values(), reverse=True)[:-1], *known[-1:]]
+
+
+def _value(point: LadderPoint, name: str, what: str) -> float | None:
+    return next((getattr(rung, what) for rung in point.ladder if rung.name == name), None)
+
+
+def _paths(
+    found: list[tuple[float, float]], top: float, *, width: float, height: float, span: float
+) -> tuple[str, ...]:
+    parts: list[list[str]] = []
+    before: float | None = None
+    for ago, value in found:
+        x, y = width * (1 - ago / span), height * (1 - min(value, top) / top)
+        if before is None or before - ago > _GAP_SECONDS:
+            parts.append([])
+        parts[-1].append(f"{x:.1f} {y:.1f}")
+        before = ago
+    return tuple("M" + "L".join(part if len(part) > 1 else part * 2) for part in parts)
+
+
+def _tick(seconds: float) -> str:
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"

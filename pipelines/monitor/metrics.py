@@ -1,0 +1,221 @@
+"""The newest sample as Prometheus metrics. Pure, but for the library that writes the text.
+
+Names follow https://prometheus.io/docs/practices/naming/. A number that is not known is left out, so that an
+alert rule on it does not see a zero. Nothing has a table's name as a label: the numbers of series must not
+grow with the tables. Which table it is, the page and `smelt status` say.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from pipelines.health.slot_words import slot_danger
+from pipelines.health.status_json import TABLE_STATES, WAL_STATUS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from prometheus_client.metrics_core import Metric
+
+    from pipelines.health.status import Status, TableStatus
+    from pipelines.monitor.samples import View
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+_Sample = tuple[tuple[str, ...], float | None]
+
+
+def exposition(view: View, pipeline: str, *, ready: bool, counters: Mapping[str, int]) -> bytes:
+    """The text that Prometheus scrapes.
+
+    Args:
+        view: what is known.
+        pipeline: its name, the first label of every metric.
+        ready: whether the layers of the command are ready.
+        counters: alerts by outcome.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(_of_command(view, pipeline, ready=ready, counters=counters)))
+    if view.status is not None:
+        registry.register(_Collector(_of_status(view.status, pipeline)))
+    return generate_latest(registry)
+
+
+class _Collector(Collector):
+    """Metrics that are there already, in the form that the library asks for."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = list(metrics)
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._metrics
+
+
+def _of_command(view: View, pipeline: str, *, ready: bool, counters: Mapping[str, int]) -> Iterator[Metric]:
+    gauge = _Gauges(pipeline)
+    yield gauge("ready", "1: the layers of this command are ready, as /readyz says.", [((), float(ready))])
+    yield gauge(
+        "stage_up",
+        "1: the stage runs.",
+        [((stage,), float(alive)) for stage, alive in view.stages.items()],
+        "stage",
+    )
+    yield gauge("sample_age_seconds", "Age of the status that the other numbers are from.", [((), view.age)])
+    yield gauge(
+        "sample_duration_seconds",
+        "Time that reading this status took.",
+        [((), None if view.status is None else view.took)],
+    )
+    failures = CounterMetricFamily(
+        "deltasmelt_sample_failures", "Reads of the status that failed.", labels=["pipeline"]
+    )
+    failures.add_metric([pipeline], view.failures)
+    yield failures
+    alerts = CounterMetricFamily(
+        "deltasmelt_alerts", "Alerts by outcome: sent, retried, dropped.", labels=["pipeline", "outcome"]
+    )
+    for outcome, count in counters.items():
+        alerts.add_metric([pipeline, outcome], count)
+    yield alerts
+
+
+def _of_status(status: Status, pipeline: str) -> Iterator[Metric]:
+    gauge = _Gauges(pipeline)
+    yield gauge("source_up", "1: the source answers.", [((), float(status.source_error is None))])
+    yield gauge("lake_up", "1: bronze can be read.", [((), float(status.lake_error is None))])
+    steps = status.ladder
+    step = "step"
+    yield gauge(
+        "position_bytes",
+        "Position of the step in the write-ahead log.",
+        [((rung.name,), rung.lsn) for rung in steps],
+        step,
+    )
+    yield gauge(
+        "behind_bytes",
+        "Write-ahead log between the step and the server's head.",
+        [((rung.name,), rung.bytes) for rung in steps],
+        step,
+    )
+    yield gauge(
+        "behind_seconds",
+        "Age of the oldest transaction that the step lacks.",
+        [((rung.name,), rung.seconds) for rung in steps],
+        step,
+    )
+    yield gauge(
+        "behind_commits",
+        "Transactions that bronze has and the step lacks.",
+        [((rung.name,), rung.commits) for rung in steps],
+        step,
+    )
+    yield from _of_slot(status, gauge)
+    yield from _of_snapshot(status, gauge)
+    yield gauge(
+        "open_errors",
+        "Open errors.",
+        _counts((error.scope, error.code) for error in status.errors),
+        "scope",
+        "code",
+    )
+    yield gauge("tables", "Tables by state.", _states(status.tables), "state")
+    yield gauge("documents", "Documents by state.", _states(status.documents), "state")
+    layers = {"silver": status.tables, "gold": status.documents}
+    yield gauge(
+        "cycle_changes",
+        "Changes in the newest cycle of each table or document, all together.",
+        [((layer,), _total(each.changes for each in found)) for layer, found in layers.items()],
+        "layer",
+    )
+    yield gauge(
+        "cycle_duration_seconds",
+        "Time of the newest cycle of a table or document, of the longest.",
+        [((layer,), _longest(each.seconds for each in found)) for layer, found in layers.items()],
+        "layer",
+    )
+    yield gauge(
+        "clustering_hints", "Tables that `smelt maintain` would cluster.", [((), len(status.clustering))]
+    )
+
+
+def _of_slot(status: Status, gauge: _Gauges) -> Iterator[Metric]:
+    slot = status.slot
+    there = None if status.source_error else float(slot is not None)
+    yield gauge("slot_exists", "1: the slot is there.", [((), there)])
+    if slot is None:
+        return
+    yield gauge("slot_active", "1: a reader reads the slot.", [((), float(slot.active_pid is not None))])
+    yield gauge(
+        "slot_safe_wal_bytes",
+        "safe_wal_size: what may be written before the slot is in danger; absent: no limit.",
+        [((), slot.safe_wal_size)],
+    )
+    yield gauge(
+        "slot_left_seconds",
+        "Time until the slot is lost, at the present rate of writing.",
+        [((), status.slot_seconds_left)],
+    )
+    yield gauge(
+        "slot_wal_status",
+        "1 at the wal_status that the slot has.",
+        [((name,), float(slot.wal_status == name)) for name in WAL_STATUS],
+        "wal_status",
+    )
+    yield gauge(
+        "slot_risk",
+        "1: little time is left; 2: the next checkpoint ends the slot.",
+        [((), float(slot_danger(status).level))],
+    )
+
+
+def _of_snapshot(status: Status, gauge: _Gauges) -> Iterator[Metric]:
+    view = status.snapshot
+    yield gauge(
+        "snapshot_tables",
+        "Tables whose snapshot is under way.",
+        [((), 0 if view is None else len(view.tables))],
+    )
+    if view is None:
+        return
+    yield gauge("snapshot_fraction", "Share that is copied.", [((), view.fraction)])
+    yield gauge("snapshot_rows", "Rows copied.", [((), view.rows)])
+    yield gauge("snapshot_bytes", "Bytes of text copied.", [((), view.bytes)])
+    yield gauge("snapshot_left_seconds", "Time left, at the pace so far.", [((), view.seconds_left)])
+
+
+class _Gauges:
+    """Makes gauges that have the pipeline's name as their first label."""
+
+    def __init__(self, pipeline: str) -> None:
+        self._pipeline = pipeline
+
+    def __call__(self, name: str, text: str, samples: Iterable[_Sample], *labels: str) -> Metric:
+        family = GaugeMetricFamily(f"deltasmelt_{name}", text, labels=["pipeline", *labels])
+        for values, value in samples:
+            if value is not None:
+                family.add_metric([self._pipeline, *values], float(value))
+        return family
+
+
+def _states(tables: Collection[TableStatus]) -> list[_Sample]:
+    return [((state,), sum(table.state == state for table in tables)) for state in TABLE_STATES]
+
+
+def _counts(keys: Iterable[tuple[str, ...]]) -> list[_Sample]:
+    found: dict[tuple[str, ...], int] = {}
+    for key in keys:
+        found[key] = found.get(key, 0) + 1
+    return list(found.items())
+
+
+def _total(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _longest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)

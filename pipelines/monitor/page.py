@@ -1,0 +1,105 @@
+"""The status page: one HTML page that shows everything and loads nothing.
+
+It is made from `page.html.j2` beside this module. Styles and pictures are in the page, and a
+Content-Security-Policy forbids the browser to fetch anything. There is no script: the browser reads the page
+again every few seconds. Whatever comes from the source or the lake is escaped, and goes through
+`without_secrets`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from pipelines.health.slot_words import slot_text, slot_warnings
+from pipelines.monitor.chart import HEIGHT, WIDTH, bytes_line, lag_chart, span_of
+from pipelines.runtime.progress_text import snapshot_text
+from pipelines.terminal.failures import without_secrets
+from pipelines.terminal.output import bytes_text, seconds_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from pipelines.health.status import TableStatus
+    from pipelines.monitor.samples import View
+
+REFRESH_SECONDS: Final = 10
+_SPANS: Final = {300.0: "5 minutes", 900.0: "15 minutes", 1800.0: "30 minutes", 3600.0: "hour"}
+_LAYERS: Final = ("bronze", "silver", "gold")
+_SHOWN: Final = 200
+"""Tables that are shown; those with trouble come first."""
+_ORDER: Final = ("stopped", "waiting", "snapshot", "dropped", "streaming")
+
+
+def render(view: View, pipeline: str, reasons: Sequence[str], *, report: bool) -> str:
+    """The page as text.
+
+    Args:
+        view: what is known.
+        pipeline: its name.
+        reasons: why the layers are not ready; empty where they are.
+        report: whether there is a report of `smelt quality`.
+    """
+    status = view.status
+    ladder = () if status is None else status.ladder
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            pipeline=pipeline,
+            view=view,
+            status=status,
+            reasons=[without_secrets(reason) for reason in reasons],
+            chart=lag_chart(view.points, _LAYERS, view.now),
+            span=_SPANS[span_of(view.points, view.now)],
+            chart_width=WIDTH,
+            chart_height=HEIGHT,
+            rungs=[
+                (rung, bytes_line(view.points, rung.name, view.now, width=120, height=22)) for rung in ladder
+            ],
+            slot="" if status is None else slot_text(status),
+            warnings=[] if status is None else slot_warnings(status),
+            snapshot="" if status is None or status.snapshot is None else snapshot_text(status.snapshot),
+            groups=[]
+            if status is None
+            else [("Tables", _worst_first(status.tables)), ("Documents", _worst_first(status.documents))],
+            shown=_SHOWN,
+            report=report,
+            refresh=REFRESH_SECONDS,
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        size=bytes_text, seconds=seconds_text, number=_number, time=_time, safe_text=_safe_text
+    )
+    return environment
+
+
+def _worst_first(tables: Sequence[TableStatus]) -> list[TableStatus]:
+    return sorted(tables, key=lambda table: (_ORDER.index(table.state), table.name))
+
+
+def _safe_text(text: Any) -> str:
+    return without_secrets(str(text))
+
+
+def _number(value: int | None) -> str:
+    return "\u2013" if value is None else f"{value:,}"
+
+
+def _time(value: datetime | None) -> str:
+    return "unknown" if value is None else f"{value:%Y-%m-%d %H:%M:%S}"

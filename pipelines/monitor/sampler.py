@@ -1,0 +1,89 @@
+"""The thread that looks at the pipeline every few seconds while a command runs.
+
+It never ends or delays the pipeline. It only reads; nobody waits for it; whatever it meets is logged once and
+kept as the reason why the newest sample grows old. A look that takes long makes the next ones rarer, so that
+looking usually takes at most a tenth of one core's time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from pipelines.terminal.failures import without_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipelines.health.status import Status
+    from pipelines.monitor.samples import Samples
+
+EVERY_SECONDS: Final = 5.0
+_REST: Final = 9.0
+"""Pause after a look, as a multiple of the time that it took, at least."""
+_LONGEST_REST: Final = 30.0
+"""No longer pause, or samples would grow old while all is well."""
+_END_SECONDS: Final = 1.0
+_LOGGER = logging.getLogger("deltasmelt.monitor")
+
+
+class Sampler:
+    """Reads the status again and again, from the start of the block to its end.
+
+    Args:
+        read: reads the status.
+        samples: takes what it reads.
+        told: is told each status, in the sampler's thread.
+        every: seconds from one look to the next.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Status],
+        samples: Samples,
+        *,
+        told: Callable[[Status], None] | None = None,
+        every: float = EVERY_SECONDS,
+    ) -> None:
+        self._read = read
+        self._samples = samples
+        self._told = told
+        self._every = every
+        self._stop = threading.Event()
+        self._said = ""
+        self._thread = threading.Thread(target=self._work, name="sampler", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more; a look that is under way is hardly waited for."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(_END_SECONDS)
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            begun = time.monotonic()
+            self._look(begun)
+            took = time.monotonic() - begun
+            self._stop.wait(max(self._every - took, min(_REST * took, _LONGEST_REST)))
+
+    def _look(self, begun: float) -> None:
+        try:
+            status = self._read()
+            if self._stop.is_set():
+                return
+            self._samples.add(status, took=time.monotonic() - begun)
+            self._said = ""
+            if self._told is not None:
+                self._told(status)
+        except Exception as error:  # noqa: BLE001 - the pipeline goes on whatever a look meets
+            why = without_secrets(f"{type(error).__name__}: {error}".strip())
+            self._samples.fail(why)
+            if why != self._said and not self._stop.is_set():
+                _LOGGER.warning("the pipeline's status could not be read: %s", why)
+                self._said = why

@@ -1,0 +1,125 @@
+"""Looks at a running pipeline, and an hour of them: what metrics, page and alerts are views of.
+
+The newest status is kept whole, of those before it only the ladder. A look that failed leaves the newest
+status as it is; it grows old, and everything that shows it says so.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pipelines.health.status import Rung, Status
+
+KEPT: Final = timedelta(hours=1)
+LATE_SECONDS: Final = 120.0
+"""Age of a sample from which it says nothing of now."""
+
+
+@dataclass(frozen=True, slots=True)
+class LadderPoint:
+    """The ladder at one time."""
+
+    at: datetime
+    ladder: tuple[Rung, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is known at one moment.
+
+    Attributes:
+        status: the newest; None before the first look, and while each look fails.
+        taken_at: when the newest status was read.
+        took: seconds that reading it took.
+        failure: why the newest look failed; None where it did not.
+        failures: looks that failed so far.
+        points: the ladder of the last hour, oldest first.
+        stages: whether each stage of the command lives.
+        now: this moment.
+    """
+
+    status: Status | None = None
+    taken_at: datetime | None = None
+    took: float = 0.0
+    failure: str | None = None
+    failures: int = 0
+    points: tuple[LadderPoint, ...] = ()
+    stages: dict[str, bool] = field(default_factory=dict)
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since the newest status was read."""
+        return None if self.taken_at is None else max(0.0, (self.now - self.taken_at).total_seconds())
+
+    @property
+    def late(self) -> bool:
+        """Whether the newest status says nothing of now."""
+        return self.age is None or self.age > LATE_SECONDS
+
+
+def without_login(status: Status) -> Status:
+    """The status without the role that logs in, which `smelt status` shows beside the address."""
+    place, _, role = status.source.rpartition(" as ")
+    if not place or not role:
+        return status
+    error = status.source_error
+    return replace(
+        status, source=place, source_error=None if error is None else error.replace(status.source, place)
+    )
+
+
+class Samples:
+    """The newest status and an hour of ladders. All methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._points: deque[LadderPoint] = deque()
+        self._status: Status | None = None
+        self._taken_at: datetime | None = None
+        self._took = 0.0
+        self._failure: str | None = None
+        self._failures = 0
+
+    def add(self, status: Status, *, took: float = 0.0, at: datetime | None = None) -> None:
+        """A look succeeded.
+
+        Args:
+            status: what it found.
+            took: seconds that it took.
+            at: when; default: now.
+        """
+        at = at or datetime.now(UTC)
+        with self._lock:
+            self._status, self._taken_at, self._took, self._failure = status, at, took, None
+            self._points.append(LadderPoint(at, status.ladder))
+            while self._points[0].at < at - KEPT:
+                self._points.popleft()
+
+    def fail(self, why: str) -> None:
+        """A look failed."""
+        with self._lock:
+            self._failure = why
+            self._failures += 1
+
+    def view(self, stages: dict[str, bool] | None = None) -> View:
+        """What is known now.
+
+        Args:
+            stages: whether each stage of the command lives.
+        """
+        with self._lock:
+            return View(
+                status=self._status,
+                taken_at=self._taken_at,
+                took=self._took,
+                failure=self._failure,
+                failures=self._failures,
+                points=tuple(self._points),
+                stages=stages or {},
+            )

@@ -1,0 +1,216 @@
+"""Watching a command from its start to its end: the sampler, the servers and the alerts, put together.
+
+`watched` is a block around the run. Whatever is wrong with what was asked (a port in use, a token that is
+missing) is told before the run starts. After that nothing here raises.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import ExitStack, contextmanager
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.errors import SmeltError
+from pipelines.health.status import read_status
+from pipelines.health.status_json import plain_status
+from pipelines.monitor.access import TOKEN_VARIABLE, Access, Address, Shown, access_to
+from pipelines.monitor.alerts import Alerts
+from pipelines.monitor.metrics import CONTENT_TYPE, exposition
+from pipelines.monitor.readiness import why_not_alive, why_not_ready
+from pipelines.monitor.sampler import Sampler
+from pipelines.monitor.samples import Samples, without_login
+from pipelines.monitor.server import Answer, PageServer
+from pipelines.monitor.webhook import Webhook
+from pipelines.terminal.failures import without_secrets
+from pipelines.terminal.logs import log_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from bronze.lake.location import Layer
+    from pipelines.health.status import Status
+    from pipelines.monitor.samples import View
+    from pipelines.settings import Pipeline
+    from pipelines.terminal.output import Output
+
+_LAST_ALERTS_SECONDS: Final = 5.0
+"""For alerts that wait when the command ends."""
+_LOCAL: Final = "127.0.0.1"
+_HTML: Final = "text/html; charset=utf-8"
+
+
+class Watched:
+    """A command that is watched; it says which of its stages live.
+
+    Args:
+        pipeline: the pipeline.
+        layers: of the command.
+        read: reads the status.
+        every: seconds between two looks; default: the sampler's.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        layers: Sequence[Layer],
+        *,
+        read: Callable[[], Status] | None = None,
+        every: float | None = None,
+    ) -> None:
+        self._pipeline = pipeline
+        self._layers = layers
+        self._samples = Samples()
+        self._stages: Callable[[], dict[str, bool]] = dict
+        url = pipeline.alerts.webhook
+        self.webhook = None if url is None else Webhook(url)
+        self._alerts = Alerts(
+            pipeline.pipeline, kinds=pipeline.alerts.kinds, layers=layers, limit=pipeline.alerts.lag
+        )
+        more = {} if every is None else {"every": every}
+        self.sampler = Sampler(
+            read or (lambda: without_login(read_status(pipeline))), self._samples, told=self._after, **more
+        )
+
+    def runs(self, stages: Callable[[], dict[str, bool]]) -> None:
+        """The run has begun.
+
+        Args:
+            stages: says of each stage whether it lives.
+        """
+        self._stages = stages
+        self.sampler.start()
+
+    def ended(self, error: SmeltError) -> None:
+        """The run was ended by an error."""
+        if self.webhook is not None:
+            for alert in self._alerts.ended(error):
+                self.webhook.send(alert)
+
+    def pages(self) -> dict[str, Callable[[], Answer]]:
+        """Every page by its path."""
+        return {
+            "/": self._page,
+            "/healthz": lambda: _probe(why_not_alive(self._view())),
+            "/readyz": lambda: _probe(self._reasons(self._view())),
+            "/metrics": self.metrics,
+            "/status.json": self._status,
+            "/quality": self._quality,
+        }
+
+    def metrics(self) -> Answer:
+        """The page for Prometheus."""
+        view = self._view()
+        text = exposition(
+            view,
+            self._pipeline.pipeline,
+            ready=not self._reasons(view),
+            counters={} if self.webhook is None else self.webhook.counters,
+        )
+        return Answer(text, CONTENT_TYPE)
+
+    def _view(self) -> View:
+        return self._samples.view(self._stages())
+
+    def _reasons(self, view: View) -> list[str]:
+        return why_not_ready(view, self._layers, self._pipeline.alerts.lag)
+
+    def _page(self) -> Answer:
+        from pipelines.monitor.page import render  # noqa: PLC0415 - loads jinja2, when the page is first asked for
+
+        view = self._view()
+        report = self._report() is not None
+        return Answer(
+            render(view, self._pipeline.pipeline, self._reasons(view), report=report).encode(), _HTML
+        )
+
+    def _status(self) -> Answer:
+        view = self._view()
+        if view.status is None:
+            why = {"error": self._reasons(view)[0]}
+            return Answer(_json(why), "application/json", HTTPStatus.SERVICE_UNAVAILABLE)
+        return Answer(_json(plain_status(view.status)), "application/json")
+
+    def _quality(self) -> Answer:
+        report = self._report()
+        if report is None:
+            return Answer(b"there is no report of smelt quality\n", status=HTTPStatus.NOT_FOUND)
+        return Answer(report.read_bytes(), _HTML)
+
+    def _report(self) -> Path | None:
+        """The newest report: beside the pipeline file, or where `smelt quality` writes without a name."""
+        folders = (self._pipeline.folder, log_folder(self._pipeline.pipeline))
+        files = [folder / "quality.html" for folder in folders]
+        found = [(file.stat().st_mtime, file) for file in files if file.is_file()]
+        return max(found)[1] if found else None
+
+    def _after(self, status: Status) -> None:
+        if self.webhook is not None:
+            for alert in self._alerts.after(status):
+                self.webhook.send(alert)
+
+
+@contextmanager
+def watched(
+    pipeline: Pipeline, layers: Sequence[Layer], shown: Shown | None, output: Output
+) -> Iterator[Watched]:
+    """Watch the run in the block.
+
+    Args:
+        pipeline: the pipeline.
+        layers: of the command.
+        shown: what the command shows of itself.
+        output: is told where it can be seen.
+
+    Raises:
+        ConfigurationError: it cannot be shown there.
+    """
+    shown = shown or Shown()
+    command = Watched(pipeline, layers)
+    with ExitStack() as held:
+        for server, said in _servers(command, shown):
+            held.callback(server.stop)
+            server.start()
+            output.say(said.format(server.address))
+        if command.webhook is not None:
+            command.webhook.start()
+            held.callback(command.webhook.stop, _LAST_ALERTS_SECONDS)
+        held.callback(command.sampler.stop)
+        try:
+            yield command
+        except SmeltError as error:
+            command.ended(error)
+            raise
+
+
+def _servers(command: Watched, shown: Shown) -> Iterator[tuple[PageServer, str]]:
+    """Each server that is asked for, and how it is told; the first listens before the second is made."""
+    if shown.http is not None:
+        access = access_to(shown.http, token_file=shown.token_file, variable=os.environ.get(TOKEN_VARIABLE))
+        yield PageServer(shown.http, access, command.pages()), "status page: http://{}/"
+    if shown.metrics_port is not None:
+        place, pages = Address(_LOCAL, shown.metrics_port), {"/metrics": command.metrics}
+        yield (
+            PageServer(place, Access(), pages, option="--metrics-port"),
+            "metrics: http://{}/metrics",
+        )
+
+
+def _probe(reasons: list[str]) -> Answer:
+    text = "".join(f"{without_secrets(reason)}\n" for reason in reasons) or "ok\n"
+    return Answer(text.encode(), status=HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK)
+
+
+def _json(plain: Any) -> bytes:
+    return json.dumps(_clean(plain), ensure_ascii=False).encode() + b"\n"
+
+
+def _clean(value: Any) -> Any:
+    """Every text without passwords, at any depth."""
+    if isinstance(value, dict):
+        return {key: _clean(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_clean(inner) for inner in value]
+    return without_secrets(value) if isinstance(value, str) else value

@@ -1,0 +1,17 @@
+"""Waiting for what another thread or process does."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def until(condition: Callable[[], object], seconds: float = 500) -> None:
+    """Wait until the condition holds; a test that waits in vain fails here."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)
