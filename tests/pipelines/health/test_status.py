@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
+import jsonschema
 import pytest
 
 from pipelines.health.status import read_status
+from pipelines.health.status_json import plain_status, status_schema
 from pipelines.settings import load_pipeline
 from tests.bronze.replaying import execute, read_all, source_of
 
@@ -25,7 +28,9 @@ def test_a_table_that_the_source_dropped_is_said_to_be(database: str, tmp_path: 
         "tables: [public.*]}\nlake: {path: ./lake}\n"
     )
     pipeline = load_pipeline(file)
-    states = {table.name: table.state for table in read_status(pipeline).tables}
+    status = read_status(pipeline)
+    jsonschema.validate(json.loads(json.dumps(plain_status(status))), status_schema())
+    states = {table.name: table.state for table in status.tables}
     assert states == {"public.kept": "waiting", "public.gone": "waiting"}
     execute(source, "DROP TABLE gone")
     states = {table.name: table.state for table in read_status(pipeline).tables}

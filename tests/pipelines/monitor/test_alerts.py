@@ -1,0 +1,205 @@
+"""Alerts: what fires, what is resolved, how it is delivered, and that no secret is in any of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import threading
+import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import SecretStr
+
+from bronze.errors import ConfigurationError, DefiniteError
+from pipelines.monitor.alerts import Alert, Alerts
+from pipelines.monitor.webhook import Patience, Webhook
+from pipelines.settings import ALERT_KINDS, load_pipeline
+from tests.patience import until
+from tests.pipelines.monitor.statuses import ILL, SECRET, WELL, ladder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pipelines.health.status import Status
+
+LAYERS = ("bronze", "silver", "gold")
+QUICK = Patience(first=0.01, longest=0.02, total=5.0)
+ALERT = Alert("shop", "lag", "firing", "silver", "shop: silver is 9 min behind")
+
+
+def told(alerts: Alerts, status: Status) -> list[tuple[str, str, str]]:
+    return [(alert.kind, alert.state, alert.name) for alert in alerts.after(status)]
+
+
+def alerts(*kinds: Any, layers: tuple[str, ...] = LAYERS) -> Alerts:
+    return Alerts("shop", kinds=kinds or ALERT_KINDS, layers=layers, limit=300.0)
+
+
+def test_what_becomes_wrong_fires_once_and_is_resolved_once() -> None:
+    watching = alerts()
+    assert told(watching, WELL) == []
+    assert told(watching, ILL) == [
+        ("error", "firing", "public.bad"),
+        ("error", "firing", "customer"),
+        ("error", "firing", "shop"),
+        ("lag", "firing", "silver"),
+        ("lag", "firing", "gold"),
+        ("slot", "firing", "smelt_shop"),
+    ]
+    assert told(watching, ILL) == []
+    assert sorted(told(watching, WELL)) == sorted(
+        (kind, "resolved", name)
+        for kind, name in [
+            ("error", "public.bad"), ("error", "customer"), ("error", "shop"),
+            ("lag", "silver"), ("lag", "gold"), ("slot", "smelt_shop"),
+        ]
+    )  # fmt: skip
+    assert told(watching, WELL) == []
+
+
+def test_lag_is_resolved_at_half_the_limit_only() -> None:
+    watching = alerts("lag", layers=("silver",))
+    paces = [dataclasses.replace(WELL, ladder=ladder(seconds)) for seconds in (299, 301, 299, 151, 150, 299)]
+    assert [len(watching.after(status)) for status in paces] == [0, 1, 0, 0, 1, 0]
+
+
+def test_a_source_that_is_down_says_nothing_of_its_slot() -> None:
+    watching = alerts("slot")
+    assert len(watching.after(ILL)) == 1
+    assert watching.after(dataclasses.replace(WELL, slot=None, source_error="no answer")) == []
+    assert told(watching, WELL) == [("slot", "resolved", "smelt_shop")]
+
+
+def test_a_slot_at_risk_that_is_lost_then_fires_again() -> None:
+    watching = alerts("slot")
+    assert ILL.slot is not None
+    lost = dataclasses.replace(ILL, slot=dataclasses.replace(ILL.slot, wal_status="lost"))
+    assert [alert.code for status in (ILL, lost, lost) for alert in watching.after(status)] == [
+        "slot-at-risk", "slot-lost",
+    ]  # fmt: skip
+
+
+def test_only_kinds_that_are_asked_for_and_layers_of_the_command_count() -> None:
+    assert told(alerts("lag", layers=("gold",)), ILL) == [("lag", "firing", "gold")]
+    error = DefiniteError("the slot is lost", code="slot-lost", where="db:5432/shop", remedy="do this")
+    assert alerts("lag").ended(error) == []
+    (alert,) = alerts("error").ended(error)
+    assert alert.text == "shop: the command ended: db:5432/shop: the slot is lost [slot-lost]"
+    assert alert.remedy == "do this"
+
+
+def test_no_body_holds_a_password() -> None:
+    found = [alert.body() for alert in alerts().after(ILL)]
+    assert SECRET not in json.dumps(found)
+    assert "***" in json.dumps(found)
+
+
+@contextmanager
+def receiver(*answers: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A receiver that gives these answers, the last one for ever; its address, and what it accepted."""
+    left, accepted = list(answers), []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            code = left.pop(0) if len(left) > 1 else left[0]
+            if code == 200:
+                accepted.append({"path": self.path, "type": self.headers["Content-Type"], **json.loads(body)})
+            self.send_response(code)
+            if code == 302:
+                self.send_header("Location", "/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/hook/{SECRET}", accepted
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def posting(url: str, patience: Patience = QUICK) -> Webhook:
+    webhook = Webhook(SecretStr(url), patience)
+    webhook.start()
+    return webhook
+
+
+def test_a_receiver_that_fails_twice_gets_the_alert_in_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with receiver(503, 429, 200) as (url, accepted):
+        webhook = posting(url)
+        webhook.send(ALERT)
+        webhook.stop(10)
+    assert webhook.counters == {"sent": 1, "retried": 2, "dropped": 0}
+    assert accepted == [{"path": f"/hook/{SECRET}", "type": "application/json", **ALERT.body()}]
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("code", [404, 302])
+def test_a_receiver_that_refuses_is_not_asked_again(code: int, caplog: pytest.LogCaptureFixture) -> None:
+    with receiver(code) as (url, _):
+        webhook = posting(url)
+        webhook.send(ALERT)
+        webhook.stop(10)
+    assert webhook.counters == {"sent": 0, "retried": 0, "dropped": 1}
+    assert f"not delivered: HTTP {code}; check alerts.webhook" in caplog.text
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "url", [f"http://127.0.0.1:1/{SECRET}", f"http://{SECRET}.invalid/", f"http://127.0.0.1:99999/{SECRET}"]
+)
+def test_a_receiver_that_is_not_there_holds_nobody_up_and_is_not_named(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    webhook = posting(url, Patience(0.01, 0.02, 0.1))
+    begun = time.monotonic()
+    for _ in range(150):
+        webhook.send(ALERT)
+    assert time.monotonic() - begun < 1
+    until(lambda: webhook.counters["dropped"] > 50, 20)
+    begun = time.monotonic()
+    webhook.stop(0.2)
+    assert time.monotonic() - begun < 2
+    assert "too many alerts wait" in caplog.text
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("url", [f"ftp://host/{SECRET}", SECRET, f"http://[{SECRET}", "https://"])
+def test_an_address_that_is_none_is_refused_without_showing_it(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "p.yml"
+    file.write_text(
+        "pipeline: shop\nsource: {slot: s, publication: p}\nlake: {path: lake}\n"
+        f"alerts:\n  webhook: '{url}'\n"
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        load_pipeline(file)
+    assert "p.yml:5: alerts.webhook: expected a URL that begins with https:// or http://" in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+def test_the_section_is_read_and_its_address_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOOK", f"https://hooks.example.com/{SECRET}")
+    file = tmp_path / "p.yml"
+    begin = "pipeline: shop\nsource: {slot: s, publication: p}\nlake: {path: lake}\n"
+    file.write_text(begin + "alerts: {webhook: '${HOOK}', kinds: [slot], lag: 10m}\n")
+    pipeline = load_pipeline(file)
+    assert (pipeline.alerts.kinds, pipeline.alerts.lag) == (["slot"], 600.0)
+    assert SECRET not in repr(pipeline)
+    file.write_text(begin + "alerts: {kind: [slot]}\n")
+    with pytest.raises(ConfigurationError, match="unknown key 'kind'"):
+        load_pipeline(file)

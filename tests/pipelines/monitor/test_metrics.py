@@ -1,0 +1,175 @@
+"""Metrics: every number of the status, names that dashboard and rules know, and no secret."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from ruamel.yaml import YAML
+
+from pipelines.health.status import Rung
+from pipelines.monitor.metrics import exposition
+from pipelines.monitor.samples import Samples
+from tests.docs.blocks import ROOT
+from tests.pipelines.monitor.statuses import ILL, SECRET, WELL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pipelines.health.status import Status
+
+RULES = ROOT / "conf" / "prometheus" / "deltasmelt.rules.yml"
+DASHBOARD = ROOT / "conf" / "grafana" / "deltasmelt.json"
+COUNTERS = {"sent": 1, "retried": 2, "dropped": 0}
+
+
+def text(status: Status | None) -> str:
+    samples = Samples()
+    if status is not None:
+        samples.add(status, took=0.03)
+    view = samples.view({"bronze": True, "silver": True, "gold": False})
+    return exposition(view, "shop", ready=False, counters=COUNTERS).decode()
+
+
+def numbers(status: Status | None) -> dict[tuple[str, ...], float]:
+    """Each sample by its name and the values of its labels, without the pipeline's."""
+    found = {}
+    for family in text_string_to_metric_families(text(status)):
+        for sample in family.samples:
+            assert sample.labels.pop("pipeline") == "shop"
+            found[sample.name, *(f"{name}={value}" for name, value in sorted(sample.labels.items()))] = (
+                sample.value
+            )
+    return found
+
+
+def test_every_number_of_the_ladder_is_a_metric() -> None:
+    found = numbers(ILL)
+    for rung in ILL.ladder:
+        step = f"step={rung.name}"
+        assert found["deltasmelt_position_bytes", step] == rung.lsn
+        for name in ("bytes", "seconds", "commits"):
+            assert found.get((f"deltasmelt_behind_{name}", step)) == getattr(rung, name)
+
+
+def test_what_is_not_known_has_no_sample() -> None:
+    bare = dataclasses.replace(
+        WELL, ladder=(Rung("silver", None, None, None, None),), slot=None, slot_seconds_left=None
+    )
+    names = {key[0] for key in numbers(bare)}
+    assert not {name for name in names if "behind" in name or "position" in name or "slot_left" in name}
+    assert numbers(bare)["deltasmelt_slot_exists",] == 0
+    down = dataclasses.replace(bare, source_error="no answer")
+    assert ("deltasmelt_slot_exists",) not in numbers(down)
+    assert numbers(down)["deltasmelt_source_up",] == 0
+    assert {key[0] for key in numbers(None)} == {
+        "deltasmelt_ready", "deltasmelt_stage_up", "deltasmelt_sample_failures_total",
+        "deltasmelt_alerts_total",
+    }  # fmt: skip
+
+
+def test_slot_errors_states_cycles_and_snapshots_are_metrics() -> None:
+    found = numbers(ILL)
+    assert found["deltasmelt_slot_safe_wal_bytes",] == -5
+    assert found["deltasmelt_slot_left_seconds",] == 0
+    assert found["deltasmelt_slot_risk",] == 2
+    assert found["deltasmelt_slot_active",] == 0
+    assert found["deltasmelt_slot_wal_status", "wal_status=unreserved"] == 1
+    assert found["deltasmelt_slot_wal_status", "wal_status=reserved"] == 0
+    assert found["deltasmelt_open_errors", "code=key-missing", "scope=table"] == 1
+    assert found["deltasmelt_tables", "state=stopped"] == 1
+    assert found["deltasmelt_documents", "state=streaming"] == 1
+    assert found["deltasmelt_cycle_changes", "layer=silver"] == 24
+    assert found["deltasmelt_cycle_duration_seconds", "layer=gold"] == 0.5
+    assert found["deltasmelt_snapshot_fraction",] == 0.4
+    assert found["deltasmelt_snapshot_left_seconds",] == 75
+    assert found["deltasmelt_stage_up", "stage=gold"] == 0
+    assert found["deltasmelt_alerts_total", "outcome=retried"] == 2
+
+
+def test_metrics_hold_no_message_and_no_table() -> None:
+    assert SECRET not in text(ILL)
+    assert "public." not in text(ILL)
+
+
+def known() -> set[str]:
+    return {key[0] for key in numbers(ILL)}
+
+
+def labels_of(name: str) -> set[str]:
+    found = {key for key in numbers(ILL) if key[0] == name}
+    return {"pipeline"} | {part.partition("=")[0] for key in found for part in key[1:]}
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    for rule in rules():
+        yield rule["alert"], rule["expr"]
+    board = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"]
+    for variable in board["templating"]["list"]:
+        if variable["type"] == "query":
+            yield variable["name"], variable["definition"]
+
+
+def rules() -> list[dict[str, Any]]:
+    (group,) = YAML(typ="safe").load(RULES.read_text(encoding="utf-8"))["groups"]
+    assert set(group) == {"name", "rules"}
+    found: list[dict[str, Any]] = group["rules"]
+    return found
+
+
+@pytest.mark.parametrize(("title", "query"), list(queries()))
+def test_queries_name_metrics_and_labels_that_there_are(title: str, query: str) -> None:
+    names = re.findall(r"deltasmelt_\w+", query)
+    assert names, title
+    assert set(names) <= known()
+    for name, matchers in re.findall(r"(deltasmelt_\w+)\{([^}]*)\}", query):
+        assert set(re.findall(r"(\w+)=~?\"", matchers)) <= labels_of(name)
+        for step in re.findall(r'step=~?"([^"]*)"', matchers):
+            assert set(step.split("|")) <= {rung.name for rung in ILL.ladder}
+    assert query.count("(") == query.count(")")
+    assert query.count("{") == query.count("}")
+
+
+def test_rules_have_what_prometheus_asks_for() -> None:
+    for rule in rules():
+        assert set(rule) - {"for"} == {"alert", "expr", "labels", "annotations"}
+        assert re.fullmatch(r"Deltasmelt[A-Z]\w+", rule["alert"])
+        assert re.fullmatch(r"\d+[smh]", rule.get("for", "0s"))
+        assert rule["labels"]["severity"] in {"warning", "critical"}
+        assert set(rule["annotations"]) == {"summary", "description"}
+        shown = set(re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values())))
+        names = re.findall(r"deltasmelt_\w+", rule["expr"])
+        assert shown <= set.union(*map(labels_of, names))
+
+
+def test_panels_of_the_dashboard_do_not_overlap_and_name_the_chosen_source() -> None:
+    board = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    taken: set[tuple[int, int]] = set()
+    for panel in board["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        assert max(x for x, _ in cells) < 24
+        taken |= cells
+        assert {each["datasource"]["uid"] for each in [panel, *panel["targets"]]} == {"${datasource}"}
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+
+def test_the_dashboard_or_a_rule_uses_most_metrics() -> None:
+    used = {name for _, query in queries() for name in re.findall(r"deltasmelt_\w+", query)}
+    assert known() - used <= {
+        "deltasmelt_lake_up", "deltasmelt_slot_exists", "deltasmelt_clustering_hints",
+        "deltasmelt_snapshot_tables", "deltasmelt_snapshot_rows", "deltasmelt_snapshot_bytes",
+        "deltasmelt_snapshot_left_seconds",
+    }  # fmt: skip

@@ -1,0 +1,121 @@
+"""The sampler survives whatever it meets; a sample that grows old says so; readiness gives its reasons."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from datetime import UTC, datetime, timedelta
+
+from pipelines.health.status import Rung, Status
+from pipelines.monitor.readiness import why_not_alive, why_not_ready
+from pipelines.monitor.sampler import Sampler
+from pipelines.monitor.samples import Samples, View, without_login
+from tests.pipelines.monitor.statuses import ILL, SECRET, WELL
+
+LAYERS = ("bronze", "silver", "gold")
+ALIVE = dict.fromkeys(LAYERS, True)
+
+
+def ready(status: Status | None, *, stages: dict[str, bool] | None = None, **more: object) -> list[str]:
+    samples = Samples()
+    if status is not None:
+        samples.add(status)
+    view = dataclasses.replace(samples.view(ALIVE if stages is None else stages), **more)  # type: ignore[arg-type]
+    return why_not_ready(view, LAYERS, 300.0)
+
+
+def test_an_hour_of_ladders_is_kept_and_no_more() -> None:
+    samples, now = Samples(), datetime.now(UTC)
+    for minutes in (120, 61, 59, 30, 0):
+        samples.add(WELL, at=now - timedelta(minutes=minutes))
+    assert [round((now - point.at).total_seconds() / 60) for point in samples.view().points] == [59, 30, 0]
+
+
+def test_a_look_that_fails_leaves_the_newest_status_and_the_thread_alive() -> None:
+    samples, again, looks = Samples(), threading.Event(), 0
+
+    def read() -> Status:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            raise OSError(f"postgresql://smelt:{SECRET}@db/shop does not answer")
+        if looks == 3:
+            failed.append(samples.view())
+        if looks == 4:
+            again.set()
+        return WELL
+
+    failed: list[View] = []
+    sampler = Sampler(read, samples, every=0.01)
+    sampler.start()
+    assert again.wait(10)
+    sampler.stop()
+    (view,) = failed
+    assert view.status is WELL
+    assert view.failure == "OSError: postgresql://smelt:***@db/shop does not answer"
+    assert view.failures == 1
+    assert samples.view().failure is None
+
+
+def test_who_is_told_of_a_status_cannot_end_the_sampler() -> None:
+    samples, told = Samples(), threading.Semaphore(0)
+
+    def tell(_: Status) -> None:
+        told.release()
+        raise RuntimeError("no")
+
+    sampler = Sampler(lambda: WELL, samples, told=tell, every=0.01)
+    sampler.start()
+    assert all(told.acquire(timeout=10) for _ in range(3))
+    sampler.stop()
+
+
+def test_stopping_does_not_wait_for_a_look_that_hangs() -> None:
+    hang = threading.Event()
+
+    def read() -> Status:
+        hang.wait(20)
+        return WELL
+
+    sampler = Sampler(read, Samples(), every=0.01)
+    sampler.start()
+    begun = datetime.now(UTC)
+    sampler.stop()
+    assert datetime.now(UTC) - begun < timedelta(seconds=5)
+    hang.set()
+
+
+def test_ready_is_a_sample_of_now_with_every_position_near_the_head() -> None:
+    assert ready(WELL) == []
+    assert ready(None) == ["the status has not been read yet"]
+    assert ready(WELL, failure="OSError: x", now=datetime.now(UTC) + timedelta(seconds=150))[0].endswith(
+        "old: OSError: x"
+    )
+    assert ready(WELL, stages={}) == ["the stages are starting"]
+    assert ready(WELL, stages={**ALIVE, "gold": False}) == ["gold does not run"]
+    empty = dataclasses.replace(WELL, ladder=(*WELL.ladder[:4], Rung("silver", None, None, None, None)))
+    assert ready(empty) == ["silver holds nothing yet"], "gold has no step: there are no documents"
+    down = dataclasses.replace(WELL, source_error="db:5432/shop: no answer\nremedy: …")
+    assert ready(down) == ["the source does not answer: db:5432/shop: no answer"]
+
+
+def test_lag_and_errors_of_the_pipeline_are_reasons_and_those_of_one_table_are_none() -> None:
+    assert ready(ILL) == [
+        "silver is 15 min 0 s behind (limit 5 min 0 s)",
+        "gold is 15 min 2 s behind (limit 5 min 0 s)",
+        "open error copies-wait-for-transactions",
+    ]
+    one_table = dataclasses.replace(WELL, errors=ILL.errors[:2])
+    assert ready(one_table) == []
+
+
+def test_alive_says_nothing_of_lag() -> None:
+    assert why_not_alive(View(status=ILL, stages=ALIVE)) == []
+    assert why_not_alive(View(stages={"bronze": False})) == ["bronze does not run"]
+
+
+def test_the_role_that_logs_in_is_left_out() -> None:
+    address = "db:5432/shop as smelt"
+    shown = without_login(dataclasses.replace(WELL, source=address, source_error=f"{address}: no answer"))
+    assert (shown.source, shown.source_error) == ("db:5432/shop", "db:5432/shop: no answer")
+    assert without_login(WELL) == WELL

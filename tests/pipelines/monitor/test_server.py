@@ -1,0 +1,272 @@
+"""The real server on a free port: its pages, who may see them, and what is said where it cannot listen."""
+
+from __future__ import annotations
+
+import html.parser
+import http.client
+import json
+import socket
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+
+from bronze.errors import ConfigurationError
+from pipelines.health.status_json import status_schema
+from pipelines.monitor.access import Access, Address, access_to, address_of, is_local
+from pipelines.monitor.chart import lag_chart, span_of
+from pipelines.monitor.samples import LadderPoint
+from pipelines.monitor.server import PageServer
+from pipelines.monitor.watch import Watched
+from pipelines.settings import load_pipeline
+from tests.patience import until
+from tests.pipelines.monitor.statuses import ILL, SECRET, WELL, ladder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pipelines.health.status import Status
+    from pipelines.settings import Pipeline
+
+TOKEN = "0123456789abcdef0123"
+STAGES = {"bronze": True, "silver": True, "gold": True}
+HERE = Address("127.0.0.1", 0)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    monkeypatch.setenv("SMELT_LOGS", str(tmp_path / "logs"))
+    file = tmp_path / "p.yml"
+    file.write_text(
+        f"pipeline: shop\nsource: {{host: db, user: smelt, password: '{SECRET}', slot: s, publication: p}}\n"
+        f"lake: {{path: lake}}\nalerts: {{webhook: 'https://127.0.0.1:1/{SECRET}'}}\n"
+    )
+    return load_pipeline(file)
+
+
+@contextmanager
+def serving(pipeline: Pipeline, status: Status | None, access: Access | None = None) -> Iterator[Address]:
+    """The server over a source of statuses; None: one that never answers."""
+
+    def read() -> Status:
+        if status is None:
+            raise OSError("no answer")
+        return status
+
+    watched = Watched(pipeline, ("bronze", "silver", "gold"), read=read, every=30)
+    server = PageServer(HERE, access or Access(), watched.pages())
+    server.start()
+    watched.runs(lambda: STAGES)
+    try:
+        if status is not None:
+            until(lambda: get(server.address, "/status.json", token=TOKEN)[0] == 200, 10)
+        yield server.address
+    finally:
+        watched.sampler.stop()
+        server.stop()
+
+
+def get(address: Address, path: str, *, token: str | None = None, **headers: str) -> tuple[int, str, Any]:
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=10)
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    try:
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(), answer.headers
+    finally:
+        connection.close()
+
+
+class _Page(html.parser.HTMLParser):
+    """Tags of a page, and whether each is closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [
+            value or "" for name, value in attrs if name in {"href", "src", "action", "srcset"}
+        ]
+
+
+def test_a_pipeline_that_runs_is_ready_and_every_page_says_so(pipeline: Pipeline) -> None:
+    with serving(pipeline, WELL) as address:
+        assert get(address, "/healthz")[:2] == (200, "ok\n")
+        assert get(address, "/readyz")[:2] == (200, "ok\n")
+        code, text, headers = get(address, "/metrics")
+        assert (code, headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+        assert 'deltasmelt_ready{pipeline="shop"} 1.0' in text
+        jsonschema.validate(json.loads(get(address, "/status.json")[1]), status_schema())
+        code, text, headers = get(address, "/")
+        assert (code, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+        assert "shop is up to date" in text
+        assert "Open errors" not in text
+        assert get(address, "/elsewhere")[0] == 404
+        assert get(address, "/../p.yml")[0] == 404
+
+
+def test_trouble_is_shown_with_its_remedy_and_nothing_of_it_is_markup(pipeline: Pipeline) -> None:
+    with serving(pipeline, ILL) as address:
+        code, text, _ = get(address, "/readyz")
+        assert (code, text.splitlines()[0]) == (503, "silver is 15 min 0 s behind (limit 5 min 0 s)")
+        assert get(address, "/healthz")[0] == 200
+        text = get(address, "/")[1]
+        assert "shop is not ready" in text
+        assert "ALTER TABLE public.bad ADD PRIMARY KEY (id)" in text
+        assert "smelt explain-error key-missing" in text
+        assert "next checkpoint" in text
+        assert "public.lines" in text
+        assert "<script" not in text
+        assert "&lt;script&gt;" in text
+
+
+@pytest.mark.parametrize("status", [WELL, ILL, None])
+def test_the_page_loads_nothing_and_names_no_secret(status: Status | None, pipeline: Pipeline) -> None:
+    with serving(pipeline, status) as address:
+        for path in ("/", "/metrics", "/status.json", "/readyz", "/healthz"):
+            _, text, headers = get(address, path)
+            assert SECRET not in text
+            assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+            assert headers["Cache-Control"] == "no-store"
+        page = _Page(get(address, "/")[1])
+    assert not {"script", "iframe", "img", "form", "object"} & set(page.tags)
+    assert set(page.addresses) - {"status.json", "metrics"} == {
+        one for one in page.addresses if one.startswith("data:")
+    }
+
+
+def test_before_the_first_look_it_says_so(pipeline: Pipeline) -> None:
+    with serving(pipeline, None) as address:
+        until(lambda: "OSError: no answer" in get(address, "/readyz")[1], 10)
+        assert get(address, "/readyz")[:2] == (503, "the status has not been read yet: OSError: no answer\n")
+        assert get(address, "/status.json")[0] == 503
+        assert "no answer" in get(address, "/")[1]
+        assert "deltasmelt_sample_failures_total" in get(address, "/metrics")[1]
+
+
+def test_the_newest_quality_report_is_linked(pipeline: Pipeline) -> None:
+    with serving(pipeline, WELL) as address:
+        assert get(address, "/quality")[0] == 404
+        assert 'href="quality"' not in get(address, "/")[1]
+        (pipeline.folder / "quality.html").write_text("<p>the report</p>")
+        assert 'href="quality"' in get(address, "/")[1]
+        assert get(address, "/quality")[:2] == (200, "<p>the report</p>")
+
+
+def test_a_token_is_taken_from_the_header_the_query_or_the_cookie_and_nothing_else(
+    pipeline: Pipeline,
+) -> None:
+    with serving(pipeline, WELL, Access(TOKEN)) as address:
+        for path in ("/", "/healthz", "/readyz", "/metrics", "/status.json", "/quality", "/elsewhere"):
+            code, text, headers = get(address, path)
+            assert (code, headers["WWW-Authenticate"]) == (401, "Bearer")
+            assert "shop" not in text
+        wrong = [{"token": "wrong"}, {"token": ""}, {"token": TOKEN[:-1]}]
+        assert [get(address, "/", **each)[0] for each in wrong] == [401, 401, 401]
+        assert get(address, "/", Authorization=f"Basic {TOKEN}")[0] == 401
+        assert get(address, "/?token=wrong")[0] == 401
+        assert get(address, "/?token=%ff")[0] == 401
+        assert get(address, "/healthz", token=TOKEN, Host="status.example.com")[0] == 200
+        code, text, headers = get(address, f"/?token={TOKEN}")
+        assert code == 200
+        assert TOKEN not in text
+        cookie = headers["Set-Cookie"]
+        assert TOKEN not in cookie
+        assert "HttpOnly; SameSite=Strict" in cookie
+        assert get(address, "/metrics", Cookie=cookie.partition(";")[0])[0] == 200
+        assert get(address, "/metrics", Cookie="smelt=wrong")[0] == 401
+
+
+def test_a_name_from_elsewhere_that_leads_here_is_refused(pipeline: Pipeline) -> None:
+    with serving(pipeline, WELL) as address:
+        assert get(address, "/", Host="evil.example:80")[0] == 403
+        assert [get(address, "/healthz", Host=host)[0] for host in ("localhost:8080", "[::1]:8080")] == [
+            200,
+            200,
+        ]
+
+
+def test_a_port_in_use_is_one_clear_message() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigurationError) as caught:
+            PageServer(Address("127.0.0.1", port), Access(), {})
+    assert caught.value.code == "cannot-listen"
+    assert str(caught.value) == (
+        f"--http 127.0.0.1:{port}: cannot listen there: Address already in use\n"
+        "remedy: choose another port (0 takes a free one), or end what listens there (ss -ltnp)"
+    )
+    with pytest.raises(ConfigurationError, match="choose an address of this machine"):
+        PageServer(Address("192.0.2.1", 0), Access(), {})
+
+
+def test_beyond_this_machine_a_token_is_demanded(tmp_path: Path) -> None:
+    everywhere, file = Address("0.0.0.0", 8080), tmp_path / "token"  # noqa: S104 - refused
+    assert access_to(HERE, token_file=None, variable=None).token is None
+    assert access_to(HERE, token_file=None, variable=TOKEN).token == TOKEN
+    file.write_text(f"{TOKEN}\n")
+    assert access_to(everywhere, token_file=file, variable="another-token-of-the-environment").token == TOKEN
+    assert TOKEN not in repr(access_to(everywhere, token_file=file, variable=None))
+    file.write_text("short")
+    empty, missing = tmp_path / "empty", tmp_path / "missing"
+    empty.write_text("\n")
+    for given, said in (
+        (None, "--http 0.0.0.0:8080: other machines reach this address"),
+        (file, f"{file}: the token must be at least 16"),
+        (empty, f"{empty}: the file holds no token"),
+        (missing, f"{missing}: the file with the token cannot be read: No such file"),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            access_to(everywhere, token_file=given, variable=None)
+        assert caught.value.code == "http-token"
+        assert str(caught.value).startswith(said)
+        assert "short" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:8080", Address("127.0.0.1", 8080)),
+        (":0", HERE),
+        ("[::1]:8080", Address("::1", 8080)),
+        ("localhost:1", Address("localhost", 1)),
+    ],
+)
+def test_addresses_are_read(text: str, address: Address) -> None:
+    assert address_of(text) == address
+    assert address.local
+
+
+@pytest.mark.parametrize(
+    "text", ["8080", "host", "host:", "host:x", "::1:8080", "host:70000", "http://h:1", "a@b:1"]
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        address_of(text)
+
+
+@pytest.mark.parametrize("name", ["0.0.0.0", "::", "db", "127.0.0.1.evil.example", "10.0.0.1"])  # noqa: S104
+def test_names_of_other_machines_are_not_local(name: str) -> None:
+    assert not is_local(name)
+
+
+def test_the_chart_breaks_its_line_where_nobody_looked() -> None:
+    end = datetime.now(UTC)
+    ago = [3600, 3590, 3580, 60, 30, 0]
+    points = [LadderPoint(end - timedelta(seconds=each), ladder(float(each % 100))) for each in ago]
+    chart = lag_chart(points, ("silver", "absent"), end)
+    (line,) = chart.lines
+    assert (line.name, line.now, len(line.paths)) == ("silver", "0.0 s", 2)
+    assert line.paths[1].endswith("L720.0 180.0")
+    assert [tick.text for tick in chart.ticks] == ["0 s", "1 min", "2 min"]
+    assert lag_chart([], ("silver",), end).lines == ()
+    spans = [span_of(points[-each:], end) for each in (1, 3, 4)]
+    assert spans == [300.0, 300.0, 3600.0]

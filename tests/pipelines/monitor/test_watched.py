@@ -1,0 +1,100 @@
+"""The block around a run: what it serves, what it says of the end, and that it costs nothing unasked."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.errors import ConfigurationError, DefiniteError
+from pipelines.monitor.access import Address, Shown
+from pipelines.monitor.watch import watched
+from pipelines.settings import load_pipeline
+from pipelines.terminal.output import Output
+from tests.patience import until
+from tests.pipelines.monitor.statuses import SECRET
+from tests.pipelines.monitor.test_alerts import receiver
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pipelines.settings import Pipeline
+
+
+def pipeline_of(folder: Path, alerts: str = "{}") -> Pipeline:
+    file = folder / "p.yml"
+    file.write_text(
+        "pipeline: shop\nsource: {host: 127.0.0.1, port: 1, user: u, slot: s, publication: p}\n"
+        f"lake: {{path: lake}}\nalerts: {alerts}\n"
+    )
+    return load_pipeline(file)
+
+
+def code_of(address: str) -> int:
+    try:
+        with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310 - our own
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
+
+
+def test_an_error_that_ends_the_command_is_posted(tmp_path: Path) -> None:
+    with receiver(503, 200) as (hook, accepted):
+        pipeline = pipeline_of(tmp_path, f"{{webhook: '{hook}'}}")
+        error = DefiniteError("the slot is lost", code="slot-lost", where="db", remedy="do this")
+        with pytest.raises(DefiniteError), watched(pipeline, ("bronze",), None, Output()):
+            raise error
+    (alert,) = accepted
+    assert alert["text"] == "shop: the command ended: db: the slot is lost [slot-lost]"
+
+
+def test_the_port_of_metrics_has_metrics_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with watched(pipeline_of(tmp_path), ("bronze",), Shown(metrics_port=0), Output()) as command:
+        command.runs(lambda: {"bronze": True})
+        (address,) = re.findall(r"http://127\.0\.0\.1:\d+/metrics", capsys.readouterr().err)
+        assert code_of(address) == 200
+        assert [code_of(address.replace("metrics", page)) for page in ("", "status.json", "readyz")] == [
+            404
+        ] * 3
+    with pytest.raises(urllib.error.URLError):
+        code_of(address)
+
+
+def test_a_pipeline_whose_server_is_down_is_alive_and_not_ready(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = Shown(http=Address("127.0.0.1", 0))
+    with watched(pipeline_of(tmp_path), ("bronze",), shown, Output()) as command:
+        (address,) = re.findall(r"http://\S+/", capsys.readouterr().err)
+        assert code_of(f"{address}healthz") == 503, "the stages have not started"
+        command.runs(lambda: {"bronze": True})
+        until(lambda: code_of(f"{address}status.json") == 200, 20)
+        assert [code_of(f"{address}{page}") for page in ("healthz", "readyz", "")] == [200, 503, 200]
+
+
+def test_what_cannot_be_shown_is_told_before_the_run(tmp_path: Path) -> None:
+    everywhere = Shown(http=Address("0.0.0.0", 0))  # noqa: S104 - refused
+    with (
+        pytest.raises(ConfigurationError, match="a token is needed"),
+        watched(
+            pipeline_of(tmp_path, f"{{webhook: 'https://127.0.0.1:1/{SECRET}'}}"), (), everywhere, Output()
+        ),
+    ):
+        pytest.fail("the run has begun")
+
+
+@pytest.mark.process
+def test_a_command_that_shows_nothing_loads_none_of_it() -> None:
+    code = (
+        "import pipelines.cli, pipelines.commands.run, sys; "
+        "print([name for name in ('pipelines.monitor.watch', 'prometheus_client', 'jinja2', 'http.server') "
+        "if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,78 @@
+"""A reader on a real server, watched from outside while it runs: metrics, page, an alert, lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.bronze.replaying import execute, source_of
+from tests.pipelines.monitor.statuses import SECRET
+from tests.pipelines.monitor.test_alerts import receiver
+from tests.pipelines.processes import Command, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOKEN = "0123456789abcdef0123"
+
+
+def get(address: str) -> str:
+    request = urllib.request.Request(address, headers={"Authorization": f"Bearer {TOKEN}"})  # noqa: S310
+    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+        text: str = answer.read().decode()
+        return text
+
+
+@pytest.mark.postgres
+@pytest.mark.process
+def test_a_reader_shows_itself_and_alerts_while_it_runs(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SMELT_HTTP_TOKEN", TOKEN)
+    source, file = source_of(database), tmp_path / "pipeline.yml"
+    execute(source, "CREATE TABLE good (id int PRIMARY KEY)", "CREATE TABLE keyless (id int)")
+    with receiver(500, 200) as (hook, accepted):
+        file.write_text(
+            f"pipeline: shop\nsource: {{dsn: '{database}', slot: {source.slot}, publication: smelt}}\n"
+            f"lake: {{path: ./lake}}\nalerts: {{webhook: '{hook}', kinds: [error]}}\n"
+        )
+        with Command(
+            "bronze", file, "--http", "127.0.0.1:0", "--metrics-port", "0", "--log-format", "json",
+            folder=tmp_path,
+        ) as command:  # fmt: skip
+            until(lambda: "/metrics" in command.text(), 60)
+            page, metrics = re.findall(r'http://[^"\s]+', command.text())
+            until(lambda: 'deltasmelt_tables{pipeline="shop",state="waiting"} 1.0' in get(metrics), 60)
+            text = get(metrics)
+            assert 'deltasmelt_stage_up{pipeline="shop",stage="bronze"} 1.0' in text
+            assert 'deltasmelt_slot_active{pipeline="shop"} 1.0' in text
+            assert (
+                'deltasmelt_open_errors{code="table-without-key",pipeline="shop",scope="table"} 1.0' in text
+            )
+            assert get(f"{page}healthz") == "ok\n"
+            shown = get(page)
+            assert "public.good" in shown
+            assert "smelt explain-error table-without-key" in shown
+            until(lambda: accepted, 30)
+            second = Command(
+                "bronze", file, "--http", page.removeprefix("http://").strip("/"), folder=tmp_path
+            )
+            with second:
+                assert second.wait(60) == 1
+                assert "cannot listen there: Address already in use [cannot-listen]" in second.text()
+            command.process.send_signal(signal.SIGTERM)
+            assert command.wait(60) == 143
+            said = command.text()
+    assert [(alert["name"], alert["code"]) for alert in accepted] == [("public.keyless", "table-without-key")]
+    lines = [json.loads(line) for line in said.splitlines()]
+    assert {"time", "level", "logger", "process", "message"} <= set(lines[0])
+    assert lines[-1]["message"] == "ended by SIGTERM"
+    log = (tmp_path / "logs" / "smelt.log").read_text()
+    assert any(json.loads(line)["logger"] == "deltasmelt.reader" for line in log.splitlines()[:1])
+    assert SECRET not in said + log + shown + text
+    assert TOKEN not in said + log + shown + text
