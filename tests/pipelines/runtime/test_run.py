@@ -284,7 +284,7 @@ def test_small_tables_read_right_from_their_files_give_the_same_answers(
         "SELECT count(*), max(orders.total) FROM silver.orders",
         "SELECT silver.orders.id FROM silver.orders ORDER BY 1 LIMIT 3",
         "SELECT max(o.id) FROM SILVER.`orders` o JOIN silver.customers c ON c.id = o.customer_id",
-        "WITH orders AS (SELECT -1 AS i), b AS (SELECT id FROM silver.orders) SELECT max(id + i) FROM b, orders",
+        "WITH orders AS (SELECT 0 AS i), b AS (SELECT id FROM silver.orders) SELECT max(id+i) FROM b, orders",
         "SELECT count(*) FROM IDENTIFIER('silver.orders')",
         "SELECT silver.id FROM silver.orders AS silver ORDER BY 1 LIMIT 1",
         "SELECT silver.orders.id FROM (SELECT struct(7 AS id) AS orders) AS silver",
