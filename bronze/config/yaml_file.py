@@ -8,6 +8,10 @@ a number; pydantic turns text into numbers where a field wants one.
 
 No value that came from the environment appears in a message: where a validator repeats it, its ``${NAME}``
 is put in its place. All problems of a file are told at once (up to `MAX_PROBLEMS`), as a compiler does.
+
+A file may come from somebody who means harm. No tag is ever acted upon: one that is not of the core schema is
+refused, also where it would make an object of Python. Size, depth and what aliases multiply are bounded; a
+file beyond a bound is refused with one message, before anything is built of it.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
@@ -32,11 +37,22 @@ if TYPE_CHECKING:
 PathStep: TypeAlias = str | int
 YamlPath: TypeAlias = tuple[PathStep, ...]
 
+MAX_BYTES: Final = 1 << 20
+"""Of a file; reading that much takes some seconds, and what people write has some thousand bytes."""
+MAX_DEPTH: Final = 100
+"""Of collections in collections; thirty nested tables of a document take about that."""
 _MAX_NODES: Final = 100_000
+_MAX_DIGITS: Final = 400
+"""Of a number: more than any number of ours can have, and fewer than Python refuses to read."""
 _VARIABLE: Final = re.compile(
     r"\$(?:\$(?=\{)|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|(?P<bad>\{[^}]*\}?))"
 )
 _TAG: Final = "tag:yaml.org,2002:"
+_TAGS: Final = frozenset(
+    _TAG + name
+    for name in ("str", "int", "float", "bool", "null", "seq", "map", "timestamp", "merge", "value")
+)
+"""Those of the core schema, and those that the library gives to plain words which are text here."""
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _DECIMAL: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _SPECIAL: Final = {
@@ -99,20 +115,28 @@ def read_yaml(path: Path, *, expand_env: bool = False) -> YamlFile:
         expand_env: replace ``${NAME}`` and ``${NAME:-default}`` in values; ``$${`` is a literal ``${``.
 
     Raises:
-        ConfigurationError: not readable, not YAML, a key twice, a variable not set; with its line.
+        ConfigurationError: not readable, not YAML, a key twice, a variable not set; with its line. Or it is
+            larger or deeper than any such file has to be.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open("rb") as file:
+            found = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise ConfigurationError("the file does not exist", code="file-missing", where=str(path)) from None
-    except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
-        raise ConfigurationError("not UTF-8 text", code="yaml-syntax", where=f"{path}:{line}") from None
     except OSError as error:
         raise ConfigurationError(
             f"cannot be read: {error.strerror}", code="file-unreadable", where=str(path)
         ) from None
-    return parse_yaml(text, path, expand_env=expand_env)
+    if len(found) > MAX_BYTES:
+        raise ConfigurationError(
+            f"the file is larger than {MAX_BYTES >> 20} MiB", code="yaml-content", where=str(path)
+        )
+    try:
+        text = found.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = found[: error.start].count(b"\n") + 1
+        raise ConfigurationError("not UTF-8 text", code="yaml-syntax", where=f"{path}:{line}") from None
+    return parse_yaml(text.replace("\r\n", "\n").replace("\r", "\n"), path, expand_env=expand_env)
 
 
 def parse_yaml(text: str, path: Path, *, expand_env: bool = False) -> YamlFile:
@@ -122,14 +146,20 @@ def parse_yaml(text: str, path: Path, *, expand_env: bool = False) -> YamlFile:
         ConfigurationError: see `read_yaml`.
     """
     reader = YAML(typ="safe", pure=True)
+    reader.Composer = _BoundedComposer
     try:
         root: Node | None = reader.compose(text)
+    except _TooDeepError as error:
+        raise _content_error(path, error.line, str(error)) from None
     except MarkedYAMLError as error:
         raise _syntax_error(error, path) from None
     except YAMLError as error:
         raise ConfigurationError(str(error), code="yaml-syntax", where=str(path)) from None
     builder = _Builder(expand_env=expand_env)
-    data = None if root is None else builder.build(root, ())
+    try:
+        data = None if root is None else builder.build(root, ())
+    except _TooManyError as error:
+        raise _content_error(path, error.line, str(error)) from None
     if builder.problems:
         raise problems_error(path, builder.problems, code="yaml-content")
     return YamlFile(path, data, builder.values, builder.keys, builder.expanded)
@@ -142,6 +172,46 @@ def _syntax_error(error: MarkedYAMLError, path: Path) -> ConfigurationError:
     if "'\\t'" in message:
         message = "a tab where YAML allows only spaces"
     return ConfigurationError(message, code="yaml-syntax", where=where)
+
+
+def _content_error(path: Path, line: int, message: str) -> ConfigurationError:
+    return ConfigurationError(message, code="yaml-content", where=f"{path}:{line}")
+
+
+class _BeyondBoundError(Exception):
+    """The file is of a kind that nobody writes; nothing else that is wrong with it is looked for."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+class _TooDeepError(_BeyondBoundError):
+    """Collections in collections, beyond `MAX_DEPTH`."""
+
+
+class _TooManyError(_BeyondBoundError):
+    """More values than `_MAX_NODES`, which only aliases of aliases can make."""
+
+
+class _BoundedComposer(Composer):
+    """Makes nodes of events, which the library does by recursion, down to a depth."""
+
+    def __init__(self, loader: Any = None) -> None:
+        super().__init__(loader=loader)
+        self.warn_double_anchors = False  # YAML allows them; a warning would be printed amid our output
+        self._depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """As the library's, one level deeper."""
+        if self._depth > MAX_DEPTH:
+            line = self.parser.peek_event().start_mark.line + 1
+            raise _TooDeepError(f"nested more than {MAX_DEPTH} levels deep", line)
+        self._depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
 
 
 class _Builder:
@@ -160,8 +230,12 @@ class _Builder:
         line = node.start_mark.line + 1
         self.values[path] = line
         self._count += 1
-        if id(node) in self._open or self._count > _MAX_NODES:
-            self.problems.append(Problem(line, "an alias that contains itself, or too many aliases"))
+        if self._count > _MAX_NODES:
+            raise _TooManyError(f"its aliases make more than {_MAX_NODES:,} values of it", line)
+        if id(node) in self._open:
+            self.problems.append(Problem(line, "an alias that contains itself"))
+            return None
+        if not self._is_plain(node, line):
             return None
         if isinstance(node, ScalarNode):
             return self._scalar(node, path, line)
@@ -171,12 +245,22 @@ class _Builder:
         finally:
             self._open.discard(id(node))
 
+    def _is_plain(self, node: Node, line: int) -> bool:
+        """Whether a node's tag says no more than what its text is; another one is a problem."""
+        tag = str(node.tag)
+        if tag in _TAGS:
+            return True
+        self.problems.append(Problem(line, f"unknown tag {tag.replace(_TAG, '!!')}"))
+        return False
+
     def _mapping(self, node: MappingNode, path: YamlPath) -> dict[str, Any]:
         built: dict[str, Any] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, ScalarNode):
                 self.problems.append(Problem(line, "a key must be a plain word"))
+                continue
+            if not self._is_plain(key_node, line):
                 continue
             key = str(key_node.value)
             if key in built:
@@ -197,16 +281,18 @@ class _Builder:
 
     def _scalar(self, node: ScalarNode, path: YamlPath, line: int) -> Any:
         text = str(node.value)
-        tag = str(node.tag)
-        if not tag.startswith(_TAG):
-            self.problems.append(Problem(line, f"unknown tag {tag}"))
+        if any("\ud800" <= sign <= "\udfff" for sign in text):
+            self.problems.append(Problem(line, "half of a character (a surrogate), which no text may hold"))
             return None
         if self._expand_env and "$" in text:
             expanded = self._expand(text, path, line)
             if expanded != text:
                 return expanded
-        if node.style is not None or tag == _TAG + "str":
+        if node.style is not None or str(node.tag) == _TAG + "str":
             return text
+        if len(text) > _MAX_DIGITS and (_INTEGER.fullmatch(text) or _DECIMAL.fullmatch(text)):
+            self.problems.append(Problem(line, f"a number of {len(text):,} digits (put text in quotes)"))
+            return None
         return _plain(text)
 
     def _expand(self, text: str, path: YamlPath, line: int) -> str:
