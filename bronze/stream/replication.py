@@ -11,6 +11,12 @@ one `recv`.
 With TLS, bytes may wait inside the TLS library while the socket has none. Therefore input is consumed until
 several attempts have brought nothing before each `poll`, and a `poll` under TLS is short.
 
+What comes may not be from a PostgreSQL. libpq itself gives a connection up where a length is less than that
+of its own field, or more than 30,000 for a kind of message that is never long. Data of a COPY may be long:
+libpq takes up to 2 GiB there. It asks memory for them at once, which is used only as the bytes come. What is
+left are messages of a right length that say something impossible. They are refused here (`read_keepalive`) or
+by `bronze.pgoutput`.
+
 PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.html.
 """
 
@@ -31,8 +37,8 @@ from psycopg import pq
 
 from bronze.doors import Door, through
 from bronze.identifiers import quote_identifier, quote_literal
-from bronze.lsn import ZERO, Lsn
-from bronze.pgoutput.framing import Block
+from bronze.lsn import LAST, ZERO, Lsn
+from bronze.pgoutput.framing import Block, malformed
 from bronze.postgres.replication import ReplicationConnection
 
 if TYPE_CHECKING:
@@ -82,6 +88,23 @@ class Drained:
     keepalive: Keepalive | None = None
     reply_requested: bool = False
     received: Lsn = ZERO
+
+
+def read_keepalive(data: bytes) -> Keepalive:
+    """A message that is too short for a change. Pure.
+
+    Raises:
+        DefiniteError: ``stream-malformed``: it is no keepalive either, or says what cannot be.
+    """
+    if len(data) != _KEEPALIVE.size or data[:1] != b"k":
+        malformed(f"a message of {len(data)} bytes is neither a change nor a keepalive", None)
+    _, wal_end, clock, _ = _KEEPALIVE.unpack(data)
+    if wal_end > LAST:
+        malformed("a keepalive's LSN is beyond what WAL can have", None)
+    try:
+        return Keepalive(Lsn(wal_end), _EPOCH + timedelta(microseconds=clock))
+    except OverflowError:
+        malformed("a keepalive's clock is beyond every date", Lsn(wal_end))
 
 
 class ReplicationStream:
@@ -165,9 +188,10 @@ class ReplicationStream:
 
     def _drain(self) -> Drained:
         messages: list[bytes | memoryview] = []
-        take, append = self._pgconn.get_copy_data, messages.append
+        take, append = self._take, messages.append
         size, fruitless, attempts = 0, 0, _TLS_ATTEMPTS if self._pgconn.ssl_in_use else 1
-        keepalive, behind, reply_requested = b"", 0, False
+        keepalive: Keepalive | None = None
+        behind, reply_requested = 0, False
         while size < _DRAIN_BYTES and fruitless < attempts:
             self._consume()
             count, data = take(1)
@@ -177,21 +201,20 @@ class ReplicationStream:
                     append(data)
                     size += count
                 else:
-                    keepalive, behind = bytes(data), len(messages)
-                    reply_requested |= bool(keepalive[-1])
+                    keepalive, behind = read_keepalive(bytes(data)), len(messages)
+                    reply_requested |= bool(data[-1])
                 count, data = take(1)
             if count < 0:
                 raise self._connection.ended()
-        if messages or keepalive:
+        if messages or keepalive is not None:
             self.heard()
         # Joined at once: a queue of single messages would hold many times their bytes.
         drained = Drained(Block.of(messages), reply_requested=reply_requested)
         if messages:
             _, drained.received, _, _ = _XLOGDATA.unpack_from(messages[-1])
-        if keepalive and behind == len(messages):
-            _, wal_end, clock, _ = _KEEPALIVE.unpack(keepalive)
-            drained.keepalive = Keepalive(Lsn(wal_end), _EPOCH + timedelta(microseconds=clock))
-            drained.received = Lsn(wal_end)
+        if keepalive is not None and behind == len(messages):
+            drained.keepalive = keepalive
+            drained.received = keepalive.wal_end
         return drained
 
     def wait_for_end(self, seconds: float) -> None:
@@ -229,6 +252,12 @@ class ReplicationStream:
             self._socket.close()
             self._socket = None
         self._connection.close()
+
+    def _take(self, asynchronous: int) -> tuple[int, memoryview]:
+        try:
+            return self._pgconn.get_copy_data(asynchronous)
+        except psycopg.OperationalError as error:  # libpq no longer knows where a message begins
+            raise self._connection.lost(error) from error
 
     def _consume(self) -> None:
         try:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -165,3 +167,42 @@ def test_a_transaction_that_commits_behind_the_one_before_is_refused_also_in_the
 
 def test_a_keepalive_is_not_a_message_of_the_stream() -> None:
     refused([b"k" + bytes(40)], "not an XLogData message: it opens with 0x6b", "unknown position")
+
+
+BIGGEST = 2**32 - 1
+LIES = {
+    "columns of a relation": b"R" + struct.pack(">I", 1) + b"public\0a\0d" + struct.pack(">H", 65535),
+    "columns of a row": b"I" + struct.pack(">IcH", 1, b"N", 65535) + b"t\0\0\0\1x",
+    "bytes of a value": b"I" + struct.pack(">IcHcI", 1, b"N", 2, b"t", BIGGEST) + b"x",
+    "bytes of a later value": b"I" + struct.pack(">IcHcIccI", 1, b"N", 2, b"t", 1, b"1", b"t", 2**31 - 1),
+    "bytes of an old value": b"U" + struct.pack(">IcHcI", 1, b"O", 2, b"t", 2**31) + bytes(20),
+    "relations of a TRUNCATE": b"T" + struct.pack(">IBI", BIGGEST, 0, 1),
+    "bytes of a message": b"M" + struct.pack(">BQ", 1, LSN) + b"outbox\0" + struct.pack(">I", BIGGEST) + b"x",
+    "a name without an end": b"R" + struct.pack(">I", 1) + b"n" * 100_000,
+}
+
+
+@pytest.mark.parametrize("lie", sorted(LIES))
+def test_a_count_that_lies_is_refused_and_takes_no_memory(lie: str) -> None:
+    hostile = [*GOOD[:4], wire.xlog(LIES[lie], LSN - 95), GOOD[-1]]
+    decode(GOOD)
+    arrow = pa.default_memory_pool()
+    before = arrow.max_memory()
+    tracemalloc.start()
+    try:
+        refused(hostile, "the replication stream is not", "")
+        peak = tracemalloc.get_traced_memory()[1]  # numpy's arrays are in it, Arrow's are not
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20
+    assert (arrow.max_memory() or 0) - (before or 0) < 8 << 20
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.binary(max_size=80), max_size=6), st.sampled_from(b"BCORYIUDTM"))
+def test_bytes_of_chance_are_refused_or_left_out_as_one_error_of_ours(bodies: list[bytes], kind: int) -> None:
+    hostile = [wire.xlog(bytes([kind]) + body, LSN - 95) for body in bodies]
+    try:
+        decode([*GOOD[:4], *hostile])
+    except DefiniteError as error:
+        assert error.code == "stream-malformed"  # noqa: PT017 - being read is as good an outcome
