@@ -2,7 +2,11 @@
 
 The name of a folder below `/tmp` can be guessed, and the account that makes it first decides what is in it.
 So a folder is used only if it is a real one (no link), of our own account, and writable by that account
-alone. Otherwise nothing in it is looked at.
+alone. Otherwise nothing in it is looked at (`own_folder`).
+
+Where the user says where a folder is, its name need not be guarded, but what is put there does: a lake holds
+the source's rows, a log may quote them. Such a folder is made for our account alone (`unread_folder`). One
+that is there keeps its mode: whoever made it has decided who reads.
 """
 
 from __future__ import annotations
@@ -34,3 +38,12 @@ def own_folder(folder: Path, *, mode: int = 0o700) -> bool:
         return False
     others_write = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not others_write
+
+
+def unread_folder(folder: Path) -> None:
+    """Make a folder with its parents if it is not there; nobody else can read one that is made.
+
+    Raises:
+        OSError: it cannot be made, or something else is there.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)

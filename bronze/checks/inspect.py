@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.catalog.select import select_tables
@@ -9,8 +10,10 @@ from bronze.checks.failover import failover_findings
 from bronze.checks.finding import Finding
 from bronze.checks.publication import publication_findings
 from bronze.checks.server import forgetting_findings, read_server, role_findings, server_findings
+from bronze.checks.slot_risk import RiskLevel, slot_risk
 from bronze.checks.tables import table_findings
-from bronze.postgres.connection import translated
+from bronze.checks.wal_budget import rate_of, read_budget
+from bronze.postgres.connection import log_end, primary_log_end, translated
 from bronze.setup.failover import slot_statement
 from bronze.setup.slot import read_slot, slot_problem
 
@@ -20,10 +23,13 @@ if TYPE_CHECKING:
     import psycopg
 
     from bronze.checks.server import Server
+    from bronze.checks.wal_budget import WalBudget
     from bronze.config.sections import SourceSettings
     from bronze.setup.slot import SlotState
 
 _LOW_WAL_BYTES: Final = 1 << 30
+_RATE_SECONDS: Final = 0.3
+"""Least time over which the rate of WAL is measured; what is asked meanwhile counts."""
 
 
 def inspect(connection: psycopg.Connection[Any], source: SourceSettings) -> list[Finding]:
@@ -37,21 +43,29 @@ def inspect(connection: psycopg.Connection[Any], source: SourceSettings) -> list
         SmeltError: the server failed while being asked.
     """
     with translated(source):
+        head, begun = primary_log_end(connection), time.monotonic()
         server = read_server(connection)
         slot = read_slot(connection, source.slot)
         tables = select_tables(connection, source, sizes=False)
-        return [
+        found = [
             *server_findings(server, connection.info.server_version, slot),
             *forgetting_findings(connection.info.server_version),
             *role_findings(server, source),
             *table_findings(connection, source, tables),
             *publication_findings(connection, source, tables, may_create=server.may_create, role=server.role),
-            *_slot(server, slot, source),
             *failover_findings(connection, source, slot, server.service),
         ]
+        budget = None
+        if slot is not None and slot.restart and head is not None:
+            time.sleep(max(0.0, begun + _RATE_SECONDS - time.monotonic()))
+            rate = rate_of(head, log_end(connection), time.monotonic() - begun)
+            budget = read_budget(connection, slot, rate=rate)
+        return [*found, *_slot(server, slot, source, budget)]
 
 
-def _slot(server: Server, slot: SlotState | None, source: SourceSettings) -> Iterator[Finding]:
+def _slot(
+    server: Server, slot: SlotState | None, source: SourceSettings, budget: WalBudget | None
+) -> Iterator[Finding]:
     subject = f"slot {source.slot}"
     if slot is None:
         if source.manage:
@@ -81,14 +95,19 @@ def _slot(server: Server, slot: SlotState | None, source: SourceSettings) -> Ite
             subject=subject,
             message=f"backend {slot.active_pid} reads it; a second start would be refused",
         )
+    if budget is None:
+        return
     quarter = (server.wal_keep << 20) // 4
     low = slot.safe_wal_size is not None and slot.safe_wal_size < min(_LOW_WAL_BYTES, quarter)
-    if slot.wal_status == "unreserved" or low:
-        left = f"{max(0, slot.safe_wal_size or 0) / 1e6:,.0f} MB"
+    danger = slot_risk(slot, budget.seconds_left, None, budget)
+    if slot.wal_status == "unreserved" or low or danger.level > RiskLevel.NONE:
+        start = "" if budget.reads else "start the pipeline; "
         yield Finding(
             level="warning",
             code="slot-at-risk",
             subject=subject,
-            message=f"wal_status is {slot.wal_status}; {left} may be written until the server gives it up",
-            remedy=f"start the pipeline; {server.service.setting('max_slot_wal_keep_size', '<more>')}",
+            message=f"wal_status is {slot.wal_status}; {budget.said}",
+            remedy=f"{start}{server.service.setting('max_slot_wal_keep_size', '<more>')}",
         )
+    else:
+        yield Finding(level="info", code="wal-held", subject=subject, message=budget.said)

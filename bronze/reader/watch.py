@@ -16,7 +16,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.backoff import Backoff
-from bronze.checks.slot_risk import RiskLevel, SlotRisk, slot_risk
+from bronze.checks.slot_risk import CALM, RiskLevel, SlotRisk, slot_risk
+from bronze.checks.wal_budget import read_budget
 from bronze.drift.fingerprint import catalog_fingerprint
 from bronze.errors import SmeltError
 from bronze.postgres.connection import connect, translated, within
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
+    from bronze.checks.wal_budget import WalBudget
     from bronze.config.sections import SourceSettings
     from bronze.progress import Progress
     from bronze.setup.slot import SlotState
@@ -127,7 +129,8 @@ class Watch:
         if slot is None:
             return
         copies = snapshot_view(self._progress.read()["snapshots"], time.time())
-        danger = self._slot.look(slot, now, None if copies is None else copies.seconds_left)
+        budget = read_budget(connection, slot)
+        danger = self._slot.look(slot, now, None if copies is None else copies.seconds_left, budget)
         if danger is not None:
             _LOGGER.warning("slot %s: %s", slot.name, danger.said)
             self._progress.set(said=danger.said)
@@ -137,7 +140,7 @@ class SlotWatch:
     """Tells each level of danger once, until the slot was out of it.
 
     It is out of it when it has more room than when it was told. A moment in which nothing is written only
-    looks like that.
+    looks like that. It is out of the lowest level, half of the budget, when well below half is used.
     """
 
     def __init__(self) -> None:
@@ -145,22 +148,30 @@ class SlotWatch:
         self._level = RiskLevel.NONE
         self._room: int | None = None
 
-    def look(self, slot: SlotState, now: float, copies_left: float | None) -> SlotRisk | None:
+    def look(
+        self,
+        slot: SlotState,
+        now: float,
+        copies_left: float | None,
+        budget: WalBudget | None = None,
+    ) -> SlotRisk | None:
         """The danger, where it is nearer than what was told.
 
         Args:
             slot: as read.
             now: by the monotonic clock, in seconds.
             copies_left: as `slot_risk`.
+            budget: as `slot_risk`.
         """
         before, safe = self._before, slot.safe_wal_size
         self._before = None if safe is None else (now, safe)
         left = None
         if before is not None and safe is not None and before[1] > safe and now > before[0]:
             left = max(safe, 0) * (now - before[0]) / (before[1] - safe)
-        danger = slot_risk(slot, left, copies_left)
+        danger = slot_risk(slot, left, copies_left, budget)
         if safe is None or self._room is None or safe > self._room:
-            self._level = min(self._level, danger.level)
+            still = RiskLevel.HALF if budget is not None and budget.used > CALM else RiskLevel.NONE
+            self._level = min(self._level, max(danger.level, still))
         if danger.level <= self._level:
             return None
         self._level, self._room = danger.level, safe

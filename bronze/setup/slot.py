@@ -44,6 +44,7 @@ class SlotState:
         safe_wal_size: bytes that may still be written before it is in danger; None where there is no limit.
         invalidation: why it can no longer be read; None where it can. Versions 14 to 16 say it less exactly.
         failover: standbys keep a copy of it (PostgreSQL 17 and later).
+        restart: the server keeps its log from here on; ZERO where it keeps none for it.
     """
 
     name: str
@@ -56,6 +57,7 @@ class SlotState:
     temporary: bool = False
     invalidation: str | None = None
     failover: bool = False
+    restart: Lsn = ZERO
 
 
 def read_slot(connection: psycopg.Connection[Any], name: str) -> SlotState | None:
@@ -74,7 +76,7 @@ def read_slot(connection: psycopg.Connection[Any], name: str) -> SlotState | Non
         f"""
         SELECT coalesce(plugin, ''), coalesce(database, ''), temporary, active_pid,
                confirmed_flush_lsn::text, wal_status, safe_wal_size, {invalidation},
-               {failover}
+               {failover}, restart_lsn::text
         FROM pg_replication_slots
         WHERE slot_name = %s
         """,
@@ -82,7 +84,7 @@ def read_slot(connection: psycopg.Connection[Any], name: str) -> SlotState | Non
     ).fetchone()
     if row is None:
         return None
-    plugin, database, temporary, active_pid, confirmed, wal_status, safe, reason, failover = row
+    plugin, database, temporary, active_pid, confirmed, wal_status, safe, reason, failover, restart = row
     return SlotState(
         name=name,
         plugin=plugin,
@@ -94,6 +96,7 @@ def read_slot(connection: psycopg.Connection[Any], name: str) -> SlotState | Non
         temporary=temporary,
         invalidation=reason,
         failover=failover,
+        restart=Lsn.parse(restart) if restart else ZERO,
     )
 
 

@@ -63,9 +63,7 @@ def _print(status: Status, output: Output) -> None:
         for line in status.source_error.splitlines():
             output.line(f"         {line}", style=WARNING)
     output.line(f"lake     {status.lake}" + (f" ({status.lake_error})" if status.lake_error else ""))
-    output.line(f"slot     {slot_text(status)}")
-    for warning in slot_warnings(status):
-        output.line(f"         {warning}", style=ERROR)
+    _print_slot(status, output)
     if status.snapshot is not None:
         output.line(f"reader   {snapshot_text(status.snapshot)}")
     output.line()
@@ -95,6 +93,14 @@ def _print_hints(status: Status, output: Output) -> None:
         output.line(
             f"  `smelt maintain` clusters it by {hint.column}, and writes {bytes_text(hint.bytes)} once"
         )
+
+
+def _print_slot(status: Status, output: Output) -> None:
+    output.line(f"slot     {slot_text(status)}")
+    if status.wal is not None:
+        output.line(f"         {status.wal.said}")
+    for warning in slot_warnings(status):
+        output.line(f"         {warning}", style=ERROR)
 
 
 def _print_tables(title: str, tables: tuple[TableStatus, ...], output: Output) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bronze.checks.slot_risk import RiskLevel, SlotRisk, slot_risk
-from pipelines.terminal.output import bytes_text, seconds_text
 
 if TYPE_CHECKING:
     from pipelines.health.status import Status
@@ -20,10 +19,6 @@ def slot_text(status: Status) -> str:
     text = f"{slot.name}: wal_status {slot.wal_status}, {read}"
     if slot.invalidation:
         text += f", invalidated ({slot.invalidation})"
-    if slot.safe_wal_size is not None:
-        text += f", {bytes_text(slot.safe_wal_size)} of WAL left before it is lost"
-    if status.slot_seconds_left is not None:
-        text += f" ({seconds_text(status.slot_seconds_left)} at the present rate)"
     return text
 
 
@@ -38,4 +33,4 @@ def slot_danger(status: Status) -> SlotRisk:
     if status.slot is None or status.slot.wal_status == "lost":
         return SlotRisk(RiskLevel.NONE)
     copies_left = None if status.snapshot is None else status.snapshot.seconds_left
-    return slot_risk(status.slot, status.slot_seconds_left, copies_left)
+    return slot_risk(status.slot, status.slot_seconds_left, copies_left, status.wal)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.compute as pc
 
 from bronze.catalog.queries import tables_of
+from bronze.checks.wal_budget import rate_of, read_budget
 from bronze.errors import SmeltError
 from bronze.lake import delta
 from bronze.lake.control_tables import ControlTables
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
+    from bronze.checks.wal_budget import WalBudget
     from bronze.identifiers import TableName
     from bronze.lake.control import Cut, OpenError
     from bronze.lake.location import Layer
@@ -110,6 +112,7 @@ class Status:
     documents: tuple[TableStatus, ...]
     errors: tuple[OpenError, ...]
     clustering: tuple[ClusteringHint, ...] = ()
+    wal: WalBudget | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,7 @@ class _Server:
     slot: SlotState | None
     received: Lsn | None
     flush_lag: float
-    wal_rate: float
+    wal: WalBudget | None
     tables: set[TableName]
 
 
@@ -140,9 +143,7 @@ def read_status(pipeline: Pipeline) -> Status:
     slot = None if server is None else server.slot
     relations = read_relations(lake)
     tables = _tables(relations, changes, control, silver, errors)
-    left = None
-    if server is not None and slot is not None and slot.safe_wal_size is not None and server.wal_rate > 0:
-        left = slot.safe_wal_size / server.wal_rate
+    wal = None if server is None else server.wal
     return Status(
         pipeline=pipeline.pipeline,
         source=address_of(pipeline.source),
@@ -151,12 +152,13 @@ def read_status(pipeline: Pipeline) -> Status:
         lake_error=None if changes is not None else "nothing has been written there yet",
         ladder=_ladder(server, changes, position, silver, gold, with_gold=bool(pipeline.gold.documents)),
         slot=slot,
-        slot_seconds_left=left,
+        slot_seconds_left=None if wal is None else wal.seconds_left,
         snapshot=read_progress(lake),
         tables=tables if server is None else _with_dropped(tables, server.tables),
         documents=_documents(control, gold, errors),
         errors=errors,
         clustering=clustering_hints(pipeline, relations, {} if silver is None else silver.tables),
+        wal=wal,
     )
 
 
@@ -174,17 +176,18 @@ def _ask_server(pipeline: Pipeline) -> _Server:
             [None if slot is None else slot.active_pid],
         ).fetchone()
         tables = tables_of(connection)
-        rate = 0.0
-        if slot is not None and slot.safe_wal_size is not None:
+        wal = None
+        if slot is not None and slot.restart:
             time.sleep(_RATE_SECONDS)
-            rate = (written_end(connection) - head) / (time.monotonic() - begun)
+            rate = rate_of(head, written_end(connection), time.monotonic() - begun)
+            wal = read_budget(connection, slot, rate=rate)
     received, flush_lag = row or (None, None)
     return _Server(
         head=head,
         slot=slot,
         received=None if received is None else Lsn.parse(received),
         flush_lag=float(flush_lag or 0),
-        wal_rate=rate,
+        wal=wal,
         tables=tables,
     )
 

@@ -73,6 +73,7 @@ def status_schema() -> _Schema:
                 "documents": _list(table, "documents of gold"),
                 "errors": _list(_error(), "open errors"),
                 "clustering": _list(_hint(), "tables that `smelt maintain` would cluster"),
+                "wal": _optional(_wal(), "write-ahead log that the slot holds back; null: not known"),
             }
         ),
     }
@@ -109,6 +110,21 @@ def _slot() -> _Schema:
             "temporary": {"type": "boolean"},
             "invalidation": _text("why it can no longer be read; null where it can", optional=True),
             "failover": {"type": "boolean", "description": "standbys keep a copy of it"},
+            "restart": _lsn("the server keeps its log from here on", optional=True),
+        }
+    )
+
+
+def _wal() -> _Schema:
+    return _object(
+        {
+            "limit": _count("bytes that a slot may hold back; null: as the disk takes", optional=True),
+            "held": _count("bytes held back by this slot"),
+            "unread": _count("bytes of it that no reader has confirmed"),
+            "left": {"type": ["integer", "null"], "description": "bytes until the limit; null: no limit"},
+            "rate": _number("bytes written in a second", optional=True),
+            "reads": {"type": "boolean", "description": "somebody reads the slot"},
+            "transactions": _text("the oldest open ones, where they hold back most of it; else empty"),
         }
     )
 

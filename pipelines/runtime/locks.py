@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import DefiniteError
 from bronze.lake.folders import local_folder
+from pipelines.private import unread_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,7 +45,7 @@ def locks_folder(lake: Lake) -> Path | None:
 
 @contextmanager
 def lake_lock(lake: Lake, stages: Sequence[str], *, command: str) -> Iterator[None]:
-    """Hold the lake's lock of each stage while the block runs.
+    """Hold the lake's lock of each stage while the block runs; a lake that is not there yet is made.
 
     Raises:
         DefiniteError: another process holds one of them.
@@ -52,7 +53,8 @@ def lake_lock(lake: Lake, stages: Sequence[str], *, command: str) -> Iterator[No
     with ExitStack() as held:
         folder = locks_folder(lake)
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+            unread_folder(folder.parent)
+            folder.mkdir(exist_ok=True)
             for stage in stages:
                 held.enter_context(_locked(folder / stage, str(lake.path), command))
         yield
@@ -99,7 +101,8 @@ def writing(lake: Lake, layer: str) -> Iterator[None]:
     if folder is None:
         yield
         return
-    folder.mkdir(parents=True, exist_ok=True)
+    unread_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
     with (folder / f"{layer}.writing").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)

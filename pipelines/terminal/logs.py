@@ -20,7 +20,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import IO, Any, Final
 
-from pipelines.private import own_folder
+from pipelines.private import own_folder, unread_folder
 from pipelines.terminal import lines
 from pipelines.terminal.failures import without_secrets
 
@@ -37,10 +37,10 @@ def log_folder(pipeline: str) -> Path:
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     folder = Path(given) if given else Path(base) / "deltasmelt" / pipeline
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        unread_folder(folder)
     except OSError:  # a job's account often has no home that it may write to
         folder = _temporary() / pipeline
-        folder.mkdir(parents=True, exist_ok=True)
+        unread_folder(folder)
     return folder
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.checks.slot_risk import RiskLevel
+from bronze.checks.wal_budget import WalBudget
+from bronze.config.sections import BronzeSettings
 from bronze.config.timing import Timing
 from bronze.drift.fingerprint import catalog_fingerprint
 from bronze.identifiers import TableName
@@ -19,7 +21,7 @@ from bronze.lsn import Lsn
 from bronze.postgres.connection import connect
 from bronze.progress import Progress
 from bronze.reader.watch import SlotWatch, Watch
-from bronze.setup.slot import SlotState
+from bronze.setup.slot import SlotState, read_slot
 from bronze.store.gaps import is_open
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
@@ -242,6 +244,85 @@ def test_each_level_of_danger_is_told_once_until_the_slot_was_out_of_it() -> Non
     assert look(70, None) is None, "the limit was taken away"
     assert look(75, 100) is None
     assert look(80, 90) == RiskLevel.SHORT
+
+
+def test_half_of_the_budget_is_told_once_until_well_below_half_is_used() -> None:
+    watch = SlotWatch()
+
+    def look(now: float, left: int) -> str | None:
+        slot = replace(SLOT, safe_wal_size=left << 20, restart=Lsn(1))
+        used = (1000 - left) << 20
+        budget = WalBudget(1000 << 20, used, used, left << 20, None, reads=True)
+        told = watch.look(slot, now, None, budget)
+        return None if told is None else told.said
+
+    assert look(0, 600) is None
+    said = look(1000, 480)
+    assert said is not None
+    assert "52% of the 1,000 MB of WAL that the server keeps for it is used up, 480 MB is left" in said
+    assert "67 min at the present rate" in said
+    assert "the reader is 520 MB behind" in said
+    assert "raise max_slot_wal_keep_size" in said
+    assert look(2000, 470) is None
+    assert look(3000, 520) is None, "a segment less"
+    assert look(4000, 480) is None, "it is still about half"
+    assert look(5000, 700) is None
+    assert look(6000, 450) is not None
+    lost = look(6001, 440)
+    assert lost is not None
+    assert "at the present rate the slot is lost in 44 s" in lost
+    assert look(7000, 445) is None, "from the higher level back to half"
+
+
+@pytest.mark.postgres
+def test_a_copy_holds_no_wal_back_however_long_it_takes(
+    own_server: EmbeddedServer, lake_path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "deltasmelt.reader")
+    timing = Timing(watch=0.1, watch_slot=0.2)
+    source = source_of(own_server.dsn(), timing=timing, slot="smelt_long_copy")
+    execute(
+        source,
+        "ALTER SYSTEM SET max_slot_wal_keep_size = '64MB'",
+        "SELECT pg_reload_conf()",
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "INSERT INTO t VALUES (1)",
+    )
+    copying, go_on = threading.Event(), threading.Event()
+
+    def hold(point: str) -> None:
+        if point == "snapshot-exported":
+            copying.set()
+            go_on.wait(60)
+
+    def restart() -> Lsn:
+        with connect(source) as connection:
+            slot = read_slot(connection, source.slot)
+            assert slot is not None
+            assert slot.wal_status in {"reserved", "extended"}
+            return slot.restart
+
+    write = "SELECT pg_logical_emit_message(false, 'noise', repeat('x', 1000000)) FROM generate_series(1, 8)"
+    settings = BronzeSettings(flush_interval=0.05, heartbeat=0.2)
+    with Running(source, lake_path, reached=hold, bronze=settings) as running:
+        try:
+            wait_for(copying.is_set)
+            begin = moved = restart()
+            while moved < begin + (96 << 20):  # half as much again as the server keeps
+                execute(source, write)
+                before, deadline = moved, time.monotonic() + 20
+                while (moved := restart()) < before + (4 << 20):
+                    assert time.monotonic() < deadline
+                    execute(source, "CHECKPOINT")  # says which transactions run; the slot can move there
+                    time.sleep(0.1)
+            assert running.error is None
+            assert not go_on.is_set()
+        finally:
+            go_on.set()
+        wait_for(lambda: running.reader.progress.read()["snapshots"]["public.t"]["done"])
+    assert running.error is None
+    assert "is lost in" not in caplog.text
+    assert_bronze_equals_source(source, lake_path, "public.t")
 
 
 @pytest.mark.postgres
