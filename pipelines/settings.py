@@ -32,10 +32,13 @@ from bronze.errors import ConfigurationError
 from bronze.lake.folders import local_folder, misread
 from bronze.lake.location import Lake
 from gold.settings import GoldSettings
+from pipelines.secret_variables import remember
 from silver.settings import SilverSettings
 
 _WILDCARDS = frozenset("*?[")
 _CONNECTION_FILES = ("sslrootcert", "sslcert", "sslkey", "passfile")
+_SECRETS = ("dsn", "password", "sslpassword")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
 
 
 def _spark_value(value: object) -> object:
@@ -200,6 +203,9 @@ def load_pipeline(path: Path | str) -> Pipeline:
             remedy="give the path of a pipeline file; `smelt init --dsn …` writes one",
         )
     yaml = read_yaml(file, expand_env=True)
+    for key in _SECRETS:
+        for _, written in yaml.expanded.get(("source", key), ()):
+            remember(_VARIABLE.findall(written))
     pipeline = validate(Pipeline, yaml)
     _refuse_unserved(pipeline, yaml)
     pipeline._path = file  # noqa: SLF001 - our own model; the file is not one of its keys

@@ -31,6 +31,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pipelines.secret_variables import without_secret_variables
 from pipelines.spark.jars import cache_root
 from silver.run.masters import is_local
 
@@ -137,7 +138,7 @@ def make_later(archive: Path) -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            env={**os.environ, NICE: "19"},
+            env={**without_secret_variables(os.environ), NICE: "19"},
         )
     except OSError:  # no more processes, say: then not now
         return

@@ -6,7 +6,7 @@ output and error are the log file from the start, so nothing of it reaches the t
 Settings go to the JVM in a file that only its account may read, and that is removed once the JVM answers.
 `launch_gateway` would put each on the command line, which every account of the machine can list, and keys of
 object stores are among them. Options of the JVM itself (`spark.driver.extraJavaOptions`) do stand there; Java
-takes them nowhere else.
+takes them nowhere else. The environment is ours, without the secrets of the source (`secret_variables`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import ConfigurationError, DefiniteError
 from pipelines.conf_files import conf_folder
+from pipelines.secret_variables import without_secret_variables
 from pipelines.terminal.interrupts import held_back
 from pipelines.terminal.logs import open_log
 
@@ -87,7 +88,7 @@ def launch(conf: SparkConf, log: Path) -> SparkContext:
             with held_back(lambda: started[0].proc.stdin.close()):  # noqa: PLW0108 - it is not there yet
                 started.append(
                     launch_gateway(  # type: ignore[no-untyped-call]  # pyspark ships it without types
-                        popen_kwargs={"stdout": output, "stderr": output}
+                        popen_kwargs=PopenArguments(stdout=output, stderr=output)
                     )
                 )
         except PySparkRuntimeError as error:
@@ -112,6 +113,16 @@ def launch(conf: SparkConf, log: Path) -> SparkContext:
     if main and before is not None:
         signal.signal(signal.SIGINT, before)
     return context
+
+
+class PopenArguments(dict[str, Any]):
+    """Arguments of Popen that `launch_gateway` adds the environment to, from which secrets are left out.
+
+    It takes the environment from `os.environ`, where they must stay: another thread may start the reader.
+    """
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        super().__setitem__(name, without_secret_variables(value) if name == "env" else value)
 
 
 def _check_values(gateway: Any, conf: SparkConf) -> None:

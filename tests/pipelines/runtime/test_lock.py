@@ -70,3 +70,15 @@ def test_an_object_store_is_not_locked_by_files(tmp_path: Path, monkeypatch: pyt
     store = Lake(path="s3://bucket/lake")
     with lake_lock(store, ("bronze",), command="smelt run"), writing(store, "silver"):
         assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lake_that_is_made_is_closed_to_others_and_one_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
+    made, there = tmp_path / "above" / "made", tmp_path / "there"
+    there.mkdir()
+    there.chmod(0o755)
+    for folder in (made, there):
+        with lake_lock(Lake(path=str(folder)), ("bronze",), command="smelt bronze"):
+            pass
+        with writing(Lake(path=str(folder)), "silver"):
+            pass
+    assert (made.stat().st_mode & 0o777, there.stat().st_mode & 0o777) == (0o700, 0o755)

@@ -1,0 +1,141 @@
+"""A password is in nothing that commands leave or show, whichever way it came and whatever goes wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import psycopg
+import pytest
+
+from bronze.lake.delta import open_table
+from pipelines.demo.embedded_postgres import EmbeddedServer
+from pipelines.secret_variables import without_secret_variables
+from pipelines.settings import load_pipeline
+from pipelines.spark.launch import PopenArguments
+from tests.pipelines.processes import Command, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PASSWORD: Final = "gEh31m-Wort"
+OTHER: Final = "4nderes-Wort"
+HBA = "local all all trust\nhost all postgres 127.0.0.1/32 trust\nhost all smelt 127.0.0.1/32 scram-sha-256\n"
+WAYS: Final = ("variable", "libpq", "password file", "pipeline file", "dsn")
+IN_NO_ENVIRONMENT: Final = ("password file", "pipeline file", "dsn")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedServer]:
+    with EmbeddedServer() as server:
+        with psycopg.connect(server.dsn(), autocommit=True) as connection:
+            connection.execute("SET password_encryption = 'scram-sha-256'")
+            connection.execute(f"CREATE ROLE smelt LOGIN REPLICATION PASSWORD '{PASSWORD}'".encode())
+        (server.data / "pg_hba.conf").write_text(HBA)
+        server.restart()
+        yield server
+
+
+@pytest.fixture
+def shop(server: EmbeddedServer) -> Iterator[EmbeddedServer]:
+    run(server, "CREATE DATABASE shop OWNER smelt", database="postgres")
+    run(server, "CREATE TABLE items (id int PRIMARY KEY)", "ALTER TABLE items OWNER TO smelt")
+    run(server, "INSERT INTO items VALUES (1)")
+    yield server
+    run(server, f"ALTER ROLE smelt PASSWORD '{PASSWORD}'")
+    run(server, "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots", database="postgres")
+    run(server, "DROP DATABASE shop", database="postgres")
+
+
+def run(server: EmbeddedServer, *statements: str, database: str = "shop") -> None:
+    with psycopg.connect(server.dsn(database), autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def prepared(way: str, server: EmbeddedServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pipeline file that takes the password this way; returns it."""
+    keys: dict[str, Any] = {"host": "127.0.0.1", "port": server.port, "user": "smelt", "database": "shop"}
+    if way == "variable":
+        monkeypatch.setenv("SHOP_PASSWORD", PASSWORD)
+        keys["password"] = "${SHOP_PASSWORD}"
+    elif way == "libpq":
+        monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    elif way == "password file":
+        file = folder / ".pgpass"
+        file.write_text(f"*:*:*:smelt:{PASSWORD}\n")
+        file.chmod(0o600)
+        monkeypatch.setenv("PGPASSFILE", str(file))
+    elif way == "pipeline file":
+        keys["password"] = PASSWORD
+    else:
+        keys = {"dsn": f"postgresql://smelt:{quote(PASSWORD)}@127.0.0.1:{server.port}/shop"}
+    pipeline = folder / "shop.yml"
+    source = "".join(f"  {key}: '{value}'\n" for key, value in keys.items())
+    pipeline.write_text(f"pipeline: shop\nsource:\n{source}  slot: secrets\n  publication: secrets\n"
+                        "lake: {path: ./lake}\n")  # fmt: skip
+    return pipeline
+
+
+@pytest.mark.postgres
+@pytest.mark.process
+@pytest.mark.parametrize("way", WAYS)
+def test_a_password_is_nowhere(
+    way: str, shop: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = prepared(way, shop, tmp_path, monkeypatch)
+    lake = tmp_path / "lake"
+    with Command("bronze", file, "--debug", folder=tmp_path) as running:
+        until(lambda: open_table(str(lake / "bronze" / "changes")) is not None, 60)
+        family = [running.process.pid, *running.family()]
+        assert len(family) > 1, "the reader is a process of its own"
+        for pid in family:
+            assert PASSWORD.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+            if way in IN_NO_ENVIRONMENT:
+                assert PASSWORD.encode() not in Path(f"/proc/{pid}/environ").read_bytes()
+        for command in (["check", "--output", "json"], ["status", "--output", "json"]):
+            with Command(*command, file, folder=tmp_path) as asked:
+                assert asked.wait(60) == 0, asked.text()
+        running.process.send_signal(signal.SIGTERM)
+        running.wait(60)
+    assert (lake.stat().st_mode & 0o777) == 0o700
+    run(shop, f"ALTER ROLE smelt PASSWORD '{OTHER}'")
+    for arguments in (["check", "--debug"], ["bronze", "--until-caught-up", "--debug"]):
+        with Command(arguments[0], file, *arguments[1:], folder=tmp_path) as refused:
+            assert refused.wait(60) == 1
+            assert "password-rejected" in refused.text()
+    left = [
+        path for path in tmp_path.rglob("*") if path.is_file() and path.name not in {".pgpass", "shop.yml"}
+    ]
+    assert {"smelt.log", "shop.yml"} <= {path.name for path in tmp_path.rglob("*")}
+    for path in left:
+        found = path.read_bytes()
+        assert PASSWORD.encode() not in found, path
+        assert quote(PASSWORD).encode() not in found, path
+
+
+def test_the_jvm_gets_no_variable_that_holds_a_secret_of_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_A", PASSWORD)
+    monkeypatch.setenv("SHOP_B", PASSWORD)
+    monkeypatch.setenv("SHOP_HOST", "db")
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of the lake, which the JVM writes")
+    file = tmp_path / "shop.yml"
+    file.write_text(
+        "pipeline: shop\nsource: {host: '${SHOP_HOST}', password: 'x${SHOP_A}', sslpassword: '${SHOP_B:-}', "
+        "slot: s, publication: p}\nlake: {path: ./lake}\n"
+    )
+    load_pipeline(file)
+    arguments = PopenArguments(stdout=None)
+    arguments["env"] = dict(os.environ)
+    given = dict(**arguments)["env"]
+    assert given == without_secret_variables(os.environ)
+    assert PASSWORD not in "".join(given.values())
+    assert given["SHOP_HOST"] == "db"
+    assert given["AWS_SECRET_ACCESS_KEY"]
+    assert os.environ["PGPASSWORD"] == PASSWORD, "the reader still gets it"
