@@ -275,9 +275,7 @@ def test_half_of_the_budget_is_told_once_until_well_below_half_is_used() -> None
 
 
 @pytest.mark.postgres
-def test_a_copy_holds_no_wal_back_however_long_it_takes(
-    own_server: EmbeddedServer, lake_path: str
-) -> None:
+def test_a_copy_holds_no_wal_back_however_long_it_takes(own_server: EmbeddedServer, lake_path: str) -> None:
     source = source_of(own_server.dsn(), slot="smelt_long_copy")
     execute(
         source,
