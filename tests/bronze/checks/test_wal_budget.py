@@ -1,0 +1,89 @@
+"""What a slot holds back, why, and how long that lasts: in words, and as a real server says it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from bronze.checks.inspect import inspect
+from bronze.checks.wal_budget import WalBudget, read_budget
+from bronze.config.sections import BronzeSettings
+from bronze.postgres.connection import connect
+from bronze.setup.slot import read_slot
+from tests.bronze.replaying import execute, read_all, source_of
+from tests.bronze.running import Running, wait_for
+
+if TYPE_CHECKING:
+    from bronze.checks.finding import Finding
+    from bronze.config.sections import SourceSettings
+    from pipelines.demo.embedded_postgres import EmbeddedServer
+
+MB = 1 << 20
+NOISE = "SELECT pg_logical_emit_message(false, 'noise', repeat('x', 1000000)) FROM generate_series(1, 80)"
+
+
+def test_it_says_how_long_it_lasts_and_what_holds_it() -> None:
+    assert WalBudget(1024 * MB, 300 * MB, 300 * MB, 724 * MB, 2 * MB, reads=False).said == (
+        "300 MB of WAL held back; 724 MB may be written until max_slot_wal_keep_size (1,024 MB) is reached; "
+        "2.1 MB/s is written now: 6 min left; nobody reads the slot"
+    )
+    assert WalBudget(None, 300 * MB, 280 * MB, None, 0.0, reads=True).said == (
+        "300 MB of WAL held back; no limit but the server's disk, whose room PostgreSQL does not tell; "
+        "0.0 MB/s is written now; the reader is 280 MB behind (a slow lake, or a large transaction)"
+    )
+    assert WalBudget(None, MB, MB, None, None, reads=False).cause == "", "every slot holds some"
+
+
+def test_a_limit_that_is_passed_is_used_up_and_one_that_there_is_not_never_is() -> None:
+    assert WalBudget(64 * MB, 90 * MB, 0, 0, None, reads=True).used == 1
+    assert WalBudget(64 * MB, 0, 0, 80 * MB, None, reads=True).used == 0
+    assert WalBudget(None, 90 * MB, 0, None, 1.0, reads=True).used == 0
+    assert WalBudget(None, 90 * MB, 0, None, 1.0, reads=True).seconds_left is None
+    assert WalBudget(64 * MB, 0, 0, 64 * MB, 0.0, reads=True).seconds_left is None, "nothing is written"
+
+
+def found(source: SourceSettings) -> Finding:
+    with connect(source) as connection:
+        all_of_them = inspect(connection, source)
+    return next(each for each in all_of_them if each.code in {"wal-held", "slot-at-risk"})
+
+
+@pytest.mark.postgres
+def test_check_names_an_absent_reader_and_then_an_open_transaction(
+    own_server: EmbeddedServer, lake_path: str
+) -> None:
+    source = source_of(own_server.dsn(), slot="smelt_budget")
+    execute(source, "CREATE TABLE t (id int PRIMARY KEY)")
+    read_all(source, lake_path)
+    fresh = found(source)
+    assert (fresh.level, fresh.code) == ("info", "wal-held")
+    assert "no limit but the server's disk" in fresh.message
+    execute(source, NOISE)
+    assert "nobody reads the slot" in found(source).message
+
+    execute(source, "ALTER SYSTEM SET max_slot_wal_keep_size = '120MB'", "SELECT pg_reload_conf()")
+    half = found(source)
+    assert (half.level, half.code) == ("warning", "slot-at-risk")
+    assert "(120 MB) is reached" in half.message
+    assert half.remedy is not None
+    assert half.remedy.startswith("start the pipeline; ")
+
+    execute(source, "ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
+    settings = BronzeSettings(flush_interval=0.05, heartbeat=0.2)
+    with Running(source, lake_path, bronze=settings), psycopg.connect(own_server.dsn()) as open_one:
+        open_one.execute("INSERT INTO t VALUES (1)")
+        pid = open_one.info.backend_pid
+        execute(source, NOISE)
+
+        def cause() -> str:
+            execute(source, "CHECKPOINT")
+            with connect(source) as connection:
+                slot = read_slot(connection, source.slot)
+                assert slot is not None
+                return read_budget(connection, slot).cause
+
+        wait_for(lambda: f"since the oldest open transaction: pid {pid} " in cause())
+        open_one.rollback()
+        wait_for(lambda: not cause())
