@@ -9,6 +9,9 @@ is the value but where it has backslashes.
 In a run of backslashes the first, third, fifth … are escapes, for each stands before the byte that it speaks
 of, and what comes before the run is none. So position alone decides, and numpy takes them out, in blocks that
 have any besides NULLs.
+
+A PostgreSQL sends valid UTF-8; that is looked at nevertheless, for the whole block at once. Values end at
+bytes of ASCII and lose bytes of ASCII alone, so each of them is valid where the block is.
 """
 
 from __future__ import annotations
@@ -16,11 +19,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import pyarrow as pa
 
 from bronze.store.text_lists import cells_between
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from numpy.typing import NDArray
 
 _TAB, _LINE_FEED, _BACKSLASH, _N = b"\t\n\\N"
@@ -37,7 +40,13 @@ def cells_of(block: bytearray) -> pa.StringArray:
 
     Args:
         block: whole rows, UTF-8; its bytes are changed. Below 2 GiB, as a row of COPY is (1 GiB at most).
+
+    Raises:
+        pa.ArrowInvalid: it is no UTF-8.
+        IndexError: it ends in the middle of an escape.
     """
+    whole = pa.array([0, len(block)], pa.int32()).buffers()[1]
+    pa.StringArray.from_buffers(1, whole, pa.py_buffer(block)).validate(full=True)
     text = np.frombuffer(block, np.uint8)
     ends, backslashes = _places(text)
     bounds = np.empty((len(ends), 2), np.int32)

@@ -130,3 +130,15 @@ def test_rows_carry_the_snapshots_lsn_and_count_from_their_chunks_number() -> No
     assert (first["xid"], first["commit_ts"], first["relation_id"]) == (None, taken, 7)
     end = SnapshotRows(RELATION, Lsn(99), taken).end(4 * SEQ_OF_CHUNK).to_pylist()
     assert [(row["op"], row["new"], row["end_of_tx"]) for row in end] == [("snapshot_end", None, True)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from([b"\\", b"\t", b"\n", b"N", b"x", b"\0", b"\xff", b"\xc3", b"\xa4"])))
+def test_bytes_that_no_server_sends_are_refused_or_valid_text(pieces: list[bytes]) -> None:
+    block = bytearray(b"".join(pieces))
+    try:
+        cells = cells_of(block)
+    except (pa.ArrowInvalid, IndexError):
+        return
+    cells.validate(full=True)
+    assert len(cells) == pieces.count(b"\t") + pieces.count(b"\n")

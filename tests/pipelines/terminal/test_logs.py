@@ -126,3 +126,11 @@ def test_old_logs_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         "smelt.log", "smelt.log.1", "smelt.log.2", "smelt.log.3", "smelt.log.lock",
     }  # fmt: skip
     assert "line 49" in (tmp_path / "smelt.log").read_text()
+
+
+def test_a_folder_of_logs_that_is_made_is_closed_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SMELT_LOGS", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert log_folder("p").stat().st_mode & 0o777 == 0o700
