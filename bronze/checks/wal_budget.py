@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bronze.lsn import ZERO
 from bronze.postgres.blockers import running_transactions
-from bronze.postgres.connection import written_end
+from bronze.postgres.connection import primary_log_end
 
 if TYPE_CHECKING:
     import psycopg
@@ -106,15 +106,17 @@ class WalBudget:
 
 def read_budget(
     connection: psycopg.Connection[Any], slot: SlotState, *, rate: float | None = None
-) -> WalBudget:
-    """Ask the server how much this slot holds back.
+) -> WalBudget | None:
+    """Ask the server how much this slot holds back; None of a standby, whose slots are its primary's.
 
     Args:
         connection: in autocommit mode.
         slot: as read a moment ago.
         rate: bytes of WAL a second, where it was measured.
     """
-    head = written_end(connection)
+    head = primary_log_end(connection)
+    if head is None:
+        return None
     row = connection.execute(_LIMIT_QUERY).fetchone()
     slots, always = (-1, 0) if row is None else row
     # The server keeps that much anyway, so a smaller limit of slots means this one.

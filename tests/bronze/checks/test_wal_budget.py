@@ -82,8 +82,24 @@ def test_check_names_an_absent_reader_and_then_an_open_transaction(
             with connect(source) as connection:
                 slot = read_slot(connection, source.slot)
                 assert slot is not None
-                return read_budget(connection, slot).cause
+                budget = read_budget(connection, slot)
+                assert budget is not None
+                return budget.cause
 
         wait_for(lambda: f"since the oldest open transaction: pid {pid} " in cause())
         open_one.rollback()
         wait_for(lambda: not cause())
+
+
+@pytest.mark.postgres
+def test_a_standby_that_has_the_slot_has_no_budget(own_server: EmbeddedServer) -> None:
+    source = source_of(own_server.dsn(), slot="smelt_standby")
+    execute(source, "SELECT pg_create_logical_replication_slot('smelt_standby', 'pgoutput')")
+    own_server.stop()
+    (own_server.data / "standby.signal").touch()
+    own_server.start()
+    with connect(source) as connection:
+        slot = read_slot(connection, source.slot)
+        assert slot is not None
+        assert read_budget(connection, slot) is None
+        assert "server-in-recovery" in {each.code for each in inspect(connection, source)}
