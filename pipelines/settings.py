@@ -53,9 +53,13 @@ class QualitySettings(Section):
 
     Attributes:
         suites: file patterns, relative to the pipeline file.
+        failing_rows: of each failed expectation, so many rows that break it are shown.
+        masked: ``schema.table.column`` of the source, whose values no report and no result shows.
     """
 
     suites: list[str] = Field(default_factory=list)
+    failing_rows: Annotated[int, Field(ge=0, le=1000)] = 0
+    masked: list[str] = Field(default_factory=list)
 
 
 AlertKind: TypeAlias = Literal["error", "lag", "slot"]

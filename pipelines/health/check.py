@@ -24,7 +24,15 @@ from bronze.lake.folders import local_folder
 from bronze.postgres.connection import connect, identify, primary_log_end, translated
 from bronze.postgres.conninfo import address_of, conninfo
 from bronze.setup.slot import read_slot
-from bronze.store.contract import CHANGES, DATABASE_PROPERTY, PIPELINE_PROPERTY, SYSTEM_PROPERTY
+from bronze.store.contract import (
+    CHANGES,
+    CHANGES_SCHEMA,
+    DATABASE_PROPERTY,
+    PIPELINE_PROPERTY,
+    RELATIONS,
+    RELATIONS_SCHEMA,
+    SYSTEM_PROPERTY,
+)
 from bronze.store.lake_format import require_format
 from bronze.store.position import position_of
 from bronze.store.relations import read_relations
@@ -33,6 +41,7 @@ from gold.builder.spark_settings import HASH, LSN
 from gold.compile.compiler import compile_tree
 from gold.language.document import load_documents
 from gold.tree.check import checked_tree
+from pipelines.quality.masking import parse_masked
 from pipelines.quality.suite_files import check_suites
 from pipelines.writable import why_unwritable
 from silver.schema.catalog import check_names, histories, is_named, silver_table
@@ -97,6 +106,7 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
     if relations:
         catalog = _catalog(pipeline, relations, findings)
         findings += _names(pipeline, catalog)
+        _collect(findings, lambda: parse_masked(pipeline.quality.masked, catalog))
         tables = _tables(pipeline, documents, catalog, findings)
     elif documents:
         findings.append(
@@ -233,6 +243,7 @@ def _tables(
         f"silver.{table.name}": [*(column.name for column in table.columns), *table.own_columns]
         for table in [*catalog.values(), *histories(catalog.values(), pipeline.silver)]
     }
+    tables |= {f"bronze.{CHANGES}": CHANGES_SCHEMA.names, f"bronze.{RELATIONS}": RELATIONS_SCHEMA.names}
     complete = True
     for document in documents:
         tree, problems = checked_tree(document, catalog)

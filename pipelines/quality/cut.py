@@ -1,4 +1,4 @@
-"""The cut that a quality run looks at: one LSN, and the Delta version of every table at it.
+"""The cut that a quality run looks at: one LSN, and the Delta version of every table at it, bronze's too.
 
 `bronze.lake.consistent_cut` decides which LSN that is. Every table is then read at its version of it and
 nothing else, whatever is written meanwhile. A foreign key checked across two moments would find orphans that
@@ -8,10 +8,12 @@ never were.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bronze.errors import ConfigurationError
+from bronze.lake import delta
 from bronze.lake.consistent_cut import choose_cut
+from bronze.store.contract import CHANGES, RELATIONS
 from pipelines.quality.expectations import CutTable, LeftOut
 from silver.run.small_reads import table_at
 
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     from bronze.lsn import Lsn
 
 
+BRONZE_TABLES: Final = {CHANGES: "commit_lsn", RELATIONS: "from_lsn"}
+"""Tables of bronze, with the column that says since which LSN a row counts."""
+
+
 @dataclass(frozen=True, slots=True)
 class QualityCut:
     """One LSN and the versions of silver's and gold's tables at it."""
@@ -35,15 +41,21 @@ class QualityCut:
     left_out: tuple[LeftOut, ...] = ()
 
     def frame(self, spark: SparkSession, lake: Lake, table: CutTable) -> DataFrame:
-        """The table as it was at the cut."""
-        return table_at(spark, lake, table.layer, table.name, table.version)
+        """The table as it was at the cut; of bronze, what was committed at or before it."""
+        frame = table_at(spark, lake, table.layer, table.name, table.version)
+        if table.layer == "bronze":
+            return frame.where(f"{BRONZE_TABLES[table.name]} <= {int(self.commit_lsn)}")
+        return frame
 
 
-def quality_cut(control: ControlTables, *, with_gold: bool, where: str) -> QualityCut:
+def quality_cut(lake: Lake, control: ControlTables, *, with_gold: bool, where: str) -> QualityCut:
     """The newest cut that silver and, where there are documents, gold have in common.
 
+    Bronze has no cuts: it is append-only, and its rows say since when they count.
+
     Args:
-        control: the lake's control tables.
+        lake: the lake.
+        control: its control tables.
         with_gold: whether the pipeline has documents.
         where: the pipeline file, for the message.
 
@@ -62,5 +74,7 @@ def quality_cut(control: ControlTables, *, with_gold: bool, where: str) -> Quali
     if with_gold and cut.gold is None:
         has_cuts = control.latest_cut("gold") is not None
         left_out = (LeftOut("gold", "no cut at an LSN of silver" if has_cuts else "no cut yet"),)
-    tables = tuple(CutTable(layer, name, version) for (layer, name), version in cut.versions.items())
-    return QualityCut(cut.commit_lsn, cut.commit_ts, tables, left_out)
+    opened = {name: delta.open_table(delta.location(lake, "bronze", name)) for name in BRONZE_TABLES}
+    bronze = (CutTable("bronze", name, table.version()) for name, table in opened.items() if table)
+    derived = (CutTable(layer, name, version) for (layer, name), version in cut.versions.items())
+    return QualityCut(cut.commit_lsn, cut.commit_ts, (*bronze, *derived), left_out)

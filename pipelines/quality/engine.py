@@ -18,13 +18,13 @@ others are not affected.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
 import threading
 import warnings
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
@@ -33,7 +33,6 @@ from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError
 from pipelines.quality.expectations import FOREIGN_KEY, Result
 from pipelines.quality.suite_files import QUERY, placeholders
-from silver.schema.catalog import OWN_COLUMNS
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -43,10 +42,10 @@ if TYPE_CHECKING:
 
     from pipelines.quality.expectations import Expectation
 
-SAMPLES: Final = 5
 _LOOKED_AT: Final = 20
 """Values that break an expectation among which different ones are looked for."""
-_SAMPLE_LENGTH: Final = 200
+_SEVERITY: Final = {"error": "critical", "warning": "warning", "info": "info"}
+"""Great Expectations' words for ours; nothing depends on them."""
 _ERROR_CLASS: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
 _ERROR_LENGTH: Final = 500
 _BATCH_VIEW: Final = "deltasmelt_quality_batch"
@@ -67,11 +66,14 @@ _NOT_ARGUMENTS: Final = frozenset(
 class Engine:
     """Great Expectations over Spark frames, in memory alone: nothing is written to a project folder.
 
+    Args:
+        failing_rows: of each failed expectation, so many rows will be looked for.
+
     Raises:
         ConfigurationError: Great Expectations is not installed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, failing_rows: int = 0) -> None:
         with _quiet():
             self._gx = _load()
             context = self._gx.get_context(mode="ephemeral")
@@ -79,6 +81,7 @@ class Engine:
             # What to keep in memory is decided by who calls.
             self._source = context.data_sources.add_spark(name="lake", persist=False)
         self._count = 0
+        self._looked_at = max(_LOOKED_AT, failing_rows)
 
     @property
     def version(self) -> str:
@@ -109,7 +112,8 @@ class Engine:
                     built[index] = made
             if built:
                 results |= self._validate(plain, expectations, rows, built)
-        return [results[index] for index in range(len(expectations))]
+        own = {new: name for name, new in names.items()}
+        return [_named(results[index], own) for index in range(len(expectations))]
 
     def _build(
         self, index: int, about: Expectation, names: Mapping[str, str], views: Mapping[str, str]
@@ -131,7 +135,7 @@ class Engine:
                 query = query if name == "batch" else query.replace("{" + name + "}", quote(views[name]))
             kwargs[QUERY] = query
         try:
-            return kind(**kwargs, severity=about.severity, meta={"index": index})
+            return kind(**kwargs, severity=_SEVERITY[about.severity], meta={"index": index})
         except (ValueError, TypeError) as error:  # a ValidationError of pydantic is a ValueError
             return f"{about.kind}: {_complaint(error)}"
 
@@ -153,16 +157,16 @@ class Engine:
                     unexpected_percent=0.0,
                 )
         others = {index: made for index, made in built.items() if index not in results}
-        details = {"result_format": "SUMMARY", "partial_unexpected_count": _LOOKED_AT}
+        details = {"result_format": "SUMMARY", "partial_unexpected_count": self._looked_at}
         raised: dict[int, Any] = {}
         for index, outcome in self._run(batch, others, details):
-            results[index] = _result(expectations[index], outcome, rows, frame)
+            results[index] = self._result(expectations[index], outcome, rows, frame)
             if results[index].success is None:
                 raised[index] = built[index]
         if len(raised) > 1:  # one may have spoiled the aggregation that they were asked in together
             for index, made in raised.items():
                 for _, outcome in self._run(batch, {index: made}, details):
-                    results[index] = _result(expectations[index], outcome, rows, frame)
+                    results[index] = self._result(expectations[index], outcome, rows, frame)
         return results
 
     def _run(
@@ -173,6 +177,31 @@ class Engine:
         suite = self._gx.ExpectationSuite(name="suite", expectations=list(built.values()))
         for outcome in batch.validate(suite, result_format=result_format).results:
             yield outcome.expectation_config.meta["index"], outcome
+
+    def _result(self, about: Expectation, outcome: Any, rows: int, frame: DataFrame) -> Result:
+        error = _raised(outcome)
+        if error is not None:
+            return Result(about, None, element_count=rows, error=error)
+        found: dict[str, Any] = outcome.result
+        success = bool(outcome.success)
+        values = tuple(found.get("partial_unexpected_list") or ())
+        count = found.get("unexpected_count")
+        observed = found.get("observed_value")
+        percent = found.get("unexpected_percent")
+        if QUERY in about.kwargs:
+            count, observed = int(observed or 0), None
+            percent = 100 * count / rows if rows else None
+            query = outcome.expectation_config.kwargs[QUERY]
+            values = () if success else _rows_of_query(query, frame, self._looked_at)
+        return Result(
+            about,
+            success=success,
+            element_count=found.get("element_count", rows),
+            unexpected_count=count,
+            unexpected_percent=percent,
+            observed=observed,
+            values=values,
+        )
 
     def _verdict_suffices(self, made: Any) -> bool:
         """Whether "it holds" says all: an expectation of all rows that tolerates no breach."""
@@ -258,6 +287,14 @@ def _renamed(argument: str, value: Any, names: Mapping[str, str]) -> Any:
     return names.get(str(value), value)
 
 
+def _named(result: Result, own: Mapping[str, str]) -> Result:
+    """A result whose values of several columns stand under the columns' own names."""
+    if QUERY in result.expectation.kwargs or not any(isinstance(value, dict) for value in result.values):
+        return result
+    named = ({own.get(name, name): one for name, one in value.items()} for value in result.values)
+    return replace(result, values=tuple(named))
+
+
 def _complaint(error: Exception) -> str:
     """The first thing that pydantic says is wrong, in a line; the last where a value has several types."""
     errors = getattr(error, "errors", None)
@@ -271,44 +308,14 @@ def _complaint(error: Exception) -> str:
     return of_name[0] if name == "__root__" else f"{name}: {of_name[0]}"
 
 
-def _result(about: Expectation, outcome: Any, rows: int, frame: DataFrame) -> Result:
-    error = _raised(outcome)
-    if error is not None:
-        return Result(about, None, element_count=rows, error=error)
-    found: dict[str, Any] = outcome.result
-    success = bool(outcome.success)
-    samples = tuple(dict.fromkeys(_shown(value) for value in found.get("partial_unexpected_list", ())))[
-        :SAMPLES
-    ]
-    count = found.get("unexpected_count")
-    observed = found.get("observed_value")
-    percent = found.get("unexpected_percent")
-    if QUERY in about.kwargs:
-        count, observed = int(observed or 0), None
-        percent = 100 * count / rows if rows else None
-        samples = () if success else _query_samples(outcome.expectation_config.kwargs[QUERY], frame)
-    return Result(
-        about,
-        success=success,
-        element_count=found.get("element_count", rows),
-        unexpected_count=count,
-        unexpected_percent=percent,
-        observed=observed,
-        samples=samples,
-    )
-
-
-def _query_samples(query: str, frame: DataFrame) -> tuple[str, ...]:
+def _rows_of_query(query: str, frame: DataFrame, limit: int) -> tuple[dict[str, Any], ...]:
     """Some of the rows that a query found; its result in Great Expectations holds their number alone."""
     frame.createOrReplaceTempView(_BATCH_VIEW)
     try:
-        found = frame.sparkSession.sql(query.format(batch=_BATCH_VIEW)).limit(SAMPLES).collect()
+        found = frame.sparkSession.sql(query.format(batch=_BATCH_VIEW)).limit(limit).collect()
     finally:
         frame.sparkSession.catalog.dropTempView(_BATCH_VIEW)
-    return tuple(
-        _shown({name: value for name, value in row.asDict().items() if name not in OWN_COLUMNS})
-        for row in found
-    )
+    return tuple(row.asDict(recursive=True) for row in found)
 
 
 def _raised(outcome: Any) -> str | None:
@@ -329,11 +336,3 @@ def short_cause(message: str) -> str:
     if chosen.startswith("An error occurred while calling") and len(lines) > 1:
         chosen = lines[1].removeprefix(": ")
     return chosen.removeprefix("Caused by: ")[:_ERROR_LENGTH]
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, dict):
-        text = json.dumps(value, default=str, ensure_ascii=False)
-    else:
-        text = "NULL" if value is None else str(value)
-    return text if len(text) <= _SAMPLE_LENGTH else text[: _SAMPLE_LENGTH - 1] + "…"

@@ -9,6 +9,7 @@ It is reported, but is no fault of data or suite. Great Expectations itself coun
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -19,7 +20,17 @@ if TYPE_CHECKING:
     from bronze.lake.location import Layer
     from bronze.lsn import Lsn
 
-Severity: TypeAlias = Literal["critical", "warning", "info"]
+Severity: TypeAlias = Literal["error", "warning", "info"]
+"""How grave a breach is: only an ``error`` fails the run."""
+
+SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "info")
+"""The gravest first."""
+
+LOG_SUITE: Final = "log"
+"""Suite of what `bronze.changes` promises (`pipelines.quality.change_log`)."""
+
+VOLUME_SUITE: Final = "volume"
+"""Suite of the expectations that follow from the recent past (`pipelines.quality.volume`)."""
 
 CATALOG_SUITE: Final = "catalog"
 """Suite of the expectations that follow from the source's catalog."""
@@ -27,7 +38,7 @@ CATALOG_SUITE: Final = "catalog"
 DOCUMENT_SUITE: Final = "document"
 """Suite of the expectations that follow from the document definitions."""
 
-DERIVED_SUITES: Final = frozenset({CATALOG_SUITE, DOCUMENT_SUITE})
+DERIVED_SUITES: Final = frozenset({LOG_SUITE, VOLUME_SUITE, CATALOG_SUITE, DOCUMENT_SUITE})
 
 FOREIGN_KEY: Final = "expect_foreign_key_to_hold"
 """Our own expectation beside Great Expectations' names: see `pipelines.quality.references`."""
@@ -49,7 +60,7 @@ class Expectation:
     suite: str
     kind: str
     kwargs: dict[str, Any]
-    severity: Severity = "critical"
+    severity: Severity = "error"
     note: str | None = None
     where: str | None = None
 
@@ -66,13 +77,17 @@ class Expectation:
     @property
     def column(self) -> str | None:
         """The column, or columns, that it speaks of; None where it speaks of the table."""
+        return ", ".join(self.columns) or None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that it speaks of."""
         if "column" in self.kwargs:
-            return str(self.kwargs["column"])
+            return (str(self.kwargs["column"]),)
         for name in ("column_list", "columns", "column_set"):
             if isinstance(self.kwargs.get(name), list):
-                return ", ".join(map(str, self.kwargs[name]))
-        pair = [str(self.kwargs[name]) for name in ("column_A", "column_B") if name in self.kwargs]
-        return ", ".join(pair) or None
+                return tuple(map(str, self.kwargs[name]))
+        return tuple(str(self.kwargs[name]) for name in ("column_A", "column_B") if name in self.kwargs)
 
     def kwargs_json(self) -> str:
         """The arguments as JSON."""
@@ -89,7 +104,11 @@ class Result:
         unexpected_count: failing rows; None where it speaks of the table as a whole.
         unexpected_percent: of the rows that it speaks of (a NULL is no breach of most expectations).
         observed: what was found, where the expectation speaks of the table or of a column as a whole.
-        samples: some of the values (or rows, as JSON) that break it.
+        values: some of the values (or rows, as dicts) that break it, as they are in the data. They leave the
+            run only as `samples`, which `pipelines.quality.examples` makes of them.
+        samples: the same as texts, different ones, masked.
+        failing_rows: rows that break it, the key first, as texts, masked; where the pipeline asks for them.
+        counted: what `unexpected_count` counts.
     """
 
     expectation: Expectation
@@ -100,6 +119,9 @@ class Result:
     observed: Any = None
     samples: tuple[str, ...] = ()
     error: str | None = None
+    values: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+    failing_rows: tuple[dict[str, str | None], ...] = ()
+    counted: str = "rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +174,8 @@ class QualityResult:
 
     @property
     def success(self) -> bool:
-        """Whether every expectation was checked and holds."""
-        return not self.file_errors and all(row.success for row in self.rows)
+        """Whether every expectation was checked, and what is broken is no error."""
+        return not self.errors and not self.broken
 
     @property
     def passed(self) -> tuple[Result, ...]:
@@ -163,11 +185,23 @@ class QualityResult:
     @property
     def failed(self) -> tuple[Result, ...]:
         """Expectations that the data breaks, the gravest first."""
-        order = {"critical": 0, "warning": 1, "info": 2}
         failed = [row for row in self.rows if row.success is False]
-        return tuple(
-            sorted(failed, key=lambda row: (order[row.expectation.severity], -(row.unexpected_count or 0)))
-        )
+
+        def gravity(row: Result) -> tuple[int, int]:
+            return SEVERITIES.index(row.expectation.severity), -(row.unexpected_count or 0)
+
+        return tuple(sorted(failed, key=gravity))
+
+    @property
+    def broken(self) -> tuple[Result, ...]:
+        """Expectations of severity ``error`` that the data breaks."""
+        return tuple(row for row in self.failed if row.expectation.severity == "error")
+
+    @property
+    def milder(self) -> dict[str, int]:
+        """How many warnings and infos the data breaks, where there are any."""
+        counts = Counter(row.expectation.severity for row in self.failed)
+        return {name: counts[name] for name in SEVERITIES[1:] if counts[name]}
 
     @property
     def unchecked(self) -> tuple[Result, ...]:
@@ -181,11 +215,14 @@ class QualityResult:
 
     def summary(self) -> str:
         """The verdict in one line."""
-        if self.success:
+        if self.success and not self.failed:
             return f"all {len(self.rows)} expectations hold"
-        parts = [f"{len(self.failed)} of {len(self.rows)} expectations failed"] if self.failed else []
+        parts = [f"{len(self.broken)} of {len(self.rows)} expectations failed"] if self.broken else []
+        parts += [f"{count} {name}{'' if count == 1 else 's'}" for name, count in self.milder.items()]
         if self.errors:
             parts.append(f"{len(self.errors)} could not be checked")
+        if self.success:
+            return f"no error among {len(self.rows)} expectations, " + ", ".join(parts)
         return ", ".join(parts)
 
     def to_dict(self) -> dict[str, object]:
@@ -200,6 +237,7 @@ class QualityResult:
             "success": self.success,
             "expectations": len(self.rows),
             "passed": len(self.passed),
+            "broken": len(self.broken),
             "failed": [_plain(row) for row in self.failed],
             "errors": list(self.errors),
             "left_out": [f"{item.subject}: {item.why}" for item in self.left_out],
@@ -222,5 +260,6 @@ def _plain(row: Result) -> dict[str, object]:
         if isinstance(row.observed, int | float | str | bool | None)
         else str(row.observed),
         "samples": list(row.samples),
+        "failing_rows": list(row.failing_rows),
         "where": about.where,
     }

@@ -12,9 +12,8 @@ shares with others. These are then asked one by one, so that it alone is reporte
 from __future__ import annotations
 
 import functools
-import json
 import operator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pipelines.quality.engine import short_cause
 from pipelines.quality.expectations import Result
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
 _PER_QUERY: Final = 16
 """Foreign keys in one query: planning takes more than linear time."""
 
-ORPHAN_SAMPLES: Final = 5
+ORPHANS: Final = 5
+"""Keys that are shown, and whose rows are."""
 
 
 def check_references(
@@ -121,21 +121,16 @@ def _compared(column: str, way: str) -> Column:
 
 
 def _result(about: Expectation, orphans: DataFrame, count: int, rows: int) -> Result:
-    samples: tuple[str, ...] = ()
+    values: tuple[Any, ...] = ()
     if count:
-        taken = [row.asDict() for row in orphans.distinct().limit(ORPHAN_SAMPLES).collect()]
-        samples = tuple(sorted(_shown(row) for row in taken))
+        taken = [row.asDict() for row in orphans.distinct().limit(ORPHANS).collect()]
+        single = len(about.kwargs["columns"]) == 1
+        values = tuple(sorted((next(iter(row.values())) if single else row for row in taken), key=str))
     return Result(
         about,
         success=count == 0,
         element_count=rows,
         unexpected_count=count,
         unexpected_percent=100 * count / rows if rows else 0.0,
-        samples=samples,
+        values=values,
     )
-
-
-def _shown(row: dict[str, object]) -> str:
-    if len(row) == 1:
-        return str(next(iter(row.values())))
-    return json.dumps(row, default=str, ensure_ascii=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from pipelines.quality.change_log import CHANGES_ONCE, WHOLE_TRANSACTIONS
 from pipelines.quality.expectations import FOREIGN_KEY
 from pipelines.quality.suite_files import QUERY
 
@@ -65,6 +66,11 @@ _SETS: Final = {
     "expect_column_distinct_values_to_equal_set": "has exactly the values",
 }
 
+_OWN: Final = {
+    CHANGES_ONCE: "no change is there twice",
+    WHOLE_TRANSACTIONS: "every transaction is there whole",
+}
+
 
 def sentence(about: Expectation) -> Sentence:
     """The expectation in words, also where its arguments are wrong."""
@@ -97,6 +103,8 @@ def _of_tables(about: Expectation) -> Sentence:
 
 def _of_kinds(about: Expectation) -> Sentence:
     kind, kwargs = about.kind, about.kwargs
+    if kind in _OWN:
+        return [(_OWN[kind], False)]
     if kind == "expect_compound_columns_to_be_unique":
         return [*_subject(about), ("are unique together", False)]
     if kind == FOREIGN_KEY:

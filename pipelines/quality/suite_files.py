@@ -6,8 +6,9 @@
       - expectation: expect_column_values_to_be_between
         column: total
         kwargs: {min_value: 0}
-        severity: warning              # critical (default), warning, info
+        severity: warning              # error (default), warning, info
         note: A negative total is a refund that was booked as an order.
+      - sql: SELECT * FROM {batch} WHERE shipped_at < ordered_at     # the rows that break the rule
 
 Names and arguments are Great Expectations' own. They are checked against it when the run has loaded it
 (`pipelines.quality.engine`), names of tables and columns against the cut. What needs neither is here. If a
@@ -19,7 +20,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, cast
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from bronze.config.sections import Section, in_the_form
 from bronze.config.suggestions import suggestion
@@ -34,14 +35,20 @@ if TYPE_CHECKING:
 
     from bronze.lake.location import Layer
 
-_LAYERS: Final = ("silver", "gold")
+_LAYERS: Final = ("bronze", "silver", "gold")
 _COLUMN_ARGUMENTS: Final = ("column", "column_A", "column_B")
 _COLUMN_LISTS: Final = ("column_list", "columns")
 QUERY: Final = "unexpected_rows_query"
+_OF_QUERY: Final = "unexpected_rows_expectation"
 _PLACEHOLDER: Final = re.compile(r"(?<!\{)\{([^{}]+)\}(?!\})")
 
 
 Comparison: TypeAlias = Literal["exact", "ignore case", "ignore trailing spaces", "as numbers"]
+
+
+def _our_severity(value: object) -> object:
+    """Great Expectations' word for an error is taken as ours."""
+    return "error" if value == "critical" else value
 
 
 class _Item(Section):
@@ -53,8 +60,22 @@ class _Item(Section):
     ]
     column: str | None = None
     kwargs: dict[str, Any] = Field(default_factory=dict)
-    severity: Severity = "critical"
+    severity: Annotated[Severity, BeforeValidator(_our_severity)] = "error"
     note: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rule(cls, given: Any) -> Any:
+        """A rule in SQL is Great Expectations' expectation of a query."""
+        if not isinstance(given, dict) or "sql" not in given:
+            return given
+        beside = [name for name in ("expectation", "column", "kwargs") if name in given]
+        if beside:
+            raise ValueError(f"sql stands alone, without {' and '.join(beside)}")
+        if not isinstance(given["sql"], str) or not given["sql"].strip():
+            raise ValueError("sql: expected a SELECT that returns the rows that break the rule")
+        others = {name: value for name, value in given.items() if name != "sql"}
+        return {**others, "expectation": _OF_QUERY, "kwargs": {QUERY: given["sql"]}}
 
     @model_validator(mode="after")
     def _column_once(self) -> _Item:
@@ -105,9 +126,7 @@ class _SuiteFile(Section):
     def _layer_and_name(cls, table: str) -> str:
         layer, dot, name = table.partition(".")
         if layer not in _LAYERS or not dot or not name:
-            raise ValueError(
-                f"{table!r} is no table of silver or gold (expected e.g. silver.orders, gold.customer)"
-            )
+            raise ValueError(f"{table!r} is no table of bronze, silver or gold (expected e.g. silver.orders)")
         return table
 
 

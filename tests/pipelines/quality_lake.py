@@ -15,7 +15,7 @@ from bronze.lake.control import Cut
 from bronze.lake.control_tables import ControlTables
 from bronze.lsn import Lsn
 from bronze.shapes import Column, PgType, Relation
-from bronze.store.contract import RELATIONS_SCHEMA
+from bronze.store.contract import CHANGES_SCHEMA, RELATIONS_SCHEMA
 from bronze.store.relations import append_relations
 from pipelines.settings import Pipeline, load_pipeline
 
@@ -136,6 +136,21 @@ class QualityLake:
         self.lsn += 1
         self.cut(*ROWS)
 
+    def log(self, *changes: Row) -> None:
+        """Append changes to `bronze.changes`; what a change does not say is of an insert into orders."""
+        rows = [
+            {"op": "insert", "table_schema": "public", "table_name": "orders", "end_of_tx": False, **change}
+            for change in changes
+        ]
+        table = delta.open_or_create(self._path("bronze.changes"), CHANGES_SCHEMA, description="Changes")
+        delta.append(table, pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA))
+
+    def transaction(self, lsn: int, count: int, **change: Any) -> None:
+        """Append a whole transaction of so many changes."""
+        self.log(
+            *({"commit_lsn": lsn, "seq": n, "end_of_tx": n == count - 1, **change} for n in range(count))
+        )
+
     def restore(self) -> None:
         """Sound tables at a new cut."""
         for name, rows in ROWS.items():
@@ -164,6 +179,11 @@ def build_lake(folder: Path, dsn: str, connection: Connection[TupleRow] | None =
     pipeline = load_pipeline(file)
     built = QualityLake(folder, pipeline, pipeline.lake_address())
     built.restore()
+    built.log({"commit_lsn": 5, "seq": 0, "op": "snapshot", "xid": None})
+    built.log({"commit_lsn": 5, "seq": 1, "op": "snapshot_end", "end_of_tx": True})
+    built.transaction(10, 3)
+    built.transaction(20, 1)
+    built.transaction(10**6, 2, commit_ts=None)
     table = delta.open_or_create(
         f"{built.lake.path}/bronze/relations", RELATIONS_SCHEMA, description="Shapes of tables"
     )

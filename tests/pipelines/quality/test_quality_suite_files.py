@@ -47,7 +47,17 @@ def test_a_suite_takes_its_files_name_and_knows_the_line_of_each_expectation(tmp
     assert (first.layer, first.table, first.suite) == ("silver", "orders", "orders")
     assert first.kwargs == {"column": "total", "min_value": 0}
     assert (first.severity, first.where) == ("warning", "orders.yml:3")
-    assert (second.severity, second.where, second.column) == ("critical", "orders.yml:8", "customer_id")
+    assert (second.severity, second.where, second.column) == ("error", "orders.yml:8", "customer_id")
+
+
+def test_a_rule_in_sql_is_the_expectation_of_a_query_and_stands_alone(tmp_path: Path) -> None:
+    rule = GOOD + "  - sql: SELECT * FROM {batch}\n    severity: critical\n    note: why\n"
+    found = load_suite(write(tmp_path, rule), "orders.yml")[-1]
+    assert found.kind == "unexpected_rows_expectation"
+    assert found.kwargs == {"unexpected_rows_query": "SELECT * FROM {batch}"}
+    assert (found.severity, found.note, found.where) == ("error", "why", "orders.yml:13")
+    with pytest.raises(ConfigurationError, match="sql stands alone, without column"):
+        load_suite(write(tmp_path, f"{rule}    column: total\n"))
 
 
 def test_right_names_are_no_complaint(tmp_path: Path) -> None:
@@ -71,7 +81,7 @@ def test_right_names_are_no_complaint(tmp_path: Path) -> None:
         (
             "table: silver.orders",
             "table: orders",
-            "orders.yml:1: table: 'orders' is no table of silver or gold",
+            "orders.yml:1: table: 'orders' is no table of bronze, silver or gold",
         ),
         ("severity: warning", "severity: grave", "orders.yml:6: expectations.severity: expected"),
         (

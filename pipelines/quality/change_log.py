@@ -1,0 +1,110 @@
+"""What `bronze.changes` promises, asked of all its rows up to the cut.
+
+Every later layer relies on it (`bronze.store.contract`): no change is there twice, and a transaction is there
+whole. Two expectations, one pass: rows of the stream are counted by (`commit_lsn`, `seq`), these places by
+`commit_lsn`. A transaction is whole if its places are 0, 1, 2, … without a hole and it has one `end_of_tx`,
+on the last of them. So a lost row, a lost end and a second end are all found. What was lost at the end of a
+transaction shows by the end that is missing; a transaction that is missing as a whole leaves no trace here
+(`smelt verify` finds that).
+
+Rows of snapshots belong to no transaction and are not asked. All rows are looked at in every run: the table
+is append-only, but what a fault appends twice carries an old `commit_lsn`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.lsn import Lsn
+from bronze.store.contract import OP_SNAPSHOT, OP_SNAPSHOT_END
+from pipelines.quality.expectations import LOG_SUITE, Expectation, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+CHANGES_ONCE: Final = "expect_each_change_once"
+WHOLE_TRANSACTIONS: Final = "expect_whole_transactions"
+
+_PLACES: Final = f"""
+SELECT commit_lsn, seq, count(*) AS copies, count_if(end_of_tx) AS ends
+FROM {{log}}
+WHERE op NOT IN ('{OP_SNAPSHOT}', '{OP_SNAPSHOT_END}')
+GROUP BY commit_lsn, seq
+"""
+_TRANSACTIONS: Final = f"""
+SELECT commit_lsn, sum(copies) AS changes, count_if(copies > 1) AS repeated, max(seq) AS last_seq,
+       count_if(ends > 0) AS ends,
+       coalesce(
+           min(seq) = 0 AND max(seq) = count(*) - 1 AND count_if(ends > 0) = 1
+               AND max(CASE WHEN ends > 0 THEN seq END) = max(seq),
+           false
+       ) AS whole
+FROM ({_PLACES})
+GROUP BY commit_lsn
+"""
+
+
+def of_log() -> list[Expectation]:
+    """The expectations of `bronze.changes`."""
+    notes = {
+        CHANGES_ONCE: "exactly once",
+        WHOLE_TRANSACTIONS: "seq from 0 without holes, one end_of_tx, on the last row",
+    }
+    return [
+        Expectation("bronze", "changes", LOG_SUITE, kind, {}, note=note, where="contract of bronze.changes")
+        for kind, note in notes.items()
+    ]
+
+
+def check_log(expectations: Sequence[Expectation], log: DataFrame, limit: int) -> list[Result]:
+    """What became of the expectations of `of_log`, in their order.
+
+    Args:
+        expectations: of the kinds above.
+        log: `bronze.changes` up to the cut.
+        limit: so many examples of each are looked for.
+    """
+    spark = log.sparkSession
+    (line,) = spark.sql(
+        "SELECT count(*) AS transactions, coalesce(sum(changes), 0) AS changes, "
+        "coalesce(sum(repeated), 0) AS repeated, count_if(NOT whole) AS broken "
+        f"FROM ({_TRANSACTIONS})",
+        log=log,
+    ).collect()
+    found: dict[str, tuple[int, int, str, str]] = {
+        CHANGES_ONCE: (
+            line.repeated,
+            line.changes,
+            "changes",
+            f"SELECT commit_lsn, seq, copies FROM ({_PLACES}) WHERE copies > 1",
+        ),
+        WHOLE_TRANSACTIONS: (
+            line.broken,
+            line.transactions,
+            "transactions",
+            f"SELECT commit_lsn, changes, last_seq, ends FROM ({_TRANSACTIONS}) WHERE NOT whole",
+        ),
+    }
+    results = []
+    for about in expectations:
+        count, total, counted, query = found[about.kind]
+        rows = spark.sql(f"{query} ORDER BY commit_lsn LIMIT {limit}", log=log).collect() if count else []
+        results.append(
+            Result(
+                about,
+                success=count == 0,
+                element_count=total,
+                unexpected_count=count,
+                unexpected_percent=100 * count / total if total else 0.0,
+                values=tuple(_readable(row.asDict()) for row in rows),
+                counted=counted,
+            )
+        )
+    return results
+
+
+def _readable(row: dict[str, Any]) -> dict[str, Any]:
+    lsn = row["commit_lsn"]
+    return {**row, "commit_lsn": None if lsn is None else str(Lsn(lsn))}

@@ -1,0 +1,172 @@
+"""All expectations of a run, evaluated over the tables of its cut in few Spark jobs.
+
+A table's derived expectations and those of each of its suite files are evaluated in one go, because their
+questions are then gathered into one aggregation. What Great Expectations cannot ask (it sees one table at a
+time) is asked in queries of our own, of all tables together. Small tables are kept in memory meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from deltalake import DeltaTable
+
+from pipelines.quality.change_log import check_log
+from pipelines.quality.derived import catalog_frame
+from pipelines.quality.engine import short_cause
+from pipelines.quality.expectations import FOREIGN_KEY, LOG_SUITE, Result
+from pipelines.quality.references import check_references
+from pipelines.quality.suite_files import QUERY, misnamed, placeholders
+from silver.schema.live_rows import live_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bronze.lake.location import Lake
+    from pipelines.quality.cut import QualityCut
+    from pipelines.quality.engine import Engine
+    from pipelines.quality.examples import Examples
+    from pipelines.quality.expectations import CutTable, Expectation
+
+_IN_MEMORY_BYTES: Final = 128_000_000
+"""So much of the tables' files, the smallest tables first, is kept in memory during a run."""
+
+_ROWS_ELSEWHERE: Final = frozenset({LOG_SUITE})
+"""Suites whose results hold the rows that break them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What every check of a run needs.
+
+    Attributes:
+        say: is told what is being checked.
+    """
+
+    spark: SparkSession
+    lake: Lake
+    cut: QualityCut
+    engine: Engine
+    examples: Examples
+    say: Callable[[str], None]
+
+    def run(self, expectations: Sequence[Expectation], frames: dict[str, DataFrame]) -> list[Result]:
+        """What became of each expectation, in their order, with examples."""
+        columns = {name: frame.columns for name, frame in frames.items()}
+        results: dict[int, Result] = {}
+        groups: dict[str, dict[bool, list[int]]] = defaultdict(lambda: defaultdict(list))
+        own: dict[str, list[int]] = defaultdict(list)
+        for index, about in enumerate(expectations):
+            wrong = None if about.derived else misnamed(about, columns)
+            if wrong is not None:
+                results[index] = Result(about, None, error=wrong)
+            elif about.kind == FOREIGN_KEY:
+                own[FOREIGN_KEY].append(index)
+            elif about.suite in _ROWS_ELSEWHERE:
+                own[about.suite].append(index)
+            else:
+                groups[about.qualified][about.derived].append(index)
+        evaluated: dict[int, Result] = {}
+        rows: dict[str, int] = {}
+        with self._in_memory(frames), self._views(frames, expectations) as views:
+            if own[LOG_SUITE]:
+                self.say("checking the log of changes")
+                asked = [expectations[index] for index in own[LOG_SUITE]]
+                evaluated |= zip(own[LOG_SUITE], self._log(asked, frames["bronze.changes"]), strict=True)
+            for number, (name, suites) in enumerate(sorted(groups.items()), 1):
+                self.say(f"checking {name} ({number} of {len(groups)})")
+                asked_of = {
+                    derived: {index: expectations[index] for index in indexes}
+                    for derived, indexes in suites.items()
+                }
+                evaluated |= self._table(asked_of, frames[name], views, rows)
+            if own[FOREIGN_KEY]:
+                self.say(f"checking {len(own[FOREIGN_KEY])} foreign keys")
+                asked = [expectations[index] for index in own[FOREIGN_KEY]]
+                found = check_references(asked, lambda name: live_rows(frames[name]), rows)
+                evaluated |= zip(own[FOREIGN_KEY], found, strict=True)
+            for index, result in evaluated.items():
+                results[index] = self.examples.of(result, _rows(result, frames))
+        return [results[index] for index in range(len(expectations))]
+
+    def _log(self, expectations: Sequence[Expectation], log: DataFrame) -> list[Result]:
+        from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - `smelt check` reads suites without Spark
+
+        try:
+            return check_log(expectations, log, max(self.examples.rows, 5))
+        except SPARK_ERRORS as error:
+            return [Result(about, None, error=short_cause(str(error))) for about in expectations]
+
+    def _table(
+        self,
+        asked: dict[bool, dict[int, Expectation]],
+        frame: DataFrame,
+        views: dict[str, str],
+        rows: dict[str, int],
+    ) -> dict[int, Result]:
+        """What became of a table's expectations, derived and others; its number of rows goes into `rows`."""
+        from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
+
+        every = {index: about for suite in asked.values() for index, about in suite.items()}
+        try:
+            count = live_rows(frame).count()
+        except SPARK_ERRORS as error:  # a file that is gone, say: the other tables are looked at
+            cause = short_cause(str(error))
+            return {index: Result(about, None, error=cause) for index, about in every.items()}
+        results: dict[int, Result] = {}
+        for derived, suite in asked.items():
+            expected = list(suite.values())
+            of_rows = catalog_frame(frame, expected) if derived else frame
+            results |= zip(suite, self.engine.evaluate(of_rows, expected, count, views), strict=True)
+            rows[expected[0].qualified] = count
+        return results
+
+    @contextmanager
+    def _views(
+        self, frames: dict[str, DataFrame], expectations: Sequence[Expectation]
+    ) -> Iterator[dict[str, str]]:
+        """Temporary views of the tables that queries name, at the cut."""
+        named = {name for about in expectations for name in placeholders(str(about.kwargs.get(QUERY, "")))}
+        views = {name: f"deltasmelt_quality_{n}" for n, name in enumerate(sorted(named & frames.keys()))}
+        for name, view in views.items():
+            frames[name].createOrReplaceTempView(view)
+        try:
+            yield views
+        finally:
+            for view in views.values():
+                self.spark.catalog.dropTempView(view)
+
+    @contextmanager
+    def _in_memory(self, frames: dict[str, DataFrame]) -> Iterator[None]:
+        """Keep small tables in memory, so that not each question plans and reads their files again."""
+        kept: list[DataFrame] = []
+        room = _IN_MEMORY_BYTES
+        for size, table in sorted((self._size(table), table.qualified) for table in self.cut.tables):
+            room -= size
+            if room < 0:
+                break
+            kept.append(frames[table].persist())
+        try:
+            yield
+        finally:
+            for frame in kept:
+                frame.unpersist()
+
+    def _size(self, table: CutTable) -> int:
+        """Bytes of a table's files at the cut; asked of its log, not of Spark."""
+        actions = DeltaTable(self.lake.uri(table.layer, table.name), version=table.version).get_add_actions()
+        return sum(actions.column("size_bytes").to_pylist())
+
+
+def _rows(result: Result, frames: dict[str, DataFrame]) -> DataFrame | None:
+    """The rows that a result speaks of; None where its values are the rows, or it has none."""
+    about = result.expectation
+    if result.success is not False or about.suite in _ROWS_ELSEWHERE:
+        return None
+    frame = frames[about.qualified]
+    return live_rows(frame) if about.derived or about.kind == FOREIGN_KEY else frame

@@ -1,0 +1,166 @@
+"""Which columns hold personal values (`quality.masked`), followed from the source into every layer.
+
+A run shows examples of what breaks an expectation. What a masked column holds must then not be shown,
+wherever it went. So the doubtful case is masked:
+
+* silver: the column under its own name, in the table and in its history. A table whose shape is not known is
+  masked whole.
+* gold: each field of a document that takes anything from a masked column, by whatever way. A field with
+  others in it is masked as one. A document that cannot be resolved is masked whole.
+* bronze: `new` and `old` hold the values of all tables, so both are masked as soon as anything is.
+* a query over a table with a masked column: what it returns is shown only under the name of a column of these
+  tables that is not masked. What it computes, or renames, is masked.
+
+NULL is shown as NULL: that a value is missing is no personal value. A name that no table has is an error,
+because a mask that is misspelt would show what it was to hide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from bronze.config.suggestions import suggestion
+from bronze.errors import ConfigurationError
+from gold.tree.nodes import Aggregate, Child, Flattened, Many, Nested, Value
+from gold.tree.resolve import resolve
+from pipelines.quality.suite_files import QUERY, placeholders
+from silver.schema.catalog import HISTORY_SUFFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from bronze.identifiers import TableName
+    from gold.language.document import Document
+    from gold.tree.nodes import Node, Scope, TreeField
+    from pipelines.quality.expectations import Expectation
+    from silver.schema.catalog import SilverTable
+
+MASK: Final = "***"
+_BRONZE: Final = frozenset({"new", "old"})
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """The masked columns of every table of a cut.
+
+    Attributes:
+        columns: of each table, all its columns.
+        masked: of each table that has any, its masked columns, in lower case.
+    """
+
+    columns: Mapping[str, Sequence[str]]
+    masked: Mapping[str, frozenset[str]]
+
+    def hides(self, about: Expectation, column: str) -> bool:
+        """Whether a value that an expectation found under this name is masked."""
+        name = column.casefold()
+        tables = {about.qualified, *placeholders(str(about.kwargs.get(QUERY, "")))} & self.columns.keys()
+        if QUERY not in about.kwargs:
+            return name in self.masked.get(about.qualified, ())
+        if not any(table in self.masked for table in tables):
+            return False
+        known = any(name in map(str.casefold, self.columns[table]) for table in tables)
+        return not known or any(name in self.masked.get(table, ()) for table in tables)
+
+    def touches(self, about: Expectation) -> bool:
+        """Whether an expectation reads a table with a masked column."""
+        named = {about.qualified, about.kwargs.get("references")}
+        return bool((named | set(placeholders(str(about.kwargs.get(QUERY, ""))))) & self.masked.keys())
+
+
+def parse_masked(names: Iterable[str], catalog: Mapping[TableName, SilverTable]) -> dict[TableName, set[str]]:
+    """The columns that `quality.masked` names.
+
+    Args:
+        names: ``schema.table.column``.
+        catalog: silver's tables.
+
+    Raises:
+        ConfigurationError: a name is no column of any table.
+    """
+    known = {
+        f"{table}.{column.name}": (table, column.name)
+        for table, shape in catalog.items()
+        for column in shape.columns
+    }
+    found: dict[TableName, set[str]] = {}
+    for name in names:
+        if name not in known:
+            raise ConfigurationError(
+                f"quality.masked names {name!r}, which is no column of a table{suggestion(name, known)}",
+                code="mask-unknown",
+                remedy="correct it (schema.table.column), or remove it",
+            )
+        table, column = known[name]
+        found.setdefault(table, set()).add(column)
+    return found
+
+
+def masks_of(
+    names: Sequence[str],
+    catalog: Mapping[TableName, SilverTable],
+    documents: Iterable[Document],
+    columns: Mapping[str, Sequence[str]],
+) -> Masks:
+    """The masks of all tables of a cut.
+
+    Args:
+        names: `quality.masked`.
+        catalog: silver's tables.
+        documents: gold's.
+        columns: of every table of the cut (``silver.orders``).
+
+    Raises:
+        ConfigurationError: a name is no column of any table.
+    """
+    masked = parse_masked(names, catalog)
+    found: dict[str, Iterable[str]] = {}
+    if masked:
+        shapes = {shape.name: table for table, shape in catalog.items()}
+        trees = {document.name: resolve(document, catalog)[0] for document in documents}
+        for qualified, everything in columns.items():
+            layer, _, name = qualified.partition(".")
+            if layer == "bronze":
+                found[qualified] = _BRONZE & set(everything)
+            elif layer == "silver":
+                table = shapes.get(name) or shapes.get(name.removesuffix(HISTORY_SUFFIX))
+                found[qualified] = everything if table is None else _with_own(masked.get(table, set()))
+            else:
+                tree = trees.get(name)
+                fields = None if tree is None else _fields(tree.fields, tree.root, masked)
+                found[qualified] = everything if fields is None else fields
+    lower = {name: frozenset(map(str.casefold, some)) for name, some in found.items() if some}
+    return Masks(columns, lower)
+
+
+def _with_own(masked: set[str]) -> set[str]:
+    """Masked columns of silver, with the one of ours that may hold their texts."""
+    return {*masked, "_unrepresentable"} if masked else set()
+
+
+def _fields(fields: Iterable[TreeField], scope: Scope, masked: Mapping[TableName, set[str]]) -> set[str]:
+    """Names of the fields that take anything from a masked column."""
+    return {field.name for field in fields if _takes(field, scope, masked)}
+
+
+def _takes(field: TreeField, scope: Scope, masked: Mapping[TableName, set[str]]) -> bool:
+    if isinstance(field, Value):
+        return bool(field.expression.columns & masked.get(scope.table.table, set()))
+    if isinstance(field, Nested):
+        return any(_takes(one, scope, masked) for one in field.fields)
+    if isinstance(field, Flattened):
+        return _takes(field.field, field.node.scope, masked)
+    return _of_child(field, masked)
+
+
+def _of_child(child: Child, masked: Mapping[TableName, set[str]]) -> bool:
+    node: Node = child.node
+    of_node = masked.get(node.scope.table.table, set())
+    if isinstance(node, Aggregate) and node.measures[child.measure].column in of_node:
+        return True
+    if isinstance(node, Many) and node.map_by in of_node:
+        return True
+    return any(_takes(one, node.scope, masked) for one in node.fields) or any(
+        _takes(one, link.scope, masked) for link in node.links for one in link.fields
+    )

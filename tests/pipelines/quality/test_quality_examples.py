@@ -1,0 +1,157 @@
+"""Rules, severities, and examples of failing rows in which nothing masked is shown; all of one run."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from bronze.errors import ConfigurationError
+from pipelines.quality import run_quality
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from pipelines.quality.expectations import Result
+    from tests.pipelines.quality_lake import QualityLake
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+CUSTOMERS = """\
+table: silver.customers
+expectations:
+  - expectation: expect_column_values_to_match_regex
+    column: email
+    kwargs: {regex: '@example'}
+    severity: warning
+  - sql: SELECT * FROM {batch} WHERE email = 'eve@secret.org'
+    severity: info
+  - sql: SELECT id, upper(email) AS shouted, EMAIL, tier FROM {batch} WHERE id = 7
+    severity: warning
+  - expectation: expect_column_max_to_be_between
+    column: email
+    kwargs: {max_value: a}
+    severity: info
+  - sql: SELECT * FROM {batch} WHERE raise_error(concat('[X] \'', email, '\'')) IS NULL
+    severity: info
+  - expectation: expect_column_pair_values_to_be_equal
+    kwargs: {column_A: email, column_B: tier, row_condition: id = 7, condition_parser: spark}
+    severity: critical
+"""
+GOLD = """\
+table: gold.customer
+expectations:
+  - {expectation: expect_column_values_to_be_in_set, column: id, kwargs: {value_set: [1, 2, 3]}}
+"""
+BRONZE = """\
+table: bronze.changes
+expectations:
+  - {expectation: expect_column_values_to_be_in_set, column: op, kwargs: {value_set: [insert]}}
+  - sql: SELECT * FROM {batch} WHERE commit_lsn = 30
+    severity: info
+"""
+SECRETS = ("secret.org", "SECRET.ORG")
+
+
+def of(results: tuple[Result, ...], table: str, text: str) -> Result:
+    """The one failed result of a table whose kind or arguments hold a text."""
+    (found,) = [
+        row
+        for row in results
+        if row.expectation.qualified == table
+        and text in f"{row.expectation.kind} {row.expectation.kwargs_json()}"
+    ]
+    return found
+
+
+def test_harm_is_shown_row_by_row_and_personal_values_nowhere(
+    spark: SparkSession, lake: QualityLake, tmp_path: Path
+) -> None:
+    lake.insert(
+        "silver.customers",
+        {"id": 7, "email": "eve@secret.org", "tier": "gold", "country": "DE", "score": Decimal(1)},
+        {"id": 8, "tier": "free", "score": Decimal(1)},
+    )
+    lake.insert("silver.orders", {"customer_id": 9, "number": 1, "total": Decimal(1)})
+    lake.insert("gold.customer", {"id": 99, "email": "eve@secret.org", "orders": []})
+    values: dict[str, Any] = {"columns": ["email"], "new": ["eve@secret.org"]}
+    lake.transaction(30, 3, **values)
+    lake.log({"commit_lsn": 30, "seq": 1})  # twice
+    lake.transaction(40, 2)
+    lake.log({"commit_lsn": 40, "seq": 3, "end_of_tx": True})  # a hole, and a second end
+    lake.log({"commit_lsn": 50, "seq": 0})  # no end
+    lake.log({"commit_lsn": 60, "seq": 1, "end_of_tx": True})  # begins too late
+    lake.log({"commit_lsn": 70, "seq": 0, "end_of_tx": True}, {"commit_lsn": 70, "seq": 1})  # end is not last
+    lake.cut_all()
+    for name, text in {"customers.yml": CUSTOMERS, "gold.yml": GOLD, "bronze.yml": BRONZE}.items():
+        lake.suite(name, text)
+    quality = lake.pipeline.quality.model_copy(
+        update={"failing_rows": 3, "masked": ["public.customers.email"]}
+    )
+    report = tmp_path / "report.html"
+    result = run_quality(spark, lake.pipeline.model_copy(update={"quality": quality}), report=report)
+
+    failed = result.failed
+    twice = of(failed, "bronze.changes", "expect_each_change_once")
+    assert (twice.unexpected_count, twice.element_count, twice.counted) == (1, 15, "changes")
+    assert twice.failing_rows == ({"commit_lsn": "0/1E", "seq": "1", "copies": "2"},)
+    broken = of(failed, "bronze.changes", "expect_whole_transactions")
+    assert (broken.unexpected_count, broken.element_count, broken.counted) == (4, 7, "transactions")
+    assert [json.loads(sample)["commit_lsn"] for sample in broken.samples] == ["0/28", "0/32", "0/3C", "0/46"]
+
+    missing = of(failed, "silver.customers", "not_be_null")
+    assert missing.failing_rows == (
+        {"id": "8", "email": None, "tier": "free", "country": None, "score": "1.00"},
+    )
+    label = of(failed, "silver.customers", "in_set")
+    assert label.samples == ("gold",)
+    assert label.failing_rows[0]["email"] == "***"
+    orphan = of(failed, "silver.orders", "foreign_key")
+    assert orphan.failing_rows == ({"customer_id": "9", "number": "1", "total": "1.00"},)
+
+    regex = of(failed, "silver.customers", "regex")
+    assert (regex.samples, regex.expectation.severity) == (("***",), "warning")
+    assert [(row["id"], row["email"]) for row in regex.failing_rows] == [("7", "***")]
+    assert of(failed, "silver.customers", "SELECT * FROM {batch} WHERE email").failing_rows[0]["id"] == "7"
+    assert of(failed, "silver.customers", "shouted").failing_rows == (
+        {"id": "7", "shouted": "***", "EMAIL": "***", "tier": "gold"},
+    )
+    assert of(failed, "silver.customers", "max_to_be").observed == "***"
+    pair = of(failed, "silver.customers", "pair")
+    assert (pair.expectation.severity, [row["id"] for row in pair.failing_rows]) == ("error", ["7"])
+    (document,) = of(failed, "gold.customer", "value_set").failing_rows
+    assert (document["id"], document["email"]) == ("99", "***")
+    assert of(failed, "bronze.changes", "SELECT").failing_rows[0]["new"] == "***"
+    (raised,) = result.unchecked
+    assert "***" in str(raised.error)
+
+    stored = DeltaTable(f"{lake.lake.path}/quality/results").to_pyarrow_table().to_pylist()
+    for text in (report.read_text(encoding="utf-8"), json.dumps(result.to_dict()), str(stored), repr(result)):
+        shown = text.replace("WHERE email = 'eve@secret.org'", "").replace(
+            "WHERE email = &#39;eve@secret.org", ""
+        )
+        assert not [secret for secret in SECRETS if secret in shown]
+
+
+def test_only_errors_fail_a_run_and_a_misspelt_mask_is_refused(
+    spark: SparkSession, lake: QualityLake
+) -> None:
+    lake.suite(
+        "orders.yml",
+        "table: silver.orders\nexpectations:\n"
+        "  - {sql: 'SELECT * FROM {batch} WHERE total < 6', severity: warning}\n"
+        "  - {sql: 'SELECT * FROM {batch}', severity: info}\n",
+    )
+    result = run_quality(spark, lake.pipeline)
+    assert result.success
+    assert result.summary() == f"no error among {len(result.rows)} expectations, 1 warning, 1 info"
+    assert [row.unexpected_count for row in result.failed] == [1, 3]
+    wrong = lake.pipeline.quality.model_copy(update={"masked": ["public.customers.emial"]})
+    with pytest.raises(ConfigurationError, match=r"did you mean 'public\.customers\.email'") as caught:
+        run_quality(spark, lake.pipeline.model_copy(update={"quality": wrong}))
+    assert caught.value.code == "mask-unknown"
