@@ -14,20 +14,24 @@ from typing import TYPE_CHECKING, Final
 
 from deltalake import DeltaTable
 
-from pipelines.quality.change_log import check_log
+from pipelines.quality.change_log import CHANGES_ONCE, WHOLE_TRANSACTIONS, check_log
 from pipelines.quality.derived import catalog_frame
+from pipelines.quality.document_rows import EACH_ROOT, ELEMENTS, check_document
 from pipelines.quality.engine import short_cause
+from pipelines.quality.examples import SAMPLES
 from pipelines.quality.expectations import FOREIGN_KEY, LOG_SUITE, Result
 from pipelines.quality.references import check_references
 from pipelines.quality.suite_files import QUERY, misnamed, placeholders
+from pipelines.quality.volume import check_volume, days_of_tables
 from silver.schema.live_rows import live_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from bronze.lake.location import Lake
+    from gold.tree.nodes import Tree
     from pipelines.quality.cut import QualityCut
     from pipelines.quality.engine import Engine
     from pipelines.quality.examples import Examples
@@ -36,8 +40,9 @@ if TYPE_CHECKING:
 _IN_MEMORY_BYTES: Final = 128_000_000
 """So much of the tables' files, the smallest tables first, is kept in memory during a run."""
 
-_ROWS_ELSEWHERE: Final = frozenset({LOG_SUITE})
-"""Suites whose results hold the rows that break them."""
+_DOCUMENT_ROWS: Final = frozenset({EACH_ROOT, ELEMENTS})
+_OF_OWN: Final = frozenset({CHANGES_ONCE, WHOLE_TRANSACTIONS}) | _DOCUMENT_ROWS
+"""Derived kinds that are asked here, and whose results hold the rows that break them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,7 @@ class Checks:
     """What every check of a run needs.
 
     Attributes:
+        trees: the documents, resolved, by name.
         say: is told what is being checked.
     """
 
@@ -53,6 +59,7 @@ class Checks:
     cut: QualityCut
     engine: Engine
     examples: Examples
+    trees: Mapping[str, Tree]
     say: Callable[[str], None]
 
     def run(self, expectations: Sequence[Expectation], frames: dict[str, DataFrame]) -> list[Result]:
@@ -67,8 +74,8 @@ class Checks:
                 results[index] = Result(about, None, error=wrong)
             elif about.kind == FOREIGN_KEY:
                 own[FOREIGN_KEY].append(index)
-            elif about.suite in _ROWS_ELSEWHERE:
-                own[about.suite].append(index)
+            elif about.derived and about.kind in _OF_OWN:
+                own["document" if about.kind in _DOCUMENT_ROWS else LOG_SUITE].append(index)
             else:
                 groups[about.qualified][about.derived].append(index)
         evaluated: dict[int, Result] = {}
@@ -90,15 +97,40 @@ class Checks:
                 asked = [expectations[index] for index in own[FOREIGN_KEY]]
                 found = check_references(asked, lambda name: live_rows(frames[name]), rows)
                 evaluated |= zip(own[FOREIGN_KEY], found, strict=True)
+            if own["document"]:
+                self.say("checking documents beside their rows")
+                evaluated |= {index: self._document(expectations[index], frames) for index in own["document"]}
             for index, result in evaluated.items():
                 results[index] = self.examples.of(result, _rows(result, frames))
-        return [results[index] for index in range(len(expectations))]
+            volume = self._volume(frames)
+        return [*(results[index] for index in range(len(expectations))), *volume]
+
+    def _volume(self, frames: dict[str, DataFrame]) -> list[Result]:
+        """What the recent past says of each table; nothing if the log cannot be read, which `_log` tells."""
+        from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
+
+        if "bronze.changes" not in frames:
+            return []
+        self.say("counting the changes of the last days")
+        try:
+            return check_volume(days_of_tables(frames["bronze.changes"], self.cut.commit_ts), frames)
+        except SPARK_ERRORS:
+            return []
+
+    def _document(self, about: Expectation, frames: dict[str, DataFrame]) -> Result:
+        from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
+
+        try:
+            limit = max(self.examples.rows, SAMPLES)
+            return check_document(about, self.trees[about.table], frames.__getitem__, limit)
+        except SPARK_ERRORS as error:
+            return Result(about, None, error=short_cause(str(error)))
 
     def _log(self, expectations: Sequence[Expectation], log: DataFrame) -> list[Result]:
         from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - `smelt check` reads suites without Spark
 
         try:
-            return check_log(expectations, log, max(self.examples.rows, 5))
+            return check_log(expectations, log, max(self.examples.rows, SAMPLES))
         except SPARK_ERRORS as error:
             return [Result(about, None, error=short_cause(str(error))) for about in expectations]
 
@@ -166,7 +198,7 @@ class Checks:
 def _rows(result: Result, frames: dict[str, DataFrame]) -> DataFrame | None:
     """The rows that a result speaks of; None where its values are the rows, or it has none."""
     about = result.expectation
-    if result.success is not False or about.suite in _ROWS_ELSEWHERE:
+    if result.success is not False or (about.derived and about.kind in _OF_OWN):
         return None
     frame = frames[about.qualified]
     return live_rows(frame) if about.derived or about.kind == FOREIGN_KEY else frame

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gold.compile.query import KEY
 from gold.tree.resolve import resolve
+from pipelines.quality.document_rows import of_tree
 from pipelines.quality.expectations import CATALOG_SUITE, DOCUMENT_SUITE, FOREIGN_KEY, Expectation, LeftOut
 from silver.schema.catalog import UNREPRESENTABLE
 from silver.schema.live_rows import live_rows
@@ -127,7 +128,11 @@ def from_documents(
         if tree is None:
             left_out.append(LeftOut(f"document {document.name}", problems[0].message))
             continue
-        expectations += _of_document(tree, f"{document.file.path.name}: {document.name}", tables[name])
+        where = f"{document.file.path.name}: {document.name}"
+        of_keys = list(_of_document(tree, where, tables[name]))
+        expectations += of_keys
+        if of_keys:
+            expectations += of_tree(tree, where, tables)
     return expectations, left_out
 
 

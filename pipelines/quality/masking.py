@@ -56,8 +56,9 @@ class Masks:
         """Whether a value that an expectation found under this name is masked."""
         name = column.casefold()
         tables = {about.qualified, *placeholders(str(about.kwargs.get(QUERY, "")))} & self.columns.keys()
-        if QUERY not in about.kwargs:
-            return name in self.masked.get(about.qualified, ())
+        if QUERY not in about.kwargs:  # `references`: its keys are values of this table's columns, too
+            named = (about.qualified, str(about.kwargs.get("references")))
+            return any(name in self.masked.get(table, ()) for table in named)
         if not any(table in self.masked for table in tables):
             return False
         known = any(name in map(str.casefold, self.columns[table]) for table in tables)

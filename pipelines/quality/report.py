@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from pipelines.quality.results import identity
 from pipelines.quality.sentences import Sentence, sentence
+from pipelines.quality.sparkline import HEIGHT, WIDTH, sparkline
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
 
     from pipelines.quality.expectations import QualityResult, Result
-    from pipelines.quality.results import PastRun
+    from pipelines.quality.results import History, PastRun
+    from pipelines.quality.sparkline import Sparkline
 
 _TEMPLATE: Final = "report.html.j2"
 _BAR_HEIGHT: Final = 48.0
@@ -35,13 +37,16 @@ class Line:
 
     result: Result
     sentence: Sentence
+    trend: Sparkline | None = None
 
     @property
     def status(self) -> str:
-        """``passed``, ``failed`` or ``error``."""
+        """``passed``, ``failed`` or ``error``; ``warned`` where what failed is no error."""
         if self.result.success is None:
             return "error"
-        return "passed" if self.result.success else "failed"
+        if self.result.success:
+            return "passed"
+        return "failed" if self.result.expectation.severity == "error" else "warned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,7 @@ class TableSection:
     @property
     def status(self) -> str:
         """The gravest of its lines; ``unchecked`` where there are none."""
-        for status in ("failed", "error", "passed"):
+        for status in ("failed", "error", "warned", "passed"):
             if self.count(status):
                 return status
         return "unchecked"
@@ -77,22 +82,22 @@ class Bar:
     errors: float
 
 
-def write_report(result: QualityResult, runs: Sequence[PastRun], path: Path) -> None:
+def write_report(result: QualityResult, past: History, path: Path) -> None:
     """Write the report of a run.
 
     Args:
         result: the run.
-        runs: the newest runs, this one included, oldest first.
+        past: the newest runs, this one included.
         path: the file; its folder is made.
     """
-    html = render(result, runs)
+    html = render(result, past)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(html, encoding="utf-8")
     draft.replace(path)
 
 
-def render(result: QualityResult, runs: Sequence[PastRun]) -> str:
+def render(result: QualityResult, past: History) -> str:
     """The report as text."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -102,7 +107,12 @@ def render(result: QualityResult, runs: Sequence[PastRun]) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(number=_number, percent=_percent, time=_time, seconds=_seconds)
-    lines = {id(row): Line(row, sentence(row.expectation)) for row in result.rows}
+    lines = {
+        id(row): Line(
+            row, sentence(row.expectation), sparkline(past.trends.get(identity(row.expectation), ()))
+        )
+        for row in result.rows
+    }
     sections = _sections(result, lines)
     return environment.get_template(_TEMPLATE).render(
         result=result,
@@ -111,16 +121,17 @@ def render(result: QualityResult, runs: Sequence[PastRun]) -> str:
         sections=sections,
         layers=[
             (layer, [section for section in sections if section.layer == layer])
-            for layer in ("silver", "gold")
+            for layer in ("bronze", "silver", "gold")
             if any(section.layer == layer for section in sections)
         ],
-        bars=[_bar(run) for run in runs],
+        bars=[_bar(run) for run in past.runs],
         bar_height=_BAR_HEIGHT,
+        box=(WIDTH, HEIGHT),
     )
 
 
 def _sections(result: QualityResult, lines: dict[int, Line]) -> list[TableSection]:
-    order = {"failed": 0, "error": 1, "passed": 2}
+    order = {"failed": 0, "error": 1, "warned": 2, "passed": 3}
     of_table: dict[str, list[Line]] = {table.qualified: [] for table in result.tables}
     for row in result.rows:
         of_table.setdefault(row.expectation.qualified, []).append(lines[id(row)])

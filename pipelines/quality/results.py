@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 from bronze.lake import delta
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from bronze.lake.location import Lake
-    from pipelines.quality.expectations import QualityResult, Result
+    from pipelines.quality.expectations import Expectation, QualityResult, Result
 
 RESULTS_TABLE: Final = "results"
 
@@ -57,6 +58,14 @@ schema.table``.
 """
 
 
+Identity: TypeAlias = tuple[Any, ...]
+
+_NAMED: Final = ("layer", "table_name", "suite", "expectation", "kwargs")
+"""Columns that say which expectation it is. Not its line in the file, which moves."""
+
+_MEASURED: Final = ("observed", "unexpected_percent")
+
+
 @dataclass(frozen=True, slots=True)
 class PastRun:
     """A run in numbers."""
@@ -66,6 +75,29 @@ class PastRun:
     passed: int
     failed: int
     errors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """How an expectation fared in a run.
+
+    Attributes:
+        success: None where it could not be checked.
+        value: the number that was observed, or the percent of rows that hold; None where there is none.
+    """
+
+    run_id: str
+    run_at: datetime
+    success: bool | None
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The newest runs, oldest first, and each expectation's way through them, by `identity`."""
+
+    runs: tuple[PastRun, ...]
+    trends: Mapping[Identity, tuple[Point, ...]]
 
 
 def append_results(lake: Lake, result: QualityResult) -> None:
@@ -90,19 +122,45 @@ def append_results(lake: Lake, result: QualityResult) -> None:
     delta.append(table, pa.Table.from_pylist(rows, schema=RESULTS_SCHEMA))
 
 
-def past_runs(lake: Lake, limit: int) -> list[PastRun]:
-    """The newest runs, oldest first."""
+def history(lake: Lake, limit: int) -> History:
+    """The newest runs, and how each expectation fared in them; nothing where no run was kept."""
     table = delta.open_table(delta.location(lake, "quality", RESULTS_TABLE))
     if table is None:
-        return []
-    rows = table.to_pyarrow_dataset().to_table(["run_id", "run_at", "success"])
+        return History((), {})
+    rows = table.to_pyarrow_dataset().to_table(["run_id", "run_at", "success", *_NAMED, *_MEASURED])
     times = pc.unique(rows["run_at"]).sort(order="descending")[:limit]
     rows = rows.filter(pc.is_in(rows["run_at"], value_set=times))
     runs: dict[tuple[Any, str], list[int]] = defaultdict(lambda: [0, 0, 0])
-    for row in rows.to_pylist():
+    trends: dict[Identity, list[Point]] = defaultdict(list)
+    for row in delta.sorted_by(rows, "run_at").to_pylist():
         outcome = 2 if row["success"] is None else 0 if row["success"] else 1
         runs[row["run_at"], row["run_id"]][outcome] += 1
-    return [PastRun(run_id, run_at, *counts) for (run_at, run_id), counts in sorted(runs.items())]
+        if row["expectation"] is not None:
+            point = Point(row["run_id"], row["run_at"], row["success"], _measured(row))
+            trends[tuple(row[name] for name in _NAMED)].append(point)
+    past = tuple(PastRun(run_id, run_at, *counts) for (run_at, run_id), counts in sorted(runs.items()))
+    return History(past, {name: tuple(points) for name, points in trends.items()})
+
+
+def identity(about: Expectation) -> Identity:
+    """What an expectation is recognised by from run to run."""
+    plain = {
+        "layer": about.layer,
+        "table_name": about.table,
+        "suite": about.suite,
+        "expectation": about.kind,
+        "kwargs": about.kwargs_json(),
+    }
+    return tuple(plain[name] for name in _NAMED)
+
+
+def _measured(row: dict[str, Any]) -> float | None:
+    """What a run found, as a number: the value that was observed, else the share of rows that hold."""
+    observed = None if row["observed"] is None else json.loads(row["observed"])
+    if isinstance(observed, int | float) and not isinstance(observed, bool):
+        return float(observed)
+    percent = row["unexpected_percent"]
+    return None if percent is None else 100 - float(percent)
 
 
 def _row(row: Result) -> dict[str, Any]:

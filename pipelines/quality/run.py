@@ -34,13 +34,13 @@ from pipelines.quality.examples import Examples
 from pipelines.quality.expectations import Expectation, LeftOut, QualityResult
 from pipelines.quality.masking import masks_of
 from pipelines.quality.report import write_report
-from pipelines.quality.results import append_results, past_runs
+from pipelines.quality.results import append_results, history
 from pipelines.quality.suite_files import load_suites
 from pipelines.runtime.maintenance_errors import stops
 from silver.schema.catalog import silver_catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
     from bronze.lake.location import Lake
     from gold.language.document import Document
+    from gold.tree.nodes import Tree
     from pipelines.settings import Pipeline
     from silver.schema.catalog import SilverTable
 
@@ -95,7 +96,10 @@ def run_quality(
     say("loading Great Expectations")
     wanted = pipeline.quality.failing_rows
     engine = Engine(wanted)
-    checks = Checks(spark, lake, cut, engine, Examples(masks, _keys(catalog, documents), wanted), say)
+    resolved = {document.name: resolve(document, catalog)[0] for document in documents}
+    trees = {name: tree for name, tree in resolved.items() if tree is not None}
+    examples = Examples(masks, _keys(catalog, trees), wanted)
+    checks = Checks(spark, lake, cut, engine, examples, trees, say)
     rows = checks.run(expectations, frames)
     counts: dict[str, int] = {}
     for row in rows:  # one with a condition speaks of fewer rows than the table has
@@ -118,7 +122,7 @@ def run_quality(
     )
     append_results(lake, result)
     if report is not None:
-        write_report(result, past_runs(lake, _HISTORY), report)
+        write_report(result, history(lake, _HISTORY), report)
     return result
 
 
@@ -130,16 +134,10 @@ def _documents(pipeline: Pipeline) -> tuple[list[Document], list[LeftOut]]:
         return [], [LeftOut("documents", str(error))]
 
 
-def _keys(
-    catalog: Mapping[TableName, SilverTable], documents: Iterable[Document]
-) -> dict[str, tuple[str, ...]]:
+def _keys(catalog: Mapping[TableName, SilverTable], trees: Mapping[str, Tree]) -> dict[str, tuple[str, ...]]:
     """Columns by which a row of a table is found."""
     keys = {f"silver.{table.name}": table.key for table in catalog.values()}
-    for document in documents:
-        tree, _ = resolve(document, catalog)
-        if tree is not None:
-            keys[f"gold.{document.name}"] = tree.key_fields or (KEY,)
-    return keys
+    return keys | {f"gold.{name}": tree.key_fields or (KEY,) for name, tree in trees.items()}
 
 
 def _derived(

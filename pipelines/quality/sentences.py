@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pipelines.quality.change_log import CHANGES_ONCE, WHOLE_TRANSACTIONS
+from pipelines.quality.document_rows import EACH_ROOT, ELEMENTS
 from pipelines.quality.expectations import FOREIGN_KEY
 from pipelines.quality.suite_files import QUERY
+from pipelines.quality.volume import CHANGING, USUAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,6 +71,8 @@ _SETS: Final = {
 _OWN: Final = {
     CHANGES_ONCE: "no change is there twice",
     WHOLE_TRANSACTIONS: "every transaction is there whole",
+    CHANGING: "a table that changes each day did not fall silent",
+    USUAL: "there are about as many changes as on other days",
 }
 
 
@@ -105,6 +109,8 @@ def _of_kinds(about: Expectation) -> Sentence:
     kind, kwargs = about.kind, about.kwargs
     if kind in _OWN:
         return [(_OWN[kind], False)]
+    if kind in {EACH_ROOT, ELEMENTS} and about.derived:
+        return _of_document(kwargs)
     if kind == "expect_compound_columns_to_be_unique":
         return [*_subject(about), ("are unique together", False)]
     if kind == FOREIGN_KEY:
@@ -117,6 +123,14 @@ def _of_kinds(about: Expectation) -> Sentence:
     if kind == "unexpected_rows_expectation":
         return [("the query finds no row: ", False), (" ".join(str(kwargs.get(QUERY)).split()), True)]
     return []
+
+
+def _of_document(kwargs: Mapping[str, Any]) -> Sentence:
+    rows = (str(kwargs["references"]), True)
+    if "elements" in kwargs:
+        return [("each element of ", False), (str(kwargs["elements"]), True), (" is a row of ", False), rows]
+    condition = [(" where ", False), (str(kwargs["where"]), True)] if "where" in kwargs else []
+    return [("there is a document for each row of ", False), rows, *condition, (", and no other", False)]
 
 
 def _from_name(about: Expectation) -> Sentence:

@@ -20,6 +20,7 @@ from bronze.store.relations import append_relations
 from pipelines.settings import Pipeline, load_pipeline
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from pathlib import Path
 
     from psycopg import Connection
@@ -111,6 +112,7 @@ class QualityLake:
     pipeline: Pipeline
     lake: Lake
     lsn: int = 100
+    commit_ts: datetime | None = None
 
     def write(self, name: str, rows: list[Row], schema: pa.Schema | None = None) -> None:
         """Replace a table (``silver.orders``) by these rows; columns that a row does not name are NULL."""
@@ -128,7 +130,7 @@ class QualityLake:
             of_layer = [name.partition(".")[2] for name in names if name.startswith(f"{layer}.")]
             versions = {name: DeltaTable(self._path(f"{layer}.{name}")).version() for name in of_layer}
             if versions:
-                cut = Cut(layer, Lsn(self.lsn), None, versions)
+                cut = Cut(layer, Lsn(self.lsn), self.commit_ts, versions)
                 ControlTables(self.lake).record_cut(cut)
 
     def cut_all(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from deltalake import DeltaTable
 
 from bronze.errors import ConfigurationError
 from pipelines.quality import run_quality
+from pipelines.quality.volume import Days
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,9 +35,9 @@ expectations:
     severity: info
   - sql: SELECT id, upper(email) AS shouted, EMAIL, tier FROM {batch} WHERE id = 7
     severity: warning
-  - expectation: expect_column_max_to_be_between
+  - expectation: expect_column_distinct_values_to_be_in_set
     column: email
-    kwargs: {max_value: a}
+    kwargs: {value_set: [a]}
     severity: info
   - sql: SELECT * FROM {batch} WHERE raise_error(concat('[X] \'', email, '\'')) IS NULL
     severity: info
@@ -69,6 +71,31 @@ def of(results: tuple[Result, ...], table: str, text: str) -> Result:
     return found
 
 
+NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
+
+
+def past_days(lake: QualityLake) -> None:
+    """Orders, steady for a week and silent today; customers, a few each day and a flood today."""
+    lake.commit_ts = NOW
+    for day in range(1, 9):
+        at = NOW - timedelta(days=day, hours=-1)
+        lake.transaction(90 - day, 20, commit_ts=at)
+        lake.log({"commit_lsn": 90 - day, "seq": 20, "commit_ts": at, "op": "snapshot"})
+    lake.transaction(75, 5, commit_ts=NOW - timedelta(days=8.5), table_name="customers")
+    lake.transaction(92, 10_001, commit_ts=NOW - timedelta(hours=2), table_name="customers")
+
+
+def test_days_without_a_past_raise_no_alarm() -> None:
+    assert Days((0, *[20] * 7)).silent
+    assert not Days((0, *[20] * 6)).silent  # too young
+    assert not Days((0, 20, 20, 0, 20, 20, 20, 20)).silent  # it rests now and then
+    assert not Days((1, *[20] * 7)).silent
+    assert Days((10_001, *[1000] * 7)).flooded
+    assert not Days((10_001, *[1000] * 6)).flooded  # too young
+    assert not Days((10_000, *[1000] * 7)).flooded
+    assert not Days((9_999, *[1] * 7)).flooded  # not much, whatever it was before
+
+
 def test_harm_is_shown_row_by_row_and_personal_values_nowhere(
     spark: SparkSession, lake: QualityLake, tmp_path: Path
 ) -> None:
@@ -79,6 +106,7 @@ def test_harm_is_shown_row_by_row_and_personal_values_nowhere(
     )
     lake.insert("silver.orders", {"customer_id": 9, "number": 1, "total": Decimal(1)})
     lake.insert("gold.customer", {"id": 99, "email": "eve@secret.org", "orders": []})
+    lake.insert("gold.customer", {"id": 7, "orders": [{"number": 1}, {"number": 77}]})
     values: dict[str, Any] = {"columns": ["email"], "new": ["eve@secret.org"]}
     lake.transaction(30, 3, **values)
     lake.log({"commit_lsn": 30, "seq": 1})  # twice
@@ -87,6 +115,7 @@ def test_harm_is_shown_row_by_row_and_personal_values_nowhere(
     lake.log({"commit_lsn": 50, "seq": 0})  # no end
     lake.log({"commit_lsn": 60, "seq": 1, "end_of_tx": True})  # begins too late
     lake.log({"commit_lsn": 70, "seq": 0, "end_of_tx": True}, {"commit_lsn": 70, "seq": 1})  # end is not last
+    past_days(lake)
     lake.cut_all()
     for name, text in {"customers.yml": CUSTOMERS, "gold.yml": GOLD, "bronze.yml": BRONZE}.items():
         lake.suite(name, text)
@@ -98,10 +127,14 @@ def test_harm_is_shown_row_by_row_and_personal_values_nowhere(
 
     failed = result.failed
     twice = of(failed, "bronze.changes", "expect_each_change_once")
-    assert (twice.unexpected_count, twice.element_count, twice.counted) == (1, 15, "changes")
+    assert (twice.unexpected_count, twice.element_count, twice.counted) == (
+        1,
+        15 + 8 * 20 + 5 + 10_001,
+        "changes",
+    )
     assert twice.failing_rows == ({"commit_lsn": "0/1E", "seq": "1", "copies": "2"},)
     broken = of(failed, "bronze.changes", "expect_whole_transactions")
-    assert (broken.unexpected_count, broken.element_count, broken.counted) == (4, 7, "transactions")
+    assert (broken.unexpected_count, broken.element_count, broken.counted) == (4, 7 + 8 + 1, "transactions")
     assert [json.loads(sample)["commit_lsn"] for sample in broken.samples] == ["0/28", "0/32", "0/3C", "0/46"]
 
     missing = of(failed, "silver.customers", "not_be_null")
@@ -114,6 +147,21 @@ def test_harm_is_shown_row_by_row_and_personal_values_nowhere(
     orphan = of(failed, "silver.orders", "foreign_key")
     assert orphan.failing_rows == ({"customer_id": "9", "number": "1", "total": "1.00"},)
 
+    silent = of(failed, "silver.orders", "keep_changing")
+    assert (silent.observed, silent.expectation.severity) == (0, "warning")
+    assert "20 a day in the 8 days before" in str(silent.expectation.note)
+    flood = of(failed, "silver.customers", "usual_number")
+    assert (flood.observed, flood.expectation.severity) == (10_001, "warning")
+    kinds = {(row.expectation.table, row.expectation.kind) for row in result.rows}
+    assert ("customers", "expect_table_to_keep_changing") not in kinds
+
+    missing_document = of(failed, "gold.customer", "document_for_each")
+    assert (missing_document.unexpected_count, missing_document.element_count) == (2, 5)
+    assert missing_document.failing_rows == (
+        {"id": "8", "document": "missing"},
+        {"id": "99", "document": "without a root row"},
+    )
+
     regex = of(failed, "silver.customers", "regex")
     assert (regex.samples, regex.expectation.severity) == (("***",), "warning")
     assert [(row["id"], row["email"]) for row in regex.failing_rows] == [("7", "***")]
@@ -121,10 +169,10 @@ def test_harm_is_shown_row_by_row_and_personal_values_nowhere(
     assert of(failed, "silver.customers", "shouted").failing_rows == (
         {"id": "7", "shouted": "***", "EMAIL": "***", "tier": "gold"},
     )
-    assert of(failed, "silver.customers", "max_to_be").observed == "***"
+    assert of(failed, "silver.customers", "distinct").observed == "***"
     pair = of(failed, "silver.customers", "pair")
     assert (pair.expectation.severity, [row["id"] for row in pair.failing_rows]) == ("error", ["7"])
-    (document,) = of(failed, "gold.customer", "value_set").failing_rows
+    (document,) = of(failed, "gold.customer", "[1, 2, 3]").failing_rows
     assert (document["id"], document["email"]) == ("99", "***")
     assert of(failed, "bronze.changes", "SELECT").failing_rows[0]["new"] == "***"
     (raised,) = result.unchecked

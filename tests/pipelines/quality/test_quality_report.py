@@ -13,12 +13,14 @@ import pytest
 from bronze.lsn import Lsn
 from pipelines.quality.expectations import CutTable, Expectation, LeftOut, QualityResult, Result
 from pipelines.quality.report import render, write_report
-from pipelines.quality.results import PastRun
+from pipelines.quality.results import History, PastRun, Point, identity
+from pipelines.quality.sparkline import sparkline
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
+NOTHING = History((), {})
 
 
 def about(
@@ -51,7 +53,7 @@ def result(*rows: Result, **changes: Any) -> QualityResult:
 class Tags(HTMLParser):
     """Names and attributes of all elements, and whether each is closed."""
 
-    VOID = frozenset({"meta", "link", "circle", "path", "rect"})
+    VOID = frozenset({"meta", "link", "circle", "path", "rect", "polyline"})
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -77,7 +79,7 @@ def text_of(html: str) -> str:
 
 @pytest.mark.parametrize("rows", [(HOLDS,), (HOLDS, FAILS, ERROR), (ERROR,), ()])
 def test_the_markup_is_whole_and_loads_nothing(rows: tuple[Result, ...]) -> None:
-    html = render(result(*rows), [])
+    html = render(result(*rows), NOTHING)
     tags = Tags(html)
     assert tags.open == []
     for tag, attributes in tags.seen:
@@ -90,17 +92,19 @@ def test_the_markup_is_whole_and_loads_nothing(rows: tuple[Result, ...]) -> None
 
 
 def test_the_head_line_gives_the_verdict() -> None:
-    assert "The one expectation holds" in text_of(render(result(HOLDS), []))
-    assert "All 2 expectations hold" in text_of(render(result(HOLDS, HOLDS), []))
-    failed = text_of(render(result(HOLDS, FAILS, ERROR), []))
+    assert "The one expectation holds" in text_of(render(result(HOLDS), NOTHING))
+    assert "All 2 expectations hold" in text_of(render(result(HOLDS, HOLDS), NOTHING))
+    failed = text_of(render(result(HOLDS, FAILS, ERROR), NOTHING))
     assert "1 of 3 expectations failed" in failed
     assert "1 more could not be checked" in failed
-    assert "1 error in the suites" in text_of(render(result(HOLDS, ERROR), []))
-    assert "1 error in the suites" in text_of(render(result(HOLDS, file_errors=("a.yml:1: not YAML",)), []))
+    assert "1 error in the suites" in text_of(render(result(HOLDS, ERROR), NOTHING))
+    assert "1 error in the suites" in text_of(
+        render(result(HOLDS, file_errors=("a.yml:1: not YAML",)), NOTHING)
+    )
 
 
 def test_a_failure_shows_what_was_expected_how_often_it_broke_examples_and_its_line() -> None:
-    text = text_of(render(result(HOLDS, FAILS), []))
+    text = text_of(render(result(HOLDS, FAILS), NOTHING))
     assert "total is at least 0" in text
     assert "7 of 1,234 rows break it (0.57 %)" in text
     assert "for example-3" in text.replace(" -", "-")
@@ -112,7 +116,8 @@ def test_a_value_that_looks_like_markup_stays_a_value() -> None:
     spoiled = dataclasses.replace(FAILS, samples=(evil,))
     misnamed = Result(about(evil, column=evil, where=evil, suite=evil, table=evil), None, error=evil)
     html = render(
-        result(spoiled, misnamed, left_out=(LeftOut(evil, evil),), file_errors=(evil,), pipeline=evil), []
+        result(spoiled, misnamed, left_out=(LeftOut(evil, evil),), file_errors=(evil,), pipeline=evil),
+        NOTHING,
     )
     assert "<script" not in html
     assert "&lt;script&gt;" in html
@@ -120,19 +125,56 @@ def test_a_value_that_looks_like_markup_stays_a_value() -> None:
 
 def test_an_expectation_with_wrong_arguments_is_still_shown() -> None:
     lost = Result(about("expect_foreign_key_to_hold", mostly="most"), None, error="columns: Field required")
-    assert "columns: Field required" in text_of(render(result(lost), []))
+    assert "columns: Field required" in text_of(render(result(lost), NOTHING))
 
 
 def test_history_draws_a_bar_for_each_run_and_tells_it_to_a_screen_reader() -> None:
     runs = [PastRun(str(day), NOW + timedelta(days=day), 90, day, 0) for day in range(3)]
-    html = render(result(HOLDS), runs)
+    html = render(result(HOLDS), History(tuple(runs), {}))
     assert html.count("<title>2026-11-2") == 3
     assert "2026-11-23 14:00:00: 90 held, 2 failed, 0 not checked" in html
     assert "Last 3 runs" in html
 
 
+def test_a_trend_is_drawn_where_the_expectation_stands_and_told_to_a_screen_reader() -> None:
+    points = [
+        Point(str(day), NOW + timedelta(days=day), day != 1, value)
+        for day, value in enumerate((100.0, 90.0, None, 95.0))
+    ]
+    html = render(result(HOLDS, FAILS), History((), {identity(HOLDS.expectation): tuple(points)}))
+    assert html.count('aria-label="held in 3 of the last 4 runs; between 90 and 100, last 95"') == 1
+    assert '<polyline points="4.0,4.0 41.3,20.0"/>' in html
+    assert '<circle class="failed" cx="41.3" cy="20.0" r="2.6"/>' in html
+    assert '<circle class="passed" cx="116.0" cy="12.0" r="2.6"/>' in html
+    assert Tags(html).open == []
+
+
+def test_one_run_is_no_trend_and_one_that_never_moved_is_a_level_line() -> None:
+    assert sparkline([Point("a", NOW, True, 1.0)]) is None
+    level = sparkline([Point("a", NOW, True, 1.0), Point("b", NOW, True, 1.0)])
+    assert level is not None
+    assert (level.lines, level.label) == (("4.0,12.0 116.0,12.0",), "held in 2 of the last 2 runs")
+    unchecked = sparkline([Point("a", NOW, None, None), Point("b", NOW, None, None)])
+    assert unchecked is not None
+    assert (unchecked.lines, [dot.status for dot in unchecked.dots]) == ((), ["error", "error"])
+
+
+def test_failing_rows_are_a_table_with_the_key_first_and_warnings_alone_are_no_failure() -> None:
+    mild = dataclasses.replace(FAILS.expectation, severity="warning")
+    rows: tuple[dict[str, str | None], ...] = (
+        {"id": "7", "total": "-3", "note": None},
+        {"id": "8", "total": "<b>", "note": "***"},
+    )
+    html = render(result(HOLDS, dataclasses.replace(FAILS, expectation=mild, failing_rows=rows)), NOTHING)
+    assert "No error, 1 warning" in text_of(html)
+    assert '<th scope="col">id</th><th scope="col">total</th>' in html
+    assert "<td>8</td><td>&lt;b&gt;</td><td>***</td>" in html
+    assert "<i>NULL</i>" in html
+    assert Tags(html).open == []
+
+
 def test_a_single_failure_among_thousands_is_still_visible_in_the_history() -> None:
-    html = render(result(HOLDS), [PastRun("a", NOW, 99_999, 1, 0)])
+    html = render(result(HOLDS), History((PastRun("a", NOW, 99_999, 1, 0),), {}))
     heights = [
         float(height) for height in re.findall(r'class="failed" width="8" y="[\d.]+" height="([\d.]+)"', html)
     ]
@@ -142,14 +184,14 @@ def test_a_single_failure_among_thousands_is_still_visible_in_the_history() -> N
 def test_failed_tables_are_unfolded_and_the_others_are_not() -> None:
     fine = Result(about("expect_column_values_to_not_be_null", table="tags", column="id"), True, 10, 0, 0.0)
     tables = (CutTable("silver", "orders", 3), CutTable("silver", "tags", 1))
-    html = render(result(fine, FAILS, tables=tables), [])
+    html = render(result(fine, FAILS, tables=tables), NOTHING)
     assert html.count("<details") == 2
     assert html.count('<details class="card" open>') == 1
 
 
 def test_the_report_replaces_the_old_one_in_one_step_and_makes_its_folder(tmp_path: Path) -> None:
     path = tmp_path / "a" / "report.html"
-    write_report(result(HOLDS), [], path)
-    write_report(result(FAILS), [], path)
+    write_report(result(HOLDS), NOTHING, path)
+    write_report(result(FAILS), NOTHING, path)
     assert "1 of 1 expectation failed" in text_of(path.read_text(encoding="utf-8"))
     assert [entry.name for entry in path.parent.iterdir()] == ["report.html"]

@@ -18,7 +18,7 @@ from bronze.lake.control import OpenError
 from bronze.lake.control_tables import ControlTables
 from pipelines.quality import run_quality
 from pipelines.quality.constraints import read_constraints, record_constraints
-from pipelines.quality.results import past_runs
+from pipelines.quality.results import history, identity
 from silver.sql import literal
 from tests.pipelines.quality_lake import ROWS, SCHEMAS
 
@@ -55,6 +55,7 @@ def test_a_sound_lake_passes_all_that_its_source_promises_without_a_word_on_the_
     kinds = [row.expectation.kind for row in result.rows]
     assert kinds.count("expect_column_values_to_not_be_null") == 8
     assert kinds.count("expect_foreign_key_to_hold") == 3
+    assert not [row for row in result.rows if row.expectation.suite == "volume"]  # a young lake
     assert {table.qualified: table.rows for table in result.tables} == {
         "bronze.changes": 4, "bronze.relations": None,
         "silver.countries": 2, "silver.customers": 3, "silver.orders": 3, "gold.customer": 3,
@@ -88,6 +89,10 @@ def test_each_kind_of_breach_is_found_counted_and_shown(spark: SparkSession, lak
         ("silver.customers", "expect_foreign_key_to_hold", "country"): (1, ("XX",)),
         ("gold.customer", "expect_column_values_to_be_unique", "id"): (2, ("7",)),
         ("gold.customer", "expect_foreign_key_to_hold", "id"): (1, ("99",)),
+        ("gold.customer", "expect_a_document_for_each_root_row", None): (
+            2,
+            ('{"id": 8, "document": "missing"}', '{"id": 99, "document": "without a root row"}'),
+        ),
     }
 
 
@@ -252,12 +257,22 @@ def test_results_and_history_are_rows_of_the_lake(spark: SparkSession, lake: Qua
         "kwargs": '{"column_list": ["customer_id", "number"]}', "error": None, "delta_version": 0,
     }  # fmt: skip
     assert {name: unique[name] for name in expected} == expected
-    runs = past_runs(lake.lake, 99)
+    runs = history(lake.lake, 99).runs
     assert [(run.run_id, run.passed, run.failed) for run in runs] == [
         (first.run_id, len(first.rows), 0),
         (result.run_id, len(result.rows), 0),
     ]
-    assert [run.run_id for run in past_runs(lake.lake, 1)] == [result.run_id]
+    (trend,) = [
+        points
+        for row in result.rows
+        if row.expectation.kind == "expect_compound_columns_to_be_unique"
+        for points in [history(lake.lake, 99).trends[identity(row.expectation)]]
+    ]
+    assert [(point.run_id, point.success, point.value) for point in trend] == [
+        (first.run_id, True, 100.0),
+        (result.run_id, True, 100.0),
+    ]
+    assert [run.run_id for run in history(lake.lake, 1).runs] == [result.run_id]
 
 
 def test_while_the_source_is_down_foreign_keys_are_checked_as_they_were_recorded_or_left_out_and_said(

@@ -1,0 +1,218 @@
+"""Documents beside silver at the same cut: one for each root row, and no element without its row.
+
+* **A document for each root row**: live rows of the root's table that pass the document's `where` and have no
+  document, and documents without such a row, are counted, by the root's key. Where a document does not hold
+  its root's key, the two numbers are compared. The keys of gold and silver have one type, so values are
+  compared as they are.
+* **Elements have their rows**: an element of a `many` that holds its row's key is looked for in silver. It is
+  an orphan if no live row has this key, whatever else a row has to fulfil. Not asked: elements without the
+  key, of one plain value, with `cap`, and those that recur further down.
+
+Whether a document has all that it should, and each value of it, is the question of `smelt verify`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from gold.expressions.expressions import column
+from gold.tree.nodes import Child, Many, Nested, One, Value
+from pipelines.quality.expectations import DOCUMENT_SUITE, Expectation, Result
+from silver.schema.live_rows import live_rows
+from silver.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from gold.tree.nodes import Scope, Tree, TreeField
+
+EACH_ROOT: Final = "expect_a_document_for_each_root_row"
+ELEMENTS: Final = "expect_elements_to_have_their_rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One field on the way to elements; `kind` is ``object``, ``array`` or ``map``."""
+
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """A `many` whose elements hold their row's key.
+
+    Attributes:
+        path: the fields that lead to the elements, the last one theirs.
+        table: silver's name of the table.
+        key: its key columns, each with the field of an element that holds it.
+    """
+
+    path: tuple[Step, ...]
+    table: str
+    key: tuple[tuple[str, str], ...]
+
+    @property
+    def label(self) -> str:
+        """``orders.items``."""
+        return ".".join(step.name for step in self.path)
+
+
+def of_tree(tree: Tree, where: str, tables: Collection[str]) -> list[Expectation]:
+    """The expectations of a document.
+
+    Args:
+        tree: the document, resolved.
+        where: what they follow from.
+        tables: the tables of the cut (``silver.orders``).
+    """
+
+    def expect(kind: str, note: str, **kwargs: Any) -> Expectation:
+        return Expectation("gold", tree.name, DOCUMENT_SUITE, kind, kwargs, note=note, where=where)
+
+    found: list[Expectation] = []
+    root = f"silver.{tree.root.table.name}"
+    if root in tables:
+        condition = {} if tree.root.where is None else {"where": str(tree.root.where)}
+        found.append(expect(EACH_ROOT, "its root rows", references=root, **condition))
+    for elements in elements_of(tree):
+        table = f"silver.{elements.table}"
+        if table in tables:
+            found.append(expect(ELEMENTS, "its elements", elements=elements.label, references=table))
+    return found
+
+
+def elements_of(tree: Tree) -> list[Elements]:
+    """Every `many` of a document whose elements can be looked for."""
+    return list(_elements(tree.fields, ()))
+
+
+def _elements(fields: Sequence[TreeField], path: tuple[Step, ...]) -> Iterator[Elements]:
+    for field in fields:
+        if isinstance(field, Nested):
+            yield from _elements(field.fields, (*path, Step(field.name, "object")))
+        elif isinstance(field, Child) and isinstance(field.node, One):
+            yield from _elements(field.node.fields, (*path, Step(field.name, "object")))
+        elif isinstance(field, Child) and isinstance(field.node, Many):
+            node = field.node
+            if node.cap is not None or node.plain:
+                continue
+            here = (*path, Step(field.name, "array" if node.map_by is None else "map"))
+            key = _key(node.fields, node.scope)
+            if key is not None:
+                yield Elements(here, node.scope.table.name, key)
+            yield from _elements(node.fields, here)
+
+
+def _key(fields: Sequence[TreeField], scope: Scope) -> tuple[tuple[str, str], ...] | None:
+    """Each key column with the field that is its value; None where a column has none, or there is no key."""
+    holders = {field.expression.parts: field.name for field in reversed(fields) if isinstance(field, Value)}
+    pairs = [(name, holders.get(column(name).parts)) for name in scope.table.key]
+    if not pairs or any(holder is None for _, holder in pairs):
+        return None
+    return tuple((name, holder) for name, holder in pairs if holder is not None)
+
+
+def check_document(about: Expectation, tree: Tree, frame: Callable[[str], DataFrame], limit: int) -> Result:
+    """What became of one expectation of `of_tree`.
+
+    Args:
+        about: the expectation.
+        tree: the document that it follows from.
+        frame: the table at the cut, by its name.
+        limit: so many examples are looked for.
+    """
+    documents = frame(about.qualified)
+    if about.kind == ELEMENTS:
+        (elements,) = [one for one in elements_of(tree) if one.label == about.kwargs["elements"]]
+        return _orphans(about, elements, documents, live_rows(frame(about.kwargs["references"])), limit)
+    return _each_root(about, tree, documents, live_rows(frame(about.kwargs["references"])), limit)
+
+
+def _each_root(about: Expectation, tree: Tree, documents: DataFrame, rows: DataFrame, limit: int) -> Result:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark is loaded by who needs it
+
+    roots = rows.alias("r")
+    if tree.root.where is not None:
+        roots = roots.where(tree.root.where.sql("r"))
+    if not tree.key_fields:
+        counted, wanted = documents.count(), roots.count()
+        return Result(
+            about,
+            success=counted == wanted,
+            element_count=wanted,
+            unexpected_count=abs(counted - wanted),
+            observed=counted,
+            counted="root rows",
+        )
+    names = [f"k{n}" for n in range(len(tree.key))]
+    have = documents.select(
+        *(F.col(quote(one)).alias(n) for one, n in zip(tree.key_fields, names, strict=True))
+    )
+    want = roots.select(*(F.col(f"r.{quote(one)}").alias(n) for one, n in zip(tree.key, names, strict=True)))
+    sides = have.withColumn("d", F.lit(1)).unionAll(want.withColumn("d", F.lit(0)))
+    keys = sides.groupBy(*names).agg(F.max("d").alias("document"), F.min("d").alias("only"))
+    # `only` is 1 where no root row has the key; `document` is 0 where no document has it.
+    wrong = keys.where("document = 0 OR only = 1")
+    (line,) = keys.agg(
+        F.count_if(F.expr("only = 0")).alias("roots"),
+        F.count_if(F.expr("document = 0 OR only = 1")).alias("wrong"),
+    ).collect()
+    values: list[dict[str, Any]] = []
+    if line.wrong:
+        for row in wrong.orderBy(*names).limit(limit).collect():
+            key = {one: row[n] for one, n in zip(tree.key_fields, names, strict=True)}
+            values.append({**key, "document": "missing" if row.document == 0 else "without a root row"})
+    return Result(
+        about,
+        success=line.wrong == 0,
+        element_count=line.roots,
+        unexpected_count=line.wrong,
+        unexpected_percent=100 * line.wrong / line.roots if line.roots else None,
+        values=tuple(values),
+        counted="root rows",
+    )
+
+
+def _orphans(
+    about: Expectation, elements: Elements, documents: DataFrame, rows: DataFrame, limit: int
+) -> Result:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    at = documents.select(F.struct("*").alias("at"))
+    for step in elements.path:
+        value = F.col("at").getField(step.name)
+        if step.kind == "array":
+            at = at.select(F.explode(value).alias("at"))
+        elif step.kind == "map":
+            at = at.select(F.explode(F.map_values(value)).alias("at"))
+        else:
+            at = at.select(value.alias("at"))
+    keys = at.where("at IS NOT NULL").select(
+        *(F.col("at").getField(field).alias(f"k{n}") for n, (_, field) in enumerate(elements.key))
+    )
+    names = keys.columns
+    known = rows.select(
+        *(F.col(quote(name)).alias(n) for (name, _), n in zip(elements.key, names, strict=True))
+    )
+    tagged = keys.groupBy(*names).count().join(known.withColumn("known", F.lit(1)), names, "left")
+    (line,) = tagged.agg(
+        F.coalesce(F.sum("count"), F.lit(0)).alias("elements"),
+        F.coalesce(F.sum(F.when(F.col("known").isNull(), F.col("count"))), F.lit(0)).alias("orphans"),
+    ).collect()
+    values: list[dict[str, Any]] = []
+    if line.orphans:
+        found = tagged.where("known IS NULL").orderBy(*names).limit(limit).collect()
+        values = [{name: row[n] for (name, _), n in zip(elements.key, names, strict=True)} for row in found]
+    return Result(
+        about,
+        success=line.orphans == 0,
+        element_count=line.elements,
+        unexpected_count=line.orphans,
+        unexpected_percent=100 * line.orphans / line.elements if line.elements else 0.0,
+        values=tuple(values),
+        counted="elements",
+    )
