@@ -305,9 +305,10 @@ def verify(
 
 @app.command()
 def quality(file: File, *, report: arguments.ReportFile = None, output: OutputFormat = Format.TEXT) -> None:
-    """Check data quality of silver and gold, all at one LSN.
+    """Check data quality of bronze, silver and gold, all at one LSN.
 
-    Expectations come from the constraints of the source and from your suites. Exit code 1 if one fails.
+    Expectations come from the source's constraints, from what the lake promises, and from your suites. Exit
+    code 1 if one of severity error fails.
     """
     from pipelines.commands.quality import run_quality_checks
 

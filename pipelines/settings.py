@@ -53,11 +53,14 @@ class QualitySettings(Section):
 
     Attributes:
         suites: file patterns, relative to the pipeline file.
+        every: in a run that goes on, least time from the begin of a check to that of the next; without it,
+            checks are made by hand.
         failing_rows: of each failed expectation, so many rows that break it are shown.
         masked: ``schema.table.column`` of the source, whose values no report and no result shows.
     """
 
     suites: list[str] = Field(default_factory=list)
+    every: Duration | None = None
     failing_rows: Annotated[int, Field(ge=0, le=1000)] = 0
     masked: list[str] = Field(default_factory=list)
 

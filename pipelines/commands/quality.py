@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def run_quality_checks(pipeline: Pipeline, output: Output, *, report: Path | None = None) -> None:
-    """Check silver and gold, print what does not hold, write the report.
+    """Check bronze, silver and gold, print what does not hold, write the report.
 
     Raises:
-        Failure: an expectation does not hold, or could not be checked.
+        Failure: an expectation of severity ``error`` does not hold, or one could not be checked.
     """
     require_lake(pipeline)
     if report is not None:
@@ -77,6 +77,7 @@ def show_quality(result: QualityResult, output: Output) -> None:
         output.line(f"could not be checked: {text}", style=WARNING)
     for left_out in result.left_out:
         output.line(f"left out: {left_out.subject}: {left_out.why}", style=WARNING)
-    output.line(f"{result.summary()} as of {result.commit_lsn}", style=GOOD if result.success else ERROR)
+    style = ERROR if not result.success else WARNING if result.failed else GOOD
+    output.line(f"{result.summary()} as of {result.commit_lsn}", style=style)
     if result.report is not None:
         output.line(f"report: {result.report}")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bronze.lake.location import Layer
     from pipelines.monitor.access import Shown
     from pipelines.monitor.watch import Watched
+    from pipelines.quality.schedule import QualityBeside
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
 
@@ -70,6 +71,8 @@ def run_layers(
     elif "bronze" not in layers:
         _say_if_it_waits(pipeline, layers[0], output)
     progress = ProgressReporter(output)
+    every = None if until_caught_up or not {"silver", "gold"} <= {*layers} else pipeline.quality.every
+    beside = None if every is None else _quality(pipeline, every, output)
     with (
         terminable(),
         _watched(pipeline, layers, shown, output) as watching,
@@ -83,7 +86,9 @@ def run_layers(
             progress=progress.reader,
             announce=output.say,
             at_hand=at_hand,
+            after_cycle=None if beside is None else beside.after_cycle,
         ) as supervisor,
+        beside or nullcontext(),
     ):
         from pipelines.health.standing import standing_still  # noqa: PLC0415 - while the reader starts
 
@@ -111,6 +116,15 @@ def _watched(
     from pipelines.monitor.watch import watched  # noqa: PLC0415
 
     return watched(pipeline, layers, shown, output)
+
+
+def _quality(pipeline: Pipeline, every: float, output: Output) -> QualityBeside:
+    """Data quality beside the run; refused at once where it could never be checked."""
+    from pipelines.quality.engine import require_installed  # noqa: PLC0415 - only where it is asked for
+    from pipelines.quality.schedule import QualityBeside  # noqa: PLC0415
+
+    require_installed()
+    return QualityBeside(pipeline, every, output.say)
 
 
 def _say_if_it_waits(pipeline: Pipeline, layer: Layer, output: Output) -> None:

@@ -52,6 +52,7 @@ class Checks:
     Attributes:
         trees: the documents, resolved, by name.
         say: is told what is being checked.
+        in_memory: keep small tables in memory meanwhile.
     """
 
     spark: SparkSession
@@ -61,6 +62,7 @@ class Checks:
     examples: Examples
     trees: Mapping[str, Tree]
     say: Callable[[str], None]
+    in_memory: bool = True
 
     def run(self, expectations: Sequence[Expectation], frames: dict[str, DataFrame]) -> list[Result]:
         """What became of each expectation, in their order, with examples."""
@@ -177,7 +179,7 @@ class Checks:
     def _in_memory(self, frames: dict[str, DataFrame]) -> Iterator[None]:
         """Keep small tables in memory, so that not each question plans and reads their files again."""
         kept: list[DataFrame] = []
-        room = _IN_MEMORY_BYTES
+        room = _IN_MEMORY_BYTES if self.in_memory else 0
         for size, table in sorted((self._size(table), table.qualified) for table in self.cut.tables):
             room -= size
             if room < 0:

@@ -239,12 +239,26 @@ def _load() -> Any:
         import great_expectations.expectations.expectation  # noqa: PLC0415
         import great_expectations.expectations.registry  # noqa: PLC0415
     except ImportError:
-        raise ConfigurationError(
-            "Great Expectations is not installed",
-            code="quality-missing",
-            remedy="pip install 'deltasmelt[spark,quality]'",
-        ) from None
+        raise _not_installed() from None
     return great_expectations
+
+
+def require_installed() -> None:
+    """Find out without loading it whether it is there.
+
+    Raises:
+        ConfigurationError: Great Expectations is not installed.
+    """
+    if find_spec("great_expectations") is None:
+        raise _not_installed()
+
+
+def _not_installed() -> ConfigurationError:
+    return ConfigurationError(
+        "Great Expectations is not installed",
+        code="quality-missing",
+        remedy="pip install 'deltasmelt[spark,quality]'",
+    )
 
 
 @contextmanager

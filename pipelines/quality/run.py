@@ -61,6 +61,7 @@ def run_quality(
     *,
     report: Path | None = None,
     progress: Callable[[str], None] | None = None,
+    in_memory: bool = True,
 ) -> QualityResult:
     """Check bronze, silver and gold at one cut.
 
@@ -69,6 +70,7 @@ def run_quality(
         pipeline: the pipeline file.
         report: where to write the HTML report; its folder is made.
         progress: is told what is being checked.
+        in_memory: keep small tables in memory meanwhile.
 
     Raises:
         ConfigurationError: silver has no cut yet, Great Expectations is not installed, or `quality.masked`
@@ -99,7 +101,7 @@ def run_quality(
     resolved = {document.name: resolve(document, catalog)[0] for document in documents}
     trees = {name: tree for name, tree in resolved.items() if tree is not None}
     examples = Examples(masks, _keys(catalog, trees), wanted)
-    checks = Checks(spark, lake, cut, engine, examples, trees, say)
+    checks = Checks(spark, lake, cut, engine, examples, trees, say, in_memory)
     rows = checks.run(expectations, frames)
     counts: dict[str, int] = {}
     for row in rows:  # one with a condition speaks of fewer rows than the table has

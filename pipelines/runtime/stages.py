@@ -70,6 +70,7 @@ class Stages:
         layers: the stages to run.
         observe: is told each cut with its runs.
         maintain: whether to maintain the tables between cycles.
+        after_cycle: is given the session after each cycle, once silver has a cut; it returns at once.
 
     Attributes:
         silver_cut: the newest cut of silver that this process made or found.
@@ -85,12 +86,14 @@ class Stages:
         layers: Sequence[Layer] = ("silver", "gold"),
         observe: Callable[[Cut, list[Run]], None] | None = None,
         maintain: bool = False,
+        after_cycle: Callable[[SparkSession], None] | None = None,
     ) -> None:
         self._spark = spark = lazily(spark)
         self._lake = pipeline.lake_address()
         self._control = ControlTables(self._lake)
         self._settings = clustered(pipeline.silver, documents)
         self._observe = observe
+        self._after_cycle = after_cycle
         self._seen = -1
         self._begun = -math.inf
         self._folded = ZERO
@@ -143,6 +146,8 @@ class Stages:
             if self._maintenance is not None and not stop.is_set():
                 for done in self._maintenance.when_it_pays():
                     _LOGGER.info("%s", maintenance_text(done))
+            if self._after_cycle is not None and self.silver_cut is not None and not stop.is_set():
+                self._after_cycle(self._spark.get())
             backoff.reset()
             failing_since = math.inf
             if goal is not None and self.reached(goal):

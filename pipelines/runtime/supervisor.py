@@ -65,6 +65,7 @@ class Supervisor:
         progress: is told the reader's progress.
         announce: is told what takes long, in a few words.
         at_hand: a process of the reader that has loaded already (`reader_spawn`).
+        after_cycle: is given the session after each cycle of a run that goes on; it returns at once.
     """
 
     def __init__(
@@ -79,7 +80,9 @@ class Supervisor:
         progress: Callable[[dict[str, Any]], None] | None = None,
         announce: Callable[[str], None] | None = None,
         at_hand: subprocess.Popen[bytes] | None = None,
+        after_cycle: Callable[[SparkSession], None] | None = None,
     ) -> None:
+        self._after_cycle = after_cycle
         self._pipeline = pipeline
         self._documents = documents
         self._layers = layers
@@ -215,6 +218,7 @@ class Supervisor:
                     layers=layers,
                     observe=self._observe,
                     maintain=self._until is None,
+                    after_cycle=self._after_cycle if self._until is None else None,
                 )
                 patience = math.inf if self._until is None else PATIENCE_SECONDS
                 self.stages.carry(self._goal, self._stop, patience=patience)

@@ -68,12 +68,18 @@ SCHEMAS: dict[str, pa.Schema] = {
         [
             ("id", pa.int64()),
             ("email", pa.string()),
-            ("orders", pa.list_(pa.struct([("number", pa.int32())]))),
+            ("orders", pa.list_(pa.struct([("customer_id", pa.int64()), ("number", pa.int32())]))),
             ("_commit_lsn", pa.int64()),
             ("_content_hash", pa.string()),
         ]
     ),
 }
+
+
+def elements(*keys: tuple[int, int]) -> list[Row]:
+    """Elements of a document: orders by customer and number."""
+    return [{"customer_id": customer, "number": number} for customer, number in keys]
+
 
 ROWS: dict[str, list[Row]] = {
     "silver.countries": [{"code": "DE", "name": "Germany"}, {"code": "FR", "name": "France"}],
@@ -88,8 +94,8 @@ ROWS: dict[str, list[Row]] = {
         {"customer_id": 2, "number": 1, "total": Decimal("5.00")},
     ],
     "gold.customer": [
-        {"id": 1, "email": "ada@example.com", "orders": [{"number": 1}, {"number": 2}]},
-        {"id": 2, "email": "bob@example.com", "orders": [{"number": 1}]},
+        {"id": 1, "email": "ada@example.com", "orders": elements((1, 1), (1, 2))},
+        {"id": 2, "email": "bob@example.com", "orders": elements((2, 1))},
         {"id": 3, "email": "eve@example.com", "orders": []},
     ],
 }
@@ -100,7 +106,7 @@ root: public.customers
 fields:
   - id
   - email
-  - orders: {many: public.orders, on: {customer_id: id}, fields: [number]}
+  - orders: {many: public.orders, on: {customer_id: id}, fields: [customer_id, number]}
 """
 
 

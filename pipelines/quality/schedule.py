@@ -1,0 +1,113 @@
+"""Data quality beside a running pipeline: `quality.every`.
+
+A run is asked after each cycle whether it is due, which costs nothing. If it is, and none is under way, it is
+made in a thread of its own, on a session beside the pipeline's. So a cycle neither waits for it nor sees its
+settings and views. It keeps no table in memory, where the pipeline's own work has its room. What it finds,
+and what it fails by, is logged and said in a line; nothing that happens in it reaches the pipeline. It shares
+the cores, so while it runs a cycle takes longer.
+
+When the next one is due follows from the newest in `quality.results`, also after a restart and beside runs by
+hand. The end of a pipeline does not wait for it: its results are one commit, so half of a run is none.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Self
+
+from bronze.errors import SmeltError
+from pipelines.quality.engine import short_cause
+from pipelines.quality.results import history
+from pipelines.quality.run import run_quality
+from pipelines.terminal.logs import log_folder
+from silver.run.sessions import own_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from pyspark.sql import SparkSession
+
+    from pipelines.settings import Pipeline
+
+_LOGGER = logging.getLogger("deltasmelt.quality")
+
+
+class QualityBeside:
+    """Quality runs of one pipeline, at most so often.
+
+    Args:
+        pipeline: the pipeline.
+        every: least seconds from the begin of a run to that of the next.
+        say: is told the result of each run in a line.
+    """
+
+    def __init__(self, pipeline: Pipeline, every: float, say: Callable[[str], None]) -> None:
+        self._pipeline = pipeline
+        self._every = every
+        self._say = say
+        self._due: float | None = None
+        self._ended = threading.Event()
+        self._worker: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+
+    def after_cycle(self, spark: SparkSession) -> None:
+        """Begin a run if it is due. Raises nothing and waits for nothing.
+
+        Args:
+            spark: the pipeline's session.
+        """
+        if self._worker is not None and self._worker.is_alive():
+            return
+        now = time.monotonic()
+        if self._due is None:
+            self._due = now + self._rest()
+        if now < self._due or self._ended.is_set():
+            return
+        self._due = now + self._every
+        self._worker = threading.Thread(target=self._run, args=(spark,), name="quality", daemon=True)
+        self._worker.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a run that is under way; returns whether none is any more."""
+        if self._worker is not None:
+            self._worker.join(seconds)
+        return self._worker is None or not self._worker.is_alive()
+
+    def _rest(self) -> float:
+        """Seconds until the next run is due, by the newest that was kept."""
+        try:
+            runs = history(self._pipeline.lake_address(), 1).runs
+        except Exception as error:  # noqa: BLE001 - a lake that cannot be read is the pipeline's own matter
+            _LOGGER.warning("quality.results could not be read: %s", error)
+            return 0.0
+        if not runs:
+            return 0.0
+        past = (datetime.now(UTC) - runs[-1].run_at).total_seconds()
+        return min(max(self._every - past, 0.0), self._every)
+
+    def _run(self, spark: SparkSession) -> None:
+        report = log_folder(self._pipeline.pipeline) / "quality.html"
+        try:
+            result = run_quality(own_session(spark), self._pipeline, report=report, in_memory=False)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the pipeline goes on
+            if self._ended.is_set():
+                _LOGGER.info("data quality was cut short by the end of the run")
+                return
+            said = str(error) if isinstance(error, SmeltError) else short_cause(str(error))
+            _LOGGER.warning("data quality could not be checked: %s", said)
+            self._say(f"data quality could not be checked: {said}")
+            return
+        line = f"data quality: {result.summary()} as of {result.commit_lsn}; report: {report}"
+        _LOGGER.log(logging.INFO if result.success else logging.WARNING, "%s", line)
+        self._say(line)

@@ -1,0 +1,81 @@
+"""Quality beside a pipeline: at most so often, never in its way, and what fails in it is only told."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from bronze.lake import delta
+from pipelines.quality.results import history
+from pipelines.quality.schedule import QualityBeside
+from pipelines.runtime.stages import Stages
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.pipelines.quality_lake import QualityLake
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+
+def test_a_run_is_made_beside_the_cycles_and_the_next_only_when_it_is_due(
+    spark: SparkSession,
+    lake: QualityLake,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("SMELT_LOGS", str(tmp_path / "logs"))
+    caplog.set_level(logging.INFO, "deltasmelt.quality")
+    said: list[str] = []
+    beside = QualityBeside(lake.pipeline, 3600, said.append)
+    stop = threading.Event()
+    turns: list[bool] = []
+
+    def after_cycle(session: SparkSession) -> None:
+        beside.after_cycle(session)
+        turns.append(beside.wait(0))
+        if len(turns) > 2 and beside.wait(60):
+            stop.set()
+
+    stages = Stages(spark, lake.pipeline, [], layers=("gold",), after_cycle=after_cycle)
+    stages.carry(lambda: None, stop)
+    assert turns[:2] == [False, False]  # the cycles went on meanwhile
+    assert len(history(lake.lake, 9).runs) == 1
+    (line,) = said
+    assert "expectations hold as of 0/65" in line
+    assert (tmp_path / "logs" / "quality.html").is_file()
+    again = QualityBeside(lake.pipeline, 3600, said.append)  # a restart: it is not due yet
+    again.after_cycle(spark)
+    assert again.wait(0)
+
+    wrong = lake.pipeline.quality.model_copy(update={"masked": ["public.nothing.at_all"]})
+    failing = QualityBeside(lake.pipeline.model_copy(update={"quality": wrong}), 0.001, said.append)
+    failing.after_cycle(spark)
+    assert failing.wait(60)
+    assert "data quality could not be checked: quality.masked names" in said[-1]
+    assert said[-1] in caplog.messages
+    with failing:
+        pass
+    failing.after_cycle(spark)  # the run has ended
+    assert failing.wait(0)
+    assert len(said) == 2
+
+
+def test_a_history_that_cannot_be_read_is_no_reason_to_stop(
+    spark: SparkSession, lake: QualityLake, caplog: pytest.LogCaptureFixture
+) -> None:
+    where = delta.location(lake.lake, "quality", "results")
+    write_deltalake(where, pa.table({"odd": [1]}))
+    beside = QualityBeside(lake.pipeline, 3600, print)
+    with beside:
+        pass
+    beside.after_cycle(spark)
+    assert "quality.results could not be read" in caplog.text
