@@ -57,7 +57,7 @@ class Examples:
 
     def of(self, result: Result, frame: DataFrame | None) -> Result:
         """A result with its examples; `frame` holds the rows it speaks of, None: its values are the rows."""
-        made = shown(result, self.masks)
+        made = replace(shown(result, self.masks), values=())
         if result.success is not False or not self.rows:
             return made
         key = self.keys.get(result.expectation.qualified, ())

@@ -233,6 +233,7 @@ def test_quality_asks_every_table(odd: Odd) -> None:
     assert [row.expectation.note for row in result.failed] == ["fails ${x} <b>", "fails too"]
     asked = {row.expectation.qualified for row in result.rows}
     assert asked == {
+        "bronze.changes",
         *(f"silver.{name.silver_name}" for name in NAMES),
         *(f"gold.{name}" for name in DOCUMENTS),
     }
