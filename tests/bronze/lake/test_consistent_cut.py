@@ -80,6 +80,6 @@ def test_a_moment_before_silvers_first_cut_has_none(lake_path: str) -> None:
 )
 def test_quality_says_why_gold_is_left_out(lake_path: str, golds: tuple[int, ...], why: str | None) -> None:
     control = record(lake_path, silver=(100, 300), gold=golds)
-    cut = quality_cut(control, with_gold=True, where="pipeline.yml")
+    cut = quality_cut(Lake(path=lake_path), control, with_gold=True, where="pipeline.yml")
     assert cut.left_out == (() if why is None else (LeftOut("gold", why),))
     assert [table.qualified for table in cut.tables] == (["silver.s"] if why else ["silver.s", "gold.g"])

@@ -129,6 +129,13 @@ def test_names_in_suites_are_checked_against_silver_and_the_documents(tmp_path: 
     assert [subject.rpartition("/")[2] for subject in sorted(faults)] == ["other_suite.yml:3", "suite.yml:3"]
 
 
+def test_a_mask_that_hides_nothing_is_an_error(tmp_path: Path, shop: str) -> None:
+    found = run_check(pipeline(tmp_path, shop, more="quality: {masked: [public.customers.emial]}\n"))
+    assert "did you mean 'public.customers.email'" in one(found, "mask-unknown").message
+    found = run_check(pipeline(tmp_path, shop, more="quality: {masked: [public.customers.email]}\n"))
+    assert "mask-unknown" not in codes(found)
+
+
 def test_a_broken_document_does_not_hide_what_is_wrong_with_the_source(tmp_path: Path, shop: str) -> None:
     run(shop, "CREATE TABLE bare (a int)")
     found = run_check(pipeline(tmp_path, shop, document="document: customer\nroots: public.customers\n"))

@@ -1,0 +1,90 @@
+"""Elements of documents beside silver: found at every depth, asked only where they hold their row's key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gold.language.document import load_documents
+from gold.tree.resolve import resolve
+from pipelines.quality.document_rows import ELEMENTS, check_document, elements_of, of_tree
+from silver.schema.catalog import silver_catalog
+from silver.settings import SilverSettings
+from tests.fix_spark import reading
+from tests.pipelines.quality_lake import shop_relations
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from gold.tree.nodes import Tree
+
+DOCUMENT = """
+document: country
+root: public.countries
+fields:
+  - code
+  - inner: {object: [{people: {many: public.customers, on: {country: code}, fields: [
+      id, {orders: {many: public.orders, on: {customer_id: id}, fields: [
+        {of: {column: customer_id}}, number]}}]}}]}
+  - by_id: {many: public.customers, on: {country: code}, key_by: id, fields: [id]}
+  - emails: {many: public.customers, on: {country: code}, values: email}
+  - some: {many: public.customers, on: {country: code}, cap: 3, fields: [id]}
+  - nameless: {many: public.customers, on: {country: code}, fields: [email]}
+"""
+
+DOCUMENTS = """
+SELECT 'DE' AS code, named_struct('people', array(
+         named_struct('id', 1L, 'orders', array(
+           named_struct('of', 1L, 'number', 1), named_struct('of', 1L, 'number', 9))),
+         named_struct('id', 2L, 'orders', array()))) AS inner,
+       map(1L, named_struct('id', 1L), 5L, named_struct('id', 5L)) AS by_id
+UNION ALL SELECT 'FR', named_struct('people', array()), map()
+"""
+
+
+def tree(folder: Path) -> Tree:
+    """The document, resolved."""
+    file = folder / "country.yml"
+    file.write_text(DOCUMENT)
+    catalog = silver_catalog(shop_relations({"countries": 1, "customers": 2, "orders": 3}), SilverSettings())
+    (document,) = load_documents([file])
+    found, problems = resolve(document, catalog)
+    assert found is not None, problems
+    return found
+
+
+def test_elements_with_their_key_are_found_at_every_depth(tmp_path: Path) -> None:
+    assert [(elements.label, elements.table, elements.key) for elements in elements_of(tree(tmp_path))] == [
+        ("inner.people", "customers", (("id", "id"),)),
+        ("inner.people.orders", "orders", (("customer_id", "of"), ("number", "number"))),
+        ("by_id", "customers", (("id", "id"),)),
+    ]
+
+
+@pytest.mark.spark
+def test_orphans_are_found_in_lists_within_lists_and_in_maps(spark: SparkSession, tmp_path: Path) -> None:
+    document = tree(tmp_path)
+    with reading(spark):
+        frames = {
+            "gold.country": spark.sql(DOCUMENTS),
+            "silver.countries": spark.sql("SELECT 'DE' AS code UNION ALL SELECT 'FR'"),
+            "silver.customers": spark.sql("SELECT explode(array(1L, 2L, 3L)) AS id"),
+            "silver.orders": spark.sql("SELECT 1L AS customer_id, 1 AS number"),
+        }
+        results = {
+            about.kwargs.get("elements"): check_document(about, document, frames.__getitem__, 5)
+            for about in of_tree(document, "country.yml", frames)
+        }
+    assert {
+        name: (result.success, result.element_count, result.unexpected_count, result.values)
+        for name, result in results.items()
+    } == {
+        None: (True, 2, 0, ()),
+        "inner.people": (True, 2, 0, ()),
+        "inner.people.orders": (False, 2, 1, ({"customer_id": 1, "number": 9},)),
+        "by_id": (False, 2, 1, ({"id": 5},)),
+    }
+    assert all(result.expectation.kind == ELEMENTS for name, result in results.items() if name)

@@ -1,0 +1,41 @@
+"""`smelt run` with `quality.every`: checked beside the cycles, and no hindrance to the end."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fix_postgres import drop_database, make_database
+from tests.pipelines.processes import Command, until
+from tests.pipelines.runtime.test_run import Shop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.torture]
+
+
+def test_a_run_checks_data_quality_again_and_again_and_ends_in_the_middle_of_it(
+    server_dsn: str, tmp_path: Path
+) -> None:
+    dsn = make_database(server_dsn)
+    try:
+        shop = Shop(tmp_path, dsn)
+        shop.file.write_text(
+            shop.file.read_text() + "quality: {every: 1s, masked: [public.customers.name]}\n"
+        )
+        with Command("run", shop.file, folder=tmp_path) as run:
+            until(lambda: "expectations hold" in run.text(), 200)
+            shop.execute("INSERT INTO customers VALUES (51, 'new', NULL, '{}')")
+            until(lambda: run.text().count("expectations hold") > 2, 200)
+            run.process.send_signal(signal.SIGINT)
+            assert run.wait(60) == 130
+            said = run.text()
+        assert "Traceback" not in said
+        assert "could not be checked" not in said
+        assert "Traceback" not in (tmp_path / "logs" / "smelt.log").read_text()
+        assert (tmp_path / "logs" / "quality.html").is_file()
+    finally:
+        drop_database(server_dsn, dsn)
