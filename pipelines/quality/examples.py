@@ -17,6 +17,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from gold.builder.spark_settings import HASH
 from pipelines.quality.masking import MASK
 from pipelines.quality.suite_files import QUERY
 from silver.schema.catalog import OWN_COLUMNS, UNREPRESENTABLE
@@ -35,6 +36,8 @@ _LENGTH: Final = 200
 _BY_ORDER: Final = frozenset(
     {"expect_column_values_to_be_increasing", "expect_column_values_to_be_decreasing"}
 )
+_LEFT_OUT: Final = frozenset({*OWN_COLUMNS, HASH})
+"""Columns of ours, which say nothing of why a row breaks an expectation."""
 _NOT_NULL: Final = "expect_column_values_to_not_be_null"
 _OF_NUMBERS: Final = re.compile(r"count|proportion|lengths")
 _DATA_ERROR: Final = re.compile(r"^\[[A-Z]|Exception|Error\b")
@@ -148,7 +151,7 @@ def _sample(about: Expectation, value: Any, masks: Masks) -> str:
             {
                 name: MASK if one is not None and masks.hides(about, name) else one
                 for name, one in value.items()
-                if name not in OWN_COLUMNS
+                if name not in _LEFT_OUT
             }
         )
     hidden = value is not None and any(masks.hides(about, column) for column in about.columns)
@@ -157,7 +160,7 @@ def _sample(about: Expectation, value: Any, masks: Masks) -> str:
 
 def _row(about: Expectation, row: dict[str, Any], key: Sequence[str], masks: Masks) -> dict[str, str | None]:
     names = [name for name in key if name in row]
-    names += [name for name in row if name not in key and name not in OWN_COLUMNS]
+    names += [name for name in row if name not in key and name not in _LEFT_OUT]
     return {
         name: None if row[name] is None else MASK if masks.hides(about, name) else _text(row[name])
         for name in names

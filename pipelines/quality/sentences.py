@@ -135,7 +135,16 @@ def _of_document(kwargs: Mapping[str, Any]) -> Sentence:
 
 def _from_name(about: Expectation) -> Sentence:
     words = about.kind.removeprefix("expect_").removeprefix("column_").replace("_", " ")
-    shown = {"column", "column_list", "column_set", "column_A", "column_B", "mostly", "row_condition"}
+    shown = {
+        "column",
+        "column_list",
+        "column_set",
+        "column_A",
+        "column_B",
+        "mostly",
+        "row_condition",
+        "condition_parser",
+    }
     others = {name: value for name, value in about.kwargs.items() if name not in shown}
     return [*_subject(about), (words, False), *([(": ", False), (str(others), True)] if others else [])]
 
