@@ -76,7 +76,7 @@ def test_slot_errors_states_cycles_and_snapshots_are_metrics() -> None:
     found = numbers(ILL)
     assert found["deltasmelt_slot_safe_wal_bytes",] == -5
     assert found["deltasmelt_slot_left_seconds",] == 0
-    assert found["deltasmelt_slot_risk",] == 2
+    assert found["deltasmelt_slot_risk",] == 3
     assert found["deltasmelt_slot_active",] == 0
     assert found["deltasmelt_slot_wal_status", "wal_status=unreserved"] == 1
     assert found["deltasmelt_slot_wal_status", "wal_status=reserved"] == 0
