@@ -167,7 +167,7 @@ def _of_slot(status: Status, gauge: _Gauges) -> Iterator[Metric]:
     )
     yield gauge(
         "slot_risk",
-        "1: half of the WAL that it may keep is used up; 2: little time is left; 3: the next checkpoint ends it.",
+        "1: half of the WAL it may keep is used up; 2: little time is left; 3: the next checkpoint ends it.",
         [((), float(slot_danger(status).level))],
     )
 
