@@ -11,6 +11,7 @@ that is there keeps its mode: whoever made it has decided who reads.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from typing import TYPE_CHECKING
@@ -46,4 +47,7 @@ def unread_folder(folder: Path) -> None:
     Raises:
         OSError: it cannot be made, or something else is there.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError:  # a file: said as of any path that leads through one
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from None

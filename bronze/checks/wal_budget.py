@@ -68,6 +68,8 @@ class WalBudget:
         """The share of the limit that is used up; 0 where there is none."""
         if self.limit is None or self.left is None:
             return 0.0
+        if self.limit <= 0:  # max_slot_wal_keep_size = 0 is allowed: nothing may be held back
+            return 1.0 if self.left <= 0 else 0.0
         return min(max(1 - self.left / self.limit, 0.0), 1.0)
 
     @property

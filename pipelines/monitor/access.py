@@ -14,16 +14,20 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import parse_qs
 
 from bronze.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from email.message import Message
     from pathlib import Path
 
 TOKEN_VARIABLE: Final = "SMELT_HTTP_TOKEN"  # noqa: S105 - its name
+Headers: TypeAlias = "Mapping[str, str] | Message"
+"""Those of a request, whose names are found in any case, or as tests write them."""
+
 _COOKIE: Final = "smelt"
 _LEAST: Final = 16
 _REMEDY: Final = (
@@ -73,7 +77,7 @@ class Access:
 
     token: str | None = field(default=None, repr=False)
 
-    def allows(self, headers: Mapping[str, str], query: str) -> bool:
+    def allows(self, headers: Headers, query: str) -> bool:
         """Whether a request may be answered."""
         if self.token is None:
             return True
@@ -99,7 +103,7 @@ class Access:
         """Stands for the token, which cannot be found from it."""
         return hmac.new((self.token or "").encode(), b"deltasmelt status page", "sha256").hexdigest()
 
-    def knows_host(self, headers: Mapping[str, str]) -> bool:
+    def knows_host(self, headers: Headers) -> bool:
         """Whether the request names this machine; where a token is demanded, the name does not matter."""
         if self.token is not None:
             return True
@@ -108,7 +112,7 @@ class Access:
         return not name or is_local(name)
 
 
-def _cookies(headers: Mapping[str, str]) -> list[str]:
+def _cookies(headers: Headers) -> list[str]:
     pairs = (part.strip().partition("=") for part in headers.get("Cookie", "").split(";"))
     return [value for name, _, value in pairs if name == _COOKIE]
 

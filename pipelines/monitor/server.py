@@ -123,12 +123,12 @@ def _handler(access: Access, pages: Mapping[str, Callable[[], Answer]]) -> type[
 
         def do_GET(self) -> None:
             path, _, query = self.path.partition("?")
-            if not access.knows_host(dict(self.headers)):
+            if not access.knows_host(self.headers):
                 said = (
                     b"this page is for names of this machine alone; with --http-token-file for others too\n"
                 )
                 self._send(Answer(said, status=HTTPStatus.FORBIDDEN))
-            elif not access.allows(dict(self.headers), query):
+            elif not access.allows(self.headers, query):
                 self._send(
                     Answer(
                         b"a token is needed: Authorization: Bearer TOKEN\n", status=HTTPStatus.UNAUTHORIZED

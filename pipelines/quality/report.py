@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from pipelines.quality.results import identity
 from pipelines.quality.sentences import Sentence, sentence
 from pipelines.quality.sparkline import HEIGHT, WIDTH, sparkline
@@ -99,6 +97,8 @@ def write_report(result: QualityResult, past: History, path: Path) -> None:
 
 def render(result: QualityResult, past: History) -> str:
     """The report as text."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - when one is written
+
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,

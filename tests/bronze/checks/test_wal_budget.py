@@ -39,6 +39,8 @@ def test_it_says_how_long_it_lasts_and_what_holds_it() -> None:
 def test_a_limit_that_is_passed_is_used_up_and_one_that_there_is_not_never_is() -> None:
     assert WalBudget(64 * MB, 90 * MB, 0, 0, None, reads=True).used == 1
     assert WalBudget(64 * MB, 0, 0, 80 * MB, None, reads=True).used == 0
+    assert WalBudget(0, 5 * MB, 0, 0, None, reads=True).used == 1, "a limit of nothing is one"
+    assert WalBudget(0, 0, 0, 16 * MB, None, reads=True).used == 0
     assert WalBudget(None, 90 * MB, 0, None, 1.0, reads=True).used == 0
     assert WalBudget(None, 90 * MB, 0, None, 1.0, reads=True).seconds_left is None
     assert WalBudget(64 * MB, 0, 0, 64 * MB, 0.0, reads=True).seconds_left is None, "nothing is written"

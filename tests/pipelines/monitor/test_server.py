@@ -172,6 +172,7 @@ def test_a_token_is_taken_from_the_header_the_query_or_the_cookie_and_nothing_el
         wrong = [{"token": "wrong"}, {"token": ""}, {"token": TOKEN[:-1]}]
         assert [get(address, "/", **each)[0] for each in wrong] == [401, 401, 401]
         assert get(address, "/", Authorization=f"Basic {TOKEN}")[0] == 401
+        assert get(address, "/", authorization=f"Bearer {TOKEN}")[0] == 200
         assert get(address, "/?token=wrong")[0] == 401
         assert get(address, "/?token=%ff")[0] == 401
         assert get(address, "/healthz", token=TOKEN, Host="status.example.com")[0] == 200
