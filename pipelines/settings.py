@@ -37,7 +37,7 @@ from silver.settings import SilverSettings
 
 _WILDCARDS = frozenset("*?[")
 _CONNECTION_FILES = ("sslrootcert", "sslcert", "sslkey", "passfile")
-_SECRETS = ("dsn", "password", "sslpassword")
+_SECRETS = (("source", "dsn"), ("source", "password"), ("source", "sslpassword"), ("alerts", "webhook"))
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
 
 
@@ -211,7 +211,7 @@ def load_pipeline(path: Path | str) -> Pipeline:
         )
     yaml = read_yaml(file, expand_env=True)
     for key in _SECRETS:
-        for _, written in yaml.expanded.get(("source", key), ()):
+        for _, written in yaml.expanded.get(key, ()):
             remember(_VARIABLE.findall(written))
     pipeline = validate(Pipeline, yaml)
     _refuse_unserved(pipeline, yaml)

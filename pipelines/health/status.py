@@ -9,8 +9,9 @@ How the ladder is measured, at each rung as exactly as its source allows:
 * bytes: the server's WAL head minus the rung's position; where the server is down, what bronze holds is the
   head;
 * commits: transactions in bronze that the rung lacks. Bronze itself cannot know what it has not received;
-* seconds: age of the oldest such transaction; for the reader what the server says (flush lag), or, when no
-  reader is connected, the age of what bronze holds.
+* seconds: age of the oldest such transaction; for the reader what the server says (flush lag). That is
+  measured from when something was sent. So where much was not even received yet, or no reader is connected,
+  it is the age of what bronze holds: what it lacks is no older.
 """
 
 from __future__ import annotations
@@ -57,6 +58,9 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS: Final = "4"
 _RATE_SECONDS: Final = 0.3
+_UNDER_WAY: Final = 1 << 20
+"""Bytes of WAL that a reader which keeps up may not have acknowledged; 48 bytes before a commit record, the
+walsender may have all of a large transaction still to send."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,7 @@ class _Server:
     head: Lsn
     slot: SlotState | None
     received: Lsn | None
+    keeps_up: bool
     flush_lag: float
     wal: WalBudget | None
     tables: set[TableName]
@@ -171,7 +176,7 @@ def _ask_server(pipeline: Pipeline) -> _Server:
         head, begun = written_end(connection), time.monotonic()
         slot = read_slot(connection, source.slot)
         row = connection.execute(
-            "SELECT coalesce(write_lsn, sent_lsn)::text, extract(epoch FROM flush_lag) "
+            "SELECT coalesce(write_lsn, sent_lsn)::text, write_lsn::text, extract(epoch FROM flush_lag) "
             "FROM pg_stat_replication WHERE pid = %s",
             [None if slot is None else slot.active_pid],
         ).fetchone()
@@ -181,11 +186,12 @@ def _ask_server(pipeline: Pipeline) -> _Server:
             time.sleep(_RATE_SECONDS)
             rate = rate_of(head, written_end(connection), time.monotonic() - begun)
             wal = read_budget(connection, slot, rate=rate)
-    received, flush_lag = row or (None, None)
+    received, told, flush_lag = row or (None, None, None)
     return _Server(
         head=head,
         slot=slot,
         received=None if received is None else Lsn.parse(received),
+        keeps_up=told is not None and head - Lsn.parse(told) < _UNDER_WAY,
         flush_lag=float(flush_lag or 0),
         wal=wal,
         tables=tables,
@@ -203,7 +209,6 @@ def _ladder(
 ) -> tuple[Rung, ...]:
     frontier = None if position is None else position.frontier
     head = server.head if server is not None else None if frontier is None else Lsn(frontier + 1)
-    connected = server is not None and server.received is not None
 
     def rung(
         name: str,
@@ -217,12 +222,11 @@ def _ladder(
         behind = None if lsn is None or head is None else max(0, head - lsn - int(inclusive))
         return Rung(name, lsn, behind, 0.0 if behind == 0 else seconds, 0 if behind == 0 else commits)
 
-    if server is not None and connected:
-        bronze_seconds: float | None = server.flush_lag
+    bronze_seconds: float | None = None
+    if server is not None and server.keeps_up:
+        bronze_seconds = server.flush_lag
     elif position is not None and position.commit_ts is not None:
         bronze_seconds = max(0.0, (datetime.now(UTC) - position.commit_ts).total_seconds())
-    else:
-        bronze_seconds = None
     layers = [("silver", silver)] + ([("gold", gold)] if with_gold else [])
     pending = _pending(changes, [None if cut is None else cut.commit_lsn for _, cut in layers])
     rungs = []
@@ -231,7 +235,7 @@ def _ladder(
         rungs = [
             rung("head", server.head),
             rung("slot confirmed", None if slot is None else slot.confirmed_flush, bronze_seconds),
-            rung("received", server.received, 0.0 if connected else None),
+            rung("received", server.received, 0.0 if server.keeps_up else bronze_seconds),
         ]
     rungs.append(rung("bronze", frontier, bronze_seconds, inclusive=True))
     for (name, cut), (commits, oldest) in zip(layers, pending, strict=True):

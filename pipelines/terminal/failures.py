@@ -59,11 +59,9 @@ _MARKED: Final = {"error": ERROR, "remedy": TITLE, "more": QUIET}
 """Words at the beginning of a line, and their styles on a terminal."""
 
 _LOGGER = logging.getLogger("deltasmelt")
-_SECRETS: Final = re.compile(
-    r"""(?P<uri>[a-z][a-z0-9+.-]*://[^:/@\s]*:)\S+(?=@)
-        | (?P<word>password\s*=\s*)('(?:\\.|[^'\\])*'|(?:\\.|[^\s\\])+)""",
-    re.IGNORECASE | re.VERBOSE,
-)
+_WORD: Final = re.compile(r"\S+")
+_LOGIN: Final = re.compile(r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://[^:/@]*:", re.IGNORECASE)
+_PASSWORD: Final = re.compile(r"""(password\s*=\s*)('(?:\\.|[^'\\])*'|(?:\\.|[^\s\\])+)""", re.IGNORECASE)
 
 
 class Failure(Exception):  # noqa: N818 - no error, but the end of a command with this exit code
@@ -96,8 +94,17 @@ def tables_stopped(names: Sequence[str], *, waiting: Sequence[str] = ()) -> Fail
 
 
 def without_secrets(text: str) -> str:
-    """The text with passwords of connection strings blanked out."""
-    return _SECRETS.sub(lambda match: (match["uri"] or match["word"]) + "***", text)
+    """The text with passwords of connection strings blanked out, in time linear in its length."""
+    return _PASSWORD.sub(r"\1***", _WORD.sub(lambda word: _without_login(word[0]), text))
+
+
+def _without_login(word: str) -> str:
+    """Without what stands between ``scheme://user:`` and the last ``@``: a password may hold others."""
+    before, at, after = word.rpartition("@")
+    login = _LOGIN.search(before) if at else None
+    if login is None or login.end() == len(before):
+        return word
+    return f"{before[: login.end()]}***@{after}"
 
 
 def report(error: BaseException, *, debug: bool = False, log: Path | None = None) -> int:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
 
+from bronze.lsn import ZERO
+from bronze.stream.replication import ReplicationStream
 from pipelines.health.status import read_status
 from pipelines.health.status_json import plain_status, status_schema
 from pipelines.settings import load_pipeline
@@ -35,3 +38,33 @@ def test_a_table_that_the_source_dropped_is_said_to_be(database: str, tmp_path: 
     execute(source, "DROP TABLE gone")
     states = {table.name: table.state for table in read_status(pipeline).tables}
     assert states == {"public.kept": "waiting", "public.gone": "dropped"}
+
+
+@pytest.mark.postgres
+def test_a_connected_reader_that_lacks_much_is_as_old_as_what_bronze_holds(
+    database: str, tmp_path: Path
+) -> None:
+    source = source_of(database)
+    execute(source, "CREATE TABLE t (id int PRIMARY KEY, note text)", "INSERT INTO t VALUES (1, 'x')")
+    read_all(source, str(tmp_path / "lake"))
+    file = tmp_path / "pipeline.yml"
+    file.write_text(
+        f"pipeline: shop\nsource: {{dsn: '{database}', slot: {source.slot}, publication: smelt, "
+        "tables: [public.*]}\nlake: {path: ./lake}\n"
+    )
+    held = time.monotonic()
+    execute(source, "INSERT INTO t SELECT i, repeat(md5(i::text), 30) FROM generate_series(2, 60000) i")
+    stream = ReplicationStream(source, application_name="stands still")
+    try:
+        stream.start(ZERO)
+        time.sleep(3)
+        status = read_status(load_pipeline(file))
+    finally:
+        stream.close()
+    least = time.monotonic() - held
+    rungs = {rung.name: rung for rung in status.ladder}
+    assert status.slot is not None
+    assert status.slot.active_pid is not None
+    assert (rungs["bronze"].bytes or 0) > 30_000_000
+    for name in ("bronze", "slot confirmed", "received"):
+        assert (rungs[name].seconds or 0) > least - 1.5, name

@@ -127,11 +127,13 @@ def test_the_jvm_gets_no_variable_that_holds_a_secret_of_the_source(
     monkeypatch.setenv("SHOP_B", PASSWORD)
     monkeypatch.setenv("SHOP_HOST", "db")
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    monkeypatch.setenv("SMELT_HTTP_TOKEN", PASSWORD)
+    monkeypatch.setenv("SHOP_HOOK", PASSWORD)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of the lake, which the JVM writes")
     file = tmp_path / "shop.yml"
     file.write_text(
         "pipeline: shop\nsource: {host: '${SHOP_HOST}', password: 'x${SHOP_A}', sslpassword: '${SHOP_B:-}', "
-        "slot: s, publication: p}\nlake: {path: ./lake}\n"
+        "slot: s, publication: p}\nlake: {path: ./lake}\nalerts: {webhook: 'https://chat/${SHOP_HOOK}'}\n"
     )
     load_pipeline(file)
     arguments = PopenArguments(stdout=None)
@@ -142,3 +144,18 @@ def test_the_jvm_gets_no_variable_that_holds_a_secret_of_the_source(
     assert given["SHOP_HOST"] == "db"
     assert given["AWS_SECRET_ACCESS_KEY"]
     assert os.environ["PGPASSWORD"] == PASSWORD, "the reader still gets it"
+
+
+def test_what_a_jvm_cannot_do_without_is_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("USER", "smelt")
+    monkeypatch.setenv("SHOP_WORD", PASSWORD)
+    file = tmp_path / "shop.yml"
+    file.write_text(
+        "pipeline: shop\nsource: {dsn: 'postgresql://${USER}:${SHOP_WORD}@db/shop?sslkey=${HOME}/key', "
+        "slot: s, publication: p}\nlake: {path: ./lake}\n"
+    )
+    load_pipeline(file)
+    given = without_secret_variables(os.environ)
+    assert given["USER"] == "smelt"
+    assert given["HOME"] == os.environ["HOME"]
+    assert "SHOP_WORD" not in given
