@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _KNOWN: Final = {"PGPASSWORD", "SMELT_HTTP_TOKEN"}
-"""libpq's own, the status page's, and those that a pipeline file takes a secret from. Names are only added."""
+"""libpq's, the status page's, and those that a pipeline file takes a secret from. Names are only added."""
 _NEEDED: Final = frozenset({
-    "HOME", "HOSTNAME", "JAVA_HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "PWD", "PYTHONPATH",
-    "SHELL", "SPARK_HOME", "TMPDIR", "TZ", "USER",
+    "HOME", "HOSTNAME", "JAVA_HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "PWD",
+    "PYTHONPATH", "SHELL", "SPARK_HOME", "TMPDIR", "TZ", "USER",
 })  # fmt: skip
 """No secrets, though a connection string may be composed of some; without them a JVM does not start."""
 

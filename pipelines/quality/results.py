@@ -127,9 +127,18 @@ def history(lake: Lake, limit: int) -> History:
     table = delta.open_table(delta.location(lake, "quality", RESULTS_TABLE))
     if table is None:
         return History((), {})
-    rows = table.to_pyarrow_dataset().to_table(["run_id", "run_at", "success", *_NAMED, *_MEASURED])
-    times = pc.unique(rows["run_at"]).sort(order="descending")[:limit]
-    rows = rows.filter(pc.is_in(rows["run_at"], value_set=times))
+    dataset = table.to_pyarrow_dataset()
+    seen: set[datetime] = set()
+    for batch in dataset.to_batches(columns=["run_at"]):
+        seen = set(sorted(seen.union(pc.unique(batch["run_at"]).to_pylist()), reverse=True)[:limit])
+    if not seen:
+        return History((), {})
+    # Batch by batch: deltalake's dataset takes a column without statistics for one that equals nothing.
+    times = pa.array(sorted(seen), dataset.schema.field("run_at").type)
+    columns = ["run_id", "run_at", "success", *_NAMED, *_MEASURED]
+    batches = dataset.to_batches(columns=columns)
+    near = [batch.filter(pc.is_in(batch["run_at"], value_set=times)) for batch in batches]
+    rows = pa.Table.from_batches(near)
     runs: dict[tuple[Any, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     trends: dict[Identity, list[Point]] = defaultdict(list)
     for row in delta.sorted_by(rows, "run_at").to_pylist():
