@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from bronze.checks.wal_budget import duration, megabytes
+from bronze.checks.wal_budget import NOTABLE_BYTES, duration, megabytes
 
 if TYPE_CHECKING:
     from bronze.checks.wal_budget import WalBudget
@@ -26,8 +26,8 @@ CALM: Final = 0.4
 class RiskLevel(IntEnum):
     """How near it is.
 
-    HALF: half of the WAL that the server keeps for slots is used up. SHORT: little time is left.
-    NEXT_CHECKPOINT: it is past the limit, the next checkpoint ends it.
+    HALF: half of the WAL that the server keeps for slots is used up, and more than every slot holds at times.
+    SHORT: little time is left. NEXT_CHECKPOINT: it is past the limit, the next checkpoint ends it.
     """
 
     NONE = 0
@@ -76,6 +76,8 @@ def slot_risk(
         return SlotRisk(RiskLevel.NONE)
     if seconds_left is None or seconds_left >= needed:
         if budget is None or budget.used < _HALF or budget.left is None or budget.limit is None:
+            return SlotRisk(RiskLevel.NONE)
+        if budget.held < NOTABLE_BYTES:  # half of a small limit comes and goes with each segment
             return SlotRisk(RiskLevel.NONE)
         rest = "" if seconds_left is None else f" ({duration(seconds_left)} at the present rate)"
         said = (

@@ -73,6 +73,11 @@ class WalBudget:
         return min(max(1 - self.left / self.limit, 0.0), 1.0)
 
     @property
+    def tiny(self) -> bool:
+        """Whether the limit is so small that a slot passes it in ordinary running, at each segment or two."""
+        return self.limit is not None and self.limit < NOTABLE_BYTES
+
+    @property
     def seconds_left(self) -> float | None:
         """Until the limit is reached at this rate; None where nothing says so."""
         return self.left / self.rate if self.left is not None and self.rate else None

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _SHARE: Final = 0.01
 """Of the time that this may ask the server: with thousands of tables it asks more rarely."""
+_TINY_SECONDS: Final = 3600.0
+"""Time that a level told of a tiny limit holds."""
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
@@ -140,13 +142,15 @@ class SlotWatch:
     """Tells each level of danger once, until the slot was out of it.
 
     It is out of it when it has more room than when it was told. A moment in which nothing is written only
-    looks like that. It is out of the lowest level, half of the budget, when well below half is used.
+    looks like that. It is out of the lowest level, half of the budget, when well below half is used. A limit
+    of a few segments is passed in ordinary running; what is told of it holds for an hour.
     """
 
     def __init__(self) -> None:
         self._before: tuple[float, int] | None = None
         self._level = RiskLevel.NONE
         self._room: int | None = None
+        self._told_at = 0.0
 
     def look(
         self,
@@ -169,10 +173,11 @@ class SlotWatch:
         if before is not None and safe is not None and before[1] > safe and now > before[0]:
             left = max(safe, 0) * (now - before[0]) / (before[1] - safe)
         danger = slot_risk(slot, left, copies_left, budget)
-        if safe is None or self._room is None or safe > self._room:
+        settled = budget is None or not budget.tiny or now - self._told_at >= _TINY_SECONDS
+        if settled and (safe is None or self._room is None or safe > self._room):
             still = RiskLevel.HALF if budget is not None and budget.used > CALM else RiskLevel.NONE
             self._level = min(self._level, max(danger.level, still))
         if danger.level <= self._level:
             return None
-        self._level, self._room = danger.level, safe
+        self._level, self._room, self._told_at = danger.level, safe, now
         return danger

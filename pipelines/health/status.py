@@ -132,11 +132,16 @@ class _Server:
     tables: set[TableName]
 
 
-def read_status(pipeline: Pipeline) -> Status:
-    """Ask server and lake. A half that cannot be asked is reported, not raised."""
+def read_status(pipeline: Pipeline, *, rate: bool = True) -> Status:
+    """Ask server and lake. A half that cannot be asked is reported, not raised.
+
+    Args:
+        pipeline: the pipeline.
+        rate: measure for a moment how fast WAL is written; who looks again and again sees that by itself.
+    """
     server, source_error = None, None
     try:
-        server = _ask_server(pipeline)
+        server = _ask_server(pipeline, rate=rate)
     except SmeltError as error:
         source_error = str(error)
     lake = pipeline.lake_address()
@@ -167,7 +172,7 @@ def read_status(pipeline: Pipeline) -> Status:
     )
 
 
-def _ask_server(pipeline: Pipeline) -> _Server:
+def _ask_server(pipeline: Pipeline, *, rate: bool) -> _Server:
     source = pipeline.source
     with (
         connect(source, application_name="deltasmelt status", connect_timeout=_CONNECT_SECONDS) as connection,
@@ -183,9 +188,11 @@ def _ask_server(pipeline: Pipeline) -> _Server:
         tables = tables_of(connection)
         wal = None
         if slot is not None and slot.restart:
-            time.sleep(_RATE_SECONDS)
-            rate = rate_of(head, written_end(connection), time.monotonic() - begun)
-            wal = read_budget(connection, slot, rate=rate)
+            written = None
+            if rate:
+                time.sleep(_RATE_SECONDS)
+                written = rate_of(head, written_end(connection), time.monotonic() - begun)
+            wal = read_budget(connection, slot, rate=written)
     received, told, flush_lag = row or (None, None, None)
     return _Server(
         head=head,

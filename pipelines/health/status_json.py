@@ -67,7 +67,10 @@ def status_schema() -> _Schema:
                 "lake_error": _text("why there is nothing to read; null where there is", optional=True),
                 "ladder": _list(_ladder_step(), "the steps, from the server to the last layer"),
                 "slot": _optional(_slot(), "the replication slot; null where there is none"),
-                "slot_seconds_left": _number("until it is lost, at the present rate", optional=True),
+                "slot_seconds_left": _number(
+                    "until it is lost, at the present rate (a status page: net, of two minutes)",
+                    optional=True,
+                ),
                 "snapshot": _optional(_snapshot(), "snapshots under way, all tables together"),
                 "tables": _list(table, "tables that bronze knows"),
                 "documents": _list(table, "documents of gold"),

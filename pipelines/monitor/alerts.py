@@ -1,19 +1,22 @@
 """Which alerts a new status calls for: a change of what is wrong, never the state itself again. Pure.
 
 An alert fires when something becomes wrong, and is resolved when it no longer is. Lag that fired is resolved
-at half the limit, so that a layer at the limit does not fire again and again. What could not be seen changes
-nothing: a server that is down says nothing of its slot. A command knows nothing of the one before it, so what
-is wrong at its start fires once more.
+at half the limit, so that a layer at the limit does not fire again and again. A slot fires again when its
+level of danger rises, and is resolved after a time of calm (`pipelines.monitor.held_level`). What could not
+be seen changes nothing: a server that is down says nothing of its slot. A command knows nothing of the one
+before it, so what is wrong at its start fires once more.
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from bronze.checks.slot_risk import RiskLevel
 from pipelines.health.slot_words import slot_danger
+from pipelines.monitor.held_level import HeldLevel
 from pipelines.terminal.failures import without_secrets
 from pipelines.terminal.output import seconds_text
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from bronze.errors import SmeltError
+    from bronze.setup.slot import SlotState
     from pipelines.health.status import Rung, Status
     from pipelines.settings import AlertKind
 
@@ -71,9 +75,15 @@ class Alerts:
         self._layers = layers
         self._limit = limit
         self._firing: dict[tuple[str, ...], Alert] = {}
+        self._held = HeldLevel()
 
-    def after(self, status: Status) -> list[Alert]:
-        """What has changed with this status."""
+    def after(self, status: Status, now: float | None = None) -> list[Alert]:
+        """What has changed with this status.
+
+        Args:
+            status: the newest.
+            now: by the monotonic clock, in seconds; default: now.
+        """
         found: list[Alert] = []
         if "error" in self._kinds:
             found += self._errors(status)
@@ -82,7 +92,7 @@ class Alerts:
                 if rung.name in self._layers:
                     found += self._lag(rung)
         if "slot" in self._kinds and status.source_error is None:
-            found += self._slot(status)
+            found += self._slot(status, time.monotonic() if now is None else now)
         return found
 
     def ended(self, error: SmeltError) -> list[Alert]:
@@ -121,25 +131,30 @@ class Alerts:
         self._firing[key] = self._alert("lag", "firing", rung.name, text, remedy=remedy)
         return [self._firing[key]]
 
-    def _slot(self, status: Status) -> list[Alert]:
+    def _slot(self, status: Status, now: float) -> list[Alert]:
         key, slot = ("slot",), status.slot
         if (
             slot is None
         ):  # before the first start, or after `smelt drop`; the reader itself ends by a lost one
             return []
         if slot.wal_status == "lost":
-            said, code = "the slot is lost", "slot-lost"
-        else:
-            danger = slot_danger(status)
-            said, code = ("" if danger.level is RiskLevel.NONE else danger.said), "slot-at-risk"
-        if not said:
+            self._held = HeldLevel()
+            was = self._firing.get(key)
+            return (
+                [] if was is not None and was.code == "slot-lost" else [self._slot_fires(slot, "slot-lost")]
+            )
+        before, danger = self._held.level, slot_danger(status)
+        level = self._held.after(danger.level, status.wal, now)
+        if level is RiskLevel.NONE:
             return [self._resolved(key, f"slot {slot.name} is safe again")] if key in self._firing else []
-        if key in self._firing and self._firing[key].code == code:
-            return []
+        return [self._slot_fires(slot, "slot-at-risk", danger.said)] if level > before else []
+
+    def _slot_fires(self, slot: SlotState, code: str, said: str = "the slot is lost") -> Alert:
+        said = without_secrets(said)
         text = f"{self._pipeline}: slot {slot.name}: {said}"
-        remedy = f"smelt explain-error {code}"
-        self._firing[key] = self._alert("slot", "firing", slot.name, text, code, said, remedy)
-        return [self._firing[key]]
+        alert = self._alert("slot", "firing", slot.name, text, code, said, f"smelt explain-error {code}")
+        self._firing["slot",] = alert
+        return alert
 
     def _resolved(self, key: tuple[str, ...], said: str) -> Alert:
         was = self._firing.pop(key)

@@ -156,7 +156,7 @@ def _of_slot(status: Status, gauge: _Gauges) -> Iterator[Metric]:
     )
     yield gauge(
         "slot_left_seconds",
-        "Time until the slot is lost, at the present rate of writing.",
+        "Time until the slot is lost, as its room shrank over two minutes; absent: it does not shrink.",
         [((), status.slot_seconds_left)],
     )
     yield gauge(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,7 @@ from pipelines.monitor.readiness import why_not_alive, why_not_ready
 from pipelines.monitor.sampler import Sampler
 from pipelines.monitor.samples import Samples, without_login
 from pipelines.monitor.server import Answer, PageServer
+from pipelines.monitor.slot_trend import SlotTrend
 from pipelines.monitor.webhook import Webhook
 from pipelines.terminal.failures import without_secrets
 from pipelines.terminal.logs import log_folder
@@ -69,9 +71,11 @@ class Watched:
         self._alerts = Alerts(
             pipeline.pipeline, kinds=pipeline.alerts.kinds, layers=layers, limit=pipeline.alerts.lag
         )
+        self._trend = SlotTrend()
         more = {} if every is None else {"every": every}
+        read = read or (lambda: without_login(read_status(pipeline, rate=False)))
         self.sampler = Sampler(
-            read or (lambda: without_login(read_status(pipeline))), self._samples, told=self._after, **more
+            lambda: self._trend.of(read(), time.monotonic()), self._samples, told=self._after, **more
         )
 
     def runs(self, stages: Callable[[], dict[str, bool]]) -> None:

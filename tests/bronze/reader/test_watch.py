@@ -274,6 +274,20 @@ def test_half_of_the_budget_is_told_once_until_well_below_half_is_used() -> None
     assert look(7000, 445) is None, "from the higher level back to half"
 
 
+def test_a_limit_below_a_segment_is_told_once_an_hour_however_often_it_is_passed() -> None:
+    watch = SlotWatch()
+
+    def look(now: float, left: int, status: str) -> bool:
+        budget = WalBudget(1 << 20, 1 << 20, 0, max(left, 0) << 20, None, reads=True)
+        slot = replace(SLOT, safe_wal_size=left << 20, wal_status=status)
+        return watch.look(slot, now, None, budget) is not None
+
+    passes = [
+        (now, look(now, -1, "unreserved") or look(now + 60, 15, "reserved")) for now in range(5, 8000, 600)
+    ]
+    assert [now for now, told in passes if told] == [5, 4205]
+
+
 @pytest.mark.postgres
 def test_a_copy_holds_no_wal_back_however_long_it_takes(own_server: EmbeddedServer, lake_path: str) -> None:
     source = source_of(own_server.dsn(), slot="smelt_long_copy")

@@ -32,8 +32,8 @@ QUICK = Patience(first=0.01, longest=0.02, total=5.0)
 ALERT = Alert("shop", "lag", "firing", "silver", "shop: silver is 9 min behind")
 
 
-def told(alerts: Alerts, status: Status) -> list[tuple[str, str, str]]:
-    return [(alert.kind, alert.state, alert.name) for alert in alerts.after(status)]
+def told(alerts: Alerts, status: Status, now: float = 0.0) -> list[tuple[str, str, str]]:
+    return [(alert.kind, alert.state, alert.name) for alert in alerts.after(status, now)]
 
 
 def alerts(*kinds: Any, layers: tuple[str, ...] = LAYERS) -> Alerts:
@@ -52,14 +52,16 @@ def test_what_becomes_wrong_fires_once_and_is_resolved_once() -> None:
         ("slot", "firing", "smelt_shop"),
     ]
     assert told(watching, ILL) == []
-    assert sorted(told(watching, WELL)) == sorted(
+    assert sorted(told(watching, WELL, 10)) == sorted(
         (kind, "resolved", name)
         for kind, name in [
             ("error", "public.bad"), ("error", "customer"), ("error", "shop"),
-            ("lag", "silver"), ("lag", "gold"), ("slot", "smelt_shop"),
+            ("lag", "silver"), ("lag", "gold"),
         ]
     )  # fmt: skip
-    assert told(watching, WELL) == []
+    assert told(watching, WELL, 309) == [], "a slot may cross its limit again"
+    assert told(watching, WELL, 310) == [("slot", "resolved", "smelt_shop")]
+    assert told(watching, WELL, 315) == []
 
 
 def test_lag_is_resolved_at_half_the_limit_only() -> None:
@@ -70,9 +72,10 @@ def test_lag_is_resolved_at_half_the_limit_only() -> None:
 
 def test_a_source_that_is_down_says_nothing_of_its_slot() -> None:
     watching = alerts("slot")
-    assert len(watching.after(ILL)) == 1
-    assert watching.after(dataclasses.replace(WELL, slot=None, source_error="no answer")) == []
-    assert told(watching, WELL) == [("slot", "resolved", "smelt_shop")]
+    assert len(watching.after(ILL, 0)) == 1
+    assert watching.after(dataclasses.replace(WELL, slot=None, source_error="no answer"), 5) == []
+    assert told(watching, WELL, 10) == []
+    assert told(watching, WELL, 310) == [("slot", "resolved", "smelt_shop")]
 
 
 def test_a_slot_at_risk_that_is_lost_then_fires_again() -> None:

@@ -149,6 +149,13 @@ def test_rules_have_what_prometheus_asks_for() -> None:
         assert shown <= set.union(*map(labels_of, names))
 
 
+def test_no_rule_rests_on_a_time_that_is_left() -> None:
+    assert not [rule["alert"] for rule in rules() if "slot_left_seconds" in rule["expr"]]
+    risks = [rule["expr"] for rule in rules() if "slot_risk" in rule["expr"]]
+    assert risks
+    assert all("max_over_time(deltasmelt_slot_risk[" in query for query in risks), "it goes up and down"
+
+
 def test_panels_of_the_dashboard_do_not_overlap_and_name_the_chosen_source() -> None:
     board = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     taken: set[tuple[int, int]] = set()

@@ -1,0 +1,149 @@
+"""A slot in danger as the monitor sees it: what its room does over minutes, and alerts that do not flap."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.checks.slot_risk import RiskLevel
+from bronze.checks.wal_budget import WalBudget
+from bronze.lsn import Lsn
+from pipelines.health.slot_words import slot_danger
+from pipelines.monitor.alerts import Alerts
+from pipelines.monitor.slot_trend import SlotTrend
+from tests.pipelines.monitor.statuses import HEAD, WELL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pipelines.health.status import Status
+
+MB = 1 << 20
+
+
+def slot_with(left: float, *, limit: int = 1000, status: str = "reserved", written: float = 0.0) -> Status:
+    """The slot has so much room, in MB; so much of the log, in MB, has been written since the start."""
+    assert WELL.slot is not None
+    head, used = dataclasses.replace(WELL.ladder[0], lsn=Lsn(HEAD + int(written * MB))), limit - left
+    return dataclasses.replace(
+        WELL,
+        ladder=(head, *WELL.ladder[1:]),
+        slot=dataclasses.replace(WELL.slot, safe_wal_size=int(left * MB), wal_status=status),
+        slot_seconds_left=5.0,
+        wal=WalBudget(limit * MB, int(used * MB), 0, int(max(left, 0) * MB), None, reads=True),
+    )
+
+
+def lefts(room: Callable[[int], float], times: Iterable[int]) -> list[float | None]:
+    trend = SlotTrend()
+    return [trend.of(slot_with(room(now)), now).slot_seconds_left for now in times]
+
+
+def test_time_left_is_what_two_minutes_show_and_not_what_one_look_says() -> None:
+    found = lefts(lambda now: 900 - now, range(0, 181, 5))
+    assert found[:24] == [None] * 24, "two minutes are not over"
+    assert found[24] == pytest.approx(780)
+    assert found[36] == pytest.approx(720)
+
+
+def test_room_that_comes_back_in_steps_does_not_shrink() -> None:
+    def room(now: int) -> float:
+        return 500 - 5.0 * (now % 30)
+
+    assert set(lefts(room, range(0, 600, 5))) == {None}
+    most = [left for left in lefts(lambda now: room(now) - now / 10, range(0, 600, 5)) if left is not None]
+    assert min(most) > 2000, "it shrinks by 0.1 MB/s, however fast it goes down between two steps"
+
+
+def test_looks_that_are_rare_show_it_too() -> None:
+    assert lefts(lambda now: 900 - now, (0, 100, 200))[-1] == pytest.approx(700)
+
+
+def test_another_limit_or_another_slot_begins_anew() -> None:
+    trend = SlotTrend()
+    for now in range(0, 121, 5):
+        trend.of(slot_with(900), now)
+    assert trend.of(slot_with(300, limit=400), 125).slot_seconds_left is None, "the limit was lowered"
+    for now in range(130, 251, 5):
+        status = trend.of(slot_with(300 - (now - 125), limit=400), now)
+    assert status.slot_seconds_left == pytest.approx(175)
+    down = dataclasses.replace(WELL, slot=None, slot_seconds_left=None, wal=None, source_error="no answer")
+    assert trend.of(down, 255) == down
+    assert trend.of(slot_with(170, limit=400), 260).slot_seconds_left is not None, "the looks before count"
+
+
+def test_the_rate_is_what_was_written_meanwhile() -> None:
+    trend = SlotTrend()
+    for now in range(0, 121, 5):
+        status = trend.of(slot_with(900, written=now * 2.0), now)
+    assert status.wal is not None
+    assert status.wal.rate == pytest.approx(2 * MB)
+
+
+def slot_alerts(looks: Iterable[tuple[float, Status]]) -> list[tuple[float, str, str]]:
+    """When each alert is made, its state, and its text from the name of the slot on."""
+    watching = Alerts("shop", kinds=["slot"], layers=(), limit=300.0)
+    return [
+        (now, alert.state, alert.text.partition("slot smelt_shop")[2])
+        for now, status in looks
+        for alert in watching.after(status, now)
+    ]
+
+
+def test_an_alert_fires_again_when_the_danger_rises() -> None:
+    short = dataclasses.replace(slot_with(100), slot_seconds_left=60.0)
+    half = dataclasses.replace(slot_with(450), slot_seconds_left=None)
+    past = slot_with(-5, status="unreserved")
+    found = slot_alerts([(0, half), (5, half), (10, short), (15, past), (20, short), (25, past)])
+    assert [(now, state) for now, state, _ in found] == [(0, "firing"), (10, "firing"), (15, "firing")]
+    assert "used up" in found[0][2]
+    assert "the slot is lost in 60 s" in found[1][2]
+    assert "next checkpoint" in found[2][2]
+
+
+def test_an_alert_is_resolved_after_a_time_of_calm_and_then_fires_anew() -> None:
+    well = dataclasses.replace(slot_with(900), slot_seconds_left=None)
+    past = slot_with(-5, status="unreserved")
+    looks = [
+        (0.0, past),
+        (5.0, well),
+        (200.0, past),
+        (205.0, well),
+        (500.0, well),
+        (505.0, well),
+        (510.0, past),
+    ]
+    assert [(now, state) for now, state, _ in slot_alerts(looks)] == [
+        (0, "firing"), (505, "resolved"), (510, "firing"),
+    ]  # fmt: skip
+
+
+def test_half_of_the_budget_is_over_well_below_half() -> None:
+    looks = [(now, dataclasses.replace(slot_with(left), slot_seconds_left=None)) for now, left in (
+        (0, 490), (100, 550), (900, 550), (1000, 490), (1100, 700), (1400, 700),
+    )]  # fmt: skip
+    assert [(now, state) for now, state, _ in slot_alerts(looks)] == [(0, "firing"), (1400, "resolved")]
+
+
+def test_a_limit_below_a_segment_is_one_alert_however_often_it_is_passed() -> None:
+    def look(now: int) -> Status:
+        written = now / 60 % 16  # MB since the last segment began; the first minute of each is past the limit
+        status = "unreserved" if written < 1 else "reserved"
+        return dataclasses.replace(
+            slot_with(16 - written, limit=1, status=status), slot_seconds_left=None, wal=tiny(written)
+        )
+
+    def tiny(written: float) -> WalBudget:
+        return WalBudget(MB, int(written * MB), 0, int((16 - written) * MB), None, reads=True)
+
+    assert [(now, state) for now, state, _ in slot_alerts((now, look(now)) for now in range(0, 9000, 5))] == [
+        (0, "firing")
+    ]
+
+
+def test_half_of_a_small_limit_comes_and_goes_and_is_no_danger() -> None:
+    small = dataclasses.replace(slot_with(10, limit=40), slot_seconds_left=None)
+    assert slot_danger(small).level is RiskLevel.NONE
+    assert slot_danger(dataclasses.replace(small, slot_seconds_left=60.0)).level is RiskLevel.SHORT
