@@ -3,7 +3,8 @@
 It shows names of tables and messages of errors, so it listens on this machine alone, unless another address
 is given. Then a token is demanded: in the header ``Authorization: Bearer …``, or as ``?token=…`` from a
 browser, which then has a cookie that stands for it. Without a token nothing starts. A token that is given is
-demanded on this machine too.
+demanded on this machine too. Ports of one host share cookies, so the cookie's name comes from the token, and
+two pipelines of one machine do not log each other out.
 
 On this machine without a token, the name in the Host header must be a local one. A foreign web page could
 otherwise have its own name resolve to 127.0.0.1, and read ours through the user's browser.
@@ -28,7 +29,6 @@ TOKEN_VARIABLE: Final = "SMELT_HTTP_TOKEN"  # noqa: S105 - its name
 Headers: TypeAlias = "Mapping[str, str] | Message"
 """Those of a request, whose names are found in any case, or as tests write them."""
 
-_COOKIE: Final = "smelt"
 _LEAST: Final = 16
 _REMEDY: Final = (
     "write a random token into a file and name it: openssl rand -hex 32 > token; --http-token-file token "
@@ -87,7 +87,7 @@ class Access:
             offered += parse_qs(query, max_num_fields=20).get("token", [])
         except ValueError:
             return False
-        offered += _cookies(headers)
+        offered += _cookies(headers, self._cookie_name())
         # each of them is compared, in the same time wherever it differs
         wanted = (self.token.encode(), self._mark().encode())
         found = [hmac.compare_digest(one.encode(), each) for one in offered for each in wanted]
@@ -97,11 +97,17 @@ class Access:
         """What a browser that came by ``?token=…`` is given, so that links need no token; else None."""
         if self.token is None or "token=" not in query:
             return None
-        return f"{_COOKIE}={self._mark()}; HttpOnly; SameSite=Strict; Path=/"
+        return f"{self._cookie_name()}={self._mark()}; HttpOnly; SameSite=Strict; Path=/"
 
     def _mark(self) -> str:
         """Stands for the token, which cannot be found from it."""
         return hmac.new((self.token or "").encode(), b"deltasmelt status page", "sha256").hexdigest()
+
+    def _cookie_name(self) -> str:
+        """One for each token."""
+        return (
+            f"smelt-{hmac.new((self.token or '').encode(), b'name of the cookie', 'sha256').hexdigest()[:12]}"
+        )
 
     def knows_host(self, headers: Headers) -> bool:
         """Whether the request names this machine; where a token is demanded, the name does not matter."""
@@ -112,9 +118,9 @@ class Access:
         return not name or is_local(name)
 
 
-def _cookies(headers: Headers) -> list[str]:
+def _cookies(headers: Headers, wanted: str) -> list[str]:
     pairs = (part.strip().partition("=") for part in headers.get("Cookie", "").split(";"))
-    return [value for name, _, value in pairs if name == _COOKIE]
+    return [value for name, _, value in pairs if name == wanted]
 
 
 def is_local(host: str) -> bool:

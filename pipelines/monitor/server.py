@@ -1,18 +1,22 @@
 """The HTTP server beside a running command: a few pages, each a view of the newest sample.
 
 It listens before anything else starts, so that a port in use costs no snapshot, and serves in daemon threads.
-A request reads memory alone, never server or lake, so that nobody can slow the pipeline by asking. A client
-that says nothing is closed after some seconds. Requests are not logged: a query may hold the token.
+A request reads memory alone, never server or lake, so that nobody can slow the pipeline by asking. Only so
+many clients are served at once, and each has some seconds for its whole request, however it is sent. Requests
+are not logged: a query may hold the token.
 """
 
 from __future__ import annotations
 
 import errno
+import io
 import logging
 import os
 import socket
 import socketserver
 import threading
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,9 +28,18 @@ from pipelines.monitor.access import Address
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from _typeshed import WriteableBuffer
+
     from pipelines.monitor.access import Access
 
 _CLIENT_SECONDS: Final = 10.0
+"""For a whole request, and for taking each half of the answer."""
+_CLIENTS: Final = 32
+"""Served at once. A browser, a Prometheus and some probes are a handful."""
+_BUSY: Final = (
+    b"HTTP/1.0 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n"
+    b"Retry-After: 10\r\n\r\ntoo many clients are being served\n"
+)
 _LOGGER = logging.getLogger("deltasmelt.monitor")
 _REMEDIES: Final = {
     errno.EADDRINUSE: "choose another port (0 takes a free one), or end what listens there (ss -ltnp)",
@@ -47,6 +60,29 @@ class Answer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    clients = threading.BoundedSemaphore(_CLIENTS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a client in a thread of its own, or refuse it where enough are being served."""
+        if self.clients.acquire(blocking=False):
+            try:
+                super().process_request(request, client_address)
+            except BaseException:
+                self.clients.release()
+                raise
+            return
+        with suppress(OSError):
+            request.setblocking(False)  # nobody waits for this client
+            request.send(_BUSY)
+            request.recv(65536)  # what it has sent already: unread, it would have the answer thrown away
+        self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """One client, in its thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.clients.release()
 
     def server_bind(self) -> None:
         """Bind without asking the name service who we are, which may take seconds."""
@@ -62,6 +98,40 @@ class _Server6(_Server):
     address_family = socket.AF_INET6
 
 
+class _InTime(io.RawIOBase):
+    """What a client sends until a moment, however slowly; each read waits for what is left of the time."""
+
+    def __init__(self, connection: socket.socket, seconds: float) -> None:
+        super().__init__()
+        self._connection = connection
+        self._end = time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)
+        return self._connection.recv_into(buffer)
+
+
+class _InTimeHandler(BaseHTTPRequestHandler):
+    client_seconds = _CLIENT_SECONDS
+    server_version = "deltasmelt"
+    sys_version = ""
+
+    def setup(self) -> None:
+        """Read in time: without an end, a client that sends a byte now and then goes on for ever."""
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BufferedReader(_InTime(self.connection, self.client_seconds))
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing: the query may hold the token."""
+
+
 def map_address(found: Any) -> tuple[str, int]:
     """Host and port of a socket's address, of whichever family."""
     return str(found[0]), int(found[1])
@@ -75,6 +145,8 @@ class PageServer:
         access: who may see them.
         pages: by path; each makes its answer when it is asked.
         option: that named the address, for messages.
+        clients: served at once; further ones are refused (503).
+        seconds: for a whole request.
 
     Raises:
         ConfigurationError: nobody can listen there.
@@ -87,10 +159,13 @@ class PageServer:
         pages: Mapping[str, Callable[[], Answer]],
         *,
         option: str = "--http",
+        clients: int = _CLIENTS,
+        seconds: float = _CLIENT_SECONDS,
     ) -> None:
         kind = _Server6 if ":" in address.host else _Server
         try:
-            self._server = kind((address.host, address.port), _handler(access, pages))
+            self._server = kind((address.host, address.port), _handler(access, pages, seconds))
+            self._server.clients = threading.BoundedSemaphore(clients)
         except OSError as error:
             raise ConfigurationError(
                 f"cannot listen there: {error.strerror or os.strerror(error.errno or 0)}",
@@ -115,11 +190,11 @@ class PageServer:
         self._server.server_close()
 
 
-def _handler(access: Access, pages: Mapping[str, Callable[[], Answer]]) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = _CLIENT_SECONDS
-        server_version = "deltasmelt"
-        sys_version = ""
+def _handler(
+    access: Access, pages: Mapping[str, Callable[[], Answer]], seconds: float
+) -> type[BaseHTTPRequestHandler]:
+    class Handler(_InTimeHandler):
+        client_seconds = seconds
 
         def do_GET(self) -> None:
             path, _, query = self.path.partition("?")
@@ -142,6 +217,7 @@ def _handler(access: Access, pages: Mapping[str, Callable[[], Answer]]) -> type[
         do_HEAD = do_GET  # noqa: N815 - its interface
 
         def _send(self, answer: Answer, *, cookie: str | None = None) -> None:
+            self.connection.settimeout(self.client_seconds)
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.content_type)
             self.send_header("Content-Length", str(len(answer.body)))
@@ -159,9 +235,6 @@ def _handler(access: Access, pages: Mapping[str, Callable[[], Answer]]) -> type[
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(answer.body)
-
-        def log_message(self, *_: Any) -> None:
-            """Nothing: the query may hold the token."""
 
     return Handler
 

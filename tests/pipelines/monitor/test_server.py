@@ -6,7 +6,8 @@ import html.parser
 import http.client
 import json
 import socket
-from contextlib import contextmanager
+import time
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from pipelines.health.status_json import status_schema
 from pipelines.monitor.access import Access, Address, access_to, address_of, is_local
 from pipelines.monitor.chart import lag_chart, span_of
 from pipelines.monitor.samples import LadderPoint
-from pipelines.monitor.server import PageServer
+from pipelines.monitor.server import Answer, PageServer
 from pipelines.monitor.watch import Watched
 from pipelines.settings import load_pipeline
 from tests.patience import until
@@ -183,7 +184,20 @@ def test_a_token_is_taken_from_the_header_the_query_or_the_cookie_and_nothing_el
         assert TOKEN not in cookie
         assert "HttpOnly; SameSite=Strict" in cookie
         assert get(address, "/metrics", Cookie=cookie.partition(";")[0])[0] == 200
-        assert get(address, "/metrics", Cookie="smelt=wrong")[0] == 401
+        name = cookie.partition("=")[0]
+        assert get(address, "/metrics", Cookie=f"{name}=wrong")[0] == 401
+
+
+def test_two_pipelines_of_one_host_have_cookies_of_their_own() -> None:
+    """Ports of one host share cookies."""
+    one, other = Access(TOKEN), Access(TOKEN[::-1])
+    cookies = [each.cookie(f"token={each.token}") for each in (one, other)]
+    first, second = [(cookie or "").partition(";")[0] for cookie in cookies]
+    assert first.partition("=")[0] != second.partition("=")[0]
+    both = {"Cookie": f"{first}; {second}"}
+    assert one.allows(both, "")
+    assert other.allows(both, "")
+    assert not one.allows({"Cookie": second}, "")
 
 
 def test_a_name_from_elsewhere_that_leads_here_is_refused(pipeline: Pipeline) -> None:
@@ -193,6 +207,55 @@ def test_a_name_from_elsewhere_that_leads_here_is_refused(pipeline: Pipeline) ->
             200,
             200,
         ]
+
+
+@contextmanager
+def one_page(**limits: Any) -> Iterator[Address]:
+    server = PageServer(HERE, Access(), {"/": lambda: Answer(b"here")}, **limits)
+    server.start()
+    try:
+        yield server.address
+    finally:
+        server.stop()
+
+
+def test_clients_beyond_the_cap_are_refused_until_one_goes() -> None:
+    with one_page(clients=3) as address, ExitStack() as held:
+        silent = [
+            held.enter_context(socket.create_connection((address.host, address.port))) for _ in range(3)
+        ]
+        assert get(address, "/")[:2] == (503, "too many clients are being served\n")
+        assert get(address, "/")[0] == 503
+        silent[0].close()
+        until(lambda: get(address, "/")[0] == 200, 5)
+        assert [get(address, "/")[0] for _ in range(5)] == [200] * 5, "each gives its place back"
+
+
+@pytest.mark.parametrize("begin", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "])
+def test_a_client_that_sends_a_byte_now_and_then_is_closed_in_time(begin: bytes) -> None:
+    with one_page(seconds=0.5) as address, socket.create_connection((address.host, address.port)) as slow:
+        slow.sendall(begin)
+        slow.settimeout(0.1)
+        begun = time.monotonic()
+        while time.monotonic() - begun < 10:
+            try:
+                slow.sendall(b"x")
+                if slow.recv(100) == b"":
+                    break
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+        assert 0.3 < time.monotonic() - begun < 5
+        assert get(address, "/")[0] == 200
+
+
+def test_a_request_in_pieces_is_answered() -> None:
+    with one_page(seconds=5) as address, socket.create_connection((address.host, address.port)) as client:
+        for piece in (b"GET / HT", b"TP/1.0\r\nHost: local", b"host\r\n\r", b"\n"):
+            client.sendall(piece)
+            time.sleep(0.05)
+        assert client.makefile("rb").read().endswith(b"here")
 
 
 def test_a_port_in_use_is_one_clear_message() -> None:
