@@ -9,6 +9,7 @@ a number count: nobody waits for those that only read.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -40,6 +41,8 @@ _PREPARED_QUERY: Final = """
     ORDER BY prepared
     LIMIT %s
 """
+_SESSION: Final = re.compile(r"(pid \d+ \().*?(\d+ s\))(?=;|\s*$)", re.MULTILINE)
+_PREPARED: Final = re.compile(r"(prepared transaction .*?) of .*?( \(\d+ s\))(?=;|\s*$)", re.MULTILINE)
 
 
 def running_transactions(connection: psycopg.Connection[Any], besides: Collection[int] = ()) -> str:
@@ -51,6 +54,18 @@ def running_transactions(connection: psycopg.Connection[Any], besides: Collectio
     """
     sessions = connection.execute(_SESSIONS_QUERY, [list(besides), _MOST]).fetchall()
     prepared = connection.execute(_PREPARED_QUERY, [_MOST]).fetchall()
+    return _said(sessions, prepared)
+
+
+def without_names(said: str) -> str:
+    """A text that holds what `running_transactions` says, without roles, databases and applications.
+
+    The process and its age stay, and the name of a prepared transaction: with them it is found at the server.
+    """
+    return _PREPARED.sub(r"\1\2", _SESSION.sub(r"\1\2", said))
+
+
+def _said(sessions: Sequence[tuple[Any, ...]], prepared: Sequence[tuple[Any, ...]]) -> str:
     said = [
         f"pid {pid} ({', '.join(filter(None, (f'{user} on {database}', application, state)))}, {age} s)"
         for pid, user, database, application, state, age in sessions

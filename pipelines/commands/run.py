@@ -73,36 +73,36 @@ def run_layers(
     progress = ProgressReporter(output)
     every = None if until_caught_up or not {"silver", "gold"} <= {*layers} else pipeline.quality.every
     beside = None if every is None else _quality(pipeline, every, output)
-    with (
-        terminable(),
-        _watched(pipeline, layers, shown, output) as watching,
-        Supervisor(
-            pipeline,
-            documents,
-            command=command,
-            layers=layers,
-            until=until,
-            observe=progress.cut,
-            progress=progress.reader,
-            announce=output.say,
-            at_hand=at_hand,
-            after_cycle=None if beside is None else beside.after_cycle,
-        ) as supervisor,
-        beside or nullcontext(),
-    ):
-        from pipelines.health.standing import standing_still  # noqa: PLC0415 - while the reader starts
+    with terminable(), _watched(pipeline, layers, shown, output) as watching:
+        with (
+            Supervisor(
+                pipeline,
+                documents,
+                command=command,
+                layers=layers,
+                until=until,
+                observe=progress.cut,
+                progress=progress.reader,
+                announce=output.say,
+                at_hand=at_hand,
+                after_cycle=None if beside is None else beside.after_cycle,
+            ) as supervisor,
+            beside or nullcontext(),
+        ):
+            from pipelines.health.standing import standing_still  # noqa: PLC0415 - while the reader starts
 
-        if watching is not None:
-            watching.runs(supervisor.alive)
+            if watching is not None:
+                watching.runs(supervisor.alive)
 
-        while not supervisor.wait(_LOOK_SECONDS[until_caught_up]):
-            pass
+            while not supervisor.wait(_LOOK_SECONDS[until_caught_up]):
+                pass
+        if until_caught_up:
+            found = standing_still(
+                pipeline.lake_address(), pipeline.silver, layers, [document.name for document in documents]
+            )
+            if found:  # while the run is watched, for it is the end of a job that somebody should hear of
+                raise tables_stopped(found.stopped, waiting=found.waiting)
     if until_caught_up:
-        found = standing_still(
-            pipeline.lake_address(), pipeline.silver, layers, [document.name for document in documents]
-        )
-        if found:
-            raise tables_stopped(found.stopped, waiting=found.waiting)
         empty = "bronze" in layers and not read_relations(pipeline.lake_address())
         output.say("caught up" + (": there are no tables to carry; `smelt check` says why" if empty else ""))
 

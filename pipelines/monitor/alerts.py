@@ -15,15 +15,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from bronze.checks.slot_risk import RiskLevel
+from bronze.errors import SmeltError
 from pipelines.health.slot_words import slot_danger
 from pipelines.monitor.held_level import HeldLevel
-from pipelines.terminal.failures import without_secrets
+from pipelines.monitor.shown_text import shown_text
+from pipelines.terminal.failures import Failure, foreign_text
 from pipelines.terminal.output import seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from bronze.errors import SmeltError
+    from bronze.lake.control import OpenError
     from bronze.setup.slot import SlotState
     from pipelines.health.status import Rung, Status
     from pipelines.settings import AlertKind
@@ -84,9 +86,7 @@ class Alerts:
             status: the newest.
             now: by the monotonic clock, in seconds; default: now.
         """
-        found: list[Alert] = []
-        if "error" in self._kinds:
-            found += self._errors(status)
+        found = self.errors(status.errors)
         if "lag" in self._kinds:
             for rung in status.ladder:
                 if rung.name in self._layers:
@@ -95,22 +95,32 @@ class Alerts:
             found += self._slot(status, time.monotonic() if now is None else now)
         return found
 
-    def ended(self, error: SmeltError) -> list[Alert]:
-        """The command ended by this error."""
+    def ended(self, error: Exception) -> list[Alert]:
+        """The command ended by this error, whichever it is."""
         if "error" not in self._kinds:
             return []
-        place = f"{error.where}: " if error.where else ""
-        message = without_secrets(f"{place}{error.message}")
-        text = f"{self._pipeline}: the command ended: {message} [{error.code}]"
-        return [self._alert("error", "firing", self._pipeline, text, error.code, message, error.remedy)]
+        code = remedy = None
+        if isinstance(error, SmeltError):
+            place = f"{error.where}: " if error.where else ""
+            message, code, remedy = f"{place}{error.message}", error.code, error.remedy
+        elif isinstance(error, Failure):
+            message, _, remedy = str(error).partition("\nremedy: ")
+        else:
+            message, remedy = foreign_text(error), "smelt.log has the whole of it"
+        message = shown_text(message)
+        text = f"{self._pipeline}: the command ended: {message}" + (f" [{code}]" if code else "")
+        return [self._alert("error", "firing", self._pipeline, text, code, message, remedy or None)]
 
-    def _errors(self, status: Status) -> list[Alert]:
-        now = {("error", error.scope, error.name, error.code): error for error in status.errors}
+    def errors(self, errors: Collection[OpenError]) -> list[Alert]:
+        """What has changed where these errors are open."""
+        if "error" not in self._kinds:
+            return []
+        now = {("error", error.scope, error.name, error.code): error for error in errors}
         gone = [key for key in self._firing if key[0] == "error" and key not in now]
         found = [self._resolved(key, f"{key[1]} {key[2]}: resolved [{key[3]}]") for key in gone]
         for key, error in now.items():
             if key not in self._firing:
-                message = without_secrets(error.message)
+                message = shown_text(error.message)
                 text = f"{self._pipeline}: {error.scope} {error.name}: {message} [{error.code}]"
                 alert = self._alert("error", "firing", error.name, text, error.code, message, error.remedy)
                 self._firing[key] = alert
@@ -150,7 +160,7 @@ class Alerts:
         return [self._slot_fires(slot, "slot-at-risk", danger.said)] if level > before else []
 
     def _slot_fires(self, slot: SlotState, code: str, said: str = "the slot is lost") -> Alert:
-        said = without_secrets(said)
+        said = shown_text(said)
         text = f"{self._pipeline}: slot {slot.name}: {said}"
         alert = self._alert("slot", "firing", slot.name, text, code, said, f"smelt explain-error {code}")
         self._firing["slot",] = alert
@@ -178,6 +188,6 @@ class Alerts:
             text=text,
             code=code,
             message=message,
-            remedy=None if remedy is None else without_secrets(remedy),
+            remedy=None if remedy is None else shown_text(remedy),
             at=datetime.now(UTC).isoformat(timespec="seconds"),
         )

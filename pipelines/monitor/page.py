@@ -3,7 +3,7 @@
 It is made from `page.html.j2` beside this module. Styles and pictures are in the page, and a
 Content-Security-Policy forbids the browser to fetch anything. There is no script: the browser reads the page
 again every few seconds. Whatever comes from the source or the lake is escaped, and goes through
-`without_secrets`.
+`shown_text`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pipelines.health.slot_words import slot_text, slot_warnings
 from pipelines.monitor.chart import HEIGHT, WIDTH, bytes_line, lag_chart, span_of
+from pipelines.monitor.shown_text import shown_text
 from pipelines.runtime.progress_text import snapshot_text
-from pipelines.terminal.failures import without_secrets
 from pipelines.terminal.output import bytes_text, seconds_text
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def render(view: View, pipeline: str, reasons: Sequence[str], *, report: bool) -
             pipeline=pipeline,
             view=view,
             status=status,
-            reasons=[without_secrets(reason) for reason in reasons],
+            reasons=[shown_text(reason) for reason in reasons],
             chart=lag_chart(view.points, _LAYERS, view.now),
             span=_SPANS[span_of(view.points, view.now)],
             chart_width=WIDTH,
@@ -94,7 +94,7 @@ def _worst_first(tables: Sequence[TableStatus]) -> list[TableStatus]:
 
 
 def _safe_text(text: Any) -> str:
-    return without_secrets(str(text))
+    return shown_text(str(text))
 
 
 def _number(value: int | None) -> str:

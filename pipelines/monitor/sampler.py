@@ -12,7 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from pipelines.terminal.failures import without_secrets
+from pipelines.monitor.shown_text import shown_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,7 +82,7 @@ class Sampler:
             if self._told is not None:
                 self._told(status)
         except Exception as error:  # noqa: BLE001 - the pipeline goes on whatever a look meets
-            why = without_secrets(f"{type(error).__name__}: {error}".strip())
+            why = shown_text(f"{type(error).__name__}: {error}".strip())
             self._samples.fail(why)
             if why != self._said and not self._stop.is_set():
                 _LOGGER.warning("the pipeline's status could not be read: %s", why)

@@ -2,18 +2,23 @@
 
 `watched` is a block around the run. Whatever is wrong with what was asked (a port in use, a token that is
 missing) is told before the run starts. After that nothing here raises.
+
+The end of a run is posted with its error, whichever it is, unless somebody interrupted it. The open errors
+are looked at once more then: a job may be gone before the next look.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import threading
 import time
 from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.errors import SmeltError
+from bronze.lake.control_tables import ControlTables
 from pipelines.health.status import read_status
 from pipelines.health.status_json import plain_status
 from pipelines.monitor.access import TOKEN_VARIABLE, Access, Address, Shown, access_to
@@ -23,9 +28,10 @@ from pipelines.monitor.readiness import why_not_alive, why_not_ready
 from pipelines.monitor.sampler import Sampler
 from pipelines.monitor.samples import Samples, without_login
 from pipelines.monitor.server import Answer, PageServer
+from pipelines.monitor.shown_text import shown_text
 from pipelines.monitor.slot_trend import SlotTrend
 from pipelines.monitor.webhook import Webhook
-from pipelines.terminal.failures import without_secrets
+from pipelines.terminal.failures import was_interrupted
 from pipelines.terminal.logs import log_folder
 
 if TYPE_CHECKING:
@@ -34,14 +40,18 @@ if TYPE_CHECKING:
 
     from bronze.lake.location import Layer
     from pipelines.health.status import Status
+    from pipelines.monitor.alerts import Alert
     from pipelines.monitor.samples import View
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
 
 _LAST_ALERTS_SECONDS: Final = 5.0
 """For alerts that wait when the command ends."""
+_LAST_LOOK_SECONDS: Final = 5.0
+"""For the open errors then."""
 _LOCAL: Final = "127.0.0.1"
 _HTML: Final = "text/html; charset=utf-8"
+_LOGGER = logging.getLogger("deltasmelt.monitor")
 
 
 class Watched:
@@ -64,6 +74,7 @@ class Watched:
     ) -> None:
         self._pipeline = pipeline
         self._layers = layers
+        self._runs = False
         self._samples = Samples()
         self._stages: Callable[[], dict[str, bool]] = dict
         url = pipeline.alerts.webhook
@@ -71,6 +82,7 @@ class Watched:
         self._alerts = Alerts(
             pipeline.pipeline, kinds=pipeline.alerts.kinds, layers=layers, limit=pipeline.alerts.lag
         )
+        self._alerting = threading.Lock()
         self._trend = SlotTrend()
         more = {} if every is None else {"every": every}
         read = read or (lambda: without_login(read_status(pipeline, rate=False)))
@@ -85,13 +97,27 @@ class Watched:
             stages: says of each stage whether it lives.
         """
         self._stages = stages
+        self._runs = True
         self.sampler.start()
 
-    def ended(self, error: SmeltError) -> None:
-        """The run was ended by an error."""
-        if self.webhook is not None:
-            for alert in self._alerts.ended(error):
-                self.webhook.send(alert)
+    def ended(self, error: Exception | None) -> None:
+        """The run has ended; raises nothing, and takes some seconds at most.
+
+        Args:
+            error: that ended it; None where it ended by itself.
+        """
+        if self.webhook is None or (error is not None and was_interrupted(error)):
+            return
+        self.sampler.stop()
+        if self._runs:  # the lake of a run that never began may be another's
+            look = threading.Thread(target=self._last_look, name="last-look", daemon=True)
+            look.start()
+            look.join(_LAST_LOOK_SECONDS)
+        if error is not None:
+            try:
+                self._send(self._alerts.ended(error))
+            except Exception:
+                _LOGGER.exception("the end of the command could not be posted")
 
     def pages(self) -> dict[str, Callable[[], Answer]]:
         """Every page by its path."""
@@ -151,8 +177,20 @@ class Watched:
         return max(found)[1] if found else None
 
     def _after(self, status: Status) -> None:
+        with self._alerting:
+            self._send(self._alerts.after(status))
+
+    def _last_look(self) -> None:
+        try:
+            errors = ControlTables(self._pipeline.lake_address()).open_errors()
+            with self._alerting:
+                self._send(self._alerts.errors(errors))
+        except Exception as error:  # noqa: BLE001 - what ended the command may end this look too
+            _LOGGER.warning("open errors could not be read at the end: %s", shown_text(str(error)))
+
+    def _send(self, alerts: Sequence[Alert]) -> None:
         if self.webhook is not None:
-            for alert in self._alerts.after(status):
+            for alert in alerts:
                 self.webhook.send(alert)
 
 
@@ -184,9 +222,11 @@ def watched(
         held.callback(command.sampler.stop)
         try:
             yield command
-        except SmeltError as error:
+        except Exception as error:
             command.ended(error)
             raise
+        else:
+            command.ended(None)
 
 
 def _servers(command: Watched, shown: Shown) -> Iterator[tuple[PageServer, str]]:
@@ -203,7 +243,7 @@ def _servers(command: Watched, shown: Shown) -> Iterator[tuple[PageServer, str]]
 
 
 def _probe(reasons: list[str]) -> Answer:
-    text = "".join(f"{without_secrets(reason)}\n" for reason in reasons) or "ok\n"
+    text = "".join(f"{shown_text(reason)}\n" for reason in reasons) or "ok\n"
     return Answer(text.encode(), status=HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK)
 
 
@@ -212,9 +252,9 @@ def _json(plain: Any) -> bytes:
 
 
 def _clean(value: Any) -> Any:
-    """Every text without passwords, at any depth."""
+    """Every text as it may be shown, at any depth."""
     if isinstance(value, dict):
         return {key: _clean(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [_clean(inner) for inner in value]
-    return without_secrets(value) if isinstance(value, str) else value
+    return shown_text(value) if isinstance(value, str) else value

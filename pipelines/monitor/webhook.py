@@ -1,8 +1,9 @@
 """Alerts go out: a queue, and a thread that posts them as JSON, one after the other.
 
 Nobody waits for it: `send` only puts into the queue, and one that is full drops the alert. What usually
-passes is tried again, with growing pauses, for a limited time. The URL may hold a token. So it is in no
-message: a failure is told by the status code, or by the kind of the system's error.
+passes is tried again, with growing pauses, for a limited time. At the end, all that wait are tried in turns;
+each alert that is dropped is logged. The URL may hold a token. So it is in no message: a failure is told by
+the status code, or by the kind of the system's error.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from __future__ import annotations
 import http.client
 import json
 import logging
-import queue
 import ssl
 import threading
 import time
 import urllib.error
 import urllib.request
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from pipelines.monitor.alerts import Alert
 
-_QUEUE: Final = 100
+_MOST: Final = 100
 _TIMEOUT: Final = 10.0
 _PASSING: Final = frozenset({408, 425, 429})
 _LOGGER = logging.getLogger("deltasmelt.alerts")
@@ -62,6 +63,14 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """An alert that waits, and why its newest attempt failed; empty before the first."""
+
+    alert: Alert
+    failed: str = ""
+
+
 class Webhook:
     """Posts alerts to one URL.
 
@@ -73,8 +82,10 @@ class Webhook:
     def __init__(self, url: SecretStr, patience: Patience | None = None) -> None:
         self._url = url
         self._patience = patience or Patience()
-        self._queue: queue.Queue[Alert] = queue.Queue(_QUEUE)
+        self._changed = threading.Condition()
+        self._waiting: deque[_Waiting] = deque()
         self._stop = threading.Event()
+        self._end = 0.0
         self._opener = urllib.request.build_opener(_NoRedirects)
         self._thread = threading.Thread(target=self._work, name="alerts", daemon=True)
         self.counters = {"sent": 0, "retried": 0, "dropped": 0}
@@ -85,47 +96,95 @@ class Webhook:
 
     def send(self, alert: Alert) -> None:
         """Post an alert, some time; returns at once."""
-        try:
-            self._queue.put_nowait(alert)
-        except queue.Full:
-            self._drop(alert, "too many alerts wait")
+        with self._changed:
+            why = "the command has ended" if self._stop.is_set() else "too many alerts wait"
+            if not self._stop.is_set() and len(self._waiting) < _MOST:
+                self._waiting.append(_Waiting(alert))
+                self._changed.notify()
+                return
+        self._drop(alert, why)
 
     def stop(self, seconds: float) -> None:
-        """Post what is waiting, for at most so many seconds; then no more."""
-        deadline = time.monotonic() + seconds
-        while self._thread.is_alive() and self._queue.unfinished_tasks and time.monotonic() < deadline:
-            time.sleep(0.02)
-        self._stop.set()
+        """Post what is waiting, for at most so many seconds; each that is not delivered by then is logged."""
+        with self._changed:
+            self._end = time.monotonic() + seconds
+            self._stop.set()
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+        with self._changed:
+            left = list(self._waiting)
+            self._waiting.clear()
+        for one in left:
+            self._drop(one.alert, one.failed or "the command has ended")
 
     def _work(self) -> None:
-        while not self._stop.is_set():
-            alert = self._queue.get()
-            try:
-                self._deliver(alert)
-            except Exception as error:  # noqa: BLE001 - nothing ends this thread
-                self._drop(alert, type(error).__name__)
-            finally:
-                self._queue.task_done()
+        while (one := self._next()) is not None:
+            self._deliver(one)
+        self._deliver_rest()
 
-    def _deliver(self, alert: Alert) -> None:
+    def _next(self) -> _Waiting | None:
+        """The one that waits longest; None at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stop.is_set() or self._waiting)
+            return None if self._stop.is_set() else self._waiting[0]
+
+    def _deliver(self, one: _Waiting) -> None:
         backoff = Backoff(self._patience.first, self._patience.longest)
         deadline = time.monotonic() + self._patience.total
-        while True:
-            try:
-                self._post(alert)
-            except _RefusedError as error:
-                self._drop(alert, f"{error}; check alerts.webhook")
+        while not self._attempt(one, _TIMEOUT):
+            if time.monotonic() >= deadline:
+                self._drop_waiting(one, one.failed)
                 return
-            except _FailedError as error:
-                if time.monotonic() >= deadline or backoff.pause(self._stop):
-                    self._drop(alert, str(error))
-                    return
-                self.counters["retried"] += 1
-            else:
-                self.counters["sent"] += 1
-                return
+            if backoff.pause(self._stop):
+                return  # with the others that wait, in the time that is left
 
-    def _post(self, alert: Alert) -> None:
+    def _deliver_rest(self) -> None:
+        """In turns, so that none is lost behind another; the time of a turn is shared."""
+        backoff = Backoff(self._patience.first, self._patience.longest)
+        while True:
+            with self._changed:
+                waiting = list(self._waiting)
+            for done, one in enumerate(waiting):
+                seconds = self._end - time.monotonic()
+                if seconds <= 0:
+                    return
+                self._attempt(one, min(_TIMEOUT, seconds / (len(waiting) - done)))
+            pause = backoff.seconds()
+            if not self._waiting or time.monotonic() + pause >= self._end:
+                return
+            time.sleep(pause)
+
+    def _attempt(self, one: _Waiting, timeout: float) -> bool:
+        """Post it; whether it waits no more."""
+        if one.failed:
+            self.counters["retried"] += 1
+        try:
+            self._post(one.alert, timeout)
+        except _FailedError as error:
+            one.failed = str(error)
+            return False
+        except _RefusedError as error:
+            self._drop_waiting(one, f"{error}; check alerts.webhook")
+        except Exception as error:  # noqa: BLE001 - nothing ends this thread
+            self._drop_waiting(one, type(error).__name__)
+        else:
+            self.counters["sent"] += self._take(one)
+        return True
+
+    def _take(self, one: _Waiting) -> bool:
+        """It waits no more; whether it did, and had not been given up meanwhile."""
+        with self._changed:
+            if one not in self._waiting:
+                return False
+            self._waiting.remove(one)
+            return True
+
+    def _drop_waiting(self, one: _Waiting, why: str) -> None:
+        if self._take(one):
+            self._drop(one.alert, why)
+
+    def _post(self, alert: Alert, timeout: float) -> None:
         try:
             request = urllib.request.Request(  # noqa: S310 - http or https: the pipeline file's model holds it
                 self._url.get_secret_value(),
@@ -133,7 +192,7 @@ class Webhook:
                 headers={"Content-Type": "application/json", "User-Agent": "deltasmelt"},
                 method="POST",
             )
-            with self._opener.open(request, timeout=_TIMEOUT) as answer:
+            with self._opener.open(request, timeout=timeout) as answer:
                 answer.read(1000)
         except urllib.error.HTTPError as error:
             error.close()

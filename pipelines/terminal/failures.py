@@ -107,6 +107,22 @@ def _without_login(word: str) -> str:
     return f"{before[: login.end()]}***@{after}"
 
 
+def was_interrupted(error: BaseException) -> bool:
+    """Whether it is an interruption, or came from one: what was under way failed while it was carried out."""
+    if isinstance(error, SmeltError | Failure):
+        return False
+    return interruption_behind(error, (KeyboardInterrupt, Terminated)) is not None
+
+
+def foreign_text(error: BaseException) -> str:
+    """An error that is not ours, in a line: its kind, and the first line of what it says."""
+    if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
+        return f"{error.filename}: {os.strerror(error.errno)}"
+    said = without_secrets(str(error)).strip().splitlines()
+    name = f"Spark: {error.name}" if isinstance(error, SparkFailure) else type(error).__name__
+    return f"{name}: {said[0] if said else 'no message'}"
+
+
 def report(error: BaseException, *, debug: bool = False, log: Path | None = None) -> int:
     """Tell the user on standard error; returns the exit code."""
     if not isinstance(error, SmeltError | Failure):
@@ -149,14 +165,12 @@ def error_text(error: SmeltError) -> str:
 
 def _foreign(error: BaseException) -> str:
     """An error that is not ours; some of the file system have a remedy."""
+    said = f"error: {foreign_text(error)}"
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
         remedy = _OF_THE_SYSTEM.get(error.errno)
-        more = "" if remedy is None else f"\nremedy: {remedy}"
-        return f"error: {error.filename}: {os.strerror(error.errno)}{more}"
-    said = without_secrets(str(error)).strip().splitlines()
-    name = f"Spark: {error.name}" if isinstance(error, SparkFailure) else type(error).__name__
+        return said if remedy is None else f"{said}\nremedy: {remedy}"
     notes = [] if isinstance(error, SparkFailure) else getattr(error, "__notes__", [])
-    return "\n".join([f"error: {name}: {said[0] if said else 'no message'}", *notes])
+    return "\n".join([said, *notes])
 
 
 def _say(text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from datetime import UTC, datetime
 
+from bronze.checks.wal_budget import WalBudget
 from bronze.lake.control import OpenError
 from bronze.lsn import Lsn
 from bronze.progress import SnapshotView
@@ -53,8 +54,13 @@ _WRONG = (
     "values of public.bad have no key, postgresql://smelt:" + SECRET + "@db/shop <script>alert(1)</script>"
 )
 
+OPEN = f"pid 4711 (boss on shop, app password={SECRET}, idle in transaction, 300 s)"
 ILL = dataclasses.replace(
     WELL,
+    wal=WalBudget(
+        1 << 30, (1 << 30) + 5, 0, 0, None, reads=True,
+        transactions=f"{OPEN}; prepared transaction t1 of boss (9 s)",
+    ),
     ladder=ladder(silver_seconds=900.0),
     lake=f"s3://key:{SECRET}@lake/shop",
     slot=SlotState("smelt_shop", "pgoutput", Lsn(HEAD - 4096), None, "unreserved", -5, "shop"),
@@ -73,7 +79,7 @@ ILL = dataclasses.replace(
             Lsn(HEAD - 5), datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
         ),
         OpenError("document", "customer", "document-failed", "a value fails", "smelt rebuild FILE gold"),
-        OpenError("pipeline", "shop", "copies-wait-for-transactions", "snapshots wait for a transaction"),
+        OpenError("pipeline", "shop", "copies-wait-for-transactions", f"waits for open transactions: {OPEN}"),
     ),
     clustering=(ClusteringHint("orders", "customer_id", 40, 30.0, 900_000_000),),
 )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import socket
 import threading
 import time
 from contextlib import contextmanager
@@ -99,6 +100,7 @@ def test_only_kinds_that_are_asked_for_and_layers_of_the_command_count() -> None
 def test_no_body_holds_a_password() -> None:
     found = [alert.body() for alert in alerts().after(ILL)]
     assert SECRET not in json.dumps(found)
+    assert "boss" not in json.dumps(found), "who has a transaction open"
     assert "***" in json.dumps(found)
 
 
@@ -178,6 +180,38 @@ def test_a_receiver_that_is_not_there_holds_nobody_up_and_is_not_named(
     assert time.monotonic() - begun < 2
     assert "too many alerts wait" in caplog.text
     assert SECRET not in caplog.text
+
+
+def test_at_the_end_each_alert_that_waits_behind_another_is_tried(caplog: pytest.LogCaptureFixture) -> None:
+    with receiver(503, 503, 503, 200, 503) as (url, accepted):
+        webhook = posting(url, Patience(first=1, longest=60))
+        for name in ("silver", "gold", "bronze"):
+            webhook.send(dataclasses.replace(ALERT, name=name))
+        until(lambda: webhook.counters["retried"] == 1, 10)
+        begun = time.monotonic()
+        webhook.stop(3)
+        assert time.monotonic() - begun < 5
+    assert [alert["name"] for alert in accepted] == ["gold"]
+    assert (webhook.counters["sent"], webhook.counters["dropped"]) == (1, 2)
+    for name in ("silver", "bronze"):
+        assert f"an alert (lag, {name}) was not delivered: HTTP 503" in caplog.text
+
+
+def test_a_receiver_that_does_not_answer_holds_the_end_up_for_that_long_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        webhook = posting(f"http://127.0.0.1:{silent.getsockname()[1]}/{SECRET}")
+        for name in ("silver", "gold"):
+            webhook.send(dataclasses.replace(ALERT, name=name))
+        time.sleep(0.2)
+        begun = time.monotonic()
+        webhook.stop(0.5)
+        assert time.monotonic() - begun < 2
+    webhook.send(dataclasses.replace(ALERT, name="late"))
+    assert webhook.counters["dropped"] == 3
+    for name in ("silver", "gold", "late"):
+        assert f"an alert (lag, {name}) was not delivered: the command has ended" in caplog.text
 
 
 @pytest.mark.parametrize("url", [f"ftp://host/{SECRET}", SECRET, f"http://[{SECRET}", "https://"])

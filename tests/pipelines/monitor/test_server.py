@@ -124,6 +124,7 @@ def test_trouble_is_shown_with_its_remedy_and_nothing_of_it_is_markup(pipeline: 
         assert "ALTER TABLE public.bad ADD PRIMARY KEY (id)" in text
         assert "smelt explain-error key-missing" in text
         assert "next checkpoint" in text
+        assert "since the oldest open transaction: pid 4711 (300 s); prepared transaction t1 (9 s)" in text
         assert "public.lines" in text
         assert "<script" not in text
         assert "&lt;script&gt;" in text
@@ -135,6 +136,7 @@ def test_the_page_loads_nothing_and_names_no_secret(status: Status | None, pipel
         for path in ("/", "/metrics", "/status.json", "/readyz", "/healthz"):
             _, text, headers = get(address, path)
             assert SECRET not in text
+            assert "boss" not in text, "who has a transaction open"
             assert headers["Content-Security-Policy"].startswith("default-src 'none'")
             assert headers["Cache-Control"] == "no-store"
         page = _Page(get(address, "/")[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import subprocess
 import sys
@@ -12,9 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.errors import ConfigurationError, DefiniteError
+from bronze.lake.control import OpenError
+from bronze.lake.control_tables import ControlTables
 from pipelines.monitor.access import Address, Shown
 from pipelines.monitor.watch import watched
 from pipelines.settings import load_pipeline
+from pipelines.terminal.failures import tables_stopped
+from pipelines.terminal.interrupts import Terminated
+from pipelines.terminal.jvm_errors import SparkFailure
 from pipelines.terminal.output import Output
 from tests.patience import until
 from tests.pipelines.monitor.statuses import SECRET
@@ -52,6 +58,50 @@ def test_an_error_that_ends_the_command_is_posted(tmp_path: Path) -> None:
             raise error
     (alert,) = accepted
     assert alert["text"] == "shop: the command ended: db: the slot is lost [slot-lost]"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (SparkFailure("OutOfMemoryError", "heap\n\tat x.y"), "Spark: OutOfMemoryError: heap"),
+        (OSError(errno.ENOSPC, "full", "/lake/x"), "/lake/x: No space left on device"),
+        (RuntimeError(f"postgresql://u:{SECRET}@db/shop"), "RuntimeError: postgresql://u:***@db/shop"),
+        (tables_stopped(["public.bad"]), "caught up, but stopped by errors: public.bad"),
+    ],
+)
+def test_whatever_ends_the_command_is_posted(error: Exception, said: str, tmp_path: Path) -> None:
+    with receiver(200) as (hook, accepted):
+        pipeline = pipeline_of(tmp_path, f"{{webhook: '{hook}'}}")
+        with pytest.raises(type(error)), watched(pipeline, ("bronze",), None, Output()):
+            raise error
+    (alert,) = accepted
+    assert (alert["text"], alert["code"]) == (f"shop: the command ended: {said}", None)
+    assert alert["remedy"].startswith(("smelt.log", "`smelt status`"))
+
+
+def test_a_command_that_somebody_ended_posts_nothing(tmp_path: Path) -> None:
+    torn = OSError("what was under way")
+    torn.__context__ = Terminated()
+    with receiver(200) as (hook, accepted):
+        pipeline = pipeline_of(tmp_path, f"{{webhook: '{hook}'}}")
+        for end in (KeyboardInterrupt(), Terminated(), torn):
+            with pytest.raises(type(end)), watched(pipeline, ("bronze",), None, Output()):
+                raise end
+    assert accepted == []
+
+
+def test_an_error_of_a_job_is_posted_though_the_job_ends_before_the_next_look(tmp_path: Path) -> None:
+    with receiver(200) as (hook, accepted):
+        pipeline = pipeline_of(tmp_path, f"{{webhook: '{hook}', kinds: [error]}}")
+        with watched(pipeline, ("bronze",), None, Output()) as command:
+            command.runs(lambda: {"bronze": True})
+            until(lambda: command.pages()["/status.json"]().status == 200, 20)
+            said = "copying waits for open transactions: pid 7 (boss on shop, psql, active, 5 s)"
+            error = OpenError("table", "public.bad", "table-without-key", said)
+            ControlTables(pipeline.lake_address()).open_error(error)
+    (alert,) = accepted
+    assert (alert["name"], alert["code"]) == ("public.bad", "table-without-key")
+    assert alert["message"] == "copying waits for open transactions: pid 7 (5 s)"
 
 
 def test_the_port_of_metrics_has_metrics_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,3 +76,21 @@ def test_a_reader_shows_itself_and_alerts_while_it_runs(
     assert any(json.loads(line)["logger"] == "deltasmelt.reader" for line in log.splitlines()[:1])
     assert SECRET not in said + log + shown + text
     assert TOKEN not in said + log + shown + text
+
+
+@pytest.mark.postgres
+@pytest.mark.process
+def test_a_job_posts_its_errors_and_its_end(database: str, tmp_path: Path) -> None:
+    source, file = source_of(database), tmp_path / "pipeline.yml"
+    execute(source, "CREATE TABLE keyless (id int)", "INSERT INTO keyless VALUES (1)")
+    with receiver(200) as (hook, accepted):
+        file.write_text(
+            f"pipeline: shop\nsource: {{dsn: '{database}', slot: {source.slot}, publication: smelt}}\n"
+            f"lake: {{path: ./lake}}\nalerts: {{webhook: '{hook}', kinds: [error]}}\n"
+        )
+        with Command("bronze", file, "--until-caught-up", folder=tmp_path) as command:
+            assert command.wait(60) == 3, command.text()
+    assert [(alert["name"], alert["code"]) for alert in accepted] == [
+        ("public.keyless", "table-without-key"), ("shop", None),
+    ]  # fmt: skip
+    assert "the command ended: caught up, but stopped by errors: public.keyless" in accepted[1]["text"]
