@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from pipelines.monitor.shown_text import shown_text
@@ -73,11 +74,12 @@ class Sampler:
             self._stop.wait(max(self._every - took, min(_REST * took, _LONGEST_REST)))
 
     def _look(self, begun: float) -> None:
+        at = datetime.now(UTC)
         try:
             status = self._read()
             if self._stop.is_set():
                 return
-            self._samples.add(status, took=time.monotonic() - begun)
+            self._samples.add(status, took=time.monotonic() - begun, at=at)
             self._said = ""
             if self._told is not None:
                 self._told(status)

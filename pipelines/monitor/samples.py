@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 KEPT: Final = timedelta(hours=1)
 LATE_SECONDS: Final = 120.0
-"""Age of a sample from which it says nothing of now."""
+"""Age of a sample from which it says nothing of now; more where a look takes long."""
+LATEST_SECONDS: Final = 600.0
+"""The same, however long a look takes."""
+_LOOKS: Final = 3.0
+"""A sample of now may be as old as its own look and the next, which may take twice as long."""
+_REST_SECONDS: Final = 30.0
+"""And the pause between them, at most (`pipelines.monitor.sampler`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +40,7 @@ class View:
 
     Attributes:
         status: the newest; None before the first look, and while each look fails.
-        taken_at: when the newest status was read.
+        taken_at: when the look that read the newest status began: it says nothing of what came later.
         took: seconds that reading it took.
         failure: why the newest look failed; None where it did not.
         failures: looks that failed so far.
@@ -54,13 +60,14 @@ class View:
 
     @property
     def age(self) -> float | None:
-        """Seconds since the newest status was read."""
+        """Seconds since the look that read the newest status began."""
         return None if self.taken_at is None else max(0.0, (self.now - self.taken_at).total_seconds())
 
     @property
     def late(self) -> bool:
         """Whether the newest status says nothing of now."""
-        return self.age is None or self.age > LATE_SECONDS
+        allowed = max(LATE_SECONDS, _LOOKS * self.took + _REST_SECONDS)
+        return self.age is None or self.age > min(allowed, LATEST_SECONDS)
 
 
 def without_login(status: Status) -> Status:
@@ -92,7 +99,7 @@ class Samples:
         Args:
             status: what it found.
             took: seconds that it took.
-            at: when; default: now.
+            at: when it began; default: now.
         """
         at = at or datetime.now(UTC)
         with self._lock:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 RULES = ROOT / "conf" / "prometheus" / "deltasmelt.rules.yml"
 DASHBOARD = ROOT / "conf" / "grafana" / "deltasmelt.json"
+OF_THE_SCRAPE = 'up{job="deltasmelt"}'
 COUNTERS = {"sent": 1, "retried": 2, "dropped": 0}
 
 
@@ -127,7 +128,7 @@ def rules() -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("title", "query"), list(queries()))
 def test_queries_name_metrics_and_labels_that_there_are(title: str, query: str) -> None:
     names = re.findall(r"deltasmelt_\w+", query)
-    assert names, title
+    assert names or OF_THE_SCRAPE in query, title
     assert set(names) <= known()
     for name, matchers in re.findall(r"(deltasmelt_\w+)\{([^}]*)\}", query):
         assert set(re.findall(r"(\w+)=~?\"", matchers)) <= labels_of(name)
@@ -146,7 +147,15 @@ def test_rules_have_what_prometheus_asks_for() -> None:
         assert set(rule["annotations"]) == {"summary", "description"}
         shown = set(re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values())))
         names = re.findall(r"deltasmelt_\w+", rule["expr"])
-        assert shown <= set.union(*map(labels_of, names))
+        assert shown <= ({"job", "instance"} if not names else set.union(*map(labels_of, names)))
+
+
+def test_a_process_that_is_gone_fires_although_it_has_no_metrics() -> None:
+    """Prometheus itself sets `up`: 0 where a target does not answer, and none where there is no target."""
+    found = {rule["expr"]: rule["labels"]["severity"] for rule in rules()}
+    assert found[f"{OF_THE_SCRAPE} == 0"] == "critical"
+    assert found[f"absent({OF_THE_SCRAPE})"] == "critical"
+    assert "job_name: deltasmelt\n" in (ROOT / "docs" / "how-to" / "monitor.md").read_text(encoding="utf-8")
 
 
 def test_no_rule_rests_on_a_time_that_is_left() -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from pipelines.health.status import Rung, Status
 from pipelines.monitor.readiness import why_not_alive, why_not_ready
 from pipelines.monitor.sampler import Sampler
 from pipelines.monitor.samples import Samples, View, without_login
+from tests.patience import until
 from tests.pipelines.monitor.statuses import ILL, SECRET, WELL
 
 LAYERS = ("bronze", "silver", "gold")
@@ -55,6 +59,43 @@ def test_a_look_that_fails_leaves_the_newest_status_and_the_thread_alive() -> No
     assert view.failure == "OSError: postgresql://smelt:***@db/shop does not answer"
     assert view.failures == 1
     assert samples.view().failure is None
+
+
+def test_a_sample_is_as_old_as_the_beginning_of_its_look() -> None:
+    samples, done = Samples(), threading.Event()
+
+    def read() -> Status:
+        if done.is_set():
+            raise OSError("one look is enough")
+        time.sleep(0.3)
+        done.set()
+        return WELL
+
+    begun = datetime.now(UTC)
+    sampler = Sampler(read, samples, every=0.01)
+    sampler.start()
+    until(lambda: samples.view().status is not None, 10)
+    sampler.stop()
+    view = samples.view()
+    assert view.taken_at is not None
+    assert view.took >= 0.3
+    assert timedelta() <= view.taken_at - begun < timedelta(seconds=view.took)
+
+
+@pytest.mark.parametrize(
+    ("took", "age", "late"),
+    [
+        (0.1, 119, False), (0.1, 121, True), (95, 220, False), (95, 310, False), (95, 320, True),
+        (180, 390, False), (300, 599, False), (300, 601, True), (3000, 601, True),
+    ],
+)  # fmt: skip
+def test_a_sample_is_late_by_how_long_a_look_takes_and_never_later_than_ten_minutes(
+    *, took: float, age: float, late: bool
+) -> None:
+    now = datetime.now(UTC)
+    view = View(status=WELL, taken_at=now - timedelta(seconds=age), took=took, stages=ALIVE, now=now)
+    assert view.late is late
+    assert bool(why_not_ready(view, LAYERS, 300.0)) is late
 
 
 def test_who_is_told_of_a_status_cannot_end_the_sampler() -> None:
