@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
 from bronze.lake.control import Cut, OpenError, Run
+from bronze.lake.leases import still_writing
 from gold.builder.memory import Room
 from gold.builder.standing import Standing
 from gold.tree.check import resolved
@@ -153,6 +154,7 @@ class Gold:
         if not self._is_current(cut):
             return None
         gold_cut = Cut("gold", cut.commit_lsn, cut.commit_ts, tables)
+        still_writing(self._lake, "gold")
         self._control.record_cut(gold_cut)
         self._seen = cut
         return gold_cut

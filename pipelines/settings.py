@@ -31,6 +31,7 @@ from bronze.config.yaml_file import YamlFile, read_yaml
 from bronze.errors import ConfigurationError
 from bronze.lake.folders import local_folder, misread
 from bronze.lake.location import Lake
+from bronze.lake.stores import refuse_wrong, register, scheme_of
 from gold.settings import GoldSettings
 from pipelines.secret_variables import remember
 from silver.settings import SilverSettings
@@ -217,6 +218,7 @@ def load_pipeline(path: Path | str) -> Pipeline:
     _refuse_unserved(pipeline, yaml)
     pipeline._path = file  # noqa: SLF001 - our own model; the file is not one of its keys
     _refuse_misread(pipeline, yaml)
+    _enter_store(pipeline, yaml)
     files = _connection_files(pipeline.source, file.parent)
     if files:
         pipeline = pipeline.model_copy(update={"source": pipeline.source.model_copy(update=files)})
@@ -246,6 +248,26 @@ def _refuse_misread(pipeline: Pipeline, yaml: YamlFile) -> None:
             remedy="choose another name: without [ ] ^ | \\, control characters, and % before two digits or "
             "letters up to f; in a URL without any % ? #",
         )
+
+
+def _enter_store(pipeline: Pipeline, yaml: YamlFile) -> None:
+    """Refuse a lake in a store that is not known; let `deltalake` and Spark into the one that is."""
+    path = pipeline.lake_address().path
+    options = {name: value.get_secret_value() for name, value in pipeline.lake.options.items()}
+    if path is None:
+        return
+    try:
+        refuse_wrong(path, options)
+    except ValueError as error:
+        wrong = ("lake", "options") if pipeline.lake.options and "option" in str(error) else ("lake", "path")
+        raise ConfigurationError(
+            str(error),
+            code="lake-store",
+            where=yaml.where(wrong),
+            remedy="correct lake.path or lake.options (docs: object stores)",
+        ) from None
+    if scheme_of(path) is not None:
+        register(path, options)
 
 
 def _without_query(location: str) -> str:

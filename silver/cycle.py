@@ -31,7 +31,8 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.errors import TableError, TransientError
 from bronze.lake.control import Cut, Run
-from bronze.lake.delta import location, open_table
+from bronze.lake.delta import location, open_table, refresh
+from bronze.lake.leases import still_writing
 from bronze.lsn import ZERO, Lsn
 from bronze.store.contract import CHANGES
 from bronze.store.lake_format import require_format
@@ -144,6 +145,7 @@ class Silver:
         if last is not None and last.commit_lsn == end and not runs and names == set(last.tables):
             return None
         versions = {one.name: stored.version for one in tables if (stored := self._log.read(one.name))}
+        still_writing(self._lake, "silver")
         self._control.record_runs(runs)
         commit_ts = position.commit_ts if end == position.frontier else None
         cut = Cut("silver", end, commit_ts, versions, datetime.now(UTC))
@@ -162,7 +164,7 @@ class Silver:
             if self._bronze is not None:
                 require_format(self._bronze)
         else:
-            self._bronze.update_incremental()
+            refresh(self._bronze)
         return self._bronze
 
     def _end(

@@ -32,7 +32,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import DefiniteError, TableError
-from bronze.lake.delta import location, open_existing
+from bronze.lake.delta import location, open_existing, refresh
 from bronze.lake.folders import local_folder
 from bronze.lake.location import Lake
 from bronze.lake.parquet import file_system
@@ -237,7 +237,7 @@ class FreshTables:
         if self._bronze is None:
             self._bronze = open_existing(location(self._lake, "bronze", CHANGES))
         else:
-            self._bronze.update_incremental()
+            refresh(self._bronze)
         return self._bronze
 
     def _wanted(self, names: Collection[str], relations: Iterable[Relation]) -> dict[str, TableName]:

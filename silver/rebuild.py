@@ -27,6 +27,7 @@ from pyarrow.fs import FileType
 
 from bronze.errors import TableError, resnapshot_remedy
 from bronze.lake.delta import location, open_existing
+from bronze.lake.leases import still_writing
 from bronze.lake.location import Lake
 from bronze.lake.parquet import file_system
 from bronze.lsn import Lsn
@@ -217,6 +218,7 @@ def _replace(
         statements, fields = adopted(target, table, stored.fields, stored.relation)
         statements += alter.steps(target, table, fields, settings, emptied=False)
     for statement in statements:
+        still_writing(lake, "silver")
         session.sql(statement)
     stored = log.written(table.name)
     by_attnum = {field.attnum: field.name for field in made.fields if field.attnum is not None}
@@ -226,6 +228,7 @@ def _replace(
         source = by_attnum.get(field.attnum) if field.attnum is not None else field.name
         known = source is not None and (field.attnum is not None or source in by_name)
         values[field.name] = quote(str(source)) if known else f"CAST(NULL AS {field.ddl})"
+    still_writing(lake, "silver")
     with session_settings(session, mark_settings(SILVER_APP, end, stored.mark)):
         session.sql(
             f"INSERT OVERWRITE {target} ({', '.join(quote(name) for name in values)})\n"

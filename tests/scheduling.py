@@ -35,7 +35,6 @@ LONGEST_FIRST: Final = (
     "pipelines/quality/test_quality_run.py",
     "pipelines/proof/test_against_source.py",
     "pipelines/quality/test_quality_documents.py",
-    "pipelines/monitor/test_watched_run.py",
     "pipelines/quality/test_quality_examples.py",
     "silver/run/test_taken_beside_silver.py",
     "gold/language/test_language.py",
@@ -60,6 +59,7 @@ LONG_WITHOUT_SPARK: Final = (
     "bronze/snapshot/test_snapshot_unlogged.py",
     "bronze/snapshot/test_snapshot.py",
     "pipelines/whole/test_secrets_unsaid.py",
+    "pipelines/monitor/test_watched_run.py",
     "gold/drafting/test_propose.py",
 )
 """The longest of the others, from the end of the queue."""

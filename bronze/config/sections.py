@@ -148,11 +148,13 @@ class LakeSettings(Section):
     """Where the Delta tables lie: a path or object-store URL, or a catalog of the Spark session.
 
     Attributes:
+        options: of the object store, by the names that `bronze.lake.stores` knows, or Hadoop's own for Spark.
         retention: seconds that a cut stays readable after the next one took its place.
     """
 
     path: Annotated[str, Field(min_length=1)] | None = None
     catalog: str | None = None
+    options: dict[str, SecretStr] = Field(default_factory=dict)
     retention: Duration = 7 * 86400.0
 
     @model_validator(mode="after")

@@ -27,6 +27,7 @@ from bronze.errors import ConfigurationError
 from bronze.lake import disk
 from bronze.lake.folders import local_folder
 from bronze.lake.parquet import PartWriter, delete_files, file_system
+from bronze.lake.stores import options_of
 from bronze.lake.torn_log import ACTIONS_KEY, set_torn_aside
 
 if TYPE_CHECKING:
@@ -80,14 +81,28 @@ def open_existing(uri: str) -> DeltaTable:
         DeltaError, OSError: it cannot be read; not for a torn entry at its end, which is set aside.
     """
     try:
-        return through(Door.OPEN_TABLE, uri, lambda: DeltaTable(uri))
+        return _open(uri)
     except TableNotFoundError:
         raise
     except DeltaError as error:
         if not set_torn_aside(uri):
             error.add_note(f"the table {uri} cannot be opened")  # what is said names no file
             raise
-    return through(Door.OPEN_TABLE, uri, lambda: DeltaTable(uri))
+    return _open(uri)
+
+
+def open_at(uri: str, version: int | None) -> DeltaTable:
+    """The table at one version, or at the newest.
+
+    Raises:
+        TableNotFoundError: there is none.
+        DeltaError, OSError: it cannot be read, or the version is gone.
+    """
+    return _open(uri, version)
+
+
+def _open(uri: str, version: int | None = None) -> DeltaTable:
+    return through(Door.OPEN_TABLE, uri, lambda: DeltaTable(uri, version, storage_options=options_of(uri)))
 
 
 def open_or_create(
@@ -117,6 +132,7 @@ def _create(uri: str, schema: pa.Schema, description: str, properties: dict[str,
             description=description,
             configuration=properties,
             raise_if_key_not_exists=False,  # properties of our own are not in Delta's list
+            storage_options=options_of(where),
         )
 
     folder = local_folder(uri)

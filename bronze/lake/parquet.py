@@ -32,6 +32,7 @@ from deltalake.transaction import AddAction
 from bronze.doors import Door, through
 from bronze.lake.disk import flush_to_disk
 from bronze.lake.folders import local_folder
+from bronze.lake.stores import options_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -50,7 +51,7 @@ def file_system(uri: str) -> pa_fs.FileSystem:
     """The file system below a table's location: local, or whatever `deltalake` reaches."""
     folder = local_folder(uri)
     if folder is None:
-        return pa_fs.PyFileSystem(DeltaStorageHandler(uri))
+        return pa_fs.PyFileSystem(DeltaStorageHandler(uri, options_of(uri)))
     return pa_fs.SubTreeFileSystem(str(folder), pa_fs.LocalFileSystem())
 
 

@@ -33,7 +33,7 @@ from gold.compile.column_types import schema_of
 from gold.incremental.change_feed import ChangeFeedUnreadableError
 from silver.run.pinned import unpinned
 from silver.run.sessions import own_session
-from silver.schema.widening import NTZ
+from silver.schema.features import NTZ
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,6 +15,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from bronze.lake.leases import still_writing
 from gold.builder.failures import SPARK_ERRORS
 from gold.builder.gold_table import DEFINITION_PROPERTY, is_small
 from gold.builder.merging import Merge, merge
@@ -34,7 +35,7 @@ from gold.compile.counting import count_flagged
 from silver.fold.merge import prunable
 from silver.run.sessions import mark_settings
 from silver.run.spark_settings import FINE_PAGES, settings
-from silver.schema.widening import NTZ_FEATURE
+from silver.schema.features import NTZ_FEATURE
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ def _write(
     # large ones never are, which would take room that is not planned for.
     order = "" if not sort else f"\nSORT BY {', '.join(compiled.key)}"
     position = None if state is None else state.position
+    still_writing(work.lake, "gold")
     with settings(work.spark, mark_settings(GOLD_APP, build.cut.commit_lsn, position)):
         work.spark.sql(
             f"CREATE OR REPLACE TABLE {work.table.address} USING DELTA "
@@ -138,6 +140,7 @@ def _cluster(work: Workplace, compiled: Compiled) -> None:
     """
     if not all(map(prunable, compiled.key_types)) or not work.table.has_statistics(compiled.key):
         return
+    still_writing(work.lake, "gold")
     try:
         work.spark.sql(f"ALTER TABLE {work.table.address} CLUSTER BY ({', '.join(compiled.key)})")
     except SPARK_ERRORS:

@@ -52,11 +52,13 @@ class GoldTable:
     """One document's table.
 
     Attributes:
+        lake: where it lies.
         address: as SQL names it.
         uri: its location.
     """
 
     def __init__(self, lake: Lake, name: str) -> None:
+        self.lake = lake
         self.address = lake.sql("gold", name)
         self.uri = delta.location(lake, "gold", name)
 

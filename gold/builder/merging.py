@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from bronze.lake.leases import still_writing
 from gold.builder.gold_table import is_small, size_of
 from gold.builder.spark_settings import GOLD_APP, HASH, LSN
 from gold.incremental.key_bitmap import MOST_KEYS, bitmap, in_bitmap
@@ -70,6 +71,7 @@ def merge(spark: SparkSession, table: GoldTable, what: Merge, run: Run) -> None:
         ]
     )
     mark = mark_settings(GOLD_APP, what.cut.commit_lsn, what.position)
+    still_writing(table.lake, "gold")
     with settings(spark, {**FINE_PAGES, **(LOOKED_UP if what.listed else {}), **mark}):
         result = spark.sql(statement).first()
     if result is not None:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from bronze.errors import ConfigurationError
+from bronze.lake import delta
 from bronze.lake.folders import local_folder
 from bronze.lake.parquet import file_system
 
@@ -108,7 +108,7 @@ def files_per_value(files: pa.Table, column: str) -> float | None:
 
 def _hint(lake: Lake, name: str, version: int, column: str) -> ClusteringHint | None:
     try:
-        table = DeltaTable(lake.uri("silver", name), version=version)
+        table = delta.open_at(lake.uri("silver", name), version)
         files = pa.table(table.get_add_actions(flatten=True))
         fields = json.loads(table.schema().to_json())["fields"]
     except (DeltaError, OSError):

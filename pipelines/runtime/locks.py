@@ -1,14 +1,15 @@
 """One pipeline at a time on one lake.
 
-A second start would write the same tables beside the first one. Nothing would be lost (Delta refuses the
-later commit), but both would fail in turns. So each stage holds a file lock of the lake's folder. The kernel
-releases it whatever ends the process, so a crash never leaves a lake locked. The file tells who holds it.
+A second start would write the same tables beside the first one. In a folder nothing would be lost (Delta
+refuses the later commit), but both would fail in turns. So each stage holds a file lock of the lake's folder.
+The kernel releases it whatever ends the process, so a crash never leaves a lake locked. The file tells who
+holds it. Some network file systems have no locks; that is said.
 
 `writing` is the other lock: a process waits for it, and holds it for one cycle or the maintenance of one
 table.
 
-An object store has no such locks, nor have some network file systems. There the slot, which has one reader,
-and Delta's commits keep order.
+In an object store both are leases (`bronze.lake.leases`), and there they are what keeps commits: Spark's are
+not safe on S3. One that a crash left holds for another minute.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import DefiniteError
 from bronze.lake.folders import local_folder
+from bronze.lake.leases import leased, writing_of
+from bronze.lake.stores import scheme_of
 from pipelines.private import unread_folder
 
 if TYPE_CHECKING:
@@ -43,14 +46,27 @@ def locks_folder(lake: Lake) -> Path | None:
     return None if folder is None else folder / ".locks"
 
 
+def in_store(lake: Lake) -> bool:
+    """Whether the lake lies in an object store."""
+    return lake.path is not None and scheme_of(lake.path) is not None
+
+
+def _wait_told(said: str) -> None:
+    _LOGGER.warning("%s", said)
+
+
 @contextmanager
 def lake_lock(lake: Lake, stages: Sequence[str], *, command: str) -> Iterator[None]:
     """Hold the lake's lock of each stage while the block runs; a lake that is not there yet is made.
 
     Raises:
         DefiniteError: another process holds one of them.
+        TransientError: the lake's store cannot be reached, or refuses.
     """
     with ExitStack() as held:
+        if in_store(lake):
+            for stage in stages:
+                held.enter_context(leased(str(lake.path), stage, command=command, wait=False, say=_wait_told))
         folder = locks_folder(lake)
         if folder is not None:
             unread_folder(folder.parent)
@@ -97,6 +113,10 @@ def writing(lake: Lake, layer: str) -> Iterator[None]:
 
     A cycle holds it, and maintenance while it works on one table, so both may belong to different processes.
     """
+    if in_store(lake):
+        with leased(str(lake.path), writing_of(layer), command=f"writing {layer}", wait=True):
+            yield
+        return
     folder = locks_folder(lake)
     if folder is None:
         yield

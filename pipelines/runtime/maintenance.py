@@ -31,6 +31,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from bronze.lake import delta
+from bronze.lake.leases import still_writing
 from pipelines.runtime import maintenance_errors
 from pipelines.runtime.clustering import ORDERED_FILES, cluster_as_wanted, written_again
 from pipelines.runtime.locks import writing
@@ -258,6 +259,7 @@ class Maintenance:
                 return None
             files = files_of(self._spark, table, address)
             result = MaintenanceResult(layer, name, files, files)
+            still_writing(self._lake, layer)
             if remove:
                 oldest = self._control.oldest_version(layer, name)
                 oldest = table.version() if oldest is None else oldest
@@ -270,12 +272,14 @@ class Maintenance:
             shape = self._shapes.get(name) if layer == "silver" and optimize else None
             anew = shape is not None and cluster_as_wanted(self._spark, address, shape, table)
             if anew or (optimize and files.small > 1):
+                still_writing(self._lake, layer)
                 self._spark.sql(f"OPTIMIZE {address}{' FULL' if anew else ''}").collect()
                 if anew:
                     written_again(self._spark, address)
                 result.done.append("clustered" if layer == "silver" else "compacted")
                 files = files_of(self._spark, table, address)
             if purge and files.deleted_rows:
+                still_writing(self._lake, layer)
                 self._spark.sql(f"REORG TABLE {address} APPLY (PURGE)").collect()
                 result.done.append("purged")
                 files = files_of(self._spark, table, address)
@@ -306,7 +310,7 @@ class Maintenance:
         """The table at its newest version; its log is read on from where it was read before."""
         table = self._handles.get(f"{layer}.{name}")
         if table is not None:
-            table.update_incremental()
+            delta.refresh(table)
             return table
         table = delta.open_table(delta.location(self._lake, layer, name))
         if table is not None:

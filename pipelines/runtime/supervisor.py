@@ -20,6 +20,7 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from bronze.lake.leases import still_holding
 from bronze.store.position import read_position
 from pipelines.runtime.locks import lake_lock
 from pipelines.runtime.reader_supervision import ReaderProcess
@@ -136,9 +137,10 @@ class Supervisor:
         """Wait a while; returns whether all stages reached their target.
 
         Raises:
-            SmeltError: a stage's failure that no retry helps.
+            SmeltError: a stage's failure that no retry helps; another process has taken over a stage.
         """
         self._done.wait(seconds)
+        still_holding(self._pipeline.lake_address(), self._layers)
         if self._failure is not None:
             raise self._failure
         if self._lazy is not None and self._lazy.failure is not None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bronze.lake import delta
+
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
@@ -58,7 +60,7 @@ def files_of(spark: SparkSession, table: DeltaTable, address: str) -> Files:
         table: its log, which is read on.
         address: the table as SQL names it.
     """
-    table.update_incremental()
+    delta.refresh(table)
     actions: Any = pa.table(table.get_add_actions())
     if not actions.num_rows:
         return Files()

@@ -39,8 +39,7 @@ CREATE TABLE {orders} (
   id BIGINT, customer INT, at TIMESTAMP_NTZ, total DECIMAL(12, 2), note STRING, tags ARRAY<STRING>,
   of STRUCT<a: INT, b: MAP<STRING, STRING>>
 ) USING DELTA CLUSTER BY (id) TBLPROPERTIES (
-  'delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = 'true',
-  'delta.columnMapping.mode' = 'name', 'delta.enableTypeWidening' = 'true'
+  'delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = 'true'
 );
 CREATE TABLE {lines} (id BIGINT, line INT, sku STRING, price DOUBLE) USING DELTA
 TBLPROPERTIES ('delta.enableDeletionVectors' = 'true');

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from bronze.config.suggestions import suggestion
 from bronze.errors import DefiniteError
+from bronze.lake import delta
 from bronze.store.relations import read_relations
 from pipelines.spark.lake_sql import tables_at
 from silver.schema.catalog import histories, silver_catalog
@@ -27,6 +27,8 @@ from silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from deltalake import DeltaTable
 
     from bronze.lake.consistent_cut import ConsistentCut
     from bronze.lake.location import Layer
@@ -122,7 +124,7 @@ class CutCatalog:
             return list(pool.map(lambda table: _rows(self._open(table.layer, table.name)), tables))
 
     def _open(self, layer: Layer, name: str) -> DeltaTable:
-        return DeltaTable(self._lake.uri(layer, name), version=self._cut.versions.get((layer, name)))
+        return delta.open_at(self._lake.uri(layer, name), self._cut.versions.get((layer, name)))
 
     def matching(self, pattern: str) -> list[TableInfo]:
         """The tables that a name means: ``orders``, ``silver.orders``, ``silver.*``.

@@ -25,14 +25,15 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from bronze.lake import delta
 from bronze.lake.folders import local_folder
 from bronze.lake.parquet import file_system
 from silver.sql import quote
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
     from bronze.lake.location import Lake, Layer
@@ -116,7 +117,7 @@ def plain_files(lake: Lake, layer: Layer, name: str, version: int) -> PlainFiles
     if said is None or said[0] > _FILES or said[1] > MOST_BYTES:
         return None
     try:
-        table = DeltaTable(folder, version=version)
+        table = delta.open_at(folder, version)
         files = pa.table(table.get_add_actions())
         fields = json.loads(table.schema().to_json())["fields"]
         plain = _is_plain(table, fields)

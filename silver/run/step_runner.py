@@ -16,6 +16,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from bronze.errors import TransientError
+from bronze.lake.leases import still_writing
 from silver.fold import merge
 from silver.fold.upsert import as_merge
 from silver.run import step_source
@@ -105,6 +107,7 @@ class StepRunner:
 
     def _optional(self, session: SparkSession, table: SilverTable, statements: Sequence[str]) -> None:
         """Run statements without which rows are right: what fails is tried again later."""
+        still_writing(self._lake, "silver")
         try:
             for statement in statements:
                 session.sql(statement)
@@ -167,6 +170,7 @@ class StepRunner:
             with settings(session, known_rows(window.start) if known else {}):
                 version = self._commit(session, step, stored, as_merge(target, merged))
             if known and self._lacks_rows(table):
+                still_writing(self._lake, "silver")
                 session.sql(as_merge(target, merge.merge(table, folded, within))).collect()
                 version = self._log.written(table.name).version
             return version
@@ -200,12 +204,26 @@ class StepRunner:
             generate_code(session)
 
     def _commit(self, session: SparkSession, step: Step, stored: Stored, said: str) -> int:
-        """Run the statement under the mark of its window; returns the table's version after it."""
+        """Run the statement under the mark of its window; returns the table's version after it.
+
+        Raises:
+            TransientError: ``lake-commit-lost``: the log does not have what Spark committed.
+        """
+        still_writing(self._lake, "silver")
         # An ALTER under this mark would count as the window, so the mark is set for this statement alone.
         # Where the table has it already, Delta would skip what mends the rows.
         with settings(session, mark_settings(SILVER_APP, step.window.end, stored.mark)):
             session.sql(said).collect()
-        return self._log.written(step.table.name).version
+        written = self._log.written(step.table.name)
+        if written.mark is None or written.mark < step.window.end:
+            raise TransientError(
+                f"what was committed to silver.{step.table.name} is not in its log: another process that "
+                "holds no lease wrote the same version",
+                code="lake-commit-lost",
+                where=str(self._lake.path),
+                remedy="find what else writes the lake's tables, and stop it; the window is folded again",
+            )
+        return written.version
 
     def _shaped(self, session: SparkSession, step: Step, target: str) -> Stored:
         """The table in the step's shape."""
@@ -222,6 +240,7 @@ class StepRunner:
             if is_optional(target, statement):
                 self._optional(session, step.table, [statement])
             else:
+                still_writing(self._lake, "silver")
                 session.sql(statement)
         return self._log.written(step.table.name)
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from bronze.lake import delta
 from bronze.lake.history import history
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
@@ -29,6 +29,7 @@ from silver.schema.fields import DeltaColumn, fields_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
     from bronze.lake.location import Lake
@@ -100,7 +101,7 @@ class SilverLog:
         """
         location = self.place(name)
         try:
-            return None if location is None else _stored(DeltaTable(location, version=version))
+            return None if location is None else _stored(delta.open_at(location, version))
         except TableNotFoundError:
             return None
 
@@ -190,7 +191,7 @@ class SilverLog:
         table = self._tables.get(name)
         if table is not None:
             try:
-                table.update_incremental()
+                delta.refresh(table)
             except DeltaError:  # its log ends before the known version: the table was put back, or made anew
                 self.forget((name,))
             else:
@@ -199,7 +200,7 @@ class SilverLog:
         if location is None:
             return None
         try:
-            table = DeltaTable(location)
+            table = delta.open_at(location, None)
         except TableNotFoundError:
             return None
         self._tables[name] = table

@@ -16,10 +16,19 @@ from bronze.errors import TableError, resnapshot_remedy
 from silver.schema.catalog import DELETED, OWN_COLUMNS, UNREPRESENTABLE
 from silver.schema.clustering import cluster_actions, clustering_columns, is_wide, recluster_for_drop
 from silver.schema.ddl import FEED, feedable
+from silver.schema.features import (
+    BY_NAME,
+    MAPPING,
+    NTZ_FEATURE,
+    enabled,
+    wants_local_times,
+    wants_mapping,
+    with_features,
+)
 from silver.schema.fields import DeltaColumn, comment_of, definition, former_name, free_name
 from silver.schema.live_rows import is_live
 from silver.schema.unrepresentable import lost_values
-from silver.schema.widening import NTZ_FEATURE, wants_feature, widens
+from silver.schema.widening import widens
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
@@ -58,8 +67,10 @@ def steps(
     names = {attnum: field.name for attnum, field in known.items()}
     alter = f"ALTER TABLE {target}"
     sql: list[str] = []
-    if wants_feature([column.spark_type for column in wanted.values()], [field.ddl for field in actual]):
-        sql.append(f"{alter} SET TBLPROPERTIES ({literal(NTZ_FEATURE)} = 'supported')")
+    if wants_local_times([column.spark_type for column in wanted.values()], [field.ddl for field in actual]):
+        sql.append(enabled(target, NTZ_FEATURE, "supported"))
+    if wants_mapping(column for attnum, column in wanted.items() if attnum not in known):
+        sql.append(enabled(target, MAPPING, BY_NAME))
     sql += _soft(target, table, actual)
     if not feedable(table) and not any("`" in name for name in names.values()):
         sql.append(f"{alter} SET TBLPROPERTIES ({literal(FEED)} = 'false')")
@@ -97,7 +108,7 @@ def steps(
         sql.append(
             f"{alter} ALTER COLUMN {quote(column.name)} COMMENT {literal(comment_of(column, filled=True))}"
         )
-    return sql
+    return with_features(target, sql)
 
 
 def _check_case(table: SilverTable) -> None:

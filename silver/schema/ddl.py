@@ -3,8 +3,8 @@
 Delta's MERGE cannot write the change feed of a table with a backtick in a column name (it does not escape
 it); such a table has no feed, and gold then rebuilds.
 
-Features: column mapping by name (rename, drop, any character), deletion vectors (small MERGEs on large
-files), change data feed (gold), type widening, clustering by key.
+Features: deletion vectors (small MERGEs on large files), change data feed (gold), clustering by key; others
+when they are first needed (`silver.schema.features`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from silver.schema.clustering import STATISTICS, cluster_by, clustering_columns, is_wide, statistics_columns
+from silver.schema.features import BY_NAME, MAPPING, wants_mapping
 from silver.schema.fields import definition
 from silver.sql import comma, literal, quote
 
@@ -20,10 +21,8 @@ if TYPE_CHECKING:
 
 FEED: Final = "delta.enableChangeDataFeed"
 PROPERTIES: Final = {
-    "delta.columnMapping.mode": "name",
     "delta.enableDeletionVectors": "true",
     FEED: "true",
-    "delta.enableTypeWidening": "true",
     "delta.checkpointInterval": "50",
     "delta.enableExpiredLogCleanup": "false",
 }
@@ -44,6 +43,8 @@ def create(target: str, table: SilverTable) -> list[str]:
     columns += [f"{quote(name)} {ddl}" for name, ddl in table.own_columns.items()]
     clustering = clustering_columns(table)
     properties = {**PROPERTIES, RELATION_PROPERTY: str(table.relation.relation_id)}
+    if wants_mapping(table.columns):
+        properties[MAPPING] = BY_NAME
     if not feedable(table):
         properties[FEED] = "false"
     if is_wide(table, clustering):

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from silver.schema.ddl import RELATION_PROPERTY
+from silver.schema.features import with_features
 from silver.schema.fields import former_name, free_name
 from silver.sql import literal, quote
 
@@ -62,4 +63,4 @@ def adopted(
                 sql.append(f"{alter} ALTER COLUMN {quote(name)} COMMENT {literal(comment)}")
             fields[at] = replace(field, name=name, attnum=attnum, missing=None)
     sql.append(f"{alter} SET TBLPROPERTIES ({literal(RELATION_PROPERTY)} = {literal(wanted)})")
-    return sql, fields
+    return with_features(target, sql), fields

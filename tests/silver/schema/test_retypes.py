@@ -72,7 +72,7 @@ def outcome(before: PgType, after: PgType) -> str:
     with pytest.raises(TableError, match=f"from {re.escape(was)} to {re.escape(is_)}") as caught:
         steps("t", table, actual, SilverSettings(), emptied=False)
     assert caught.value.remedy == "resnapshot the table: smelt snapshot FILE public.t"
-    assert [one for one in emptied if "CLUSTER" not in one and "feature" not in one] == [
+    assert [one for one in emptied if "CLUSTER" not in one and "PROPERTIES" not in one] == [
         "ALTER TABLE t DROP COLUMN `c`",
         f"ALTER TABLE t ADD COLUMNS (`c` {is_} COMMENT 'attribute 2' AFTER `id`)",
     ]

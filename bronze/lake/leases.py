@@ -1,0 +1,318 @@
+"""Leases: who may write a layer of a lake in an object store, kept in the store itself.
+
+A local lake is locked by the kernel, which notices the end of a process at once. A store notices nothing. So
+a lease is an object that its holder puts again and again, each time on the condition that nobody else did
+(`bronze.lake.objects`). Whoever wants it watches. An object that was not put anew for `SECONDS`, by the
+watcher's own clock, belongs to nobody any more. Clocks of two machines are never compared.
+
+**Why it is needed.** Delta's commits are safe where the store refuses to put an object that is there.
+`deltalake` asks S3 for that; Spark does not. Its log store for S3 (delta-storage 4.4.0) has a lock inside
+one JVM, so two drivers would overwrite each other's commits without a word (delta-io/delta#3596, #4813).
+
+**Why the holder is sure.** Its right ends `SECONDS` after it began the last put that succeeded. That is
+before anybody who saw that put may take over, for a watcher counts from when it looked, and then waits
+`GRACE` longer. `check` is asked before each commit. It needs no request, and refuses from `MARGIN` seconds
+before the right ends. A put whose answer was lost renews nothing; the next one is refused by the store, and
+then a look tells whether the object is our own.
+
+**What it cannot do.** A commit that began in time, and is put by the JVM after `MARGIN` and `GRACE` together
+because the whole machine stood still, is not held back. What was committed is therefore looked at before a
+cut names it (`silver.run.table_log`).
+
+On ABFS and GCS Spark's own commits are safe. There the lease tells who writes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from obstore.exceptions import BaseError
+
+from bronze.errors import DefiniteError, TransientError
+from bronze.lake import objects
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from bronze.lake.location import Lake
+
+SECONDS: Final = 60.0
+"""How long a lease holds after it was put."""
+RENEWED_AFTER: Final = 15.0
+"""Seconds between two puts of a holder."""
+MARGIN: Final = 15.0
+"""So long before its end the holder no longer begins a commit."""
+GRACE: Final = 15.0
+"""So much longer than `SECONDS` a watcher sees nothing happen before it takes over."""
+_LOOKS: Final = 1.0
+FOLDER: Final = "_leases"
+
+_LOGGER = logging.getLogger("deltasmelt.run")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The times of a lease, in seconds; tests have others."""
+
+    seconds: float = SECONDS
+    renewed_after: float = RENEWED_AFTER
+    margin: float = MARGIN
+    grace: float = GRACE
+    looks: float = _LOOKS
+
+
+@dataclass
+class Lease:
+    """A lease that this process holds, from when it was taken until it is given back.
+
+    All methods may be called from any thread.
+    """
+
+    root: str
+    name: str
+    command: str
+    pace: Pace
+    put: objects.Found
+    until: float
+    lost: str | None = None
+    _one: threading.Lock = field(default_factory=threading.Lock)
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    def check(self) -> None:
+        """Whether we are still who may write, for long enough to begin a commit.
+
+        Raises:
+            TransientError: ``lease-lost``; it may be had again.
+        """
+        if self.lost is None and time.monotonic() < self.until - self.pace.margin:
+            return
+        why = self.lost or "it could not be renewed in time"
+        raise TransientError(
+            f"the lease of {self.name} does not hold: {why}",
+            code="lease-lost",
+            where=self.root,
+            remedy="check the network to the store; nothing was written without the lease",
+        )
+
+    def renew(self) -> None:
+        """Put it anew; failures are left to the next time, and to `check`."""
+        with self._one:
+            if self.lost is not None or self._ended.is_set():
+                return
+            try:
+                began, put = self._put_over(self.put)
+                if put is None and (ours := self._ours()) is not None:
+                    began, put = self._put_over(ours)
+            except (OSError, BaseError) as error:
+                _LOGGER.warning("the lease of %s could not be renewed: %s", self.name, error)
+                return
+            if put is None:
+                return
+            self.put, self.until = put, began + self.pace.seconds
+
+    def _put_over(self, found: objects.Found) -> tuple[float, objects.Found | None]:
+        began = time.monotonic()
+        return began, objects.put(self.root, self.name_of, _body(self.command), over=found)
+
+    def _ours(self) -> objects.Found | None:
+        """What is there, where it is our own: the answer to an earlier put was lost. Else the lease is."""
+        found = objects.read(self.root, self.name_of)
+        if found is not None and _said(found).get("holder") == _HOLDER:
+            return found
+        self.lost = f"taken over {_by(found)}" if found is not None else "its object was removed"
+        _LOGGER.error("the lease of %s was lost: %s", self.name, self.lost)
+        return None
+
+    def give_back(self) -> None:
+        """The next one need not wait."""
+        with self._one:
+            self._ended.set()
+            if self.lost is not None:
+                return
+            try:
+                objects.put(self.root, self.name_of, _body(self.command, free=True), over=self.put)
+            except (OSError, BaseError) as error:
+                _LOGGER.warning("the lease of %s could not be given back: %s", self.name, error)
+
+    @property
+    def name_of(self) -> str:
+        """Of its object."""
+        return object_of(self.name)
+
+    def keep(self) -> None:
+        """Renew it from time to time until it is given back; runs on a thread of its own."""
+        while not self._ended.wait(self.pace.renewed_after):
+            self.renew()
+
+
+_HOLDER: Final = uuid.uuid4().hex
+"""Names this process among all of all machines; after a fork it still names one holder."""
+_held: dict[tuple[str, str], Lease] = {}
+_turns: dict[tuple[str, str], threading.Lock] = {}
+_lock: Final = threading.Lock()
+
+
+def object_of(name: str) -> str:
+    """The name of a lease's object, below the lake."""
+    return f"{FOLDER}/{name}.json"
+
+
+def writing_of(layer: str) -> str:
+    """The name of the lease of who writes a layer's tables."""
+    return f"{layer}.writing"
+
+
+def still_writing(lake: Lake, layer: str) -> None:
+    """Before each commit: whether this process, if it took the lease of the layer's tables, still has it.
+
+    Raises:
+        TransientError: ``lease-lost``.
+    """
+    lease = None if lake.path is None else _held.get((lake.path, writing_of(layer)))
+    if lease is not None:
+        lease.check()
+
+
+def still_holding(lake: Lake, stages: Iterable[str]) -> None:
+    """Whether nobody has taken over a stage that this process runs.
+
+    Raises:
+        DefiniteError: ``lease-lost``.
+    """
+    for stage in stages:
+        lease = None if lake.path is None else _held.get((lake.path, stage))
+        if lease is not None and lease.lost is not None:
+            raise DefiniteError(
+                f"this lake's {stage} stage no longer belongs to this process: {lease.lost}",
+                code="lease-lost",
+                where=lake.path,
+                remedy="this process stood still, or could not reach the store, for more than a minute; the "
+                "other one goes on",
+            )
+
+
+@contextmanager
+def leased(
+    root: str,
+    name: str,
+    *,
+    command: str,
+    wait: bool,
+    pace: Pace | None = None,
+    say: Callable[[str], None] = _LOGGER.info,
+) -> Iterator[Lease]:
+    """Hold a lease while the block runs.
+
+    Args:
+        root: location of the lake.
+        name: of what is leased: a stage, or a layer's writing.
+        command: what holds it, for others.
+        wait: for a holder that is alive; else it is an error.
+        pace: the times.
+        say: is told that a holder which may be gone is waited for.
+
+    Raises:
+        DefiniteError: ``already-running``.
+        TransientError: ``lake-unreachable``: the store cannot be reached, or refuses.
+    """
+    with _turn(root, name) if wait else nullcontext():
+        lease = _taken(root, name, command=command, wait=wait, pace=pace or Pace(), say=say)
+        _held[root, name] = lease
+        keeper = threading.Thread(target=lease.keep, name=f"smelt-lease-{name}", daemon=True)
+        keeper.start()
+        try:
+            yield lease
+        finally:
+            del _held[root, name]
+            lease.give_back()
+
+
+def _turn(root: str, name: str) -> threading.Lock:
+    """Threads of one process take turns without asking the store."""
+    with _lock:
+        return _turns.setdefault((root, name), threading.Lock())
+
+
+def _taken(
+    root: str, name: str, *, command: str, wait: bool, pace: Pace, say: Callable[[str], None]
+) -> Lease:
+    """Look until it is free, or was not renewed for long enough."""
+    known: objects.Found | None = None
+    since, told = time.monotonic(), False
+    while True:
+        try:
+            found = objects.read(root, object_of(name))
+            seen = time.monotonic()
+            if found is not None and known is not None and found.tag == known.tag:
+                free = _is_free(found) or seen - since > pace.seconds + pace.grace
+            else:
+                changed = known is not None and found is not None
+                if changed and not wait and not _is_free(found):
+                    raise _running(root, name, found)
+                known, since, free = found, seen, found is None or _is_free(found)
+            began = time.monotonic()
+            put = objects.put(root, object_of(name), _body(command), over=found) if free else None
+        except (OSError, BaseError) as error:
+            raise TransientError(
+                f"the lease of {name} cannot be taken: {' '.join(str(error).split())[:300]}",
+                code="lake-unreachable",
+                where=root,
+                remedy="check the bucket, credentials and network; the store must know conditional puts",
+            ) from error
+        if put is not None:
+            return Lease(root, name, command, pace, put, began + pace.seconds)
+        if not told and not free and not wait:
+            told = True
+            say(f"{name} is held {_by(found)}: waiting to see whether it is alive")
+        time.sleep(pace.looks)
+
+
+def _running(root: str, name: str, found: objects.Found | None) -> DefiniteError:
+    return DefiniteError(
+        f"this lake's {name} stage is already running: {_by(found)}",
+        code="already-running",
+        where=root,
+        remedy="wait for it or stop it (Ctrl-C, or SIGTERM); only one process at a time can run a stage",
+    )
+
+
+def _body(command: str, *, free: bool = False) -> bytes:
+    """What an object says; two never say the same, so that their tags differ."""
+    said = {
+        "holder": None if free else _HOLDER,
+        "command": command,
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "put": datetime.now(UTC).isoformat(timespec="seconds"),
+        "once": uuid.uuid4().hex,
+    }
+    return json.dumps(said).encode()
+
+
+def _said(found: objects.Found) -> dict[str, Any]:
+    try:
+        said = json.loads(found.body)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _is_free(found: objects.Found | None) -> bool:
+    return found is not None and _said(found).get("holder", "") is None
+
+
+def _by(found: objects.Found | None) -> str:
+    said = {} if found is None else _said(found)
+    if not {"command", "pid", "host", "put"} <= said.keys():
+        return "by a process that says nothing of itself"
+    return "by `{command}`, process {pid} on {host}, last seen {put}".format(**said)

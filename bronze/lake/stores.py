@@ -1,0 +1,102 @@
+"""Object stores: which schemes a lake's URL may have, and what they are told to let us in.
+
+Options bear the names that the Rust crate `object_store` gives them, in small letters
+(``aws_access_key_id``), for `deltalake` reads them as they are. `pipelines.spark.hadoop` says the same to
+Spark. What no option says comes from the environment (``AWS_ACCESS_KEY_ID``), from a file, or from the
+platform: a role of the machine, a workload identity.
+
+**Options belong to a place.** Most of bronze knows a table by its location alone. So what a pipeline file
+says of its lake is registered once with the lake's location, as a keyring keeps keys by their doors, and
+asked for wherever a table below it is opened. Two pipelines of one process do not see each other's.
+
+object_store: https://docs.rs/object_store (AmazonS3ConfigKey, AzureConfigKey, GoogleConfigKey).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING, Final
+
+from bronze.config.suggestions import suggestion
+from bronze.lake.folders import local_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+S3: Final = frozenset({"s3", "s3a"})
+AZURE: Final = frozenset({"abfss", "abfs"})
+GOOGLE: Final = frozenset({"gs"})
+SCHEMES: Final = S3 | AZURE | GOOGLE
+
+_KEYS: Final = {
+    S3: (
+        "aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_region", "aws_endpoint_url",
+        "aws_allow_http", "aws_virtual_hosted_style_request", "aws_skip_signature",
+    ),
+    AZURE: (
+        "azure_storage_account_name", "azure_storage_account_key", "azure_storage_sas_token",
+        "azure_storage_client_id", "azure_storage_client_secret", "azure_storage_tenant_id",
+        "azure_storage_endpoint", "azure_allow_http",
+    ),
+    GOOGLE: ("google_service_account", "google_service_account_key"),
+}  # fmt: skip
+"""Options that both sides understand, by the schemes they are of."""
+
+_HADOOP: Final = "fs."
+"""Begins the names of options for Spark alone, which are Hadoop's own."""
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_REGISTERED: dict[str, dict[str, str]] = {}
+_LOCK: Final = threading.Lock()
+
+
+def scheme_of(location: str) -> str | None:
+    """The scheme of an object store's URL, in small letters; None of a local path."""
+    if local_folder(location) is not None:
+        return None
+    found = _SCHEME.match(location)
+    return None if found is None else found[1].lower()
+
+
+def refuse_wrong(location: str, options: Iterable[str]) -> None:
+    """Whether a lake may lie there, and is told what its store understands.
+
+    Raises:
+        ValueError: the scheme is of no store that both sides reach, or an option is not one of its.
+    """
+    scheme = scheme_of(location)
+    names = [name for name in options if not name.startswith(_HADOOP)]
+    if scheme is None:
+        if [*options]:
+            raise ValueError("options are for object stores; this lake is a local folder")
+        return
+    if scheme not in SCHEMES:
+        raise ValueError(
+            f"{scheme}:// is no store that a lake can lie in; "
+            f"known are {', '.join(f'{one}://' for one in sorted(SCHEMES))} and local folders"
+        )
+    known = next(keys for schemes, keys in _KEYS.items() if scheme in schemes)
+    for name in names:
+        if name not in known:
+            raise ValueError(f"unknown option {name!r} of {scheme}://{suggestion(name, known)}")
+
+
+def register(location: str, options: Mapping[str, str]) -> None:
+    """From now on tables below a location are opened with these options."""
+    with _LOCK:
+        _REGISTERED[location.rstrip("/")] = dict(options)
+
+
+def all_options(location: str) -> dict[str, str]:
+    """What was registered for a location or the nearest place above it; nothing for a local one."""
+    if scheme_of(location) is None:
+        return {}
+    with _LOCK:
+        above = [root for root in _REGISTERED if f"{location}/".startswith(f"{root}/")]
+        return dict(_REGISTERED[max(above, key=len)]) if above else {}
+
+
+def options_of(location: str) -> dict[str, str] | None:
+    """What `deltalake` and `obstore` are told of a location; None where there is nothing to tell."""
+    found = {name: value for name, value in all_options(location).items() if not name.startswith(_HADOOP)}
+    return found or None

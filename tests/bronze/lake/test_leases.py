@@ -1,0 +1,188 @@
+"""Leases against a server that speaks S3: taken, kept, lost, and taken over from a killed process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from bronze.errors import DefiniteError, TransientError
+from bronze.lake import objects
+from bronze.lake.leases import Pace, leased, object_of, still_holding, still_writing, writing_of
+from bronze.lake.location import Lake
+from bronze.lake.stores import register
+from tests.bronze.running import wait_for
+from tests.docs.blocks import ROOT
+from tests.object_store import Faults, object_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.object_store import ObjectStore
+
+pytestmark = pytest.mark.process
+
+PACE: Final = Pace(seconds=2.0, renewed_after=0.4, margin=0.5, grace=0.5, looks=0.1)
+HOLDER: Final = """
+import sys, time
+from bronze.lake.leases import Pace, leased
+from bronze.lake.stores import register
+from tests.object_store import options_of
+root, url = sys.argv[1:3]
+register(root, options_of(url))
+pace = Pace(seconds=2.0, renewed_after=0.4, margin=0.5, grace=0.5, looks=0.1)
+with leased(root, "silver", command="smelt silver", wait=True, pace=pace):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+_roots = count()
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    with object_store() as running:
+        yield running
+
+
+@pytest.fixture
+def root(store: ObjectStore) -> Iterator[str]:
+    place = f"s3://lake/{next(_roots)}"
+    register(place, store.options())
+    yield place
+    store.set_faults()
+
+
+def hold(root: str, store: ObjectStore) -> subprocess.Popen[bytes]:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, root, store.url],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+    return holder
+
+
+def test_one_that_is_alive_is_told_and_one_that_was_killed_is_waited_for(
+    root: str, store: ObjectStore
+) -> None:
+    with hold(root, store) as holder:
+        with (
+            pytest.raises(DefiniteError) as raised,
+            leased(root, "silver", command="smelt run", wait=False, pace=PACE),
+        ):
+            pass
+        assert raised.value.code == "already-running"
+        assert f"`smelt silver`, process {holder.pid}" in str(raised.value)
+        with leased(root, "gold", command="smelt run", wait=False, pace=PACE):
+            pass  # another layer may be written beside it
+        holder.kill()
+        holder.wait()
+        begun, said = time.monotonic(), list[str]()
+        with leased(root, "silver", command="smelt run", wait=False, pace=PACE, say=said.append) as lease:
+            waited = time.monotonic() - begun
+            lease.check()
+    assert waited > PACE.seconds, "its last put may be as young as that"
+    assert len(said) == 1
+    assert f"process {holder.pid}" in said[0]
+
+
+def test_one_that_was_given_back_is_free_at_once(root: str) -> None:
+    for _ in range(3):
+        begun = time.monotonic()
+        with leased(root, "silver", command="smelt run", wait=False, pace=PACE) as lease:
+            assert time.monotonic() - begun < 1
+            lease.check()
+
+
+def test_it_is_held_for_as_long_as_the_block_runs(root: str) -> None:
+    with leased(root, "silver", command="smelt run", wait=False, pace=PACE) as lease:
+        for _ in range(8):
+            time.sleep(0.5)
+            lease.check()
+
+
+def test_threads_and_processes_wait_for_each_other(root: str, store: ObjectStore) -> None:
+    with hold(root, store) as holder:
+        order: list[str] = []
+
+        def write(name: str) -> None:
+            with leased(root, "silver", command=name, wait=True, pace=PACE):
+                order.append(f"{name} begins")
+                time.sleep(0.2)
+                order.append(f"{name} ends")
+
+        threads = [threading.Thread(target=write, args=(name,)) for name in ("one", "two")]
+        for thread in threads:
+            thread.start()
+        time.sleep(1)
+        assert order == []
+        assert holder.stdin is not None
+        holder.stdin.close()
+        for thread in threads:
+            thread.join(20)
+    assert sorted(order[:2]) in (["one begins", "one ends"], ["two begins", "two ends"])
+    assert len(order) == 4
+
+
+def test_a_holder_that_cannot_reach_the_store_begins_no_commit_after_its_time(
+    root: str, store: ObjectStore
+) -> None:
+    lake, name = Lake(path=root), writing_of("silver")
+    still_writing(lake, "silver")  # who holds none, as a caller of the parts may, is not asked for one
+    with leased(root, name, command="smelt run", wait=False, pace=PACE):
+        store.set_faults(Faults(unavailable=30.0))
+        still_writing(lake, "silver")
+        time.sleep(PACE.seconds)
+        with pytest.raises(TransientError) as raised:
+            still_writing(lake, "silver")
+        assert raised.value.code == "lease-lost"
+        still_writing(lake, "gold")
+        still_holding(lake, [name])  # nobody has taken it over
+        store.set_faults()
+        wait_for(lambda: objects.read(root, object_of(name)) is not None)
+        time.sleep(2 * PACE.renewed_after)
+        still_writing(lake, "silver")
+
+
+def test_a_lease_that_another_one_took_is_lost_for_good(root: str) -> None:
+    with leased(root, "silver", command="smelt run", wait=False, pace=PACE) as lease:
+        there = objects.read(root, object_of("silver"))
+        assert there is not None
+        other = b'{"holder": "another", "command": "x", "pid": 1, "host": "h", "put": "now", "once": "1"}'
+        while objects.put(root, object_of("silver"), other, over=there) is None:
+            there = objects.read(root, object_of("silver"))
+        time.sleep(3 * PACE.renewed_after)
+        with pytest.raises(TransientError, match="taken over by `x`, process 1 on h"):
+            lease.check()
+        with pytest.raises(DefiniteError, match="no longer belongs to this process"):
+            still_holding(Lake(path=root), ["bronze", "silver"])
+    kept = objects.read(root, object_of("silver"))
+    assert kept is not None
+    assert kept.body == other, "what is another's is not given back"
+
+
+def test_an_answer_that_is_lost_loses_no_lease(root: str, store: ObjectStore) -> None:
+    with leased(root, "silver", command="smelt run", wait=False, pace=PACE) as lease:
+        store.set_faults(Faults(lose="silver", losses=3))
+        for _ in range(8):
+            time.sleep(0.4)
+            lease.check()
+
+
+def test_a_store_that_is_not_there_is_said(root: str) -> None:
+    register("s3://nowhere/lake", {"aws_endpoint_url": "http://127.0.0.1:9", "aws_allow_http": "true"})
+    with (
+        pytest.raises(TransientError) as raised,
+        leased("s3://nowhere/lake", "silver", command="smelt run", wait=False, pace=PACE),
+    ):
+        pass
+    assert raised.value.code == "lake-unreachable"
+    assert "\n" not in raised.value.message
+    assert root

@@ -1,0 +1,94 @@
+"""A lake with a table for each feature that silver's tables may have, and the ids that Spark reads in each.
+
+`make readers` runs this, then `tests/readers/matrix.py` in an environment with the other readers.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bronze.lake.location import Lake
+from bronze.shapes import PgType
+from pipelines.spark.session import spark_session, stop_session
+from silver.schema.alter import steps
+from silver.schema.catalog import SilverTable, silver_table
+from silver.schema.ddl import create
+from silver.schema.fields import DeltaColumn
+from silver.settings import SilverSettings
+from tests.silver.histories import INT, TEXT, relation
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS: Final = SilverSettings(types={"public.variants.doc": "variant"})
+OWN: Final = "7, TIMESTAMP '2026-11-25 12:00:00 UTC', map('note', 'it''s')"
+"""Values of the columns that each silver table has beside the source's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A table of three columns, two of them everywhere alike.
+
+    Attributes:
+        column: name and type of the third; None for a table without one.
+        value: of it in all rows, as Spark SQL.
+        then: name and type that it is altered to.
+        deleted: the condition of rows that are deleted.
+    """
+
+    column: tuple[str, PgType] | None = None
+    value: str = "NULL"
+    then: tuple[str, PgType] | None = None
+    deleted: str | None = None
+
+
+CASES: Final = {
+    "as_born": Case(),
+    "rows_deleted": Case(deleted="id % 10 = 3"),
+    "local_times": Case(("at", PgType("base", "timestamp")), "TIMESTAMP_NTZ '2026-11-25 12:00:00'"),
+    "variants": Case(("doc", PgType("base", "jsonb")), "parse_json('{\"a\": 1}')"),
+    "odd_names": Case(("of day", TEXT), "'x'"),
+    "renamed": Case(("a", INT), "1", then=("b", INT)),
+    "widened": Case(("a", INT), "1", then=("a", PgType("base", "int8"))),
+}
+
+
+def main() -> int:
+    """Make the lake below the folder that is named, and write what is in it to ``expected.json`` there."""
+    folder = Path(sys.argv[1]).absolute()
+    lake = Lake(path=str(folder / "lake"))
+    spark = spark_session({"spark.driver.memory": "1g"})
+    expected = {name: _made(spark, lake, name, case) for name, case in CASES.items()}
+    (folder / "expected.json").write_text(json.dumps(expected))
+    stop_session(spark)
+    return 0
+
+
+def _made(spark: SparkSession, lake: Lake, name: str, case: Case) -> dict[str, object]:
+    target, table = lake.sql("silver", name), _shape(name, case.column)
+    for statement in create(target, table):
+        spark.sql(statement)
+    third = "" if case.column is None else f", {case.value}"
+    rows = f"SELECT CAST(id AS INT), concat('n', id){third}, {OWN} FROM range(0, 1000, 1, 1)"
+    spark.sql(f"INSERT INTO {target} {rows}")
+    if case.then is not None:
+        actual = [DeltaColumn(one.name, one.attnum, one.spark_type) for one in table.columns]
+        for statement in steps(target, _shape(name, case.then), actual, SETTINGS, emptied=False):
+            spark.sql(statement)
+    if case.deleted is not None:
+        spark.sql(f"DELETE FROM {target} WHERE {case.deleted}")
+    ids = [row.id for row in spark.sql(f"SELECT id FROM {target} ORDER BY id").collect()]
+    return {"path": lake.uri("silver", name), "ids": ids}
+
+
+def _shape(name: str, column: tuple[str, PgType] | None) -> SilverTable:
+    columns = [("id", INT), ("note", TEXT), *([] if column is None else [column])]
+    return silver_table(relation(name, columns, ["id"], relation_id=1), SETTINGS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""A table asks of its readers what it needs, from when it needs it, and not before."""
+
+from __future__ import annotations
+
+import pytest
+
+from bronze.shapes import PgType
+from silver.schema.alter import steps
+from silver.schema.catalog import SilverTable, silver_table
+from silver.schema.ddl import create
+from silver.schema.fields import DeltaColumn
+from silver.schema.recreated import adopted
+from silver.settings import SilverSettings
+from tests.silver.histories import INT, TEXT, relation
+
+KEEP, DROP = SilverSettings(), SilverSettings(on_drop_column="drop")
+BIGINT, LOCAL = PgType("base", "int8"), PgType("base", "timestamp")
+FEATURES = ("delta.columnMapping.mode", "delta.enableTypeWidening", "delta.feature.timestampNtz")
+BEFORE = [("id", INT), ("a", TEXT), ("b", INT)]
+
+
+def shape(columns: list[tuple[str, PgType]], attnums: list[int] | None = None) -> SilverTable:
+    return silver_table(relation("t", columns, ["id"], relation_id=1, attnums=attnums), KEEP)
+
+
+def fields(table: SilverTable) -> list[DeltaColumn]:
+    return [DeltaColumn(column.name, column.attnum, column.spark_type) for column in table.columns]
+
+
+def asked(statements: list[str]) -> list[str]:
+    """The features that statements ask for; each before everything else."""
+    found = [next((name for name in FEATURES if name in statement), "") for statement in statements]
+    named = [name for name in found if name]
+    assert found[: len(named)] == named
+    return named
+
+
+@pytest.mark.parametrize(
+    ("after", "attnums", "wanted"),
+    [
+        (BEFORE, [1, 2, 3], []),
+        ([*BEFORE, ("c", TEXT)], [1, 2, 3, 4], []),
+        ([("id", INT), ("z", TEXT), ("b", INT)], [1, 2, 3], FEATURES[:1]),
+        ([("id", INT), ("a", TEXT)], [1, 2], FEATURES[:1]),
+        ([("id", INT), ("a", TEXT), ("b", BIGINT)], [1, 2, 3], FEATURES[1:2]),
+        ([("id", INT), ("z", TEXT), ("b", BIGINT)], [1, 2, 3], FEATURES[:2]),
+        ([*BEFORE, ("of day", TEXT)], [1, 2, 3, 4], FEATURES[:1]),
+        ([*BEFORE, ("at", LOCAL)], [1, 2, 3, 4], FEATURES[2:]),
+    ],
+)
+def test_a_change_of_shape_asks_for_what_it_needs(
+    after: list[tuple[str, PgType]], attnums: list[int], wanted: list[str]
+) -> None:
+    assert asked(steps("t", shape(after, attnums), fields(shape(BEFORE)), DROP, emptied=False)) == list(
+        wanted
+    )
+
+
+def test_a_column_that_is_kept_needs_nothing() -> None:
+    assert steps("t", shape(BEFORE[:2]), fields(shape(BEFORE)), KEEP, emptied=False) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "mapped"),
+    [
+        (BEFORE, False),
+        ([*BEFORE, ("größe.`x-y`$", TEXT)], False),
+        *(([("id", INT), (f"a{odd}b", TEXT)], True) for odd in " ,;{}()\n\t="),
+        ([("id", INT), ("pair", PgType("composite", "p", fields=(("a b", INT),)))], True),
+    ],
+)
+def test_names_decide_whether_a_table_is_made_with_mapped_columns(
+    columns: list[tuple[str, PgType]], *, mapped: bool
+) -> None:
+    made = create("t", shape(columns))[0]
+    assert ("'delta.columnMapping.mode' = 'name'" in made) is mapped
+    assert "idening" not in made
+
+
+def test_another_relation_that_takes_a_column_s_name_asks_for_mapping() -> None:
+    versioned = silver_table(
+        relation("t", [("id", INT), ("a", INT)], ["id"], relation_id=2), SilverSettings(deletes="soft")
+    )
+    statements, _ = adopted("t", versioned, fields(shape(BEFORE)), "1")
+    assert any("RENAME" in statement for statement in statements)
+    assert asked(statements) == [FEATURES[0]]
