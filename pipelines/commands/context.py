@@ -42,7 +42,9 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
             with lent(given, pipeline.spark):
                 yield given
             return
-        spark = spark_session(pipeline.spark, log=log, announce=output.say, brief=True)
+        spark = spark_session(
+            pipeline.spark, log=log, announce=output.say, brief=True, lake=pipeline.lake_address().path
+        )
         try:
             with death_told(pipeline.spark, log):
                 yield spark

@@ -182,7 +182,13 @@ class Supervisor:
         brief = self._until is not None and is_little(self._pipeline, self._layers)
         if self._stop.is_set():
             raise InterruptedError(_ENDED)
-        spark = spark_session(self._pipeline.spark, log=self.log, announce=self._announce, brief=brief)
+        spark = spark_session(
+            self._pipeline.spark,
+            log=self.log,
+            announce=self._announce,
+            brief=brief,
+            lake=self._pipeline.lake_address().path,
+        )
         with self._starting:
             if not self._stop.is_set():
                 self.spark = spark

@@ -31,8 +31,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import ConfigurationError, DefiniteError
+from bronze.lake.stores import scheme_of
 from pipelines.spark import class_archive
-from pipelines.spark.jars import delta_jars
+from pipelines.spark.hadoop import hadoop_settings
+from pipelines.spark.jars import delta_jars, store_jars
 from pipelines.spark.java import check_java
 from pipelines.spark.launch import JVM_OPTIONS, jvm_options, launch, log_settings, option, refused
 from pipelines.terminal.interrupts import Terminated
@@ -103,6 +105,7 @@ def spark_session(
     log: Path | None = None,
     announce: Callable[[str], None] | None = None,
     brief: bool = False,
+    lake: str | None = None,
 ) -> SparkSession:
     """The active session, or a local one with Delta.
 
@@ -111,6 +114,7 @@ def spark_session(
         log: file for Spark's log; errors point to it.
         announce: is told in a few words what takes long, which a terminal shows while it lasts (`waiting`).
         brief: for a command of some statements: the JVM starts faster and never gets as fast.
+        lake: location of the lake; one in an object store needs settings and jars.
 
     Raises:
         ConfigurationError: Java is missing or of an unfit version, or pyspark is not installed.
@@ -119,7 +123,7 @@ def spark_session(
     session = active_session()
     _quiet()
     if session is None:
-        session = _start(settings or {}, log or default_log(), announce, brief=brief)
+        session = _start(settings or {}, log or default_log(), announce, brief=brief, lake=lake)
     for name, value in {**_DYNAMIC, **(settings or {})}.items():
         if session.conf.isModifiable(name):
             session.conf.set(name, value)
@@ -245,15 +249,23 @@ def _quiet() -> None:
 
 
 def _start(
-    settings: Mapping[str, str], log: Path, announce: Callable[[str], None] | None, *, brief: bool
+    settings: Mapping[str, str],
+    log: Path,
+    announce: Callable[[str], None] | None,
+    *,
+    brief: bool,
+    lake: str | None,
 ) -> SparkSession:
     from pyspark import SparkConf  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
+    store = {} if lake is None else hadoop_settings(lake)
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         builder = SparkSession.builder
         given = {name: value for name, value in settings.items() if name not in _SUBMITTED}
-        for name, value in {**_DELTA, **_DYNAMIC, **given}.items():
+        # Our log store is in a jar, and jars are decided where the job is submitted.
+        of_hadoop = {name: value for name, value in store.items() if name.startswith("spark.hadoop.")}
+        for name, value in {**_DELTA, **_DYNAMIC, **of_hadoop, **given}.items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()
         submitted = session.sparkContext.getConf()
@@ -272,11 +284,21 @@ def _start(
         if archive is None
         else {class_archive.CLASS_PATH: os.pathsep.join(paths)}
     )
+    scheme = None if lake is None else scheme_of(lake)
+    if scheme is not None:
+        more = [
+            settings.get("spark.jars"),
+            classes.get("spark.jars"),
+            *map(str, store_jars(scheme, announce)),
+        ]
+        classes["spark.jars"] = ",".join(filter(None, more))
+        settings = {name: value for name, value in settings.items() if name != "spark.jars"}
     master = settings.get("spark.master", _STATIC["spark.master"])
     static = {
         **_STATIC,
         **(_LOOPBACK if is_local(master) else {}),
         **_DELTA,
+        **store,
         **classes,
         JVM_OPTIONS: " ".join(
             [

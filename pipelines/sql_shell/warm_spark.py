@@ -170,7 +170,12 @@ class WarmSpark:
 
     def _start(self) -> None:
         try:
-            self._session = spark_session(self._pipeline.spark, log=self._log, announce=self._announce)
+            self._session = spark_session(
+                self._pipeline.spark,
+                log=self._log,
+                announce=self._announce,
+                lake=self._pipeline.lake_address().path,
+            )
         except BaseException as error:  # noqa: BLE001 - raised where a statement asks for the session
             self._failure = in_words(error)
         self._up.set()

@@ -170,9 +170,9 @@ def test_a_lease_that_another_one_took_is_lost_for_good(root: str) -> None:
 
 def test_an_answer_that_is_lost_loses_no_lease(root: str, store: ObjectStore) -> None:
     with leased(root, "silver", command="smelt run", wait=False, pace=PACE) as lease:
-        store.set_faults(Faults(lose="silver", losses=3))
-        for _ in range(8):
-            time.sleep(0.4)
+        for _ in range(4):
+            store.set_faults(Faults(lose="silver"))
+            time.sleep(0.8)
             lease.check()
 
 
