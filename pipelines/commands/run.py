@@ -64,16 +64,16 @@ def run_layers(
         Failure: caught up, but tables or documents stand still.
     """
     documents = load_documents_of(pipeline) if "gold" in layers else []
-    until = None
-    if until_caught_up:
-        until = head_of_source(pipeline) if "bronze" in layers else stage_goal(pipeline, layers[0])
-        output.say(f"running {', '.join(layers)} until {until} is reached")
-    elif "bronze" not in layers:
-        _say_if_it_waits(pipeline, layers[0], output)
     progress = ProgressReporter(output)
     every = None if until_caught_up or not {"silver", "gold"} <= {*layers} else pipeline.quality.every
     beside = None if every is None else _quality(pipeline, every, output)
     with terminable(), _watched(pipeline, layers, shown, output) as watching:
+        until = None
+        if until_caught_up:
+            until = head_of_source(pipeline) if "bronze" in layers else stage_goal(pipeline, layers[0])
+            output.say(f"running {', '.join(layers)} until {until} is reached")
+        elif "bronze" not in layers:
+            _say_if_it_waits(pipeline, layers[0], output)
         with (
             Supervisor(
                 pipeline,

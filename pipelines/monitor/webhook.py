@@ -65,10 +65,16 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """An alert that waits, and why its newest attempt failed; empty before the first."""
+    """An alert that waits.
+
+    Attributes:
+        failed: why its newest attempt failed; empty before the first.
+        under_way: an attempt is being made now.
+    """
 
     alert: Alert
     failed: str = ""
+    under_way: bool = False
 
 
 class Webhook:
@@ -110,8 +116,12 @@ class Webhook:
             self._end = time.monotonic() + seconds
             self._stop.set()
             self._changed.notify()
-        if self._thread.is_alive():
-            self._thread.join(seconds)
+        if self._thread.ident is not None:
+            # Not by the thread that posts: the receiver may be keeping it waiting for longer than this.
+            rest = threading.Thread(target=self._deliver_rest, name="last-alerts", daemon=True)
+            rest.start()
+            rest.join(seconds)
+            self._thread.join(max(0.0, self._end - time.monotonic()))
         with self._changed:
             left = list(self._waiting)
             self._waiting.clear()
@@ -121,7 +131,6 @@ class Webhook:
     def _work(self) -> None:
         while (one := self._next()) is not None:
             self._deliver(one)
-        self._deliver_rest()
 
     def _next(self) -> _Waiting | None:
         """The one that waits longest; None at the end."""
@@ -137,7 +146,7 @@ class Webhook:
                 self._drop_waiting(one, one.failed)
                 return
             if backoff.pause(self._stop):
-                return  # with the others that wait, in the time that is left
+                return  # it is tried with the others that wait
 
     def _deliver_rest(self) -> None:
         """In turns, so that none is lost behind another; the time of a turn is shared."""
@@ -156,9 +165,12 @@ class Webhook:
             time.sleep(pause)
 
     def _attempt(self, one: _Waiting, timeout: float) -> bool:
-        """Post it; whether it waits no more."""
-        if one.failed:
-            self.counters["retried"] += 1
+        """Post it; whether it waits no more, so far as this attempt can tell."""
+        with self._changed:
+            if one.under_way:
+                return False
+            one.under_way = True
+            self.counters["retried"] += bool(one.failed)
         try:
             self._post(one.alert, timeout)
         except _FailedError as error:
@@ -170,6 +182,8 @@ class Webhook:
             self._drop_waiting(one, type(error).__name__)
         else:
             self.counters["sent"] += self._take(one)
+        finally:
+            one.under_way = False
         return True
 
     def _take(self, one: _Waiting) -> bool:

@@ -23,7 +23,7 @@ from tests.patience import until
 from tests.pipelines.monitor.statuses import ILL, SECRET, WELL, ladder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pipelines.health.status import Status
@@ -105,13 +105,16 @@ def test_no_body_holds_a_password() -> None:
 
 
 @contextmanager
-def receiver(*answers: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def receiver(
+    *answers: int, before: Callable[[], object] = lambda: None
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """A receiver that gives these answers, the last one for ever; its address, and what it accepted."""
     left, accepted = list(answers), []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            before()
             code = left.pop(0) if len(left) > 1 else left[0]
             if code == 200:
                 accepted.append({"path": self.path, "type": self.headers["Content-Type"], **json.loads(body)})
@@ -195,6 +198,24 @@ def test_at_the_end_each_alert_that_waits_behind_another_is_tried(caplog: pytest
     assert (webhook.counters["sent"], webhook.counters["dropped"]) == (1, 2)
     for name in ("silver", "bronze"):
         assert f"an alert (lag, {name}) was not delivered: HTTP 503" in caplog.text
+
+
+def test_at_the_end_alerts_pass_one_whose_post_is_not_answered() -> None:
+    hang, hung = threading.Event(), threading.Event()
+
+    def first_hangs() -> None:
+        if not hung.is_set():
+            hung.set()
+            hang.wait(20)
+
+    with receiver(200, before=first_hangs) as (url, accepted):
+        webhook = posting(url)
+        for name in ("silver", "gold"):
+            webhook.send(dataclasses.replace(ALERT, name=name))
+        assert hung.wait(10)
+        webhook.stop(2)
+        assert [alert["name"] for alert in accepted] == ["gold"]
+        hang.set()
 
 
 def test_a_receiver_that_does_not_answer_holds_the_end_up_for_that_long_alone(

@@ -94,3 +94,17 @@ def test_a_job_posts_its_errors_and_its_end(database: str, tmp_path: Path) -> No
         ("public.keyless", "table-without-key"), ("shop", None),
     ]  # fmt: skip
     assert "the command ended: caught up, but stopped by errors: public.keyless" in accepted[1]["text"]
+
+
+@pytest.mark.process
+def test_a_job_whose_server_does_not_answer_posts_its_end(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yml"
+    with receiver(200) as (hook, accepted):
+        file.write_text(
+            "pipeline: shop\nsource: {host: 127.0.0.1, port: 1, user: u, slot: s, publication: p}\n"
+            f"lake: {{path: ./lake}}\nalerts: {{webhook: '{hook}'}}\n"
+        )
+        with Command("bronze", file, "--until-caught-up", folder=tmp_path) as command:
+            assert command.wait(60) == 1, command.text()
+    (alert,) = accepted
+    assert "the command ended: 127.0.0.1:1" in alert["text"]
