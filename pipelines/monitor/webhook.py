@@ -117,10 +117,11 @@ class Webhook:
             self._stop.set()
             self._changed.notify()
         if self._thread.ident is not None:
-            # Not by the thread that posts: the receiver may be keeping it waiting for longer than this.
+            # What is being posted goes first, but the receiver may keep it waiting for longer than this.
+            self._thread.join(seconds / 4)
             rest = threading.Thread(target=self._deliver_rest, name="last-alerts", daemon=True)
             rest.start()
-            rest.join(seconds)
+            rest.join(max(0.0, self._end - time.monotonic()))
             self._thread.join(max(0.0, self._end - time.monotonic()))
         with self._changed:
             left = list(self._waiting)
