@@ -267,7 +267,7 @@ def _enter_store(pipeline: Pipeline, yaml: YamlFile) -> None:
             remedy="correct lake.path or lake.options (docs: object stores)",
         ) from None
     if scheme_of(path) is not None:
-        register(path, options)
+        register(path, options, lease=pipeline.lake.lease)
 
 
 def _without_query(location: str) -> str:

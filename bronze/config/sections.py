@@ -149,12 +149,14 @@ class LakeSettings(Section):
 
     Attributes:
         options: of the object store, by the names that `bronze.lake.stores` knows, or Hadoop's own for Spark.
+        lease: seconds for which a process keeps a layer of a lake in an object store after it was last seen.
         retention: seconds that a cut stays readable after the next one took its place.
     """
 
     path: Annotated[str, Field(min_length=1)] | None = None
     catalog: str | None = None
     options: dict[str, SecretStr] = Field(default_factory=dict)
+    lease: Annotated[Duration, Field(ge=2)] = 60.0
     retention: Duration = 7 * 86400.0
 
     @model_validator(mode="after")

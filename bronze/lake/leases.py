@@ -2,24 +2,26 @@
 
 A local lake is locked by the kernel, which notices the end of a process at once. A store notices nothing. So
 a lease is an object that its holder puts again and again, each time on the condition that nobody else did
-(`bronze.lake.objects`). Whoever wants it watches. An object that was not put anew for `SECONDS`, by the
-watcher's own clock, belongs to nobody any more. Clocks of two machines are never compared.
+(`bronze.lake.objects`). Whoever wants it watches. An object that was not put anew for as long as it says, by
+the watcher's own clock, belongs to nobody any more. Clocks of two machines are never compared.
 
 **Why it is needed.** Delta's commits are safe where the store refuses to put an object that is there.
-`deltalake` asks S3 for that; Spark does not. Its log store for S3 (delta-storage 4.4.0) has a lock inside
-one JVM, so two drivers would overwrite each other's commits without a word (delta-io/delta#3596, #4813).
+`deltalake` asks S3 for that; Delta in Spark does not. Its log store for S3 (delta-storage 4.4.0) has a lock
+inside one JVM, so two drivers overwrite each other's commits without a word (delta-io/delta#3596, #4813).
+Our own log store does ask (`pipelines.spark.hadoop`), but a session that something else started may have
+another one. And two drivers that only fail in turns are no good either.
 
-**Why the holder is sure.** Its right ends `SECONDS` after it began the last put that succeeded. That is
-before anybody who saw that put may take over, for a watcher counts from when it looked, and then waits
-`GRACE` longer. `check` is asked before each commit. It needs no request, and refuses from `MARGIN` seconds
+**Why the holder is sure.** Its right ends `Pace.seconds` after it began the last put that succeeded. That is
+before anybody who saw that put may take over, for a watcher counts from after it looked, and then waits
+`Pace.grace` longer. `check` is asked before each commit. It needs no request, and refuses from `Pace.margin`
 before the right ends. A put whose answer was lost renews nothing; the next one is refused by the store, and
 then a look tells whether the object is our own.
 
-**What it cannot do.** A commit that began in time, and is put by the JVM after `MARGIN` and `GRACE` together
-because the whole machine stood still, is not held back. What was committed is therefore looked at before a
-cut names it (`silver.run.table_log`).
+**What it cannot do.** A commit that began in time, and is put by the JVM later than margin and grace together
+because the whole machine stood still, is not held back by the lease. Our log store holds it back. With
+another one, `silver.run.step_runner` finds out that what it committed is not there.
 
-On ABFS and GCS Spark's own commits are safe. There the lease tells who writes.
+On ABFS and GCS Delta's own commits are safe. There the lease tells who writes.
 """
 
 from __future__ import annotations
@@ -40,20 +42,13 @@ from obstore.exceptions import BaseError
 
 from bronze.errors import DefiniteError, TransientError
 from bronze.lake import objects
+from bronze.lake.stores import LEASE_SECONDS, lease_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from bronze.lake.location import Lake
 
-SECONDS: Final = 60.0
-"""How long a lease holds after it was put."""
-RENEWED_AFTER: Final = 15.0
-"""Seconds between two puts of a holder."""
-MARGIN: Final = 15.0
-"""So long before its end the holder no longer begins a commit."""
-GRACE: Final = 15.0
-"""So much longer than `SECONDS` a watcher sees nothing happen before it takes over."""
 _LOOKS: Final = 1.0
 FOLDER: Final = "_leases"
 
@@ -62,13 +57,33 @@ _LOGGER = logging.getLogger("deltasmelt.run")
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The times of a lease, in seconds; tests have others."""
+    """The times of a lease, in seconds; all follow from how long it holds.
 
-    seconds: float = SECONDS
-    renewed_after: float = RENEWED_AFTER
-    margin: float = MARGIN
-    grace: float = GRACE
-    looks: float = _LOOKS
+    Attributes:
+        seconds: how long it holds after it was put; the object says it, so that watchers wait as long.
+    """
+
+    seconds: float = LEASE_SECONDS
+
+    @property
+    def renewed_after(self) -> float:
+        """Between two puts of a holder."""
+        return self.seconds / 4
+
+    @property
+    def margin(self) -> float:
+        """So long before its end the holder no longer begins a commit."""
+        return self.seconds / 4
+
+    @property
+    def grace(self) -> float:
+        """So much longer than it holds a watcher sees nothing happen before it takes over."""
+        return self.seconds / 4
+
+    @property
+    def looks(self) -> float:
+        """Between two looks of a watcher."""
+        return min(_LOOKS, self.seconds / 20)
 
 
 @dataclass
@@ -122,7 +137,7 @@ class Lease:
 
     def _put_over(self, found: objects.Found) -> tuple[float, objects.Found | None]:
         began = time.monotonic()
-        return began, objects.put(self.root, self.name_of, _body(self.command), over=found)
+        return began, objects.put(self.root, self.name_of, _body(self.command, self.pace), over=found)
 
     def _ours(self) -> objects.Found | None:
         """What is there, where it is our own: the answer to an earlier put was lost. Else the lease is."""
@@ -140,7 +155,7 @@ class Lease:
             if self.lost is not None:
                 return
             try:
-                objects.put(self.root, self.name_of, _body(self.command, free=True), over=self.put)
+                objects.put(self.root, self.name_of, _body(self.command, self.pace, free=True), over=self.put)
             except (OSError, BaseError) as error:
                 _LOGGER.warning("the lease of %s could not be given back: %s", self.name, error)
 
@@ -208,7 +223,6 @@ def leased(
     *,
     command: str,
     wait: bool,
-    pace: Pace | None = None,
     say: Callable[[str], None] = _LOGGER.info,
 ) -> Iterator[Lease]:
     """Hold a lease while the block runs.
@@ -218,7 +232,6 @@ def leased(
         name: of what is leased: a stage, or a layer's writing.
         command: what holds it, for others.
         wait: for a holder that is alive; else it is an error.
-        pace: the times.
         say: is told that a holder which may be gone is waited for.
 
     Raises:
@@ -226,7 +239,7 @@ def leased(
         TransientError: ``lake-unreachable``: the store cannot be reached, or refuses.
     """
     with _turn(root, name) if wait else nullcontext():
-        lease = _taken(root, name, command=command, wait=wait, pace=pace or Pace(), say=say)
+        lease = _taken(root, name, command=command, wait=wait, pace=Pace(lease_of(root)), say=say)
         _held[root, name] = lease
         keeper = threading.Thread(target=lease.keep, name=f"smelt-lease-{name}", daemon=True)
         keeper.start()
@@ -254,14 +267,14 @@ def _taken(
             found = objects.read(root, object_of(name))
             seen = time.monotonic()
             if found is not None and known is not None and found.tag == known.tag:
-                free = _is_free(found) or seen - since > pace.seconds + pace.grace
+                free = _is_free(found) or seen - since > _patience(found)
             else:
                 changed = known is not None and found is not None
                 if changed and not wait and not _is_free(found):
                     raise _running(root, name, found)
                 known, since, free = found, seen, found is None or _is_free(found)
             began = time.monotonic()
-            put = objects.put(root, object_of(name), _body(command), over=found) if free else None
+            put = objects.put(root, object_of(name), _body(command, pace), over=found) if free else None
         except (OSError, BaseError) as error:
             raise TransientError(
                 f"the lease of {name} cannot be taken: {' '.join(str(error).split())[:300]}",
@@ -277,6 +290,13 @@ def _taken(
         time.sleep(pace.looks)
 
 
+def _patience(found: objects.Found) -> float:
+    """How long nothing must have happened before the lease of another one may be taken, in seconds."""
+    said = _said(found).get("seconds")
+    theirs = Pace(float(said) if isinstance(said, int | float) else LEASE_SECONDS)
+    return theirs.seconds + theirs.grace
+
+
 def _running(root: str, name: str, found: objects.Found | None) -> DefiniteError:
     return DefiniteError(
         f"this lake's {name} stage is already running: {_by(found)}",
@@ -286,11 +306,12 @@ def _running(root: str, name: str, found: objects.Found | None) -> DefiniteError
     )
 
 
-def _body(command: str, *, free: bool = False) -> bytes:
+def _body(command: str, pace: Pace, *, free: bool = False) -> bytes:
     """What an object says; two never say the same, so that their tags differ."""
     said = {
         "holder": None if free else _HOLDER,
         "command": command,
+        "seconds": pace.seconds,
         "pid": os.getpid(),
         "host": socket.gethostname(),
         "put": datetime.now(UTC).isoformat(timespec="seconds"),

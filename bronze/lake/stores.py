@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bronze.config.suggestions import suggestion
@@ -46,7 +47,17 @@ _KEYS: Final = {
 _HADOOP: Final = "fs."
 """Begins the names of options for Spark alone, which are Hadoop's own."""
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_REGISTERED: dict[str, dict[str, str]] = {}
+LEASE_SECONDS: Final = 60.0
+"""How long a lease (`bronze.lake.leases`) holds, where nothing else is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    options: dict[str, str]
+    lease: float
+
+
+_REGISTERED: dict[str, _Place] = {}
 _LOCK: Final = threading.Lock()
 
 
@@ -81,19 +92,36 @@ def refuse_wrong(location: str, options: Iterable[str]) -> None:
             raise ValueError(f"unknown option {name!r} of {scheme}://{suggestion(name, known)}")
 
 
-def register(location: str, options: Mapping[str, str]) -> None:
-    """From now on tables below a location are opened with these options."""
+def register(location: str, options: Mapping[str, str], *, lease: float = LEASE_SECONDS) -> None:
+    """From now on tables below a location are opened with these options.
+
+    Args:
+        location: of a lake.
+        options: of its store.
+        lease: seconds for which a lease of it holds.
+    """
     with _LOCK:
-        _REGISTERED[location.rstrip("/")] = dict(options)
+        _REGISTERED[location.rstrip("/")] = _Place(dict(options), lease)
 
 
 def all_options(location: str) -> dict[str, str]:
     """What was registered for a location or the nearest place above it; nothing for a local one."""
+    place = _place(location)
+    return {} if place is None else dict(place.options)
+
+
+def lease_of(location: str) -> float:
+    """Seconds for which a lease of a lake at this location holds."""
+    place = _place(location)
+    return LEASE_SECONDS if place is None else place.lease
+
+
+def _place(location: str) -> _Place | None:
     if scheme_of(location) is None:
-        return {}
+        return None
     with _LOCK:
         above = [root for root in _REGISTERED if f"{location}/".startswith(f"{root}/")]
-        return dict(_REGISTERED[max(above, key=len)]) if above else {}
+        return _REGISTERED[max(above, key=len)] if above else None
 
 
 def options_of(location: str) -> dict[str, str] | None:

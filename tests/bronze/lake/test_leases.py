@@ -27,16 +27,15 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.process
 
-PACE: Final = Pace(seconds=2.0, renewed_after=0.4, margin=0.5, grace=0.5, looks=0.1)
+PACE: Final = Pace(2.0)
 HOLDER: Final = """
 import sys, time
-from bronze.lake.leases import Pace, leased
+from bronze.lake.leases import leased
 from bronze.lake.stores import register
 from tests.object_store import options_of
 root, url = sys.argv[1:3]
-register(root, options_of(url))
-pace = Pace(seconds=2.0, renewed_after=0.4, margin=0.5, grace=0.5, looks=0.1)
-with leased(root, "silver", command="smelt silver", wait=True, pace=pace):
+register(root, options_of(url), lease=2.0)
+with leased(root, "silver", command="smelt silver", wait=True):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -52,7 +51,7 @@ def store() -> Iterator[ObjectStore]:
 @pytest.fixture
 def root(store: ObjectStore) -> Iterator[str]:
     place = f"s3://lake/{next(_roots)}"
-    register(place, store.options())
+    register(place, store.options(), lease=PACE.seconds)
     yield place
     store.set_faults()
 
@@ -75,17 +74,17 @@ def test_one_that_is_alive_is_told_and_one_that_was_killed_is_waited_for(
     with hold(root, store) as holder:
         with (
             pytest.raises(DefiniteError) as raised,
-            leased(root, "silver", command="smelt run", wait=False, pace=PACE),
+            leased(root, "silver", command="smelt run", wait=False),
         ):
             pass
         assert raised.value.code == "already-running"
         assert f"`smelt silver`, process {holder.pid}" in str(raised.value)
-        with leased(root, "gold", command="smelt run", wait=False, pace=PACE):
+        with leased(root, "gold", command="smelt run", wait=False):
             pass  # another layer may be written beside it
         holder.kill()
         holder.wait()
         begun, said = time.monotonic(), list[str]()
-        with leased(root, "silver", command="smelt run", wait=False, pace=PACE, say=said.append) as lease:
+        with leased(root, "silver", command="smelt run", wait=False, say=said.append) as lease:
             waited = time.monotonic() - begun
             lease.check()
     assert waited > PACE.seconds, "its last put may be as young as that"
@@ -96,13 +95,13 @@ def test_one_that_is_alive_is_told_and_one_that_was_killed_is_waited_for(
 def test_one_that_was_given_back_is_free_at_once(root: str) -> None:
     for _ in range(3):
         begun = time.monotonic()
-        with leased(root, "silver", command="smelt run", wait=False, pace=PACE) as lease:
+        with leased(root, "silver", command="smelt run", wait=False) as lease:
             assert time.monotonic() - begun < 1
             lease.check()
 
 
 def test_it_is_held_for_as_long_as_the_block_runs(root: str) -> None:
-    with leased(root, "silver", command="smelt run", wait=False, pace=PACE) as lease:
+    with leased(root, "silver", command="smelt run", wait=False) as lease:
         for _ in range(8):
             time.sleep(0.5)
             lease.check()
@@ -113,7 +112,7 @@ def test_threads_and_processes_wait_for_each_other(root: str, store: ObjectStore
         order: list[str] = []
 
         def write(name: str) -> None:
-            with leased(root, "silver", command=name, wait=True, pace=PACE):
+            with leased(root, "silver", command=name, wait=True):
                 order.append(f"{name} begins")
                 time.sleep(0.2)
                 order.append(f"{name} ends")
@@ -136,7 +135,7 @@ def test_a_holder_that_cannot_reach_the_store_begins_no_commit_after_its_time(
 ) -> None:
     lake, name = Lake(path=root), writing_of("silver")
     still_writing(lake, "silver")  # who holds none, as a caller of the parts may, is not asked for one
-    with leased(root, name, command="smelt run", wait=False, pace=PACE):
+    with leased(root, name, command="smelt run", wait=False):
         store.set_faults(Faults(unavailable=30.0))
         still_writing(lake, "silver")
         time.sleep(PACE.seconds)
@@ -152,7 +151,7 @@ def test_a_holder_that_cannot_reach_the_store_begins_no_commit_after_its_time(
 
 
 def test_a_lease_that_another_one_took_is_lost_for_good(root: str) -> None:
-    with leased(root, "silver", command="smelt run", wait=False, pace=PACE) as lease:
+    with leased(root, "silver", command="smelt run", wait=False) as lease:
         there = objects.read(root, object_of("silver"))
         assert there is not None
         other = b'{"holder": "another", "command": "x", "pid": 1, "host": "h", "put": "now", "once": "1"}'
@@ -169,7 +168,7 @@ def test_a_lease_that_another_one_took_is_lost_for_good(root: str) -> None:
 
 
 def test_an_answer_that_is_lost_loses_no_lease(root: str, store: ObjectStore) -> None:
-    with leased(root, "silver", command="smelt run", wait=False, pace=PACE) as lease:
+    with leased(root, "silver", command="smelt run", wait=False) as lease:
         for _ in range(4):
             store.set_faults(Faults(lose="silver"))
             time.sleep(0.8)
@@ -180,7 +179,7 @@ def test_a_store_that_is_not_there_is_said(root: str) -> None:
     register("s3://nowhere/lake", {"aws_endpoint_url": "http://127.0.0.1:9", "aws_allow_http": "true"})
     with (
         pytest.raises(TransientError) as raised,
-        leased("s3://nowhere/lake", "silver", command="smelt run", wait=False, pace=PACE),
+        leased("s3://nowhere/lake", "silver", command="smelt run", wait=False),
     ):
         pass
     assert raised.value.code == "lake-unreachable"
