@@ -52,6 +52,16 @@ def described(document: Document, tree: Tree, session: Mapping[str, str]) -> str
     return "\n".join([_COMPILER, document.digest, *settings, *keys, *behind])
 
 
+def digest_of(description: str, schema: str) -> str:
+    """The digest by which a table names its definition.
+
+    Args:
+        description: of `described`.
+        schema: Spark's types of the document's columns, as Spark writes them in short.
+    """
+    return hashlib.sha256(f"{description}\n{schema}".encode()).hexdigest()
+
+
 def proof(document: Document, tree: Tree, definition: str, meaning: str) -> str:
     """A digest of a table's definition together with all that the definition follows from.
 

@@ -17,13 +17,12 @@ documents that changes reach (`gold.builder.incremental`).
 
 from __future__ import annotations
 
-import hashlib
 import time
 from typing import TYPE_CHECKING
 
 from bronze.lake.control import Run
 from gold.builder.build import Build, Workplace
-from gold.builder.definition import PROVEN, described, proof
+from gold.builder.definition import PROVEN, described, digest_of, proof
 from gold.builder.full import TableDefinition, build_full
 from gold.builder.incremental import IncrementalBuild
 from gold.builder.kept import Kept
@@ -145,6 +144,5 @@ class DocumentBuild:
         known = described(self.document, tree, self._unpinned)
         if known not in self._definitions:
             schema = schema_of(self._spark, tree).simpleString()
-            digest = hashlib.sha256(f"{known}\n{schema}".encode()).hexdigest()
-            self._definitions[known] = TableDefinition(digest, NTZ.lower() in schema)
+            self._definitions[known] = TableDefinition(digest_of(known, schema), NTZ.lower() in schema)
         return self._definitions[known]

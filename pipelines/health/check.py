@@ -41,6 +41,7 @@ from gold.builder.spark_settings import HASH, LSN
 from gold.compile.compiler import compile_tree
 from gold.language.document import load_documents
 from gold.tree.check import checked_tree
+from pipelines.quality.cut import held_columns
 from pipelines.quality.masking import parse_masked
 from pipelines.quality.suite_files import check_suites
 from pipelines.writable import why_unwritable
@@ -106,7 +107,7 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
     if relations:
         catalog = _catalog(pipeline, relations, findings)
         findings += _names(pipeline, catalog)
-        _collect(findings, lambda: parse_masked(pipeline.quality.masked, catalog))
+        _collect(findings, lambda: _masked(pipeline, catalog))
         tables = _tables(pipeline, documents, catalog, findings)
     elif documents:
         findings.append(
@@ -253,6 +254,17 @@ def _tables(
         else:
             tables[f"gold.{document.name}"] = [*compile_tree(tree, str).columns, LSN, HASH]
     return tables if complete else None
+
+
+def _masked(pipeline: Pipeline, catalog: dict[TableName, SilverTable]) -> None:
+    """Whether `quality.masked` names columns, of the source or of what silver kept of it.
+
+    Raises:
+        ConfigurationError: it does not.
+    """
+    if pipeline.quality.masked:
+        held = held_columns(pipeline.lake_address(), catalog.values())
+        parse_masked(pipeline.quality.masked, catalog, held)
 
 
 def _names(pipeline: Pipeline, catalog: dict[TableName, SilverTable]) -> Iterator[Finding]:

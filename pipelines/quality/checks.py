@@ -17,11 +17,12 @@ from deltalake import DeltaTable
 from pipelines.quality.change_log import CHANGES_ONCE, WHOLE_TRANSACTIONS, check_log
 from pipelines.quality.derived import catalog_frame
 from pipelines.quality.document_rows import EACH_ROOT, ELEMENTS, check_document
-from pipelines.quality.engine import short_cause
+from pipelines.quality.engine import LOOKED_AT, failed_with
 from pipelines.quality.examples import SAMPLES
 from pipelines.quality.expectations import FOREIGN_KEY, LOG_SUITE, Result
+from pipelines.quality.queries import check_query
 from pipelines.quality.references import check_references
-from pipelines.quality.suite_files import QUERY, misnamed, placeholders
+from pipelines.quality.suite_files import OF_QUERY, QUERY, misnamed, placeholders
 from pipelines.quality.volume import check_volume, days_of_tables
 from silver.schema.live_rows import live_rows
 
@@ -65,7 +66,13 @@ class Checks:
     in_memory: bool = True
 
     def run(self, expectations: Sequence[Expectation], frames: dict[str, DataFrame]) -> list[Result]:
-        """What became of each expectation, in their order, with examples."""
+        """What became of each expectation, in their order, with examples.
+
+        Of silver's tables only live rows are looked at, by suites too.
+        """
+        frames = {
+            name: live_rows(frame) if name.startswith("silver.") else frame for name, frame in frames.items()
+        }
         columns = {name: frame.columns for name, frame in frames.items()}
         results: dict[int, Result] = {}
         groups: dict[str, dict[bool, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -97,7 +104,7 @@ class Checks:
             if own[FOREIGN_KEY]:
                 self.say(f"checking {len(own[FOREIGN_KEY])} foreign keys")
                 asked = [expectations[index] for index in own[FOREIGN_KEY]]
-                found = check_references(asked, lambda name: live_rows(frames[name]), rows)
+                found = check_references(asked, frames.__getitem__, rows)
                 evaluated |= zip(own[FOREIGN_KEY], found, strict=True)
             if own["document"]:
                 self.say("checking documents beside their rows")
@@ -126,7 +133,7 @@ class Checks:
             limit = max(self.examples.rows, SAMPLES)
             return check_document(about, self.trees[about.table], frames.__getitem__, limit)
         except SPARK_ERRORS as error:
-            return Result(about, None, error=short_cause(str(error)))
+            return failed_with(about, error)
 
     def _log(self, expectations: Sequence[Expectation], log: DataFrame) -> list[Result]:
         from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - `smelt check` reads suites without Spark
@@ -134,7 +141,7 @@ class Checks:
         try:
             return check_log(expectations, log, max(self.examples.rows, SAMPLES))
         except SPARK_ERRORS as error:
-            return [Result(about, None, error=short_cause(str(error))) for about in expectations]
+            return [failed_with(about, error) for about in expectations]
 
     def _table(
         self,
@@ -148,16 +155,19 @@ class Checks:
 
         every = {index: about for suite in asked.values() for index, about in suite.items()}
         try:
-            count = live_rows(frame).count()
+            count = frame.count()
         except SPARK_ERRORS as error:  # a file that is gone, say: the other tables are looked at
-            cause = short_cause(str(error))
-            return {index: Result(about, None, error=cause) for index, about in every.items()}
-        results: dict[int, Result] = {}
+            return {index: failed_with(about, error) for index, about in every.items()}
+        rows[next(iter(every.values())).qualified] = count
+        queries = {index: about for index, about in every.items() if about.kind == OF_QUERY}
+        limit = max(self.examples.rows, LOOKED_AT)
+        results = {index: check_query(about, frame, count, views, limit) for index, about in queries.items()}
         for derived, suite in asked.items():
-            expected = list(suite.values())
-            of_rows = catalog_frame(frame, expected) if derived else frame
-            results |= zip(suite, self.engine.evaluate(of_rows, expected, count, views), strict=True)
-            rows[expected[0].qualified] = count
+            of_columns = {index: about for index, about in suite.items() if index not in queries}
+            expected = list(of_columns.values())
+            if expected:
+                of_rows = catalog_frame(frame, expected) if derived else frame
+                results |= zip(of_columns, self.engine.evaluate(of_rows, expected, count), strict=True)
         return results
 
     @contextmanager
@@ -202,5 +212,4 @@ def _rows(result: Result, frames: dict[str, DataFrame]) -> DataFrame | None:
     about = result.expectation
     if result.success is not False or (about.derived and about.kind in _OF_OWN):
         return None
-    frame = frames[about.qualified]
-    return live_rows(frame) if about.derived or about.kind == FOREIGN_KEY else frame
+    return frames[about.qualified]

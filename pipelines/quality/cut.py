@@ -16,8 +16,10 @@ from bronze.lake.consistent_cut import choose_cut
 from bronze.store.contract import CHANGES, RELATIONS
 from pipelines.quality.expectations import CutTable, LeftOut
 from silver.run.small_reads import table_at
+from silver.schema.catalog import HISTORY_SUFFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from bronze.lake.control_tables import ControlTables
     from bronze.lake.location import Lake
     from bronze.lsn import Lsn
+    from silver.schema.catalog import SilverTable
 
 
 BRONZE_TABLES: Final = {CHANGES: "commit_lsn", RELATIONS: "from_lsn"}
@@ -46,6 +49,21 @@ class QualityCut:
         if table.layer == "bronze":
             return frame.where(f"{BRONZE_TABLES[table.name]} <= {int(self.commit_lsn)}")
         return frame
+
+
+def held_columns(lake: Lake, tables: Iterable[SilverTable]) -> dict[str, list[str]]:
+    """Columns of silver's tables as they are now, found without Spark; of tables that are not there, none.
+
+    Args:
+        lake: the lake.
+        tables: with their histories where there are any.
+    """
+    found: dict[str, list[str]] = {}
+    for name in (name for table in tables for name in (table.name, f"{table.name}{HISTORY_SUFFIX}")):
+        table = None if lake.path is None else delta.open_table(delta.location(lake, "silver", name))
+        if table is not None:
+            found[f"silver.{name}"] = [field.name for field in table.schema().fields]
+    return found
 
 
 def quality_cut(lake: Lake, control: ControlTables, *, with_gold: bool, where: str) -> QualityCut:

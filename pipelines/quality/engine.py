@@ -13,7 +13,9 @@ Why names are changed. It resolves column names as Spark paths, so ``a.b`` would
 get a plain name for the run.
 
 What it raises for one expectation (a text compared with a number) becomes that expectation's error; the
-others are not affected.
+others are not affected. Some arguments make it raise for the whole suite. Then each is asked alone.
+
+Rules in SQL are not asked here, but in `pipelines.quality.queries`.
 """
 
 from __future__ import annotations
@@ -32,7 +34,6 @@ from typing import TYPE_CHECKING, Any, Final
 from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError
 from pipelines.quality.expectations import FOREIGN_KEY, Result
-from pipelines.quality.suite_files import QUERY, placeholders
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -42,13 +43,14 @@ if TYPE_CHECKING:
 
     from pipelines.quality.expectations import Expectation
 
-_LOOKED_AT: Final = 20
+LOOKED_AT: Final = 20
 """Values that break an expectation among which different ones are looked for."""
 _SEVERITY: Final = {"error": "critical", "warning": "warning", "info": "info"}
 """Great Expectations' words for ours; nothing depends on them."""
 _ERROR_CLASS: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
 _ERROR_LENGTH: Final = 500
-_BATCH_VIEW: Final = "deltasmelt_quality_batch"
+_OF_SOURCES: Final = frozenset({"expect_query_results_to_match_comparison", "unexpected_rows_expectation"})
+"""Kinds that ask Great Expectations' own session, which knows nothing of the cut."""
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _COLUMN_ARGUMENTS: Final = ("column", "column_A", "column_B", "column_list", "column_set")
 _SPARK_MODULES: Final = (
@@ -81,23 +83,20 @@ class Engine:
             # What to keep in memory is decided by who calls.
             self._source = context.data_sources.add_spark(name="lake", persist=False)
         self._count = 0
-        self._looked_at = max(_LOOKED_AT, failing_rows)
+        self._looked_at = max(LOOKED_AT, failing_rows)
 
     @property
     def version(self) -> str:
         """Great Expectations' version."""
         return str(self._gx.__version__)
 
-    def evaluate(
-        self, frame: DataFrame, expectations: Sequence[Expectation], rows: int, views: Mapping[str, str]
-    ) -> list[Result]:
+    def evaluate(self, frame: DataFrame, expectations: Sequence[Expectation], rows: int) -> list[Result]:
         """What became of each expectation of one table, in their order.
 
         Args:
             frame: the table at the cut.
-            expectations: with names that are known to be right.
+            expectations: with names that are known to be right; no rules in SQL.
             rows: how many the table has.
-            views: name of a temporary view for each table that a query names in braces.
         """
         names = _plain_names(frame.columns)
         plain = frame.selectExpr(*(f"{quote(name)} AS {quote(new)}" for name, new in names.items()))
@@ -105,7 +104,7 @@ class Engine:
         built: dict[int, Any] = {}
         with _quiet():
             for index, about in enumerate(expectations):
-                made = self._build(index, about, names, views)
+                made = self._build(index, about, names)
                 if isinstance(made, str):
                     results[index] = Result(about, None, error=made)
                 else:
@@ -115,12 +114,12 @@ class Engine:
         own = {new: name for name, new in names.items()}
         return [_named(results[index], own) for index in range(len(expectations))]
 
-    def _build(
-        self, index: int, about: Expectation, names: Mapping[str, str], views: Mapping[str, str]
-    ) -> Any | str:
+    def _build(self, index: int, about: Expectation, names: Mapping[str, str]) -> Any | str:
         """Great Expectations' object, or what is wrong with the expectation."""
         registry = self._gx.expectations.registry
         known = registry.list_registered_expectation_implementations()
+        if about.kind in _OF_SOURCES:
+            return f"{about.kind} reads no table of the cut; write a rule with sql"
         if about.kind not in known:
             return f"unknown expectation {about.kind!r}{suggestion(about.kind, [*known, FOREIGN_KEY])}"
         kind = registry.get_expectation_impl(about.kind)
@@ -129,11 +128,6 @@ class Engine:
             if name not in arguments:
                 return f"{about.kind}: unknown argument {name!r}{suggestion(name, arguments)}"
         kwargs = {name: _renamed(name, value, names) for name, value in about.kwargs.items()}
-        if QUERY in kwargs:
-            query = str(kwargs[QUERY])
-            for name in placeholders(query):
-                query = query if name == "batch" else query.replace("{" + name + "}", quote(views[name]))
-            kwargs[QUERY] = query
         try:
             return kind(**kwargs, severity=_SEVERITY[about.severity], meta={"index": index})
         except (ValueError, TypeError) as error:  # a ValidationError of pydantic is a ValueError
@@ -148,7 +142,7 @@ class Engine:
         results: dict[int, Result] = {}
         of_rows = {index: made for index, made in built.items() if self._verdict_suffices(made)}
         for index, outcome in self._run(batch, of_rows, "BOOLEAN_ONLY"):
-            if outcome.success:
+            if not isinstance(outcome, Exception) and outcome.success:
                 results[index] = Result(
                     expectations[index],
                     success=True,
@@ -160,13 +154,13 @@ class Engine:
         details = {"result_format": "SUMMARY", "partial_unexpected_count": self._looked_at}
         raised: dict[int, Any] = {}
         for index, outcome in self._run(batch, others, details):
-            results[index] = self._result(expectations[index], outcome, rows, frame)
+            results[index] = _result(expectations[index], outcome, rows)
             if results[index].success is None:
                 raised[index] = built[index]
         if len(raised) > 1:  # one may have spoiled the aggregation that they were asked in together
             for index, made in raised.items():
                 for _, outcome in self._run(batch, {index: made}, details):
-                    results[index] = self._result(expectations[index], outcome, rows, frame)
+                    results[index] = _result(expectations[index], outcome, rows)
         return results
 
     def _run(
@@ -175,33 +169,17 @@ class Engine:
         if not built:
             return
         suite = self._gx.ExpectationSuite(name="suite", expectations=list(built.values()))
-        for outcome in batch.validate(suite, result_format=result_format).results:
+        try:
+            outcomes = list(batch.validate(suite, result_format=result_format).results)
+        except Exception as error:  # noqa: BLE001 - one of them made it raise for all
+            if len(built) == 1:
+                yield next(iter(built)), error
+                return
+            for index, made in built.items():
+                yield from self._run(batch, {index: made}, result_format)
+            return
+        for outcome in outcomes:
             yield outcome.expectation_config.meta["index"], outcome
-
-    def _result(self, about: Expectation, outcome: Any, rows: int, frame: DataFrame) -> Result:
-        error = _raised(outcome)
-        if error is not None:
-            return Result(about, None, element_count=rows, error=error)
-        found: dict[str, Any] = outcome.result
-        success = bool(outcome.success)
-        values = tuple(found.get("partial_unexpected_list") or ())
-        count = found.get("unexpected_count")
-        observed = found.get("observed_value")
-        percent = found.get("unexpected_percent")
-        if QUERY in about.kwargs:
-            count, observed = int(observed or 0), None
-            percent = 100 * count / rows if rows else None
-            query = outcome.expectation_config.kwargs[QUERY]
-            values = () if success else _rows_of_query(query, frame, self._looked_at)
-        return Result(
-            about,
-            success=success,
-            element_count=found.get("element_count", rows),
-            unexpected_count=count,
-            unexpected_percent=percent,
-            observed=observed,
-            values=values,
-        )
 
     def _verdict_suffices(self, made: Any) -> bool:
         """Whether "it holds" says all: an expectation of all rows that tolerates no breach."""
@@ -294,6 +272,10 @@ def _plain_names(columns: Sequence[str]) -> dict[str, str]:
 
 
 def _renamed(argument: str, value: Any, names: Mapping[str, str]) -> Any:
+    if argument == "row_condition" and isinstance(value, str):
+        for name, new in names.items():
+            value = value if name == new else value.replace(quote(name), quote(new))
+        return value
     if argument not in _COLUMN_ARGUMENTS:
         return value
     if isinstance(value, list):
@@ -303,7 +285,7 @@ def _renamed(argument: str, value: Any, names: Mapping[str, str]) -> Any:
 
 def _named(result: Result, own: Mapping[str, str]) -> Result:
     """A result whose values of several columns stand under the columns' own names."""
-    if QUERY in result.expectation.kwargs or not any(isinstance(value, dict) for value in result.values):
+    if not any(isinstance(value, dict) for value in result.values):
         return result
     named = ({own.get(name, name): one for name, one in value.items()} for value in result.values)
     return replace(result, values=tuple(named))
@@ -322,14 +304,37 @@ def _complaint(error: Exception) -> str:
     return of_name[0] if name == "__root__" else f"{name}: {of_name[0]}"
 
 
-def _rows_of_query(query: str, frame: DataFrame, limit: int) -> tuple[dict[str, Any], ...]:
-    """Some of the rows that a query found; its result in Great Expectations holds their number alone."""
-    frame.createOrReplaceTempView(_BATCH_VIEW)
-    try:
-        found = frame.sparkSession.sql(query.format(batch=_BATCH_VIEW)).limit(limit).collect()
-    finally:
-        frame.sparkSession.catalog.dropTempView(_BATCH_VIEW)
-    return tuple(row.asDict(recursive=True) for row in found)
+def _result(about: Expectation, outcome: Any, rows: int) -> Result:
+    """A result of Great Expectations, or what it raised, in our words."""
+    if isinstance(outcome, Exception):
+        return failed_with(about, outcome, rows)
+    error = _raised(outcome)
+    if error is not None:
+        return Result(about, None, element_count=rows, error=error, error_of_data=True)
+    found: dict[str, Any] = outcome.result
+    return Result(
+        about,
+        success=bool(outcome.success),
+        element_count=found.get("element_count", rows),
+        unexpected_count=found.get("unexpected_count"),
+        unexpected_percent=found.get("unexpected_percent"),
+        observed=found.get("observed_value"),
+        values=tuple(found.get("partial_unexpected_list") or ()),
+    )
+
+
+def failed_with(about: Expectation, error: Exception, rows: int | None = None) -> Result:
+    """The result of an expectation whose evaluation raised.
+
+    Args:
+        about: the expectation.
+        error: what was raised.
+        rows: how many the table has, where that is known.
+    """
+    said = short_cause(str(error))
+    if not said.startswith("[") and not str(error).startswith("An error occurred while calling"):
+        said = f"{type(error).__name__}: {said}"[:_ERROR_LENGTH]
+    return Result(about, None, element_count=rows, error=said, error_of_data=True)
 
 
 def _raised(outcome: Any) -> str | None:

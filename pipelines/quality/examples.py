@@ -40,8 +40,10 @@ _LEFT_OUT: Final = frozenset({*OWN_COLUMNS, HASH})
 """Columns of ours, which say nothing of why a row breaks an expectation."""
 _NOT_NULL: Final = "expect_column_values_to_not_be_null"
 _OF_NUMBERS: Final = re.compile(r"count|proportion|lengths")
-_DATA_ERROR: Final = re.compile(r"^\[[A-Z]|Exception|Error\b")
-_QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
+_ERROR_NAME: Final = re.compile(
+    r"(?:[\w.$]+: )?(\[[A-Z][A-Z0-9_.]*\])|((?:(?:java|org|scala)\.[\w.$]+|\w+(?:Error|Exception)(?=:)))"
+)
+"""The class of an error at the begin of its text: Spark's, or that of an exception of Java or Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +77,16 @@ def shown(result: Result, masks: Masks) -> Result:
     hidden = any(masks.hides(about, column) for column in about.columns)
     if hidden and result.observed is not None and not _OF_NUMBERS.search(about.kind):
         changes["observed"] = MASK
-    if result.error is not None and _DATA_ERROR.search(result.error) and masks.touches(about):
-        changes["error"] = _QUOTED.sub(MASK, result.error)  # Spark quotes the value that it cannot take
+    if result.error is not None and result.error_of_data and masks.touches(about):
+        changes["error"] = without_values(result.error)
     return replace(result, **changes)
+
+
+def without_values(error: str) -> str:
+    """Of an error that was raised over the data its class alone: its text may quote a value, in any form."""
+    found = _ERROR_NAME.match(error)
+    name = next((one for one in found.groups() if one), "error") if found else "error"
+    return f"{name} (text left out: masked columns)"
 
 
 def failing_rows(
@@ -168,8 +177,15 @@ def _row(about: Expectation, row: dict[str, Any], key: Sequence[str], masks: Mas
 
 
 def _text(value: object) -> str:
-    if isinstance(value, dict | list):
-        text = json.dumps(value, default=str, ensure_ascii=False)
+    if isinstance(value, dict | list | tuple):
+        text = json.dumps(_with_text_keys(value), default=str, ensure_ascii=False)
     else:
         text = "NULL" if value is None else str(value)
     return text if len(text) <= _LENGTH else text[: _LENGTH - 1] + "…"
+
+
+def _with_text_keys(value: object) -> object:
+    """A value as JSON can hold it: keys of maps, which may be dates or decimals, as texts."""
+    if isinstance(value, dict):
+        return {str(name): _with_text_keys(one) for name, one in value.items()}
+    return [_with_text_keys(one) for one in value] if isinstance(value, list | tuple) else value

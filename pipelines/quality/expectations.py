@@ -109,6 +109,7 @@ class Result:
         samples: the same as texts, different ones, masked.
         failing_rows: rows that break it, the key first, as texts, masked; where the pipeline asks for them.
         counted: what `unexpected_count` counts.
+        error_of_data: whether `error` was raised over the data, whose values it may then quote.
     """
 
     expectation: Expectation
@@ -122,6 +123,7 @@ class Result:
     values: tuple[Any, ...] = field(default=(), repr=False, compare=False)
     failing_rows: tuple[dict[str, str | None], ...] = ()
     counted: str = "rows"
+    error_of_data: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,12 @@
 A run shows examples of what breaks an expectation. What a masked column holds must then not be shown,
 wherever it went. So the doubtful case is masked:
 
-* silver: the column under its own name, in the table and in its history. A table whose shape is not known is
-  masked whole.
+* silver: the column under its own name, in the table and in its history. Columns that silver kept when the
+  source dropped, renamed or retyped them hold nobody knows whose values: in a table with a masked column, all
+  of them are masked. A table whose shape is not known is masked whole.
 * gold: each field of a document that takes anything from a masked column, by whatever way. A field with
-  others in it is masked as one. A document that cannot be resolved is masked whole.
+  others in it is masked as one. So is what is no field of the definition. A document that cannot be resolved,
+  or was built by another definition than the one of now, is masked whole.
 * bronze: `new` and `old` hold the values of all tables, so both are masked as soon as anything is.
 * a query over a table with a masked column: what it returns is shown only under the name of a column of these
   tables that is not masked. What it computes, or renames, is masked.
@@ -22,22 +24,24 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError
+from gold.builder.spark_settings import HASH, LSN
+from gold.compile.query import KEY
 from gold.tree.nodes import Aggregate, Child, Flattened, Many, Nested, Value
-from gold.tree.resolve import resolve
 from pipelines.quality.suite_files import QUERY, placeholders
-from silver.schema.catalog import HISTORY_SUFFIX
+from silver.schema.catalog import DELETED, HISTORY_COLUMNS, HISTORY_SUFFIX, OWN_COLUMNS, UNREPRESENTABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from bronze.identifiers import TableName
-    from gold.language.document import Document
-    from gold.tree.nodes import Node, Scope, TreeField
+    from gold.tree.nodes import Node, Scope, Tree, TreeField
     from pipelines.quality.expectations import Expectation
     from silver.schema.catalog import SilverTable
 
 MASK: Final = "***"
 _BRONZE: Final = frozenset({"new", "old"})
+_SILVERS: Final = frozenset({*OWN_COLUMNS, DELETED, *HISTORY_COLUMNS})
+"""Columns of silver's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +74,23 @@ class Masks:
         return bool((named | set(placeholders(str(about.kwargs.get(QUERY, ""))))) & self.masked.keys())
 
 
-def parse_masked(names: Iterable[str], catalog: Mapping[TableName, SilverTable]) -> dict[TableName, set[str]]:
+def parse_masked(
+    names: Iterable[str], catalog: Mapping[TableName, SilverTable], columns: Mapping[str, Sequence[str]]
+) -> dict[TableName, set[str]]:
     """The columns that `quality.masked` names.
 
     Args:
-        names: ``schema.table.column``.
+        names: ``schema.table.column``; also of a column that only silver still has.
         catalog: silver's tables.
+        columns: of silver's tables as they are (``silver.orders``), where known.
 
     Raises:
         ConfigurationError: a name is no column of any table.
     """
     known = {
-        f"{table}.{column.name}": (table, column.name)
+        f"{table}.{column}": (table, column)
         for table, shape in catalog.items()
-        for column in shape.columns
+        for column in (*(column.name for column in shape.columns), *_kept(shape, columns))
     }
     found: dict[TableName, set[str]] = {}
     for name in names:
@@ -98,46 +105,60 @@ def parse_masked(names: Iterable[str], catalog: Mapping[TableName, SilverTable])
     return found
 
 
+def _kept(shape: SilverTable, columns: Mapping[str, Sequence[str]]) -> set[str]:
+    """Columns of a silver table and its history that neither the source has nor silver added."""
+    name = f"silver.{shape.name}"
+    there = {*columns.get(name, ()), *columns.get(f"{name}{HISTORY_SUFFIX}", ())}
+    return there - {column.name for column in shape.columns} - _SILVERS
+
+
 def masks_of(
     names: Sequence[str],
     catalog: Mapping[TableName, SilverTable],
-    documents: Iterable[Document],
+    trees: Mapping[str, Tree],
     columns: Mapping[str, Sequence[str]],
+    different: Collection[str],
 ) -> Masks:
     """The masks of all tables of a cut.
 
     Args:
         names: `quality.masked`.
         catalog: silver's tables.
-        documents: gold's.
+        trees: gold's documents, resolved, by name.
         columns: of every table of the cut (``silver.orders``).
+        different: names of documents that were built by another definition (`definitions`).
 
     Raises:
         ConfigurationError: a name is no column of any table.
     """
-    masked = parse_masked(names, catalog)
+    masked = parse_masked(names, catalog, columns)
     found: dict[str, Iterable[str]] = {}
     if masked:
         shapes = {shape.name: table for table, shape in catalog.items()}
-        trees = {document.name: resolve(document, catalog)[0] for document in documents}
         for qualified, everything in columns.items():
             layer, _, name = qualified.partition(".")
             if layer == "bronze":
                 found[qualified] = _BRONZE & set(everything)
             elif layer == "silver":
                 table = shapes.get(name) or shapes.get(name.removesuffix(HISTORY_SUFFIX))
-                found[qualified] = everything if table is None else _with_own(masked.get(table, set()))
+                if table is None:
+                    found[qualified] = everything
+                elif table in masked:  # our own column holds texts that others could not
+                    found[qualified] = {*masked[table], UNREPRESENTABLE, *_kept(catalog[table], columns)}
             else:
-                tree = trees.get(name)
-                fields = None if tree is None else _fields(tree.fields, tree.root, masked)
-                found[qualified] = everything if fields is None else fields
+                tree = None if name in different else trees.get(name)
+                found[qualified] = everything if tree is None else _of_document(tree, everything, masked)
     lower = {name: frozenset(map(str.casefold, some)) for name, some in found.items() if some}
     return Masks(columns, lower)
 
 
-def _with_own(masked: set[str]) -> set[str]:
-    """Masked columns of silver, with the one of ours that may hold their texts."""
-    return {*masked, "_unrepresentable"} if masked else set()
+def _of_document(tree: Tree, columns: Sequence[str], masked: Mapping[TableName, set[str]]) -> Iterable[str]:
+    """Masked columns of a document's table: fields that take from a masked column, and what is no field."""
+    ours = {LSN, HASH}
+    if not set(tree.key) & masked.get(tree.root.table.table, set()):
+        ours.add(KEY)  # it holds the root's key, where no field does
+    others = set(columns) - {field.name for field in tree.fields} - ours
+    return _fields(tree.fields, tree.root, masked) | others
 
 
 def _fields(fields: Iterable[TreeField], scope: Scope, masked: Mapping[TableName, set[str]]) -> set[str]:

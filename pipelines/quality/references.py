@@ -15,7 +15,7 @@ import functools
 import operator
 from typing import TYPE_CHECKING, Any, Final
 
-from pipelines.quality.engine import short_cause
+from pipelines.quality.engine import failed_with
 from pipelines.quality.expectations import Result
 from silver.sql import quote
 
@@ -63,7 +63,7 @@ def _alone(about: Expectation, frame: Callable[[str], DataFrame], rows: dict[str
     try:
         return _check([about], frame, rows)[0]
     except SPARK_ERRORS as error:
-        return Result(about, None, error=short_cause(str(error)))
+        return failed_with(about, error)
 
 
 def _check(

@@ -28,6 +28,7 @@ from pipelines.quality.constraints import (
     recorded_constraints,
 )
 from pipelines.quality.cut import quality_cut
+from pipelines.quality.definitions import differently_built
 from pipelines.quality.derived import from_catalog, from_documents
 from pipelines.quality.engine import Engine
 from pipelines.quality.examples import Examples
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.identifiers import TableName
+    from bronze.lake.control import OpenError
     from bronze.lake.location import Lake
     from gold.language.document import Document
     from gold.tree.nodes import Tree
@@ -88,18 +90,19 @@ def run_quality(
     relations = [relation for relation in read_relations(lake) if relation.from_lsn <= cut.commit_lsn]
     catalog = silver_catalog(relations, pipeline.silver)
     documents, left_out = _documents(pipeline)
-    masks = masks_of(pipeline.quality.masked, catalog, documents, columns)
+    resolved = {document.name: resolve(document, catalog)[0] for document in documents}
+    trees = {name: tree for name, tree in resolved.items() if tree is not None}
+    different = differently_built(spark, lake, cut.tables, documents, trees)
+    masks = masks_of(pipeline.quality.masked, catalog, trees, columns, different)
     expectations, not_derived = _derived(pipeline, lake, catalog, documents, columns)
     left_out += not_derived
     from_files, file_errors = load_suites(pipeline.suite_files(), pipeline.folder)
     expectations += from_files
-    left_out = [*cut.left_out, *_stopped(control), *left_out]
+    left_out = [*cut.left_out, *_stopped(control, masked=bool(pipeline.quality.masked)), *left_out]
 
     say("loading Great Expectations")
     wanted = pipeline.quality.failing_rows
     engine = Engine(wanted)
-    resolved = {document.name: resolve(document, catalog)[0] for document in documents}
-    trees = {name: tree for name, tree in resolved.items() if tree is not None}
     examples = Examples(masks, _keys(catalog, trees), wanted)
     checks = Checks(spark, lake, cut, engine, examples, trees, say, in_memory)
     rows = checks.run(expectations, frames)
@@ -175,10 +178,21 @@ def _constraints(pipeline: Pipeline, lake: Lake) -> tuple[Constraints | None, li
     return constraints, []
 
 
-def _stopped(control: ControlTables) -> list[LeftOut]:
-    """Tables and documents that stand still; their last state is not in the cut, or old."""
+def _stopped(control: ControlTables, *, masked: bool) -> list[LeftOut]:
+    """Tables and documents that stand still; their last state is not in the cut, or old.
+
+    Args:
+        control: where their errors are.
+        masked: whether any column is. A message may quote a value of any, so then none is shown.
+    """
     return [
-        LeftOut(f"{error.scope} {error.name}", f"it has stopped: {error.message}")
+        LeftOut(f"{error.scope} {error.name}", f"it has stopped: {_said(error, masked=masked)}")
         for error in control.open_errors()
         if error.scope in {"table", "document"} and stops(error)
     ]
+
+
+def _said(error: OpenError, *, masked: bool) -> str:
+    if not masked:
+        return error.message
+    return f"{error.code}; remedy: {error.remedy}" if error.remedy else error.code

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from pipelines.quality.change_log import CHANGES_ONCE, WHOLE_TRANSACTIONS
 from pipelines.quality.document_rows import EACH_ROOT, ELEMENTS
 from pipelines.quality.expectations import FOREIGN_KEY
-from pipelines.quality.suite_files import QUERY
+from pipelines.quality.suite_files import OF_QUERY, QUERY
 from pipelines.quality.volume import CHANGING, USUAL
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _of_kinds(about: Expectation) -> Sentence:
             ("is found in ", False),
             (f"{kwargs.get('references')} ({referenced})", True),
         ]
-    if kind == "unexpected_rows_expectation":
+    if kind == OF_QUERY:
         return [("the query finds no row: ", False), (" ".join(str(kwargs.get(QUERY)).split()), True)]
     return []
 

@@ -39,7 +39,8 @@ _LAYERS: Final = ("bronze", "silver", "gold")
 _COLUMN_ARGUMENTS: Final = ("column", "column_A", "column_B")
 _COLUMN_LISTS: Final = ("column_list", "columns")
 QUERY: Final = "unexpected_rows_query"
-_OF_QUERY: Final = "unexpected_rows_expectation"
+OF_QUERY: Final = "unexpected_rows_expectation"
+_PARAMETER: Final = "$PARAMETER"
 _PLACEHOLDER: Final = re.compile(r"(?<!\{)\{([^{}]+)\}(?!\})")
 
 
@@ -75,13 +76,28 @@ class _Item(Section):
         if not isinstance(given["sql"], str) or not given["sql"].strip():
             raise ValueError("sql: expected a SELECT that returns the rows that break the rule")
         others = {name: value for name, value in given.items() if name != "sql"}
-        return {**others, "expectation": _OF_QUERY, "kwargs": {QUERY: given["sql"]}}
+        return {**others, "expectation": OF_QUERY, "kwargs": {QUERY: given["sql"]}}
+
+    @field_validator("kwargs")
+    @classmethod
+    def _values_alone(cls, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Great Expectations would look for a parameter's value where there are none."""
+        if _names_parameter(kwargs):
+            raise ValueError(f"{_PARAMETER} stands for no value here; write the value itself")
+        return kwargs
 
     @model_validator(mode="after")
     def _column_once(self) -> _Item:
         if self.column is not None and "column" in self.kwargs:
             raise ValueError("column is given twice: beside kwargs and inside it")
         return self
+
+
+def _names_parameter(value: object) -> bool:
+    """Whether a value holds one of Great Expectations' suite parameters, at any depth."""
+    if isinstance(value, dict):
+        return _PARAMETER in value or any(map(_names_parameter, value.values()))
+    return isinstance(value, list) and any(map(_names_parameter, value))
 
 
 class ForeignKeyArguments(Section):

@@ -5,8 +5,9 @@ They are counted in `bronze.changes`: `control.runs` keeps the runs of one day o
 
 A false alarm costs more trust than a late one, so both questions are put only to a table with a past:
 
-* **Silent**: none today, although each of the seven days before had at least `STEADY` changes. A table that
-  rests at weekends never was that steady and is not asked.
+* **Silent**: none today, although each of the seven days before the silence had at least `STEADY` changes. A
+  table that rests at weekends never was that steady and is not asked. A table that stays silent is told of
+  for a week; then the two weeks hold no seven steady days any more.
 * **Flood**: more than `TIMES` the greatest day of the two weeks before, and at least `LEAST_FLOOD` changes.
   Asked of a table whose first row in these weeks, of a snapshot or a change, is at least eight days old.
 
@@ -74,9 +75,19 @@ class Days:
         return self.changes[1:]
 
     @property
+    def quiet(self) -> int:
+        """Days without a change up to now."""
+        return next((day for day, count in enumerate(self.changes) if count), len(self.changes))
+
+    @property
+    def before_silence(self) -> tuple[int, ...]:
+        """Changes of each day before today, or before the first day of a silence that goes on."""
+        return self.changes[max(1, self.quiet) :]
+
+    @property
     def steady(self) -> bool:
-        """Whether each of the last days before today had changes enough for silence to mean something."""
-        last = self.before[:STEADY_DAYS]
+        """Whether each of the last of these days had changes enough for silence to mean something."""
+        last = self.before_silence[:STEADY_DAYS]
         return len(last) == STEADY_DAYS and min(last) >= STEADY
 
     @property
@@ -139,8 +150,11 @@ def check_volume(days: Mapping[str, Days], tables: Collection[str]) -> list[Resu
 
 
 def _result(name: str, kind: str, days: Days, *, holds: bool) -> Result:
-    usual = f"{_range(days.before)} a day in the {len(days.before)} days before"
-    note = f"changes in the 24 hours before the cut; {usual}"
+    past = days.before_silence if kind == CHANGING else days.before
+    now = "changes in the 24 hours before the cut"
+    if kind == CHANGING and days.quiet > 1:
+        now = f"no change for {days.quiet} days"
+    note = f"{now}; {_range(past)} a day in the {len(past)} days before"
     about = Expectation(
         "silver", name, VOLUME_SUITE, kind, {}, severity="warning", note=note, where="the log of recent days"
     )

@@ -17,7 +17,12 @@ from bronze.lsn import Lsn
 from bronze.shapes import Column, PgType, Relation
 from bronze.store.contract import CHANGES_SCHEMA, RELATIONS_SCHEMA
 from bronze.store.relations import append_relations
+from gold.builder.definition import described, digest_of
+from gold.language.document import load_documents
+from gold.tree.resolve import resolve
 from pipelines.settings import Pipeline, load_pipeline
+from silver.schema.catalog import silver_catalog
+from silver.settings import SilverSettings
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -110,6 +115,20 @@ fields:
 """
 
 
+DOCUMENT_TYPES = "struct<id:bigint,email:string,orders:array<struct<customer_id:bigint,number:int>>>"
+"""What Spark makes of `DOCUMENT`."""
+
+DEFINITION = "deltasmelt.definition"
+
+
+def definition_of(file: Path) -> str:
+    """The digest of the shop's document, by which its gold table is said to be built."""
+    (document,) = load_documents([file])
+    tree, problems = resolve(document, silver_catalog(shop_relations({}), SilverSettings()))
+    assert tree is not None, problems
+    return digest_of(described(document, tree, {}), DOCUMENT_TYPES)
+
+
 @dataclass
 class QualityLake:
     """The lake, its pipeline, and what a test changes in it."""
@@ -120,9 +139,21 @@ class QualityLake:
     lsn: int = 100
     commit_ts: datetime | None = None
 
+    @property
+    def document(self) -> Path:
+        """The file of the one document."""
+        return self.folder / "documents" / "customer.yml"
+
     def write(self, name: str, rows: list[Row], schema: pa.Schema | None = None) -> None:
         """Replace a table (``silver.orders``) by these rows; columns that a row does not name are NULL."""
         table = pa.Table.from_pylist(rows, schema=schema or SCHEMAS[name])
+        if name == "gold.customer" and not DeltaTable.is_deltatable(self._path(name)):
+            DeltaTable.create(
+                self._path(name),
+                table.schema,
+                configuration={DEFINITION: definition_of(self.document)},
+                raise_if_key_not_exists=False,
+            )
         write_deltalake(self._path(name), table, mode="overwrite", schema_mode="overwrite")
 
     def insert(self, name: str, *rows: Row) -> None:

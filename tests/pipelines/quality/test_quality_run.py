@@ -136,14 +136,28 @@ expectations:
   - expectation: expect_column_values_to_be_in_set
     column: number
     kwargs: {value_set: [1, 2]}
+  - expectation: expect_column_kl_divergence_to_be_less_than
+    column: number
+    kwargs: {partition_object: {x: 1}, threshold: 1}
+  - sql: DROP VIEW {batch}
+  - sql: SELECT * FROM {batch} WHERE number = {
+  - expectation: unexpected_rows_expectation
+    kwargs: {unexpected_rows_query: "SELECT * FROM {batch}", mostly: 0.5}
+  - expectation: expect_query_results_to_match_comparison
+    kwargs: {base_query: SELECT 1, comparison_data_source_name: lake, comparison_query: SELECT 1}
 """,
     )
     lake.suite("broken.yml", "table: [")
     result = run_quality(spark, lake.pipeline)
     assert not result.failed
     assert not result.success
-    syntax, *errors, regex = result.errors
+    syntax, *errors, regex, divergence, no_select, brace, of_query, of_sources = result.errors
     assert syntax.startswith("expectations/broken.yml:1")
+    assert divergence.startswith("expectations/orders.yml:22: ")
+    assert no_select.startswith("expectations/orders.yml:25: [PARSE_SYNTAX_ERROR]")
+    assert "expected a SELECT with paired braces" in brace
+    assert "unknown argument 'mostly'" in of_query
+    assert "reads no table of the cut" in of_sources
     table, name = "expectations/orders.yml", "expect_column_values_to_be_between"
     assert errors == [
         f"{table}:3: no column 'totl' in silver.orders; did you mean 'total'?",
@@ -160,6 +174,11 @@ expectations:
         ("expect_column_values_to_not_match_regex", "total"),
         ("expect_column_values_to_be_in_set", "number"),
     }
+
+
+def views_of(spark: SparkSession) -> set[str]:
+    """Names of the session's temporary views."""
+    return {row.tableName for row in spark.sql("SHOW TABLES").collect() if row.isTemporary}
 
 
 HOSTILE = "${env:HOME} ${x} it's \\ --;/* \u202e\U0001f642"
@@ -180,6 +199,12 @@ expectations:
   - {expectation: expect_column_values_to_be_unique, column: a.b}
   - {expectation: expect_column_values_to_be_between, column: a_b, kwargs: {min_value: 0}}
   - {expectation: expect_column_values_to_be_between, column: select, kwargs: {min_value: 3, max_value: 3}}
+  - sql: "SELECT `a.b`, a_b FROM {batch} WHERE `a.b` = 1 AND a_b < 0 -- that is no number"
+  - expectation: expect_column_values_to_be_between
+    column: a.b
+    kwargs: {min_value: 2, row_condition: '`a.b` = 1 AND a_b = 2', condition_parser: spark}
+  - expectation: unexpected_rows_expectation
+    kwargs: {unexpected_rows_query: "SELECT * FROM {batch} ORDER BY 1;", row_condition: '`a.b` > 1'}
 """,
     )
     said = literal(HOSTILE).replace("{", "{{").replace("}", "}}")
@@ -216,6 +241,7 @@ expectations:
     kwargs: {{columns: [number], references: silver.odd, referenced_columns: [a.b]}}
 """,
     )
+    before = views_of(spark)
     result = run_quality(spark, lake.pipeline)
     assert result.errors == ()
     of_suites = [row for row in result.rows if not row.expectation.derived]
@@ -223,6 +249,9 @@ expectations:
         ("expectations/odd.yml:3", False),
         ("expectations/odd.yml:4", False),
         ("expectations/odd.yml:5", True),
+        ("expectations/odd.yml:6", False),
+        ("expectations/odd.yml:7", False),
+        ("expectations/odd.yml:10", True),
         ("expectations/orders.yml:4", True),
         ("expectations/orders.yml:7", False),
         ("expectations/orders.yml:11", True),
@@ -230,7 +259,9 @@ expectations:
         ("expectations/orders.yml:21", False),
         ("expectations/orders.yml:26", False),
     ]
-    duplicate, negative, _, tolerated, *_, mean, query, reference = of_suites
+    duplicate, negative, _, rule, condition_of_own, _, _, tolerated, *_, mean, query, reference = of_suites
+    assert (rule.unexpected_count, rule.samples) == (1, ('{"a.b": 1, "a_b": -2}',))
+    assert (condition_of_own.unexpected_count, condition_of_own.samples) == (1, ("1",))
     assert (duplicate.unexpected_count, duplicate.samples) == (2, ("1",))
     assert (negative.unexpected_count, negative.samples) == (1, ("-2",))
     assert (tolerated.unexpected_count, tolerated.expectation.suite) == (1, f"of the {HOSTILE}")
@@ -242,7 +273,7 @@ expectations:
     assert (reference.unexpected_count, reference.samples) == (1, ("2",))
     severities = [row.expectation.severity for row in result.failed]
     assert severities == sorted(severities, key=["error", "warning", "info"].index)
-    assert [row.tableName for row in spark.sql("SHOW TABLES").collect() if "quality" in row.tableName] == []
+    assert views_of(spark) == before
 
 
 def test_results_and_history_are_rows_of_the_lake(spark: SparkSession, lake: QualityLake) -> None:

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
     from tests.pipelines.quality_lake import QualityLake
 
+RULES = """\
+table: gold.customer
+expectations:
+  - sql: SELECT d.id FROM {batch} AS d LEFT ANTI JOIN {silver.customers} AS c ON c.id = d.id
+"""
+
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
 
@@ -34,6 +40,7 @@ def test_a_run_is_made_beside_the_cycles_and_the_next_only_when_it_is_due(
 ) -> None:
     monkeypatch.setenv("SMELT_LOGS", str(tmp_path / "logs"))
     caplog.set_level(logging.INFO, "deltasmelt.quality")
+    lake.suite("rules.yml", RULES)
     said: list[str] = []
     beside = QualityBeside(lake.pipeline, 3600, said.append)
     stop = threading.Event()
@@ -54,7 +61,8 @@ def test_a_run_is_made_beside_the_cycles_and_the_next_only_when_it_is_due(
     assert (tmp_path / "logs" / "quality.html").is_file()
     again = QualityBeside(lake.pipeline, 3600, said.append)  # a restart: it is not due yet
     again.after_cycle(spark)
-    assert again.wait(0)
+    assert again.wait(60)
+    assert len(history(lake.lake, 9).runs) == 1
 
     wrong = lake.pipeline.quality.model_copy(update={"masked": ["public.nothing.at_all"]})
     failing = QualityBeside(lake.pipeline.model_copy(update={"quality": wrong}), 0.001, said.append)
@@ -74,8 +82,11 @@ def test_a_history_that_cannot_be_read_is_no_reason_to_stop(
 ) -> None:
     where = delta.location(lake.lake, "quality", "results")
     write_deltalake(where, pa.table({"odd": [1]}))
-    beside = QualityBeside(lake.pipeline, 3600, print)
-    with beside:
-        pass
+    said: list[str] = []
+    beside = QualityBeside(lake.pipeline, 3600, said.append)
     beside.after_cycle(spark)
+    assert beside.wait(60)
     assert "quality.results could not be read" in caplog.text
+    # The run that was begun nevertheless cannot be kept there, which is told and ends nothing.
+    (line,) = said
+    assert line.startswith("data quality could not be checked: ")

@@ -108,6 +108,16 @@ def test_right_names_are_no_complaint(tmp_path: Path) -> None:
         ),
         ("expectations:", "expectations: []\nx:", "orders.yml:3: unknown key 'x'"),
         ("kwargs: {min_value: 0}", "kwargs: {column: total}", "column is given twice"),
+        (
+            "kwargs: {min_value: 0}",
+            "kwargs: {min_value: {$PARAMETER: least}}",
+            "orders.yml:5: expectations.kwargs: $PARAMETER stands for no value here; write the value itself",
+        ),
+        (
+            "kwargs: {min_value: 0}",
+            "kwargs: {value_set: [{$PARAMETER: x}]}",
+            "$PARAMETER stands for no value",
+        ),
     ],
 )
 def test_a_mistake_is_told_with_its_line_and_what_was_meant(

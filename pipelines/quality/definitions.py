@@ -1,0 +1,79 @@
+"""Whether gold's tables, as they were at the cut, were built by the documents' definitions as they are now.
+
+A definition may be newer than the cut: its file was edited, and gold has not been built by it yet. Its
+fields, its root and its `where` then say nothing of the documents that are there. The table itself names the
+definition that it was built by (`gold.builder.document`). So the two digests are compared.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from bronze.errors import SmeltError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from bronze.lake.location import Lake
+    from gold.language.document import Document
+    from gold.tree.nodes import Tree
+    from pipelines.quality.expectations import CutTable
+
+
+def differently_built(
+    spark: SparkSession,
+    lake: Lake,
+    tables: Iterable[CutTable],
+    documents: Iterable[Document],
+    trees: Mapping[str, Tree],
+) -> frozenset[str]:
+    """Names of the documents whose tables are not known to be built by their definitions.
+
+    Args:
+        spark: a session; types are asked of a new one beside it, with the settings of a build.
+        lake: where the tables lie.
+        tables: of the cut.
+        documents: gold's; one without a tree counts as different.
+        trees: the documents, resolved against the catalog of the cut.
+    """
+    from gold.builder.definition import described, digest_of  # noqa: PLC0415 - Spark is loaded by who needs it
+    from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
+    from gold.compile.column_types import schema_of  # noqa: PLC0415
+    from silver.run.pinned import unpinned  # noqa: PLC0415
+    from silver.run.sessions import own_session  # noqa: PLC0415
+
+    built = {table.name: _recorded(lake, table) for table in tables if table.layer == "gold"}
+    asked = [document for document in documents if document.name in built]
+    if not asked:
+        return frozenset()
+    session = own_session(spark)
+    settings = unpinned(session)
+    different = set()
+    for document in asked:
+        tree = trees.get(document.name)
+        try:
+            wanted = tree and digest_of(
+                described(document, tree, settings), schema_of(session, tree).simpleString()
+            )
+        except (*SPARK_ERRORS, SmeltError):  # type: ignore[misc]  # it could not be built by it now
+            wanted = None
+        if wanted is None or wanted != built[document.name]:
+            different.add(document.name)
+    return frozenset(different)
+
+
+def _recorded(lake: Lake, table: CutTable) -> str | None:
+    """The digest that a gold table names at its version; None where it names none."""
+    from gold.builder.gold_table import DEFINITION_PROPERTY  # noqa: PLC0415
+
+    try:
+        at_cut = DeltaTable(lake.uri(table.layer, table.name), version=table.version)
+        found = at_cut.metadata().configuration.get(DEFINITION_PROPERTY)
+    except DeltaError:
+        return None
+    return None if found is None else str(found)

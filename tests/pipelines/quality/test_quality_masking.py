@@ -1,0 +1,105 @@
+"""What is masked: also what is no longer where the source had it, and what an error quotes."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bronze.errors import ConfigurationError
+from gold.language.document import load_documents
+from gold.tree.resolve import resolve
+from pipelines.quality.examples import shown
+from pipelines.quality.expectations import Expectation, Result
+from pipelines.quality.masking import Masks, masks_of
+from silver.schema.catalog import silver_catalog
+from silver.settings import SilverSettings
+from tests.pipelines.quality_lake import DOCUMENT, shop_relations
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+OWN = ["_commit_lsn", "_commit_ts", "_unrepresentable", "_deleted"]
+COLUMNS = {
+    "silver.customers": ["id", "email", "tier", "country", "score", "email__2", "Mail", *OWN],
+    "silver.customers__history": ["id", "email", "mail", "former", *OWN, "_valid_from_lsn", "_valid_to"],
+    "silver.orders": ["customer_id", "number", "total", "note__4", *OWN],
+    "gold.customer": ["id", "email", "orders", "former", "_commit_lsn", "_content_hash"],
+    "gold.other": ["id", "_key", "_commit_lsn"],
+}
+
+
+def masks(folder: Path, *names: str, different: Collection[str] = ()) -> Masks:
+    """The masks of a lake with what silver kept of former columns."""
+    catalog = silver_catalog(shop_relations({"countries": 1, "customers": 2, "orders": 3}), SilverSettings())
+    trees = {}
+    for name in ("customer", "other"):
+        file = folder / f"{name}.yml"
+        file.write_text(DOCUMENT.replace("document: customer", f"document: {name}"))
+        trees[name], _ = resolve(load_documents([file])[0], catalog)
+    found = {name: tree for name, tree in trees.items() if tree is not None}
+    return masks_of(names, catalog, found, COLUMNS, different)
+
+
+def test_columns_that_silver_kept_are_masked_where_any_column_of_the_table_is(tmp_path: Path) -> None:
+    found = masks(tmp_path, "public.customers.email").masked
+    of_table = {"email", "email__2", "mail", "former", "_unrepresentable"}
+    assert found["silver.customers"] == found["silver.customers__history"] == of_table
+    assert "silver.orders" not in found
+
+
+def test_a_column_that_only_silver_still_has_can_be_named(tmp_path: Path) -> None:
+    for name in ("email__2", "Mail", "former"):
+        found = masks(tmp_path, f"public.customers.{name}").masked
+        assert {"email__2", "mail"} <= found["silver.customers"]
+        assert "email" not in found["silver.customers"]
+    for name in ("email__3", "_deleted", "_valid_to"):
+        with pytest.raises(ConfigurationError, match="no column of a table"):
+            masks(tmp_path, f"public.customers.{name}")
+
+
+def test_what_is_no_field_of_a_document_is_masked_and_one_that_was_built_otherwise_whole(
+    tmp_path: Path,
+) -> None:
+    assert masks(tmp_path, "public.customers.email").masked["gold.customer"] == {"email", "former"}
+    assert masks(tmp_path, "public.orders.total").masked["gold.customer"] == {"former"}
+    changed = masks(tmp_path, "public.orders.total", different={"customer"}).masked
+    assert changed["gold.customer"] == set(COLUMNS["gold.customer"])
+    assert "gold.other" not in changed
+    assert masks(tmp_path, "public.customers.id").masked["gold.other"] == {"id", "_key"}
+
+
+SECRET = "eve's \"own\"\nO'Hara"
+
+
+@pytest.mark.parametrize(
+    ("error", "left"),
+    [
+        (f"[CAST_INVALID_INPUT] The value '{SECRET}' of the type", "[CAST_INVALID_INPUT]"),
+        (f"[CAST_OVERFLOW] The value {SECRET}L of the type", "[CAST_OVERFLOW]"),
+        (f"org.apache.spark.SparkException: [A.B_C] {SECRET}", "[A.B_C]"),
+        (f"java.lang.ArithmeticException: {SECRET}", "java.lang.ArithmeticException"),
+        (f"ValueError: could not convert {SECRET}", "ValueError"),
+        (f"could not convert {SECRET}: no", "error"),
+        (SECRET, "error"),
+    ],
+)
+def test_of_an_error_over_masked_data_its_class_alone_is_shown(error: str, left: str) -> None:
+    mask = Masks({"silver.t": ["a"]}, {"silver.t": frozenset({"a"})})
+    about = Expectation("silver", "t", "s", "expect_column_values_to_be_unique", {"column": "a"})
+    said = shown(Result(about, None, error=error, error_of_data=True), mask).error
+    assert said == f"{left} (text left out: masked columns)"
+    # What is wrong with a suite quotes the suite; what is raised over other tables quotes nothing masked.
+    assert shown(Result(about, None, error=error), mask).error == error
+    assert shown(Result(about, None, error=error, error_of_data=True), Masks({}, {})).error == error
+
+
+def test_a_map_by_dates_or_decimals_is_shown_as_text() -> None:
+    about = Expectation("silver", "t", "s", "unexpected_rows_expectation", {"unexpected_rows_query": ""})
+    value: dict[str, Any] = {"m": {date(2026, 1, 2): [{Decimal("1.50"): ({None: 1},)}]}}
+    (sample,) = shown(Result(about, False, values=(value,)), Masks({}, {})).samples
+    assert json.loads(sample) == {"m": {"2026-01-02": [{"1.50": [{"None": 1}]}]}}
