@@ -12,14 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from deltalake import DeltaTable
-
 from pipelines.quality.change_log import CHANGES_ONCE, WHOLE_TRANSACTIONS, check_log
 from pipelines.quality.derived import catalog_frame
 from pipelines.quality.document_rows import EACH_ROOT, ELEMENTS, check_document
-from pipelines.quality.engine import LOOKED_AT, failed_with
-from pipelines.quality.examples import SAMPLES
-from pipelines.quality.expectations import FOREIGN_KEY, LOG_SUITE, Result
+from pipelines.quality.engine import LOOKED_AT, failed_with, short_cause
+from pipelines.quality.examples import SAMPLES, without_values
+from pipelines.quality.expectations import FOREIGN_KEY, LOG_SUITE, LeftOut, Result
 from pipelines.quality.queries import check_query
 from pipelines.quality.references import check_references
 from pipelines.quality.suite_files import OF_QUERY, QUERY, misnamed, placeholders
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from pipelines.quality.cut import QualityCut
     from pipelines.quality.engine import Engine
     from pipelines.quality.examples import Examples
-    from pipelines.quality.expectations import CutTable, Expectation
+    from pipelines.quality.expectations import Expectation
 
 _IN_MEMORY_BYTES: Final = 128_000_000
 """So much of the tables' files, the smallest tables first, is kept in memory during a run."""
@@ -65,8 +63,10 @@ class Checks:
     say: Callable[[str], None]
     in_memory: bool = True
 
-    def run(self, expectations: Sequence[Expectation], frames: dict[str, DataFrame]) -> list[Result]:
-        """What became of each expectation, in their order, with examples.
+    def run(
+        self, expectations: Sequence[Expectation], frames: dict[str, DataFrame]
+    ) -> tuple[list[Result], list[LeftOut]]:
+        """What became of each expectation, in their order, with examples; and what could not be asked.
 
         Of silver's tables only live rows are looked at, by suites too.
         """
@@ -111,20 +111,24 @@ class Checks:
                 evaluated |= {index: self._document(expectations[index], frames) for index in own["document"]}
             for index, result in evaluated.items():
                 results[index] = self.examples.of(result, _rows(result, frames))
-            volume = self._volume(frames)
-        return [*(results[index] for index in range(len(expectations))), *volume]
+            volume, left_out = self._volume(frames)
+        return [*(results[index] for index in range(len(expectations))), *volume], left_out
 
-    def _volume(self, frames: dict[str, DataFrame]) -> list[Result]:
-        """What the recent past says of each table; nothing if the log cannot be read, which `_log` tells."""
+    def _volume(self, frames: dict[str, DataFrame]) -> tuple[list[Result], list[LeftOut]]:
+        """What the recent past says of each table, or why it could not be asked."""
         from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
 
         if "bronze.changes" not in frames:
-            return []
+            return [], []
         self.say("counting the changes of the last days")
         try:
-            return check_volume(days_of_tables(frames["bronze.changes"], self.cut.commit_ts), frames)
-        except SPARK_ERRORS:
-            return []
+            days = days_of_tables(frames["bronze.changes"], self.cut.commit_ts)
+        except SPARK_ERRORS as error:
+            why = short_cause(str(error))
+            if self.examples.masks.masked:
+                why = without_values(why)
+            return [], [LeftOut("freshness and volume", f"the changes could not be counted: {why}")]
+        return check_volume(days, frames), []
 
     def _document(self, about: Expectation, frames: dict[str, DataFrame]) -> Result:
         from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
@@ -189,8 +193,9 @@ class Checks:
     def _in_memory(self, frames: dict[str, DataFrame]) -> Iterator[None]:
         """Keep small tables in memory, so that not each question plans and reads their files again."""
         kept: list[DataFrame] = []
-        room = _IN_MEMORY_BYTES if self.in_memory else 0
-        for size, table in sorted((self._size(table), table.qualified) for table in self.cut.tables):
+        sizes = self.cut.sizes(self.lake) if self.in_memory else {}
+        room = _IN_MEMORY_BYTES
+        for size, table in sorted((size, name) for name, size in sizes.items()):
             room -= size
             if room < 0:
                 break
@@ -200,11 +205,6 @@ class Checks:
         finally:
             for frame in kept:
                 frame.unpersist()
-
-    def _size(self, table: CutTable) -> int:
-        """Bytes of a table's files at the cut; asked of its log, not of Spark."""
-        actions = DeltaTable(self.lake.uri(table.layer, table.name), version=table.version).get_add_actions()
-        return sum(actions.column("size_bytes").to_pylist())
 
 
 def _rows(result: Result, frames: dict[str, DataFrame]) -> DataFrame | None:

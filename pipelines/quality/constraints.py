@@ -14,12 +14,14 @@ are read through ``to_jsonb``, where an older server's row has none.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from deltalake import write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from bronze.identifiers import TableName
 from bronze.lake import delta
@@ -54,6 +56,11 @@ SELECT con.conname::text,
        (SELECT array_agg(coalesce(base.typname, t.typname)::text ORDER BY k.position)
         FROM unnest(con.conkey) WITH ORDINALITY AS k (attnum, position)
         JOIN pg_attribute AS a ON a.attrelid = con.conrelid AND a.attnum = k.attnum
+        JOIN pg_type AS t ON t.oid = a.atttypid
+        LEFT JOIN pg_type AS base ON base.oid = nullif(t.typbasetype, 0)),
+       (SELECT array_agg(coalesce(base.typname, t.typname)::text ORDER BY k.position)
+        FROM unnest(con.confkey) WITH ORDINALITY AS k (attnum, position)
+        JOIN pg_attribute AS a ON a.attrelid = con.confrelid AND a.attnum = k.attnum
         JOIN pg_type AS t ON t.oid = a.atttypid
         LEFT JOIN pg_type AS base ON base.oid = nullif(t.typbasetype, 0)),
        CASE
@@ -99,6 +106,7 @@ class ForeignKeyConstraint:
         types: pg_type names of the child's columns, domains resolved to their base.
         weak: why PostgreSQL itself does not enforce it for all rows, or compares differently; None where it
             does.
+        referenced_types: likewise of the parent's columns; none where it was recorded without.
     """
 
     name: str
@@ -108,6 +116,7 @@ class ForeignKeyConstraint:
     referenced: tuple[str, ...]
     types: tuple[str, ...]
     weak: str | None = None
+    referenced_types: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +165,7 @@ def _foreign_key(plain: dict[str, Any]) -> ForeignKeyConstraint:
         tuple(plain["referenced"]),
         tuple(plain["types"]),
         plain["weak"],
+        tuple(plain.get("referenced_types", ())),
     )
 
 
@@ -168,9 +178,9 @@ def read_constraints(connection: Connection[TupleRow]) -> Constraints:
     keys = [
         ForeignKeyConstraint(
             name, TableName(child_schema, child), tuple(columns), TableName(parent_schema, parent),
-            tuple(referenced), tuple(types), weak,
+            tuple(referenced), tuple(types), weak, tuple(of_parent),
         )
-        for name, child_schema, child, columns, parent_schema, parent, referenced, types, weak
+        for name, child_schema, child, columns, parent_schema, parent, referenced, types, of_parent, weak
         in connection.execute(_FOREIGN_KEYS)
     ]  # fmt: skip
     return Constraints(
@@ -190,7 +200,8 @@ def record_constraints(lake: Lake, constraints: Constraints) -> None:
     row = pa.Table.from_pylist(
         [{"read_at": constraints.read_at, "constraints": text}], schema=CONSTRAINTS_SCHEMA
     )
-    write_deltalake(delta.location(lake, "quality", CONSTRAINTS), row, mode="overwrite")
+    with suppress(CommitFailedError):  # another run recorded what it read at the same moment
+        write_deltalake(delta.location(lake, "quality", CONSTRAINTS), row, mode="overwrite")
 
 
 def recorded_constraints(lake: Lake) -> Constraints | None:

@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
 from bronze.errors import ConfigurationError
 from bronze.lake import delta
 from bronze.lake.consistent_cut import choose_cut
@@ -49,6 +52,17 @@ class QualityCut:
         if table.layer == "bronze":
             return frame.where(f"{BRONZE_TABLES[table.name]} <= {int(self.commit_lsn)}")
         return frame
+
+    def sizes(self, lake: Lake) -> dict[str, int]:
+        """Bytes of each table's files at the cut, as its log says; not of one that only Spark can open."""
+        found = {}
+        for table in self.tables:
+            try:
+                at_cut = DeltaTable(lake.uri(table.layer, table.name), version=table.version)
+                found[table.qualified] = sum(at_cut.get_add_actions().column("size_bytes").to_pylist())
+            except DeltaError:
+                continue
+        return found
 
 
 def held_columns(lake: Lake, tables: Iterable[SilverTable]) -> dict[str, list[str]]:

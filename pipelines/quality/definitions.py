@@ -7,22 +7,25 @@ definition that it was built by (`gold.builder.document`). So the two digests ar
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from bronze.errors import SmeltError
+from gold.tree.resolve import resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
+    from bronze.identifiers import TableName
     from bronze.lake.location import Lake
     from gold.language.document import Document
-    from gold.tree.nodes import Tree
     from pipelines.quality.expectations import CutTable
+    from silver.schema.catalog import SilverTable
 
 
 def differently_built(
@@ -30,7 +33,7 @@ def differently_built(
     lake: Lake,
     tables: Iterable[CutTable],
     documents: Iterable[Document],
-    trees: Mapping[str, Tree],
+    catalogs: Iterable[Mapping[TableName, SilverTable]],
 ) -> frozenset[str]:
     """Names of the documents whose tables are not known to be built by their definitions.
 
@@ -38,8 +41,8 @@ def differently_built(
         spark: a session; types are asked of a new one beside it, with the settings of a build.
         lake: where the tables lie.
         tables: of the cut.
-        documents: gold's; one without a tree counts as different.
-        trees: the documents, resolved against the catalog of the cut.
+        documents: gold's; one that cannot be resolved counts as different.
+        catalogs: silver's, of the cut and as it is now: gold builds by the newest one that it sees.
     """
     from gold.builder.definition import described, digest_of  # noqa: PLC0415 - Spark is loaded by who needs it
     from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
@@ -53,18 +56,20 @@ def differently_built(
         return frozenset()
     session = own_session(spark)
     settings = unpinned(session)
-    different = set()
-    for document in asked:
-        tree = trees.get(document.name)
-        try:
-            wanted = tree and digest_of(
-                described(document, tree, settings), schema_of(session, tree).simpleString()
-            )
-        except (*SPARK_ERRORS, SmeltError):  # type: ignore[misc]  # it could not be built by it now
-            wanted = None
-        if wanted is None or wanted != built[document.name]:
-            different.add(document.name)
-    return frozenset(different)
+
+    def digests(document: Document) -> Iterator[str]:
+        seen = set()
+        for catalog in catalogs:
+            tree, _ = resolve(document, catalog)
+            if tree is None or (description := described(document, tree, settings)) in seen:
+                continue
+            seen.add(description)
+            with suppress(*SPARK_ERRORS, SmeltError):  # it could not be built by it now
+                yield digest_of(description, schema_of(session, tree).simpleString())
+
+    return frozenset(
+        document.name for document in asked if built[document.name] not in set(digests(document))
+    )
 
 
 def _recorded(lake: Lake, table: CutTable) -> str | None:

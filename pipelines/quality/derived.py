@@ -8,8 +8,9 @@ be older or newer than the cut.
   the stream.
 * An enum's value is one of the labels of either; a label that was renamed keeps its old text in rows that did
   not change.
-* A foreign key holds where PostgreSQL checks it for all rows, both tables are in the cut and texts compare as
-  in Spark.
+* A foreign key holds where PostgreSQL checks it for all rows, both tables are in the cut with all their rows,
+  and texts compare as in Spark.
+* A document's expectations hold where its table was built by its definition, not by an older one.
 
 A value that silver's type cannot hold is NULL there with its text in ``_unrepresentable`` (NaN, infinity). It
 is not missing, so NOT NULL is asked of both. Soft-deleted rows are no rows of the source and are not checked.
@@ -28,7 +29,7 @@ from silver.schema.live_rows import live_rows
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -46,10 +47,15 @@ IN_SET: Final = "expect_column_values_to_be_in_set"
 
 _COMPARE: Final = {"citext": "ignore case", "bpchar": "ignore trailing spaces", "numeric": "as numbers"}
 """How PostgreSQL compares keys of these types, whose text alone does not tell."""
+_INEXACT: Final = frozenset({"float4", "float8"})
 
 
 def from_catalog(
-    catalog: Iterable[SilverTable], constraints: Constraints | None, tables: Mapping[str, Sequence[str]]
+    catalog: Iterable[SilverTable],
+    constraints: Constraints | None,
+    tables: Mapping[str, Sequence[str]],
+    *,
+    whole: bool = True,
 ) -> tuple[list[Expectation], list[LeftOut]]:
     """Expectations of silver, and what could not be derived.
 
@@ -57,6 +63,7 @@ def from_catalog(
         catalog: the silver tables that the shapes as of the cut give.
         constraints: what the source's catalog said last; None where it never could be asked.
         tables: columns of every table of the cut (``silver.orders``).
+        whole: silver has all rows of the source. Without snapshots it lacks parents from before the stream.
     """
     expectations: list[Expectation] = []
     known: set[str] = set()
@@ -70,11 +77,16 @@ def from_catalog(
         for table in tables
         if table.startswith("silver.") and table not in known and not table.endswith("__history")
     ]
-    for key in constraints.foreign_keys if constraints else ():
-        of_key, why = _of_foreign_key(key, tables)
+    keys = constraints.foreign_keys if constraints else ()
+    if not whole and any(f"silver.{key.child.silver_name}" in tables for key in keys):
+        why = "snapshot.mode is never: silver has no rows from before the stream"
+        left_out.append(LeftOut("foreign keys", why))
+        return expectations, left_out
+    for key in keys:
+        of_key, said = _of_foreign_key(key, tables)
         expectations += of_key
-        if why is not None:
-            left_out.append(LeftOut(f"foreign key {key.name} of {key.child}", why))
+        if said is not None:
+            left_out.append(LeftOut(f"foreign key {key.name} of {key.child}", said))
     return expectations, left_out
 
 
@@ -110,6 +122,7 @@ def from_documents(
     documents: Iterable[Document],
     catalog: Mapping[TableName, SilverTable],
     tables: Mapping[str, Sequence[str]],
+    different: Collection[str] = (),
 ) -> tuple[list[Expectation], list[LeftOut]]:
     """Expectations of gold: a document's key is unique, and its root row is there at the same cut.
 
@@ -117,6 +130,7 @@ def from_documents(
         documents: the pipeline's.
         catalog: silver's tables.
         tables: columns of every table of the cut.
+        different: names of documents whose tables another definition built (`pipelines.quality.definitions`).
     """
     expectations: list[Expectation] = []
     left_out: list[LeftOut] = []
@@ -127,6 +141,10 @@ def from_documents(
         tree, problems = resolve(document, catalog)
         if tree is None:
             left_out.append(LeftOut(f"document {document.name}", problems[0].message))
+            continue
+        if document.name in different:
+            why = "gold was built by another definition than the one of now: only its own suites were run"
+            left_out.append(LeftOut(f"document {document.name}", why))
             continue
         where = f"{document.file.path.name}: {document.name}"
         of_keys = list(_of_document(tree, where, tables[name]))
@@ -141,7 +159,7 @@ def _of_document(tree: Tree, where: str, columns: Sequence[str]) -> Iterator[Exp
         return Expectation("gold", tree.name, DOCUMENT_SUITE, kind, kwargs, note=note, where=where)
 
     key = list(tree.key_fields) or [KEY]
-    if not set(key) <= set(columns):  # the definition is newer than the cut
+    if not set(key) <= set(columns):
         return
     if len(key) == 1:
         yield expect(UNIQUE, "key of its root", column=key[0])
@@ -187,6 +205,18 @@ def _enum(type_: PgType) -> PgType | None:
     return type_ if type_.kind == "enum" and type_.labels else None
 
 
+def _comparison(child: str, parent: str) -> str | None:
+    """How PostgreSQL compares two types of a foreign key; None where no way here is as it does.
+
+    Where the types differ, the looser way counts: one side is converted to the other's type.
+    """
+    types = {child, parent}
+    ways = {_COMPARE[name] for name in types & _COMPARE.keys()}
+    if len(ways) > 1 or ("numeric" in types and types & _INEXACT):
+        return None
+    return next(iter(ways), "exact")
+
+
 def _of_foreign_key(
     key: ForeignKeyConstraint, tables: Mapping[str, Sequence[str]]
 ) -> tuple[list[Expectation], str | None]:
@@ -206,7 +236,10 @@ def _of_foreign_key(
         "referenced_columns": list(key.referenced),
         "name": key.name,
     }
-    compare = [_COMPARE.get(name, "exact") for name in key.types]
+    referenced_types = key.referenced_types or key.types  # kept by a release that did not ask for them
+    compare = [_comparison(*pair) for pair in zip(key.types, referenced_types, strict=True)]
+    if None in compare:
+        return [], f"it compares {', '.join(key.types)} with {', '.join(referenced_types)}"
     if set(compare) != {"exact"}:
         kwargs["compare"] = compare
     note = f"foreign key {key.name}"

@@ -206,7 +206,17 @@ def load_beside() -> None:
 
 
 def _load_quietly() -> None:
-    with _quiet(), suppress(ConfigurationError):
+    with suppress(ConfigurationError):
+        load()
+
+
+def load() -> None:
+    """Load Great Expectations, which takes seconds; asks Spark nothing.
+
+    Raises:
+        ConfigurationError: it is not installed.
+    """
+    with _quiet():
         _load()
 
 

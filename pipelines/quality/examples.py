@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 SAMPLES: Final = 5
 _LENGTH: Final = 200
+_OBSERVED: Final = 20
+"""Of a list or a mapping that was observed, so many entries are shown."""
 _BY_ORDER: Final = frozenset(
     {"expect_column_values_to_be_increasing", "expect_column_values_to_be_decreasing"}
 )
@@ -77,6 +79,8 @@ def shown(result: Result, masks: Masks) -> Result:
     hidden = any(masks.hides(about, column) for column in about.columns)
     if hidden and result.observed is not None and not _OF_NUMBERS.search(about.kind):
         changes["observed"] = MASK
+    else:
+        changes["observed"] = _first(result.observed)
     if result.error is not None and result.error_of_data and masks.touches(about):
         changes["error"] = without_values(result.error)
     return replace(result, **changes)
@@ -182,6 +186,20 @@ def _text(value: object) -> str:
     else:
         text = "NULL" if value is None else str(value)
     return text if len(text) <= _LENGTH else text[: _LENGTH - 1] + "…"
+
+
+def _first(observed: Any) -> Any:
+    """What was observed, cut: some expectations give all the different values that a column has."""
+    if isinstance(observed, str):
+        return _text(observed)
+    if isinstance(observed, dict):
+        items = list(observed.items())
+        rest = {"…": f"{len(items) - _OBSERVED} more"} if len(items) > _OBSERVED else {}
+        return {name: _first(one) for name, one in items[:_OBSERVED]} | rest
+    if isinstance(observed, list | tuple):
+        more = [f"… {len(observed) - _OBSERVED} more"] if len(observed) > _OBSERVED else []
+        return [_first(one) for one in observed[:_OBSERVED]] + more
+    return observed
 
 
 def _with_text_keys(value: object) -> object:

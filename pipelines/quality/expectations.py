@@ -9,8 +9,10 @@ It is reported, but is no fault of data or suite. Great Expectations itself coun
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
@@ -103,7 +105,8 @@ class Result:
         element_count: rows of the table.
         unexpected_count: failing rows; None where it speaks of the table as a whole.
         unexpected_percent: of the rows that it speaks of (a NULL is no breach of most expectations).
-        observed: what was found, where the expectation speaks of the table or of a column as a whole.
+        observed: what was found, where the expectation speaks of the table or of a column as a whole; of many
+            values the first.
         values: some of the values (or rows, as dicts) that break it, as they are in the data. They leave the
             run only as `samples`, which `pipelines.quality.examples` makes of them.
         samples: the same as texts, different ones, masked.
@@ -247,8 +250,17 @@ class QualityResult:
         }
 
 
+def finite(value: Any) -> Any:
+    """A value without what JSON has no number for: NaN and infinities, at any depth, are None."""
+    if isinstance(value, float | Decimal):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(name): finite(one) for name, one in value.items()}
+    return [finite(one) for one in value] if isinstance(value, list | tuple) else value
+
+
 def _plain(row: Result) -> dict[str, object]:
-    about = row.expectation
+    about, observed = row.expectation, finite(row.observed)
     return {
         "table": about.qualified,
         "suite": about.suite,
@@ -257,10 +269,8 @@ def _plain(row: Result) -> dict[str, object]:
         "kwargs": json.loads(about.kwargs_json()),
         "severity": about.severity,
         "unexpected_count": row.unexpected_count,
-        "unexpected_percent": row.unexpected_percent,
-        "observed": row.observed
-        if isinstance(row.observed, int | float | str | bool | None)
-        else str(row.observed),
+        "unexpected_percent": finite(row.unexpected_percent),
+        "observed": observed if isinstance(observed, int | float | str | bool | None) else str(observed),
         "samples": list(row.samples),
         "failing_rows": list(row.failing_rows),
         "where": about.where,

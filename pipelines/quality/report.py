@@ -72,7 +72,7 @@ class TableSection:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A past run: heights of its parts, from below."""
+    """A past run: heights of its parts, from below; what only warned stands with what was not checked."""
 
     run: PastRun
     passed: float
@@ -148,9 +148,10 @@ def _sections(result: QualityResult, lines: dict[int, Line]) -> list[TableSectio
 
 def _bar(run: PastRun) -> Bar:
     """Parts in proportion, but none that is there so low that it cannot be seen."""
-    total = run.passed + run.failed + run.errors or 1
+    total = run.passed + run.failed + run.errors + run.warned or 1
     failed, errors = (
-        max(_BAR_LEAST, _BAR_HEIGHT * count / total) if count else 0.0 for count in (run.failed, run.errors)
+        max(_BAR_LEAST, _BAR_HEIGHT * count / total) if count else 0.0
+        for count in (run.failed, run.errors + run.warned)
     )
     passed = max(0.0, _BAR_HEIGHT - failed - errors)
     return Bar(run, round(passed, 1), round(failed, 1), round(errors, 1))

@@ -1,23 +1,28 @@
 """`quality.results`: one row per expectation and run, appended; the source of the report's history.
 
-Each run is appended by one commit through delta-rs, like the control tables. So a run is there as a whole or
-not at all, and reading the history needs no Spark.
+Each run is appended by one commit through delta-rs, like the control tables, and its files are joined as
+theirs are. So a run is there as a whole or not at all, and reading the history needs no Spark.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bronze.lake import delta
+from bronze.lake.control_table import ControlTable
+from pipelines.quality.expectations import finite
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from bronze.lake.location import Lake
@@ -53,10 +58,15 @@ RESULTS_SCHEMA: Final = pa.schema(
 
 `column` is NULL where the expectation speaks of the table. `success` is NULL where it could not be checked;
 `error` then says why. A suite file that could not be read is one row with `error` and neither table nor
-expectation. `kwargs` and `observed` are JSON. `source` is ``file:line`` of the suite, or ``catalog of
-schema.table``.
+expectation. `kwargs` and `observed` are JSON; what JSON has no number for (NaN, infinity) is null. `source`
+is ``file:line`` of the suite, or ``catalog of schema.table``.
 """
 
+
+KEPT: Final = timedelta(days=90)
+"""How long the results of a run are kept at least."""
+_TIDY_EVERY: Final = 50
+"""Commits after which old runs are looked for."""
 
 Identity: TypeAlias = tuple[Any, ...]
 
@@ -65,16 +75,26 @@ _NAMED: Final = ("layer", "table_name", "suite", "expectation", "kwargs")
 
 _MEASURED: Final = ("observed", "unexpected_percent")
 
+_ERRORS: Final = frozenset({"error", "critical"})
+"""The severity of an error; rows of the first runs say ``critical``."""
+
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """A run in numbers."""
+    """A run in numbers.
+
+    Attributes:
+        failed: expectations of severity ``error`` that the data broke.
+        errors: expectations that could not be checked.
+        warned: broken expectations of other severities.
+    """
 
     run_id: str
     run_at: datetime
     passed: int
     failed: int
     errors: int
+    warned: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +121,7 @@ class History:
 
 
 def append_results(lake: Lake, result: QualityResult) -> None:
-    """Append a run by one commit."""
+    """Append a run by one commit; now and then join the files, and remove runs that are older than `KEPT`."""
     versions = {table.qualified: table.version for table in result.tables}
     common = {
         "run_id": result.run_id,
@@ -114,12 +134,17 @@ def append_results(lake: Lake, result: QualityResult) -> None:
         for row in result.rows
     ]
     rows += [{**common, "error": error} for error in result.file_errors]
-    table = delta.open_or_create(
-        delta.location(lake, "quality", RESULTS_TABLE),
-        RESULTS_SCHEMA,
-        description="One row per expectation and run",
-    )
-    delta.append(table, pa.Table.from_pylist(rows, schema=RESULTS_SCHEMA))
+    where = delta.location(lake, "quality", RESULTS_TABLE)
+    table = ControlTable(where, RESULTS_SCHEMA, "One row per expectation and run")
+    table.append(rows)
+    if delta.open_existing(where).version() % _TIDY_EVERY == 0:
+        table.prune(_since(result.run_at - KEPT))
+        table.tidy()
+
+
+def _since(moment: datetime) -> Callable[[pa.Table], pa.Table]:
+    """The rows of the runs since a moment."""
+    return lambda rows: rows.filter(pc.greater_equal(rows["run_at"], pa.scalar(moment, rows["run_at"].type)))
 
 
 def history(lake: Lake, limit: int) -> History:
@@ -135,20 +160,29 @@ def history(lake: Lake, limit: int) -> History:
         return History((), {})
     # Batch by batch: deltalake's dataset takes a column without statistics for one that equals nothing.
     times = pa.array(sorted(seen), dataset.schema.field("run_at").type)
-    columns = ["run_id", "run_at", "success", *_NAMED, *_MEASURED]
+    columns = ["run_id", "run_at", "severity", "success", *_NAMED, *_MEASURED]
     batches = dataset.to_batches(columns=columns)
     near = [batch.filter(pc.is_in(batch["run_at"], value_set=times)) for batch in batches]
     rows = pa.Table.from_batches(near)
-    runs: dict[tuple[Any, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    runs: dict[tuple[Any, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     trends: dict[Identity, list[Point]] = defaultdict(list)
     for row in delta.sorted_by(rows, "run_at").to_pylist():
-        outcome = 2 if row["success"] is None else 0 if row["success"] else 1
-        runs[row["run_at"], row["run_id"]][outcome] += 1
+        runs[row["run_at"], row["run_id"]][_outcome(row)] += 1
         if row["expectation"] is not None:
             point = Point(row["run_id"], row["run_at"], row["success"], _measured(row))
             trends[tuple(row[name] for name in _NAMED)].append(point)
     past = tuple(PastRun(run_id, run_at, *counts) for (run_at, run_id), counts in sorted(runs.items()))
     return History(past, {name: tuple(points) for name, points in trends.items()})
+
+
+def newest_run(lake: Lake) -> datetime | None:
+    """When the newest run that was kept began; None where none was. Reads one column, batch by batch."""
+    table = delta.open_table(delta.location(lake, "quality", RESULTS_TABLE))
+    if table is None:
+        return None
+    batches = table.to_pyarrow_dataset().to_batches(columns=["run_at"])
+    found = (pc.max(batch["run_at"]).as_py() for batch in batches)
+    return max((moment for moment in found if moment is not None), default=None)
 
 
 def identity(about: Expectation) -> Identity:
@@ -163,17 +197,28 @@ def identity(about: Expectation) -> Identity:
     return tuple(plain[name] for name in _NAMED)
 
 
+def _outcome(row: dict[str, Any]) -> int:
+    """Which number of a `PastRun` a result counts in."""
+    if row["success"] is None:
+        return 2
+    if row["success"]:
+        return 0
+    return 1 if row["severity"] in _ERRORS else 3
+
+
 def _measured(row: dict[str, Any]) -> float | None:
     """What a run found, as a number: the value that was observed, else the share of rows that hold."""
     observed = None if row["observed"] is None else json.loads(row["observed"])
-    if isinstance(observed, int | float) and not isinstance(observed, bool):
-        return float(observed)
+    if isinstance(observed, int | float | str) and not isinstance(observed, bool):
+        with suppress(ValueError, OverflowError):  # a decimal is kept as text, but not every text is one
+            number = float(observed)
+            return number if math.isfinite(number) else None
     percent = row["unexpected_percent"]
-    return None if percent is None else 100 - float(percent)
+    return None if percent is None or not math.isfinite(percent) else 100 - float(percent)
 
 
 def _row(row: Result) -> dict[str, Any]:
-    about = row.expectation
+    about, observed = row.expectation, finite(row.observed)
     return {
         "layer": about.layer,
         "table_name": about.table,
@@ -185,10 +230,8 @@ def _row(row: Result) -> dict[str, Any]:
         "success": row.success,
         "element_count": row.element_count,
         "unexpected_count": row.unexpected_count,
-        "unexpected_percent": row.unexpected_percent,
-        "observed": None
-        if row.observed is None
-        else json.dumps(row.observed, default=str, ensure_ascii=False),
+        "unexpected_percent": finite(row.unexpected_percent),
+        "observed": None if observed is None else json.dumps(observed, default=str, ensure_ascii=False),
         "partial_unexpected": list(row.samples),
         "source": about.where,
         "error": row.error,

@@ -30,7 +30,7 @@ from pipelines.quality.constraints import (
 from pipelines.quality.cut import quality_cut
 from pipelines.quality.definitions import differently_built
 from pipelines.quality.derived import from_catalog, from_documents
-from pipelines.quality.engine import Engine
+from pipelines.quality.engine import Engine, load
 from pipelines.quality.examples import Examples
 from pipelines.quality.expectations import Expectation, LeftOut, QualityResult
 from pipelines.quality.masking import masks_of
@@ -41,7 +41,7 @@ from pipelines.runtime.maintenance_errors import stops
 from silver.schema.catalog import silver_catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -57,6 +57,10 @@ if TYPE_CHECKING:
 _HISTORY: Final = 30
 
 
+class RunEndedError(Exception):
+    """A run was given up, because its session ends."""
+
+
 def run_quality(
     spark: SparkSession,
     pipeline: Pipeline,
@@ -64,6 +68,7 @@ def run_quality(
     report: Path | None = None,
     progress: Callable[[str], None] | None = None,
     in_memory: bool = True,
+    ended: Callable[[], bool] = lambda: False,
 ) -> QualityResult:
     """Check bronze, silver and gold at one cut.
 
@@ -73,13 +78,25 @@ def run_quality(
         report: where to write the HTML report; its folder is made.
         progress: is told what is being checked.
         in_memory: keep small tables in memory meanwhile.
+        ended: whether the session is going to be stopped. It is asked before each table, before Great
+            Expectations takes the session (it would start another one) and before anything is kept.
 
     Raises:
+        RunEndedError: `ended` said so. Nothing was kept.
         ConfigurationError: silver has no cut yet, Great Expectations is not installed, or `quality.masked`
             names no column.
     """
     started, run_at = time.monotonic(), datetime.now(UTC)
-    say = progress or (lambda _: None)
+
+    def go_on() -> None:
+        if ended():
+            raise RunEndedError
+
+    def say(text: str) -> None:
+        go_on()
+        if progress is not None:
+            progress(text)
+
     lake = pipeline.lake_address()
     control = ControlTables(lake)
     cut = quality_cut(lake, control, with_gold=bool(pipeline.gold.documents), where=str(pipeline.path))
@@ -87,29 +104,35 @@ def run_quality(
     frames = {table.qualified: cut.frame(spark, lake, table) for table in cut.tables}
     columns = {name: frame.columns for name, frame in frames.items()}
 
-    relations = [relation for relation in read_relations(lake) if relation.from_lsn <= cut.commit_lsn]
-    catalog = silver_catalog(relations, pipeline.silver)
+    relations = read_relations(lake)
+    of_cut = [relation for relation in relations if relation.from_lsn <= cut.commit_lsn]
+    catalog, newest = (silver_catalog(some, pipeline.silver) for some in (of_cut, relations))
     documents, left_out = _documents(pipeline)
     resolved = {document.name: resolve(document, catalog)[0] for document in documents}
     trees = {name: tree for name, tree in resolved.items() if tree is not None}
-    different = differently_built(spark, lake, cut.tables, documents, trees)
+    different = differently_built(spark, lake, cut.tables, documents, (catalog, newest))
     masks = masks_of(pipeline.quality.masked, catalog, trees, columns, different)
-    expectations, not_derived = _derived(pipeline, lake, catalog, documents, columns)
-    left_out += not_derived
+    expectations, not_derived = _derived(pipeline, lake, catalog, columns)
+    of_documents, no_document = from_documents(documents, catalog, columns, different)
+    expectations += of_documents
+    left_out += [*not_derived, *no_document]
     from_files, file_errors = load_suites(pipeline.suite_files(), pipeline.folder)
     expectations += from_files
     left_out = [*cut.left_out, *_stopped(control, masked=bool(pipeline.quality.masked)), *left_out]
 
     say("loading Great Expectations")
     wanted = pipeline.quality.failing_rows
+    load()
+    go_on()
     engine = Engine(wanted)
     examples = Examples(masks, _keys(catalog, trees), wanted)
     checks = Checks(spark, lake, cut, engine, examples, trees, say, in_memory)
-    rows = checks.run(expectations, frames)
+    rows, not_checked = checks.run(expectations, frames)
+    left_out += not_checked
     counts: dict[str, int] = {}
     for row in rows:  # one with a condition speaks of fewer rows than the table has
         name = row.expectation.qualified
-        if row.element_count is not None:
+        if row.element_count is not None and row.counted == "rows":
             counts[name] = max(row.element_count, counts.get(name, 0))
     result = QualityResult(
         pipeline=pipeline.pipeline,
@@ -125,6 +148,7 @@ def run_quality(
         report=report,
         details={"great_expectations": engine.version},
     )
+    go_on()
     append_results(lake, result)
     if report is not None:
         write_report(result, history(lake, _HISTORY), report)
@@ -149,14 +173,14 @@ def _derived(
     pipeline: Pipeline,
     lake: Lake,
     catalog: Mapping[TableName, SilverTable],
-    documents: Sequence[Document],
     columns: dict[str, list[str]],
 ) -> tuple[list[Expectation], list[LeftOut]]:
     constraints, left_out = _constraints(pipeline, lake)
     of_log_ = of_log() if "bronze.changes" in columns else []
-    of_catalog, not_derived = from_catalog(catalog.values(), constraints, columns)
-    of_documents, no_document = from_documents(documents, catalog, columns)
-    return [*of_log_, *of_catalog, *of_documents], [*left_out, *not_derived, *no_document]
+    of_catalog, not_derived = from_catalog(
+        catalog.values(), constraints, columns, whole=pipeline.snapshot.mode != "never"
+    )
+    return [*of_log_, *of_catalog], [*left_out, *not_derived]
 
 
 def _constraints(pipeline: Pipeline, lake: Lake) -> tuple[Constraints | None, list[LeftOut]]:

@@ -1,13 +1,15 @@
 """Data quality beside a running pipeline: `quality.every`.
 
 A run is asked after each cycle whether it is due, which costs nothing. If it is, and none is under way, it is
-made in a thread of its own, on a session beside the pipeline's. So a cycle neither waits for it nor sees its
-settings and views. It keeps no table in memory, where the pipeline's own work has its room. What it finds,
-and what it fails by, is logged and said in a line; nothing that happens in it reaches the pipeline. It shares
-the cores, so while it runs a cycle takes longer.
+made in a thread of its own, on a session beside the pipeline's. So a cycle does not wait for its end, nor
+sees its settings and views. It keeps no table in memory, where the pipeline's own work has its room. What it
+finds, and what it fails by, is logged and said in a line; nothing that happens in it reaches the pipeline. It
+shares the cores: Spark begins tasks in the order of their jobs, so a job of a cycle waits for the one job of
+the check that came before it.
 
 When the next one is due follows from the newest in `quality.results`, also after a restart and beside runs by
-hand. The end of a pipeline does not wait for it: its results are one commit, so half of a run is none.
+hand. The end of a pipeline does not wait for it: its results are one commit, so half of a run is none. A run
+that finds the pipeline at its end gives up: what it would find is the end of the session.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, Self
 
 from bronze.errors import SmeltError
 from pipelines.quality.engine import short_cause
-from pipelines.quality.results import history
+from pipelines.quality.results import newest_run
 from pipelines.quality.run import run_quality
 from pipelines.terminal.logs import log_folder
 from silver.run.sessions import own_session
@@ -69,13 +71,9 @@ class QualityBeside:
         """
         if self._worker is not None and self._worker.is_alive():
             return
-        now = time.monotonic()
-        if self._due is None:
-            self._due = now + self._rest()
-        if now < self._due or self._ended.is_set():
+        if self._ended.is_set() or (self._due is not None and time.monotonic() < self._due):
             return
-        self._due = now + self._every
-        self._worker = threading.Thread(target=self._run, args=(spark,), name="quality", daemon=True)
+        self._worker = threading.Thread(target=self._work, args=(spark,), name="quality", daemon=True)
         self._worker.start()
 
     def wait(self, seconds: float) -> bool:
@@ -84,22 +82,37 @@ class QualityBeside:
             self._worker.join(seconds)
         return self._worker is None or not self._worker.is_alive()
 
+    def _work(self, spark: SparkSession) -> None:
+        """A run; not so if the newest that was kept, which the first call looks for, is too young."""
+        if self._due is None:
+            self._due = time.monotonic() + self._rest()
+            if time.monotonic() < self._due:
+                return
+        self._due = time.monotonic() + self._every
+        self._run(spark)
+
     def _rest(self) -> float:
         """Seconds until the next run is due, by the newest that was kept."""
         try:
-            runs = history(self._pipeline.lake_address(), 1).runs
+            newest = newest_run(self._pipeline.lake_address())
         except Exception as error:  # noqa: BLE001 - a lake that cannot be read is the pipeline's own matter
             _LOGGER.warning("quality.results could not be read: %s", error)
             return 0.0
-        if not runs:
+        if newest is None:
             return 0.0
-        past = (datetime.now(UTC) - runs[-1].run_at).total_seconds()
+        past = (datetime.now(UTC) - newest).total_seconds()
         return min(max(self._every - past, 0.0), self._every)
 
     def _run(self, spark: SparkSession) -> None:
         report = log_folder(self._pipeline.pipeline) / "quality.html"
         try:
-            result = run_quality(own_session(spark), self._pipeline, report=report, in_memory=False)
+            result = run_quality(
+                own_session(spark),
+                self._pipeline,
+                report=report,
+                in_memory=False,
+                ended=self._ended.is_set,
+            )
         except Exception as error:  # noqa: BLE001 - whatever it is, the pipeline goes on
             if self._ended.is_set():
                 _LOGGER.info("data quality was cut short by the end of the run")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import psycopg
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from psycopg.conninfo import make_conninfo
 
 from bronze.identifiers import TableName
@@ -134,6 +136,14 @@ def test_a_mask_that_hides_nothing_is_an_error(tmp_path: Path, shop: str) -> Non
     assert "did you mean 'public.customers.email'" in one(found, "mask-unknown").message
     found = run_check(pipeline(tmp_path, shop, more="quality: {masked: [public.customers.email]}\n"))
     assert "mask-unknown" not in codes(found)
+
+
+def test_a_mask_of_a_column_that_only_silver_still_has_is_none(tmp_path: Path, shop: str) -> None:
+    here = pipeline(tmp_path, shop, more="quality: {masked: [public.customers.mail__9]}\n")
+    assert "mask-unknown" in codes(run_check(here))
+    silver = here.lake_address().uri("silver", "customers")
+    write_deltalake(silver, pa.table({"id": [1], "mail__9": ["a"]}))
+    assert "mask-unknown" not in codes(run_check(here))
 
 
 def test_a_broken_document_does_not_hide_what_is_wrong_with_the_source(tmp_path: Path, shop: str) -> None:

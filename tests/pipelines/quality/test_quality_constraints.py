@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -13,6 +16,7 @@ from bronze.identifiers import TableName
 from bronze.lake.location import Lake
 from pipelines.quality.constraints import (
     Constraints,
+    ForeignKeyConstraint,
     read_constraints,
     record_constraints,
     recorded_constraints,
@@ -40,6 +44,8 @@ CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (0) TO (10);
 CREATE COLLATION loose FROM "C";
 CREATE TABLE words (w text COLLATE loose PRIMARY KEY);
 CREATE TABLE uses (w text COLLATE loose REFERENCES words);
+CREATE TABLE money (amount numeric PRIMARY KEY);
+CREATE TABLE paid (whole int REFERENCES money);
 -- The embedded server has no ICU, which alone makes such collations.
 UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'loose';
 """
@@ -53,11 +59,16 @@ def read(dsn: str, extra: str = "") -> Constraints:
 
 def check(constraints: Constraints) -> None:
     keys = {key.name: key for key in constraints.foreign_keys}
-    assert sorted(keys) == ["child_self_fkey", "not_checked", "pair", "parted_a_b_fkey", "uses_w_fkey"]
+    assert sorted(keys) == [
+        "child_self_fkey", "not_checked", "paid_whole_fkey", "pair", "parted_a_b_fkey", "uses_w_fkey",
+    ]  # fmt: skip
     pair = keys["pair"]
     assert (pair.child, pair.parent) == (TableName("Sales", "child"), TableName("public", "parent"))
     assert (pair.columns, pair.referenced, pair.types) == (("x", "y"), ("a", "b"), ("int4", "bpchar"))
+    assert pair.referenced_types == ("int4", "bpchar")
     assert pair.weak is None
+    paid = keys["paid_whole_fkey"]
+    assert (paid.types, paid.referenced_types) == (("int4",), ("numeric",))
     assert keys["not_checked"].weak == "NOT VALID: PostgreSQL has not checked its older rows"
     assert keys["uses_w_fkey"].weak == "its collation takes different texts for equal"
     assert keys["parted_a_b_fkey"].child == TableName("public", "parted")
@@ -97,3 +108,26 @@ def test_what_was_read_is_kept_in_the_lake_and_written_again_only_when_it_change
     kept = recorded_constraints(lake)
     assert kept is not None
     assert (kept.enum_labels, kept.read_at) == ({}, later.read_at)
+
+
+def test_what_two_runs_read_at_once_is_recorded_once_and_stops_neither(tmp_path: Path) -> None:
+    lake = Lake(path=str(tmp_path))
+    record_constraints(lake, Constraints(datetime.now(UTC)))
+    runs = 8
+    begin = threading.Barrier(runs)
+
+    def record(number: int) -> None:
+        begin.wait()
+        for turn in range(3):
+            record_constraints(lake, Constraints(datetime.now(UTC), enum_labels={number: (str(turn),)}))
+
+    with ThreadPoolExecutor(runs) as threads:
+        list(threads.map(record, range(runs)))
+    assert recorded_constraints(lake) is not None
+
+
+def test_what_was_recorded_without_the_parents_types_is_read() -> None:
+    key = ForeignKeyConstraint("k", TableName("a", "b"), ("x",), TableName("a", "c"), ("y",), ("int4",))
+    plain = json.loads(Constraints(datetime.now(UTC), (key,)).to_json())
+    del plain["foreign_keys"][0]["referenced_types"]
+    assert Constraints.from_json(json.dumps(plain), datetime.now(UTC)).foreign_keys == (key,)

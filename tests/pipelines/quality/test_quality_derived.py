@@ -6,6 +6,8 @@ import dataclasses
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
 from bronze.shapes import Column, PgType, Relation
@@ -137,6 +139,42 @@ def test_columns_that_postgresql_compares_in_its_own_way_are_compared_so() -> No
     expectations, _ = derive(constraints(foreign_keys=(key,)))
     (reference,) = [about for about in expectations if "references" in about.kwargs]
     assert reference.kwargs["compare"] == ["ignore case"]
+
+
+@pytest.mark.parametrize(
+    ("child", "parent", "compare"),
+    [
+        ("varchar", "bpchar", ["ignore trailing spaces"]),
+        ("bpchar", "text", ["ignore trailing spaces"]),
+        ("int4", "numeric", ["as numbers"]),
+        ("text", "citext", ["ignore case"]),
+        ("int4", "int8", None),
+    ],
+)
+def test_where_the_parents_type_is_another_one_the_looser_comparison_counts(
+    child: str, parent: str, compare: list[str] | None
+) -> None:
+    key = dataclasses.replace(ORDERS_TO_CUSTOMERS, types=(child,), referenced_types=(parent,))
+    expectations, _ = derive(constraints(foreign_keys=(key,)))
+    (reference,) = [about for about in expectations if "references" in about.kwargs]
+    assert reference.kwargs.get("compare") == compare
+
+
+@pytest.mark.parametrize(("child", "parent"), [("citext", "bpchar"), ("numeric", "float8")])
+def test_types_that_are_compared_in_no_way_known_here_are_left_out_and_said(child: str, parent: str) -> None:
+    key = dataclasses.replace(ORDERS_TO_CUSTOMERS, types=(child,), referenced_types=(parent,))
+    expectations, left_out = derive(constraints(foreign_keys=(key,)))
+    assert not [about for about in expectations if "references" in about.kwargs]
+    assert left_out == [f"foreign key orders_customer of public.orders: it compares {child} with {parent}"]
+
+
+def test_without_snapshots_foreign_keys_are_left_out_and_said() -> None:
+    catalog = silver_catalog(shop_relations(OIDS), SilverSettings())
+    expectations, left_out = from_catalog(catalog.values(), constraints(), TABLES, whole=False)
+    assert not [about for about in expectations if "references" in about.kwargs]
+    assert ("values_to_not_be_null", "email") in of(expectations, "customers")
+    (said,) = left_out
+    assert (said.subject, "snapshot.mode is never" in said.why) == ("foreign keys", True)
 
 
 def test_a_table_without_a_recorded_shape_is_said_to_have_none_but_a_history_table_is_not() -> None:

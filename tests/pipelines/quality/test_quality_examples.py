@@ -124,7 +124,7 @@ def harmed(spark: SparkSession, source: str, tmp_path_factory: pytest.TempPathFa
     )
     lake.insert("silver.orders", {"customer_id": 9, "number": 1, "total": Decimal(1)})
     lake.insert("gold.customer", {"id": 99, "email": "eve@secret.org", "orders": []})
-    lake.insert("gold.customer", {"id": 7, "orders": elements((1, 1), (7, 77))})
+    lake.insert("gold.customer", {"id": 7, "orders": elements((1, 1), (7, 77), (1, 2))})
     lake.transaction(30, 3, columns=["email"], new=["eve@secret.org"])
     lake.log({"commit_lsn": 30, "seq": 1})  # twice
     lake.transaction(40, 2)
@@ -174,7 +174,9 @@ def test_missing_documents_and_orphan_elements_are_found(harmed: Harmed) -> None
         {"id": "99", "document": "without a root row"},
     )
     orphans = harmed.of("gold.customer", "elements_to_have")
-    assert (orphans.unexpected_count, orphans.element_count, orphans.counted) == (1, 5, "elements")
+    assert (orphans.unexpected_count, orphans.element_count, orphans.counted) == (1, 6, "elements")
+    rows = {table.qualified: table.rows for table in harmed.result.tables}
+    assert (rows["gold.customer"], rows["silver.customers"]) == (5, 5)
     assert orphans.samples == ('{"customer_id": 7, "number": 77}',)
 
 

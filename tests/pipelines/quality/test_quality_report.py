@@ -134,6 +134,10 @@ def test_history_draws_a_bar_for_each_run_and_tells_it_to_a_screen_reader() -> N
     assert html.count("<title>2026-11-2") == 3
     assert "2026-11-23 14:00:00: 90 held, 2 failed, 0 not checked" in html
     assert "Last 3 runs" in html
+    warned = render(result(HOLDS), History((PastRun("a", NOW, 2, 0, 1, 1),), {}))
+    assert "2 held, 0 failed, 1 warned, 1 not checked" in warned
+    (height,) = re.findall(r'class="error" width="8" y="[\d.]+" height="([\d.]+)"', warned)
+    assert float(height) == 24.0  # half of what was checked is in order
 
 
 def test_a_trend_is_drawn_where_the_expectation_stands_and_told_to_a_screen_reader() -> None:

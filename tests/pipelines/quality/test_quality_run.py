@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -20,11 +21,9 @@ from pipelines.quality import run_quality
 from pipelines.quality.constraints import read_constraints, record_constraints
 from pipelines.quality.results import history, identity
 from silver.sql import literal
-from tests.pipelines.quality_lake import ROWS, SCHEMAS
+from tests.pipelines.quality_lake import DOCUMENT, ROWS, SCHEMAS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
     from pipelines.quality.expectations import QualityResult
@@ -57,7 +56,7 @@ def test_a_sound_lake_passes_all_that_its_source_promises_without_a_word_on_the_
     assert kinds.count("expect_foreign_key_to_hold") == 3
     assert not [row for row in result.rows if row.expectation.suite == "volume"]  # a young lake
     assert {table.qualified: table.rows for table in result.tables} == {
-        "bronze.changes": 4, "bronze.relations": None,
+        "bronze.changes": None, "bronze.relations": None,
         "silver.countries": 2, "silver.customers": 3, "silver.orders": 3, "gold.customer": 3,
     }  # fmt: skip
     assert (printed.out, printed.err) == ("", "")
@@ -148,11 +147,18 @@ expectations:
 """,
     )
     lake.suite("broken.yml", "table: [")
+    lake.document.write_text(DOCUMENT + "  - tier\n")  # gold has not been built by it yet
+    next(Path(f"{lake.lake.path}/bronze/changes").glob("*.parquet")).unlink()
     result = run_quality(spark, lake.pipeline)
+    left_out = {item.subject: item.why for item in result.left_out}
+    assert "the changes could not be counted: " in left_out["freshness and volume"]
+    assert "built by another definition" in left_out["document customer"]
+    assert not [row for row in result.rows if row.expectation.layer == "gold"]
     assert not result.failed
     assert not result.success
-    syntax, *errors, regex, divergence, no_select, brace, of_query, of_sources = result.errors
+    syntax, once, whole, *errors, regex, divergence, no_select, brace, of_query, of_sources = result.errors
     assert syntax.startswith("expectations/broken.yml:1")
+    assert [said.partition(":")[0] for said in (once, whole)] == ["contract of bronze.changes"] * 2
     assert divergence.startswith("expectations/orders.yml:22: ")
     assert no_select.startswith("expectations/orders.yml:25: [PARSE_SYNTAX_ERROR]")
     assert "expected a SELECT with paired braces" in brace
@@ -344,7 +350,19 @@ def test_soft_deleted_rows_are_not_asked(spark: SparkSession, lake: QualityLake)
     kept = [{**row, "_deleted": False} for row in ROWS["silver.orders"]]
     lake.write("silver.orders", [*kept, deleted], schema)
     lake.cut_all()
-    assert run_quality(spark, lake.pipeline).success
+    lake.suite(
+        "orders.yml",
+        """\
+table: silver.orders
+expectations:
+  - {expectation: expect_column_values_to_not_be_null, column: total}
+  - {expectation: expect_table_row_count_to_equal, kwargs: {value: 3}}
+  - sql: SELECT * FROM {batch} AS o LEFT ANTI JOIN {silver.orders} AS p ON p.total = o.total
+""",
+    )
+    result = run_quality(spark, lake.pipeline)
+    assert result.success, result.to_dict()
+    assert {row.element_count for row in result.rows if row.expectation.table == "orders"} == {3}
 
 
 def test_a_lake_without_a_cut_is_refused_with_the_remedy(

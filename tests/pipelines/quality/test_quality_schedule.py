@@ -12,6 +12,7 @@ from deltalake import write_deltalake
 
 from bronze.lake import delta
 from pipelines.quality.results import history
+from pipelines.quality.run import RunEndedError, run_quality
 from pipelines.quality.schedule import QualityBeside
 from pipelines.runtime.stages import Stages
 
@@ -75,6 +76,16 @@ def test_a_run_is_made_beside_the_cycles_and_the_next_only_when_it_is_due(
     failing.after_cycle(spark)  # the run has ended
     assert failing.wait(0)
     assert len(said) == 2
+
+    told: list[str] = []
+    with pytest.raises(RunEndedError):  # found at the end of the load, which takes seconds
+        run_quality(spark, lake.pipeline, progress=told.append, ended=lambda: len(told) >= 2)
+    assert told[-1] == "loading Great Expectations"
+    with pytest.raises(RunEndedError):
+        run_quality(
+            spark, lake.pipeline, progress=told.append, ended=lambda: "checking silver.orders" in told[-1]
+        )
+    assert len(history(lake.lake, 9).runs) == 1
 
 
 def test_a_history_that_cannot_be_read_is_no_reason_to_stop(
