@@ -32,7 +32,7 @@ from pipelines.quality.definitions import differently_built
 from pipelines.quality.derived import from_catalog, from_documents
 from pipelines.quality.engine import Engine, load
 from pipelines.quality.examples import Examples
-from pipelines.quality.expectations import Expectation, LeftOut, QualityResult
+from pipelines.quality.expectations import Expectation, LeftOut, QualityResult, Result
 from pipelines.quality.masking import masks_of
 from pipelines.quality.report import write_report
 from pipelines.quality.results import append_results, history
@@ -41,7 +41,7 @@ from pipelines.runtime.maintenance_errors import stops
 from silver.schema.catalog import silver_catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -111,7 +111,10 @@ def run_quality(
     resolved = {document.name: resolve(document, catalog)[0] for document in documents}
     trees = {name: tree for name, tree in resolved.items() if tree is not None}
     different = differently_built(spark, lake, cut.tables, documents, (catalog, newest))
-    masks = masks_of(pipeline.quality.masked, catalog, trees, columns, different)
+    unlike = different  # names of columns are those of the cut's catalog: for masks no other one counts
+    if pipeline.quality.masked and catalog != newest:
+        unlike = differently_built(spark, lake, cut.tables, documents, (catalog,))
+    masks = masks_of(pipeline.quality.masked, catalog, trees, columns, unlike)
     expectations, not_derived = _derived(pipeline, lake, catalog, columns)
     of_documents, no_document = from_documents(documents, catalog, columns, different)
     expectations += of_documents
@@ -129,11 +132,7 @@ def run_quality(
     checks = Checks(spark, lake, cut, engine, examples, trees, say, in_memory)
     rows, not_checked = checks.run(expectations, frames)
     left_out += not_checked
-    counts: dict[str, int] = {}
-    for row in rows:  # one with a condition speaks of fewer rows than the table has
-        name = row.expectation.qualified
-        if row.element_count is not None and row.counted == "rows":
-            counts[name] = max(row.element_count, counts.get(name, 0))
+    counts = _row_counts(rows)
     result = QualityResult(
         pipeline=pipeline.pipeline,
         run_id=uuid.uuid4().hex,
@@ -153,6 +152,16 @@ def run_quality(
     if report is not None:
         write_report(result, history(lake, _HISTORY), report)
     return result
+
+
+def _row_counts(results: Iterable[Result]) -> dict[str, int]:
+    """Rows of each table, where a result counts them; not every one counts rows."""
+    counts: dict[str, int] = {}
+    for row in results:  # one with a condition speaks of fewer rows than the table has
+        name = row.expectation.qualified
+        if row.element_count is not None and row.counted == "rows":
+            counts[name] = max(row.element_count, counts.get(name, 0))
+    return counts
 
 
 def _documents(pipeline: Pipeline) -> tuple[list[Document], list[LeftOut]]:
