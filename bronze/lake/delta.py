@@ -256,6 +256,19 @@ def append(table: DeltaTable, rows: pa.Table, *, widen: bool = False) -> None:
     settle(table, before)
 
 
+def overwrite(uri: str, rows: pa.Table) -> None:
+    """Make a table hold these rows and no others, in one commit; made where it is not there.
+
+    Raises:
+        CommitFailedError: another writer was first.
+    """
+    through(
+        Door.COMMIT,
+        uri,
+        lambda: write_deltalake(uri, rows, mode="overwrite", storage_options=options_of(uri)),
+    )
+
+
 @retry_conflict
 def _append(table: DeltaTable, parts: Sequence[AddAction]) -> int:
     before = refresh(table)

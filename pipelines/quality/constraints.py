@@ -20,7 +20,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from bronze.identifiers import TableName
@@ -201,7 +200,7 @@ def record_constraints(lake: Lake, constraints: Constraints) -> None:
         [{"read_at": constraints.read_at, "constraints": text}], schema=CONSTRAINTS_SCHEMA
     )
     with suppress(CommitFailedError):  # another run recorded what it read at the same moment
-        write_deltalake(delta.location(lake, "quality", CONSTRAINTS), row, mode="overwrite")
+        delta.overwrite(delta.location(lake, "quality", CONSTRAINTS), row)
 
 
 def recorded_constraints(lake: Lake) -> Constraints | None:

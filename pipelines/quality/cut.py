@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from bronze.errors import ConfigurationError
@@ -58,7 +57,7 @@ class QualityCut:
         found = {}
         for table in self.tables:
             try:
-                at_cut = DeltaTable(lake.uri(table.layer, table.name), version=table.version)
+                at_cut = delta.open_at(lake.uri(table.layer, table.name), table.version)
                 found[table.qualified] = sum(at_cut.get_add_actions().column("size_bytes").to_pylist())
             except DeltaError:
                 continue

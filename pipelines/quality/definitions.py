@@ -10,10 +10,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from bronze.errors import SmeltError
+from bronze.lake import delta
 from gold.tree.resolve import resolve
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _recorded(lake: Lake, table: CutTable) -> str | None:
     from gold.builder.gold_table import DEFINITION_PROPERTY  # noqa: PLC0415
 
     try:
-        at_cut = DeltaTable(lake.uri(table.layer, table.name), version=table.version)
+        at_cut = delta.open_at(lake.uri(table.layer, table.name), table.version)
         found = at_cut.metadata().configuration.get(DEFINITION_PROPERTY)
     except DeltaError:
         return None
