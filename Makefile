@@ -11,7 +11,7 @@ ARGS ?=
 
 DOCS := .venv-docs
 
-.PHONY: help demo check test lint format docs reference film torture bench-reader bench-latency bench-snapshot bench-silver bench-gold bench-fresh bench-verify bench-first lock java clean
+.PHONY: help demo check test lint format docs reference film torture bench-reader bench-latency bench-snapshot bench-silver bench-gold bench-fresh bench-verify bench-first readers lock java clean
 
 help:  ## What can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -72,6 +72,12 @@ bench-verify: archive  ## A table compared with PostgreSQL, every row by content
 bench-first: archive compiled  ## The first commands on a database of 14 small tables, beside their bars
 	@$(BIN)/python -m tests.benchmarks.bench_first $(ARGS)
 
+readers: $(VENV)/.ready  ## Readers other than Spark on a table of each feature, as the matrix of docs/readers.md
+	@$(UV) venv -q --clear --python $(PYTHON) .venv-readers
+	@$(UV) pip install -q --python .venv-readers/bin/python polars duckdb deltalake==1.6.* pyarrow==26.*
+	@folder=$$(mktemp -d) && $(BIN)/python -m tests.readers.tables $$folder \
+	  && .venv-readers/bin/python tests/readers/matrix.py $$folder; code=$$?; rm -rf $$folder; exit $$code
+
 lock: .uv-present  ## Compile both locks again from pyproject.toml
 	@$(UV) pip compile -q pyproject.toml --extra demo --group dev --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-emit-find-links --upgrade --custom-compile-command "make lock" -o requirements.lock
@@ -110,4 +116,4 @@ $(DOCS)/.ready: requirements-docs.lock | .uv-present
 	@touch $@
 
 clean:  ## Remove the environment and caches; lakes stay
-	rm -rf $(VENV) $(DOCS) .uv site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) $(DOCS) .venv-readers .uv site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

@@ -5,8 +5,8 @@
 #     submit.sh --master yarn --driver-memory 4g -- silver pipeline.yml --until-caught-up
 #
 # The driver needs deltasmelt in its Python (PYSPARK_PYTHON, default python3); executors need no Python at all, because
-# every stage is Spark SQL. Delta's jars are added unless the options name jars or packages themselves; Spark's log goes to
-# $SMELT_LOGS/spark-submit.log (default: the working folder) unless the options name log settings. Deploy mode: client.
+# every stage is Spark SQL. Delta's jars, and those for the lake's store, are added unless the options name jars or packages
+# themselves; Spark's log goes to $SMELT_LOGS/spark-submit.log (default: the working folder) unless the options name log settings. Deploy mode: client.
 set -eu
 
 folder=$(cd "$(dirname "$0")" && pwd)
@@ -22,10 +22,17 @@ jars=ours
 log=ours
 count=0
 found=no
+file=
+after=0
 for word in "$@"; do
+  if [ "$found" = yes ]; then
+    after=$((after + 1))
+    [ $after -eq 2 ] && file=$word
+    continue
+  fi
   if [ "$word" = "--" ]; then
     found=yes
-    break
+    continue
   fi
   case $word in
     --jars | --jars=* | --packages | --packages=* | spark.jars=* | spark.jars.packages=*) jars=theirs ;;
@@ -36,7 +43,7 @@ done
 [ "$found" = yes ] && [ $# -gt $((count + 1)) ] || usage
 
 if [ "$jars" = ours ]; then
-  list=$("$python" -c 'from pipelines.spark.jars import delta_jars; print(",".join(map(str, delta_jars())))') || exit 1
+  list=$("$python" -m pipelines.spark.submitted_jars "$file") || exit 1
 fi
 
 if [ -n "${SPARK_HOME:-}" ]; then

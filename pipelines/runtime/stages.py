@@ -104,10 +104,10 @@ class Stages:
         )
         wanted = "gold" in layers and documents
         self._gold = Gold(spark, self._lake, list(documents), self.catalog, self._control) if wanted else None
-        if "gold" in layers and not documents:
-            close_undefined(self._control, ())
-        self.silver_cut = self._control.latest_cut("silver")
-        self.gold_cut = self._control.latest_cut("gold")
+        self._undefined = "gold" in layers and not documents
+        self._looked = False
+        self.silver_cut: Cut | None = None
+        self.gold_cut: Cut | None = None
         self._maintenance = maintenance(spark.get(), pipeline, self._control, layers) if maintain else None
 
     def catalog(self) -> dict[TableName, SilverTable]:
@@ -155,6 +155,15 @@ class Stages:
             if not moved:
                 stop.wait(_POLL_SECONDS)
 
+    def _look(self) -> None:
+        """Where the layers stand, once: a lake that does not answer at the start is waited for as later."""
+        if self._looked:
+            return
+        if self._undefined:
+            close_undefined(self._control, ())
+        self.silver_cut, self.gold_cut = self._control.latest_cut("silver"), self._control.latest_cut("gold")
+        self._looked = True
+
     def _waits_for(self, error: Exception) -> TransientError | None:
         """A temporary failure as its error; None for any other, or if Spark no longer answers."""
         if isinstance(error, TransientError):
@@ -168,6 +177,7 @@ class Stages:
         Args:
             at_once: do not wait until silver's next cycle is due (``silver.every``).
         """
+        self._look()
         moved = False
         if self._silver is not None:
             position = read_position(self._lake)

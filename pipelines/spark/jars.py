@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pipelines.spark.jar_sets import JarSet
 
 _SECONDS: Final = 600
-_LOG_STORE: Final = Path(__file__).parent / "logstore" / "deltasmelt-logstore.jar"
+LOG_STORE_JAR: Final = Path(__file__).parent / "logstore" / "deltasmelt-logstore.jar"
 
 
 def delta_jars(announce: Callable[[str], None] | None = None) -> list[Path]:
@@ -70,7 +70,7 @@ def store_jars(scheme: str, announce: Callable[[str], None] | None = None) -> li
     jars = store_set(scheme)
     if jars is None:
         return []
-    return [*_jars(jars, announce), *([_LOG_STORE] if scheme in S3 else [])]
+    return [*_jars(jars, announce), *([LOG_STORE_JAR] if scheme in S3 else [])]
 
 
 def _jars(jars: JarSet, announce: Callable[[str], None] | None) -> list[Path]:

@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Any, Final
 from bronze.errors import ConfigurationError, DefiniteError
 from bronze.lake.stores import scheme_of
 from pipelines.spark import class_archive
-from pipelines.spark.hadoop import hadoop_settings
-from pipelines.spark.jars import delta_jars, store_jars
+from pipelines.spark.hadoop import LOG_STORE, hadoop_settings
+from pipelines.spark.jars import LOG_STORE_JAR, delta_jars, store_jars
 from pipelines.spark.java import check_java
 from pipelines.spark.launch import JVM_OPTIONS, jvm_options, launch, log_settings, option, refused
 from pipelines.terminal.interrupts import Terminated
@@ -263,9 +263,10 @@ def _start(
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         builder = SparkSession.builder
         given = {name: value for name, value in settings.items() if name not in _SUBMITTED}
-        # Our log store is in a jar, and jars are decided where the job is submitted.
-        of_hadoop = {name: value for name, value in store.items() if name.startswith("spark.hadoop.")}
-        for name, value in {**_DELTA, **_DYNAMIC, **of_hadoop, **given}.items():
+        # Jars are decided where the job is submitted; our log store is in one of them, or is not there.
+        jar = LOG_STORE_JAR.name in (SparkConf().get("spark.jars") or "")
+        store = {name: value for name, value in store.items() if jar or value != LOG_STORE}
+        for name, value in {**_DELTA, **_DYNAMIC, **store, **given}.items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()
         submitted = session.sparkContext.getConf()

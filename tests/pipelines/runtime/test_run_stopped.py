@@ -180,7 +180,8 @@ def test_errors_of_documents_are_closed_where_not_one_is_defined_any_more(tmp_pa
     control = ControlTables(pipeline.lake_address())
     for error in ERRORS:
         control.open_error(error)
-    Stages(cast("SparkSession", None), pipeline, [], layers=("gold",))  # nothing to build: no Spark either
+    stages = Stages(cast("SparkSession", None), pipeline, [], layers=("gold",))
+    assert not stages.cycle(), "nothing to build: no Spark either"
     assert [error for error in control.open_errors() if error.scope == "document"] == []
     assert len(control.open_errors()) == len(ERRORS) - 2
 
