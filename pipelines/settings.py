@@ -264,7 +264,7 @@ def _enter_store(pipeline: Pipeline, yaml: YamlFile) -> None:
             str(error),
             code="lake-store",
             where=yaml.where(wrong),
-            remedy="correct lake.path or lake.options (docs: object stores)",
+            remedy="correct lake.path or lake.options",
         ) from None
     if scheme_of(path) is not None:
         register(path, options, lease=pipeline.lake.lease)

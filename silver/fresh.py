@@ -32,10 +32,10 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import DefiniteError, TableError
+from bronze.lake import objects
 from bronze.lake.delta import location, open_existing, refresh
 from bronze.lake.folders import local_folder
 from bronze.lake.location import Lake
-from bronze.lake.parquet import file_system
 from bronze.store.contract import CHANGES
 from bronze.store.gaps import is_whole
 from bronze.store.position import position_of
@@ -376,7 +376,7 @@ def _remove(scratch: Lake) -> None:
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
     else:
-        file_system(str(scratch.path)).delete_dir_contents("", missing_dir_ok=True, accept_root_dir=True)
+        objects.discard(str(scratch.path))
 
 
 def _columns(table: SilverTable, stored: Stored | None) -> dict[str, str]:

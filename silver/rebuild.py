@@ -26,10 +26,12 @@ from typing import TYPE_CHECKING, Final
 from pyarrow.fs import FileType
 
 from bronze.errors import TableError, resnapshot_remedy
+from bronze.lake import objects
 from bronze.lake.delta import location, open_existing
 from bronze.lake.leases import still_writing
 from bronze.lake.location import Lake
 from bronze.lake.parquet import file_system
+from bronze.lake.stores import scheme_of
 from bronze.lsn import Lsn
 from bronze.store.contract import CHANGES
 from bronze.store.gaps import is_left_out, is_whole
@@ -123,6 +125,9 @@ def rebuild(
 
 def remove_scratch(lake: Lake) -> None:
     """Remove what a rebuild left, also one that was killed."""
+    if scheme_of(str(lake.path)) is not None:
+        objects.discard(f"{lake.path}/{SCRATCH}")
+        return
     system = file_system(str(lake.path))
     if system.get_file_info(SCRATCH).type != FileType.NotFound:
         system.delete_dir(SCRATCH)

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 BUCKET: Final = "lake"
 _CONTROL: Final = "/_control/"
 _BUSY: Final = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>slow down</Message></Error>"
+_DENIED: Final = b"<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>no</Message></Error>"
+_UNSERVED: Final = b"<?xml version='1.0'?><Error><Code>NotImplemented</Code><Message>no</Message></Error>"
+_CONDITIONS: Final = ("HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH")
 
 
 class Request(NamedTuple):
@@ -51,6 +54,9 @@ class Faults:
     latency: float = 0.0  # seconds by which every request is delayed
     hold: str | None = None  # the next PUT whose path matches is carried out only after the next `set_faults`
     lose: str | None = None  # the next PUT whose path matches is carried out, and answered by 503
+    denied: str | None = None  # requests whose method matches are answered by 403
+    ignored: str | None = None  # conditions whose header matches are ignored
+    unserved: str | None = None  # requests with a condition whose header matches are answered by 501
 
 
 @dataclass
@@ -73,9 +79,14 @@ class Front:
             start_response("200 OK", [("Content-Length", str(len(told)))])
             return [told]
         time.sleep(self.faults.latency)
-        said: list[Any] = ["503 Slow Down", [("Content-Length", str(len(_BUSY)))]]
-        chunks = [_BUSY]
-        if time.monotonic() >= self._until:
+        said, chunks = _refusal("503 Slow Down", _BUSY)
+        if re.fullmatch(self.faults.denied or "", method):
+            said, chunks = _refusal("403 Forbidden", _DENIED)
+        elif _conditions(environ, self.faults.unserved):
+            said, chunks = _refusal("501 Not Implemented", _UNSERVED)
+        elif time.monotonic() >= self._until:
+            for condition in _conditions(environ, self.faults.ignored):
+                del environ[condition]
             if self._meets("hold", method, path):
                 self._released.wait()
             with self._one:
@@ -109,6 +120,15 @@ class Front:
             if fault == "hold":
                 self.held.append(path)
             return True
+
+
+def _refusal(status: str, body: bytes) -> tuple[list[Any], list[bytes]]:
+    return [status, [("Content-Length", str(len(body)))]], [body]
+
+
+def _conditions(environ: WSGIEnvironment, pattern: str | None) -> list[str]:
+    """The conditions of a request whose header (``HTTP_IF_MATCH``) matches a fault's pattern."""
+    return [name for name in _CONDITIONS if name in environ and re.search(pattern or "$^", name)]
 
 
 def _body(environ: WSGIEnvironment) -> bytes:

@@ -42,6 +42,7 @@ from obstore.exceptions import BaseError
 
 from bronze.errors import DefiniteError, TransientError
 from bronze.lake import objects
+from bronze.lake.failures import words_of
 from bronze.lake.stores import LEASE_SECONDS, lease_of
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Lease:
                 if put is None and (ours := self._ours()) is not None:
                     began, put = self._put_over(ours)
             except (OSError, BaseError) as error:
-                _LOGGER.warning("the lease of %s could not be renewed: %s", self.name, error)
+                _LOGGER.warning("the lease of %s could not be renewed: %s", self.name, words_of(error))
                 return
             if put is None:
                 return
@@ -157,7 +158,7 @@ class Lease:
             try:
                 objects.put(self.root, self.name_of, _body(self.command, self.pace, free=True), over=self.put)
             except (OSError, BaseError) as error:
-                _LOGGER.warning("the lease of %s could not be given back: %s", self.name, error)
+                _LOGGER.warning("the lease of %s could not be given back: %s", self.name, words_of(error))
 
     @property
     def name_of(self) -> str:
@@ -277,7 +278,7 @@ def _taken(
             put = objects.put(root, object_of(name), _body(command, pace), over=found) if free else None
         except (OSError, BaseError) as error:
             raise TransientError(
-                f"the lease of {name} cannot be taken: {' '.join(str(error).split())[:300]}",
+                f"the lease of {name} cannot be taken: {words_of(error)}",
                 code="lake-unreachable",
                 where=root,
                 remedy="check the bucket, credentials and network; the store must know conditional puts",

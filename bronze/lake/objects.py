@@ -1,15 +1,20 @@
-"""Small objects of a lake in an object store: read, put on condition, removed below a place.
+"""Small objects of a lake in an object store: read, put, removed below a place.
 
 `obstore` speaks to the stores, the Rust crate that `deltalake` is built on, so that both are let in by the
 same options. A local lake has files and locks of the kernel instead, and nothing of this.
 
-Every put is on condition. The store itself compares, so of two writers one is refused:
+`put` is on condition. The store itself compares, so of two writers one is refused:
 https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html;
-Azure and Google Cloud Storage have had the same from their beginning.
+Azure and Google Cloud Storage have had the same from their beginning. `replace` is not: it is for what one
+process alone writes.
+
+A bucket that is not there is an error, never an object that is not there: else a lease would be waited for
+without end, or taken for lost.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,10 +22,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, PreconditionError
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import from_url
 
 from bronze.doors import Door, through
+from bronze.lake.failures import lacks_bucket, words_of
 from bronze.lake.stores import options_of
 
 if TYPE_CHECKING:
@@ -29,6 +35,7 @@ if TYPE_CHECKING:
 _HTTP: Final = ("aws_allow_http", "azure_allow_http")
 _TIMEOUT: Final = timedelta(seconds=10)
 _TRUE: Final = frozenset({"1", "true", "on", "yes"})
+_LOGGER = logging.getLogger("deltasmelt.lake")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +45,12 @@ class Found:
     Attributes:
         body: its bytes.
         tag: names this very content; a put may ask that it is still there.
+        version: the same for Google Cloud Storage, which compares generations instead.
     """
 
     body: bytes
     tag: str
+    version: str | None = None
 
 
 def read(root: str, name: str) -> Found | None:
@@ -53,11 +62,13 @@ def read(root: str, name: str) -> Found | None:
 
     def get() -> Found:
         answer = obstore.get(_store(root), name)
-        return Found(bytes(answer.bytes()), str(answer.meta["e_tag"]))
+        return Found(bytes(answer.bytes()), str(answer.meta["e_tag"]), answer.meta["version"])
 
     try:
         return through(Door.READ_FILE, f"{root}/{name}", get)
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if lacks_bucket(error):
+            raise
         return None
 
 
@@ -73,24 +84,66 @@ def put(root: str, name: str, body: bytes, *, over: Found | None) -> Found | Non
     Raises:
         OSError, BaseError: the store cannot be reached, or refuses. Whether it was put is not known then.
     """
-    mode: Any = "create" if over is None else {"e_tag": over.tag}
+    mode: Any = "create"
+    if over is not None:
+        mode = {"e_tag": over.tag} if over.version is None else {"e_tag": over.tag, "version": over.version}
 
     def write() -> Found:
-        return Found(body, str(obstore.put(_store(root), name, body, mode=mode)["e_tag"]))
+        answer = obstore.put(_store(root), name, body, mode=mode)
+        return Found(body, str(answer["e_tag"]), answer["version"])
 
     try:
         return through(Door.OPEN_PART, f"{root}/{name}", write)
-    except (AlreadyExistsError, PreconditionError, FileNotFoundError):
+    except (AlreadyExistsError, PreconditionError):
+        return None
+    except FileNotFoundError as error:  # what was to be replaced is gone
+        if over is None or lacks_bucket(error):
+            raise
         return None
 
 
+def replace(root: str, name: str, body: bytes) -> None:
+    """Put an object, whatever was there.
+
+    Raises:
+        OSError, BaseError: the store cannot be reached, or refuses.
+    """
+    through(Door.OPEN_PART, f"{root}/{name}", lambda: obstore.put(_store(root), name, body, mode="overwrite"))
+
+
+def any_below(root: str) -> bool:
+    """Whether there is an object below a location.
+
+    Raises:
+        OSError, BaseError: the store cannot be reached, or refuses; there is no such bucket.
+    """
+
+    def look() -> bool:
+        return any(len(batch) > 0 for batch in obstore.list(_store(root), chunk_size=1))
+
+    return through(Door.LIST_FILES, root, look)
+
+
 def delete_below(root: str, prefix: str) -> None:
-    """Remove every object whose path begins with a prefix; none is no fault."""
+    """Remove every object whose path begins with a prefix; none is no fault.
+
+    Raises:
+        OSError, BaseError: the store cannot be reached, or refuses.
+    """
     store = _store(root)
     for batch in obstore.list(store, f"{prefix.rstrip('/')}/"):
         names = [str(one["path"]) for one in batch]
         if names:
             through(Door.DELETE_FILE, f"{root}/{names[0]}", lambda names=names: obstore.delete(store, names))  # type: ignore[misc]
+
+
+def discard(location: str) -> None:
+    """Remove what a command has put below a location for itself; where that fails it stays, and is logged."""
+    root, _, name = location.rstrip("/").rpartition("/")
+    try:
+        delete_below(root, name)
+    except (OSError, BaseError) as error:
+        _LOGGER.warning("%s could not be removed: %s", location, words_of(error))
 
 
 def _store(root: str) -> ObjectStore:

@@ -46,6 +46,10 @@ _KEYS: Final = {
 
 _HADOOP: Final = "fs."
 """Begins the names of options for Spark alone, which are Hadoop's own."""
+_SECRET: Final = re.compile("key|secret|token|password|credential", re.IGNORECASE)
+"""In the names of options whose values nothing may say."""
+_SHORTEST: Final = 6
+"""Letters of a value from which it is blanked out; a shorter one would blank out words of any text."""
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 LEASE_SECONDS: Final = 60.0
 """How long a lease (`bronze.lake.leases`) holds, where nothing else is said."""
@@ -128,3 +132,17 @@ def options_of(location: str) -> dict[str, str] | None:
     """What `deltalake` and `obstore` are told of a location; None where there is nothing to tell."""
     found = {name: value for name, value in all_options(location).items() if not name.startswith(_HADOOP)}
     return found or None
+
+
+def without_keys(text: str) -> str:
+    """A text without the keys that were registered for any location, whoever wrote it."""
+    with _LOCK:
+        values = {
+            value
+            for options in _REGISTERED.values()
+            for name, value in options.items()
+            if len(value) >= _SHORTEST and _SECRET.search(name)
+        }
+    for value in sorted(values, key=len, reverse=True):
+        text = text.replace(value, "***")
+    return text

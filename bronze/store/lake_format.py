@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.errors import DefiniteError
 from bronze.lake import delta
-from bronze.lake.failures import lake_failures
+from bronze.lake.failures import lake_opened
 from bronze.store.contract import CHANGES
 
 if TYPE_CHECKING:
@@ -52,13 +52,13 @@ def require_format_of(lake: Lake) -> None:
     """As `require_format`; nothing where bronze has not begun, or the lake is a catalog's.
 
     Raises:
-        DefiniteError: ``lake-format``.
+        DefiniteError: ``lake-format``; ``lake-bucket``, ``lake-credentials`` of an object store.
         TransientError: the lake cannot be read.
     """
     if lake.path is None:
         return
     uri = delta.location(lake, "bronze", CHANGES)
-    with lake_failures(uri):
+    with lake_opened(uri):
         changes = delta.open_table(uri)
     if changes is not None:
         require_format(changes)

@@ -17,17 +17,20 @@ from typing import TYPE_CHECKING
 from bronze.catalog.publication import read_publication
 from bronze.errors import DefiniteError
 from bronze.identifiers import quote_identifier, quote_literal
+from bronze.lake import objects
+from bronze.lake.failures import lake_opened
 from bronze.postgres.connection import connect, translated
 from bronze.postgres.conninfo import address_of
 from bronze.setup.publication import is_ours
 from bronze.setup.slot import read_slot
-from pipelines.runtime.locks import lake_lock, locks_folder
+from pipelines.runtime.locks import in_store, lake_lock, locks_folder
 from pipelines.terminal.failures import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bronze.config.sections import SourceSettings
+    from bronze.lake.location import Lake
     from bronze.setup.slot import SlotState
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
@@ -42,14 +45,12 @@ def run_drop(pipeline: Pipeline, output: Output, *, ask: bool = False) -> None:
         ask: first, where a person is at a terminal.
 
     Raises:
-        SmeltError: the pipeline runs, somebody reads the slot, or the server refuses.
+        SmeltError: the pipeline runs, somebody reads the slot, the server refuses, or the lake's store does.
         Failure: the person did not agree; nothing was dropped.
     """
     source, lake = pipeline.source, pipeline.lake_address()
-    locks = locks_folder(lake)
-    there = locks is not None and locks.parent.is_dir()
     with (
-        lake_lock(lake, ("bronze",), command="smelt drop") if there else nullcontext(),
+        lake_lock(lake, ("bronze",), command="smelt drop") if _is_there(lake) else nullcontext(),
         connect(source) as connection,
         translated(source),
     ):
@@ -80,6 +81,25 @@ def run_drop(pipeline: Pipeline, output: Output, *, ask: bool = False) -> None:
         output.say("there is no slot and no publication; nothing to do")
     elif not source.manage:
         output.say("source.manage is false: nothing was changed; run the statements above yourself")
+
+
+def _is_there(lake: Lake) -> bool:
+    """Whether there is anything of a lake that could be locked: of one that was removed nothing is made.
+
+    Raises:
+        DefiniteError, TransientError: the store refuses, or does not answer.
+    """
+    if in_store(lake):
+        root = str(lake.path)
+        try:
+            with lake_opened(root):
+                return objects.any_below(root)
+        except DefiniteError as error:
+            if error.code != "lake-bucket":
+                raise
+            return False
+    locks = locks_folder(lake)
+    return locks is not None and locks.parent.is_dir()
 
 
 def _require_unread(slot: SlotState, source: SourceSettings) -> None:

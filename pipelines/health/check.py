@@ -3,7 +3,7 @@
 Four things are checked, and a failure of one does not hide what the others find:
 
 * the files: documents, suites, settings that name tables;
-* the lake: whose it is, where its stream ends;
+* the lake: whether it can be written, whose it is, where its stream ends;
 * the source (`bronze.checks.inspect`);
 * how they fit: documents against the source's columns, type overrides against its types, the slot against the
   position of the stream. Offline, documents are checked against the shapes that the lake has recorded.
@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from bronze.catalog.select import select_tables
 from bronze.checks.finding import Finding
 from bronze.checks.inspect import inspect
+from bronze.checks.lake_store import probe_store
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TableError
 from bronze.lake.delta import open_table
+from bronze.lake.failures import lake_opened
 from bronze.lake.folders import local_folder
 from bronze.postgres.connection import connect, identify, primary_log_end, translated
 from bronze.postgres.conninfo import address_of, conninfo
@@ -68,6 +70,8 @@ _WHAT: Final = {
     SYSTEM_PROPERTY: "the PostgreSQL cluster with system identifier",
     DATABASE_PROPERTY: "database",
 }
+_AWAY: Final = frozenset({"lake-bucket", "lake-credentials", "lake-unreachable"})
+"""Codes of findings with which a lake in an object store cannot be opened."""
 _LEVELS: Final = {"error": 0, "warning": 1, "info": 2}
 
 
@@ -93,8 +97,10 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
         )
     if offline:
         _collect(findings, lambda: conninfo(pipeline.source))
-    findings += _unwritable(pipeline)
-    lake = _collect(findings, lambda: _Lake(pipeline)) or None
+    storage = _unwritable(pipeline)
+    findings += storage
+    away = any(finding.code in _AWAY for finding in storage)  # each is said once
+    lake = None if away else _collect(findings, lambda: _Lake(pipeline))
     if lake is not None:
         findings += lake.belongs(PIPELINE_PROPERTY, "lake-of-another-pipeline", pipeline.pipeline)
     relations: Sequence[Relation] = [] if lake is None else lake.relations
@@ -131,12 +137,13 @@ class _Lake:
     def __init__(self, pipeline: Pipeline) -> None:
         address = pipeline.lake_address()
         self.uri = "" if address.path is None else address.uri("bronze", CHANGES)
-        table = open_table(self.uri) if self.uri else None
-        if table is not None:
-            require_format(table)
-        self.properties: dict[str, str] = {} if table is None else table.metadata().configuration
-        self.position: Position | None = None if table is None else position_of(table)
-        self.relations: list[Relation] = [] if table is None else read_relations(address)
+        with lake_opened(self.uri):
+            table = open_table(self.uri) if self.uri else None
+            if table is not None:
+                require_format(table)
+            self.properties: dict[str, str] = {} if table is None else table.metadata().configuration
+            self.position: Position | None = None if table is None else position_of(table)
+            self.relations: list[Relation] = [] if table is None else read_relations(address)
 
     def belongs(self, name: str, code: str, expected: str) -> Iterator[Finding]:
         """A finding where the lake holds another pipeline's, cluster's or database's changes."""
@@ -178,19 +185,28 @@ def _source(pipeline: Pipeline, lake: _Lake | None, findings: list[Finding]) -> 
     return [table.relation for table in tables]
 
 
-def _unwritable(pipeline: Pipeline) -> Iterator[Finding]:
-    """A finding where the lake's folder is none, or this account may not make it or write there."""
-    folder = local_folder(pipeline.lake_address().path or "")
+def _unwritable(pipeline: Pipeline) -> list[Finding]:
+    """Findings where the lake's folder is none, or this account may not make it or write there.
+
+    An object store is tried out.
+    """
+    path = pipeline.lake_address().path
+    if path is None:
+        return []
+    folder = local_folder(path)
     if folder is None:
-        return
-    if (why := why_unwritable(folder)) is not None:
-        yield Finding(
+        return probe_store(path)
+    if (why := why_unwritable(folder)) is None:
+        return []
+    return [
+        Finding(
             level="error",
             code="lake-folder",
             subject=str(folder),
             message=why,
             remedy="correct lake.path, or the folder's permissions",
         )
+    ]
 
 
 def _owner(lake: _Lake, identity: ServerIdentity) -> list[Finding]:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import ConfigurationError
+from bronze.lake import objects
 from bronze.lake.folders import local_folder
 from bronze.lake.location import Lake
-from bronze.lake.parquet import file_system
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ def scratch_lake(lake: Lake, *, tasks_are_local: bool) -> Iterator[Lake]:
     try:
         yield Lake(path=place_url)
     finally:
-        file_system(place_url).delete_dir_contents("", missing_dir_ok=True, accept_root_dir=True)
+        objects.discard(place_url)
 
 
 def _own_folder(parent: Path | None) -> Path:

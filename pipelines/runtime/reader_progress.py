@@ -1,17 +1,32 @@
-"""How far the reader's snapshots are, for commands in other processes: a small file beside the lake's locks.
+"""How far the reader's snapshots are, for commands in other processes.
 
-The reader process writes it now and then while it copies tables, whole or not at all (a rename). One that is
-older than some seconds belongs to a reader that is gone and is not shown. A lake in an object store has none.
+The reader process says it now and then while it copies tables, whole or not at all. For a local lake it is a
+small file beside the lake's locks, put in place by a rename. For a lake in an object store it is an object,
+``_control/progress.json``. Only the reader writes it, so it is put without a condition.
+
+A put may take as long as the store does, and the reader must not wait for it, or the server would hear
+nothing meanwhile. So a thread puts what is newest, at most once in some seconds. A put that fails is logged
+and left: the next one says more.
+
+What is older than some seconds belongs to a reader that is gone and is not shown. In a store that is longer,
+as the clocks of two machines may differ.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import threading
 import time
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from obstore.exceptions import BaseError
+
+from bronze.lake import objects
+from bronze.lake.failures import words_of
 from bronze.progress import snapshot_view
-from pipelines.runtime.locks import locks_folder
+from pipelines.runtime.locks import in_store, locks_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,30 +34,90 @@ if TYPE_CHECKING:
     from bronze.lake.location import Lake
     from bronze.progress import SnapshotView
 
+OBJECT: Final = "_control/progress.json"
+"""Below a lake in an object store."""
+PUT_EVERY: Final = 5.0
+"""Seconds between two puts."""
 _FRESH_SECONDS: Final = 10.0
+_FRESH_IN_STORE: Final = 30.0
+_LOGGER = logging.getLogger("deltasmelt.reader")
 
 
 def write_progress(lake: Lake, counters: dict[str, Any]) -> None:
-    """Say how far the snapshots are; nothing where there is no local lake."""
+    """Say how far the snapshots are; nothing where there is no lake yet. In a store it is put soon."""
+    said = json.dumps({"at": time.time(), "snapshots": counters["snapshots"]})
+    if in_store(lake):
+        _stored(str(lake.path)).write(said.encode())
+        return
     path = _path(lake)
     if path is not None and path.parent.is_dir():
         new = path.with_suffix(".new")
-        new.write_text(json.dumps({"at": time.time(), "snapshots": counters["snapshots"]}), encoding="utf-8")
+        new.write_text(said, encoding="utf-8")
         new.replace(path)
 
 
 def read_progress(lake: Lake) -> SnapshotView | None:
-    """How far the running reader's snapshots are; None where none is under way."""
-    path = _path(lake)
-    try:
-        said = None if path is None else json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    """How far the running reader's snapshots are; None where none is under way, or that is not known."""
+    fresh = _FRESH_IN_STORE if in_store(lake) else _FRESH_SECONDS
+    body = _read(lake)
+    if body is None:
         return None
-    if said is None or time.time() - said["at"] > _FRESH_SECONDS:
+    said = json.loads(body)
+    if time.time() - said["at"] > fresh:
         return None
     return snapshot_view(said["snapshots"], said["at"])
+
+
+def _read(lake: Lake) -> bytes | None:
+    if in_store(lake):
+        try:
+            found = objects.read(str(lake.path), OBJECT)
+        except (OSError, BaseError) as error:
+            _LOGGER.warning("how far the reader's snapshots are is not known: %s", words_of(error))
+            return None
+        return None if found is None else found.body
+    path = _path(lake)
+    try:
+        return None if path is None else path.read_bytes()
+    except FileNotFoundError:
+        return None
 
 
 def _path(lake: Lake) -> Path | None:
     folder = locks_folder(lake)
     return None if folder is None else folder / "progress.json"
+
+
+class StoredProgress:
+    """Puts what was said last, on a thread of its own; it ends with the process.
+
+    Args:
+        root: location of the lake.
+        every: seconds between two puts.
+    """
+
+    def __init__(self, root: str, every: float = PUT_EVERY) -> None:
+        self._root = root
+        self._every = every
+        self._newest = b""
+        self._told = threading.Event()
+        threading.Thread(target=self._put_newest, name="smelt-progress", daemon=True).start()
+
+    def write(self, said: bytes) -> None:
+        """From now on this is the newest."""
+        self._newest = said
+        self._told.set()
+
+    def _put_newest(self) -> None:
+        while self._told.wait():
+            self._told.clear()
+            try:
+                objects.replace(self._root, OBJECT, self._newest)
+            except (OSError, BaseError) as error:
+                _LOGGER.warning("how far the snapshots are could not be put: %s", words_of(error))
+            time.sleep(self._every)
+
+
+@cache
+def _stored(root: str) -> StoredProgress:
+    return StoredProgress(root)

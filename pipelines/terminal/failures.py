@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 from rich.text import Text
 
 from bronze.errors import SmeltError, TransientError
+from bronze.lake.stores import without_keys
 from pipelines.terminal import lines
 from pipelines.terminal.error_pages import has_page
 from pipelines.terminal.interrupts import Terminated, interruption_behind
@@ -94,7 +95,14 @@ def tables_stopped(names: Sequence[str], *, waiting: Sequence[str] = ()) -> Fail
 
 
 def without_secrets(text: str) -> str:
-    """The text with passwords of connection strings blanked out, in time linear in its length."""
+    """The text with passwords of connection strings and keys of the lake's store blanked out.
+
+    In time linear in its length.
+    """
+    return without_keys(_without_passwords(text))
+
+
+def _without_passwords(text: str) -> str:
     return _PASSWORD.sub(r"\1***", _WORD.sub(lambda word: _without_login(word[0]), text))
 
 

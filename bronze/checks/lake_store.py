@@ -1,0 +1,85 @@
+"""Whether an object store lets a lake be written, tried out: list, put, read and delete a small object.
+
+A store that takes a put whatever its condition says is the worst of all, for nothing fails there: two writers
+of one Delta table overwrite each other's commits without a word. So the probe also puts what must be refused:
+an object that is there as a new one, and one over content that is not there (``If-Match`` with a wrong tag).
+Leases and Delta's commits stand on these two.
+
+The object lies below ``_probe`` of the lake, in a folder that nobody else has, and is removed at the end.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from obstore.exceptions import BaseError, NotSupportedError
+
+from bronze.checks.finding import Finding
+from bronze.lake import objects
+from bronze.lake.failures import store_error, words_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDER: Final = "_probe"
+_WRONG_TAG: Final = '"00000000000000000000000000000000"'
+_WRONG_GENERATION: Final = "1"
+_NOT_SERVED: Final = re.compile("501 Not Implemented|NotImplemented")
+
+
+def probe_store(root: str) -> list[Finding]:
+    """What keeps a lake from being written at a place of an object store; nothing where all is well.
+
+    Args:
+        root: location of the lake, whose options are registered. Nothing is left there.
+    """
+    found: list[Finding] = []
+    place = f"{FOLDER}/{uuid.uuid4().hex}"
+    name = f"{place}/object"
+    doing = "listed"
+    try:
+        objects.any_below(root)
+        doing = "written"
+        found += _conditions(root, name)
+        doing = "read"
+        objects.read(root, name)
+        doing = "cleaned"
+        objects.delete_below(root, place)
+    except (OSError, BaseError) as error:
+        found.append(Finding.of(store_error(error, root, doing)))
+        if doing in {"written", "read"}:
+            objects.discard(f"{root}/{place}")
+    return found
+
+
+def _conditions(root: str, name: str) -> Iterator[Finding]:
+    """Put the object, then what must be refused; what is not served is a finding, other errors are raised."""
+    body = uuid.uuid4().hex.encode()
+    try:
+        put = objects.put(root, name, body, over=None)
+        if put is None:  # the answer was lost, and it was put again
+            put = objects.read(root, name)
+        if put is None or objects.put(root, name, b"as a new one", over=None) is not None:
+            yield _unsafe(root, "it lets an object be put as a new one where one is")
+            return
+        wrong = replace(put, tag=_WRONG_TAG, version=put.version and _WRONG_GENERATION)
+        if objects.put(root, name, b"over other content", over=wrong) is not None:
+            yield _unsafe(root, "it lets an object be put over content that is not there")
+    except (OSError, BaseError) as error:
+        if not isinstance(error, NotSupportedError) and not _NOT_SERVED.search(str(error)):
+            raise
+        yield _unsafe(root, f"it refuses conditions: {words_of(error)}")
+
+
+def _unsafe(root: str, why: str) -> Finding:
+    return Finding(
+        level="error",
+        code="lake-conditional-put",
+        subject=root,
+        message=f"this store does not put on condition: {why}",
+        remedy="use a store with conditional writes (If-None-Match and If-Match), or a newer release of this "
+        "one; else two processes could overwrite each other's commits",
+    )

@@ -1,0 +1,174 @@
+"""What the probe of an object store finds, against a server that speaks S3."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from bronze.checks.lake_store import probe_store
+from bronze.errors import DefiniteError, SmeltError, TransientError
+from bronze.lake import objects
+from bronze.lake.failures import lake_failures, lake_opened
+from bronze.lake.location import Lake
+from bronze.lake.stores import register
+from bronze.store.lake_format import require_format_of
+from tests.object_store import Faults, object_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bronze.checks.finding import Finding
+    from tests.object_store import ObjectStore
+
+pytestmark = pytest.mark.process
+
+NOWHERE: Final = "http://127.0.0.1:9"
+_roots = count()
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    with object_store() as running:
+        yield running
+
+
+@pytest.fixture
+def root(store: ObjectStore) -> Iterator[str]:
+    place = f"s3://lake/probed/{next(_roots)}"
+    register(place, store.options())
+    yield place
+    store.set_faults()
+
+
+def one(found: list[Finding]) -> Finding:
+    [finding] = found
+    assert finding.level == "error"
+    assert finding.remedy
+    assert "\n" not in finding.message
+    assert "\x1b" not in finding.message
+    return finding
+
+
+def test_a_sound_store_is_found_sound_and_keeps_nothing(root: str, store: ObjectStore) -> None:
+    store.forget()
+    assert probe_store(root) == []
+    assert not objects.any_below(root)
+    refused = [each for each in store.requests("PUT") if each.status == 412]
+    assert len(refused) == 2, "a second create, and a put over other content"
+
+
+def test_a_bucket_that_is_not_there(store: ObjectStore) -> None:
+    register("s3://nobodys/lake", store.options())
+    found = one(probe_store("s3://nobodys/lake"))
+    assert (found.code, found.subject) == ("lake-bucket", "s3://nobodys/lake")
+    assert "NoSuchBucket: The specified bucket does not exist" in found.message
+    with pytest.raises(DefiniteError) as raised:
+        require_format_of(Lake("s3://nobodys/lake"))
+    assert raised.value.code == "lake-bucket"
+    for call in (
+        lambda: objects.read("s3://nobodys/lake", "x"),
+        lambda: objects.put("s3://nobodys/lake", "x", b"1", over=None),
+    ):
+        with pytest.raises(TransientError) as later, lake_failures("s3://nobodys/lake"):
+            call()  # a running pipeline tries again: the bucket may come back
+        assert later.value.code == "lake-unwritable"
+
+
+@pytest.mark.parametrize(
+    ("methods", "doing"), [("GET", "listed"), ("PUT", "written"), ("DELETE|POST", "cleaned")]
+)
+def test_a_store_that_refuses(root: str, store: ObjectStore, methods: str, doing: str) -> None:
+    store.set_faults(Faults(denied=methods))
+    found = one(probe_store(root))
+    assert found.code == "lake-credentials"
+    assert f"cannot be {doing}: " in found.message
+    assert "AccessDenied" in found.message
+    if methods == "GET":
+        with pytest.raises(DefiniteError) as raised:
+            require_format_of(Lake(root))
+        assert raised.value.code == "lake-credentials"
+
+
+def test_credentials_that_are_not_found() -> None:
+    said = (
+        "Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token in 2.1s, after 3 "
+        "retries, max_retries: 3, retry_timeout: 10s  - HTTP error: error sending request\n\nDebug source:\nG"
+    )
+    with pytest.raises(DefiniteError) as raised, lake_opened("s3://lake/x"):
+        raise OSError(said)
+    assert raised.value.code == "lake-credentials"
+    assert "no credentials for the store were found" in raised.value.message
+    assert "Debug source" not in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("<Error><Code>ContainerNotFound</Code><Message>x</Message></Error>", "lake-bucket"),
+        ("Received redirect without LOCATION", "lake-bucket"),
+        ("401 Unauthorized", "lake-credentials"),
+        ("400 Bad Request: <Error><Code>ExpiredToken</Code></Error>", "lake-credentials"),
+        ("503 Slow Down", "lake-unreachable"),
+        ("operation timed out", "lake-unreachable"),
+    ],
+)
+def test_what_stores_say(said: str, code: str) -> None:
+    with pytest.raises(SmeltError) as raised, lake_opened("abfss://lake@account.dfs.core.windows.net/x"):
+        raise OSError(said)
+    assert raised.value.code == code
+    assert isinstance(raised.value, TransientError) == (code == "lake-unreachable")
+
+
+def test_what_a_library_says_in_colours_and_a_store_in_xml_becomes_a_line() -> None:
+    said = (
+        "Kernel error -> Generic S3 error\n   \x1b[31m↳\x1b[0m Error performing list request\n"
+        "  \x1b[31m↳\x1b[0m <?xml version='1.0'?>\n<Error><Code>SignatureDoesNotMatch</Code>"
+        "<Message>The signature differs</Message><AWSAccessKeyId>AKIA</AWSAccessKeyId></Error>\n"
+    )
+    with pytest.raises(TransientError) as raised, lake_failures("s3://lake/x"):
+        raise OSError(said)
+    assert raised.value.message == (
+        "the lake cannot be written: Kernel error -> Generic S3 error: Error performing list request: "
+        "SignatureDoesNotMatch: The signature differs"
+    )
+
+
+def test_a_local_lake_that_cannot_be_opened_is_tried_again() -> None:
+    with pytest.raises(TransientError) as raised, lake_opened("/lake"):
+        raise OSError("403 Forbidden")
+    assert raised.value.code == "lake-unwritable"
+
+
+@pytest.mark.parametrize(
+    ("faults", "why"),
+    [
+        (Faults(ignored="NONE_MATCH"), "put as a new one where one is"),
+        (Faults(ignored="IF_MATCH"), "put over content that is not there"),
+        (Faults(unserved="NONE_MATCH"), "it refuses conditions"),
+        (Faults(unserved="IF_MATCH"), "it refuses conditions"),
+    ],
+)
+def test_a_store_without_conditional_puts(root: str, store: ObjectStore, faults: Faults, why: str) -> None:
+    store.set_faults(faults)
+    found = one(probe_store(root))
+    assert found.code == "lake-conditional-put"
+    assert why in found.message
+    store.set_faults()
+    assert not objects.any_below(root)
+
+
+def test_a_store_that_does_not_answer(store: ObjectStore) -> None:
+    register("s3://lake/away", {**store.options(), "aws_endpoint_url": NOWHERE})
+    found = one(probe_store("s3://lake/away"))
+    assert found.code == "lake-unreachable"
+    assert NOWHERE in found.message
+    with pytest.raises(TransientError) as raised:
+        require_format_of(Lake("s3://lake/away"))
+    assert raised.value.code == "lake-unreachable"
+
+
+def test_an_answer_that_was_lost_is_no_fault_of_the_store(root: str, store: ObjectStore) -> None:
+    store.set_faults(Faults(lose="_probe"))
+    assert probe_store(root) == []
