@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.errors import ConfigurationError
+from bronze.lake.stores import all_options, options_of
 from pipelines.settings import load_pipeline
+from pipelines.terminal.failures import without_secrets
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -173,3 +175,67 @@ def test_a_token_in_the_lakes_address_is_not_repeated(tmp_path: Path) -> None:
     assert "account.example/lake" in str(caught.value)
     assert "SECRET" not in str(caught.value)
     assert "geheim" not in str(caught.value)
+
+
+SECRET = "gEh31m-Wort"
+
+
+def test_options_of_the_store_are_read_with_the_environment_and_shown_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKE_SECRET", SECRET)
+    options = "{aws_region: eu-central-1, aws_secret_access_key: '${LAKE_SECRET}', fs.s3a.threads.max: '20'}"
+    text = f"pipeline: shop\n{SOURCE}lake: {{path: 's3://options/lake/', options: {options}}}\n"
+    pipeline = load_pipeline(written(tmp_path, text))
+    assert options_of("s3://options/lake/bronze/changes") == {
+        "aws_region": "eu-central-1",
+        "aws_secret_access_key": SECRET,
+    }
+    assert all_options("s3://options/lake")["fs.s3a.threads.max"] == "20"
+    assert SECRET not in repr(pipeline) + str(pipeline) + pipeline.model_dump_json()
+    assert without_secrets(f"the store said {SECRET}") == "the store said ***"
+
+
+@pytest.mark.parametrize(
+    ("lake", "line", "message"),
+    [
+        ("{path: 'foo://bucket/lake'}", 3, "foo:// is no store that a lake can lie in; known are abfs://"),
+        (
+            "\n  path: s3://wrong/lake\n  options:\n    aws_secret_acces_key: '${LAKE_SECRET}'",
+            6,
+            "unknown option 'aws_secret_acces_key' of s3://; did you mean 'aws_secret_access_key'?",
+        ),
+        (
+            "\n  path: s3://wrong/lake\n  options: {azure_storage_account_key: '${LAKE_SECRET}'}",
+            5,
+            "unknown option 'azure_storage_account_key' of s3://",
+        ),
+        (
+            "\n  path: ./lake\n  options: {aws_secret_access_key: '${LAKE_SECRET}'}",
+            5,
+            "options are for object stores; this lake is a local folder",
+        ),
+    ],
+)
+def test_a_store_or_an_option_that_is_not_known_is_refused_by_name_and_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: str, line: int, message: str
+) -> None:
+    monkeypatch.setenv("LAKE_SECRET", SECRET)
+    path = written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {lake}\n")
+    with pytest.raises(ConfigurationError) as caught:
+        load_pipeline(path)
+    assert caught.value.code == "lake-store"
+    assert caught.value.message.startswith(message)
+    assert caught.value.where == f"{path}:{line}"
+    assert SECRET not in str(caught.value)
+
+
+def test_an_option_of_a_wrong_type_is_refused_without_its_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKE_SECRET", SECRET)
+    options = "{aws_secret_access_key: ['${LAKE_SECRET}']}"
+    text = f"pipeline: shop\n{SOURCE}lake: {{path: 's3://typed/lake', options: {options}}}\n"
+    with pytest.raises(ConfigurationError) as caught:
+        load_pipeline(written(tmp_path, text))
+    assert SECRET not in str(caught.value)

@@ -11,6 +11,7 @@ from bronze.checks.lake_store import probe_store
 from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.lake import objects
 from bronze.lake.failures import lake_failures, lake_opened
+from bronze.lake.leases import leased
 from bronze.lake.location import Lake
 from bronze.lake.stores import register
 from bronze.store.lake_format import require_format_of
@@ -67,13 +68,22 @@ def test_a_bucket_that_is_not_there(store: ObjectStore) -> None:
     with pytest.raises(DefiniteError) as raised:
         require_format_of(Lake("s3://nobodys/lake"))
     assert raised.value.code == "lake-bucket"
-    for call in (
-        lambda: objects.read("s3://nobodys/lake", "x"),
-        lambda: objects.put("s3://nobodys/lake", "x", b"1", over=None),
+
+
+def test_a_running_pipeline_tries_again_for_its_bucket_may_come_back(store: ObjectStore) -> None:
+    root = "s3://nobodys/lake"
+    register(root, store.options())
+    with pytest.raises(TransientError) as reading, lake_failures(root):
+        objects.read(root, "x")
+    with pytest.raises(TransientError) as putting, lake_failures(root):
+        objects.put(root, "x", b"1", over=None)
+    assert reading.value.code == putting.value.code == "lake-unwritable"
+    with (
+        pytest.raises(TransientError) as taking,
+        leased(root, "silver", command="smelt silver", wait=False),
     ):
-        with pytest.raises(TransientError) as later, lake_failures("s3://nobodys/lake"):
-            call()  # a running pipeline tries again: the bucket may come back
-        assert later.value.code == "lake-unwritable"
+        pass
+    assert taking.value.code == "lake-unreachable"
 
 
 @pytest.mark.parametrize(

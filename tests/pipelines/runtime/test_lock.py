@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from bronze.errors import DefiniteError
+from bronze.lake import objects
+from bronze.lake.leases import Pace, leased, object_of, writing_of
 from bronze.lake.location import Lake
+from bronze.lake.stores import register
 from pipelines.runtime.locks import lake_lock, writing
+from tests.object_store import object_store
 
 ROOT = Path(__file__).parents[3]
 HOLDER = """
@@ -20,6 +26,8 @@ with lake_lock(Lake(path=sys.argv[1]), ("bronze", "silver"), command="smelt run"
     print("held", flush=True)
     sys.stdin.read()
 """
+LEASES: Final = ("bronze", "silver", writing_of("silver"))
+QUICK: Final = Pace(renewed_after=0.4)
 
 
 def test_a_second_start_is_refused_with_who_holds_the_lake(lake_path: str) -> None:
@@ -65,11 +73,38 @@ def test_who_writes_a_layer_is_waited_for_also_in_another_process(lake_path: str
         thread.join()
 
 
-def test_an_object_store_is_not_locked_by_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_store_is_locked_by_leases_in_it_and_by_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    store = Lake(path="s3://bucket/lake")
-    with lake_lock(store, ("bronze",), command="smelt run"), writing(store, "silver"):
-        assert list(tmp_path.iterdir()) == []
+    lake = Lake(path="s3://lake/locked")
+    with object_store() as store:
+        register(str(lake.path), store.options())
+        with lake_lock(lake, ("bronze", "silver"), command="smelt run"), writing(lake, "silver"):
+            held = {name: objects.read(str(lake.path), object_of(name)) for name in LEASES}
+        freed = {name: objects.read(str(lake.path), object_of(name)) for name in LEASES}
+        with lake_lock(lake, ("bronze",), command="smelt bronze"):
+            pass  # who has ended is not waited for
+    said = {name: json.loads(found.body) for name, found in held.items() if found is not None}
+    assert {name: each["command"] for name, each in said.items()} == {
+        "bronze": "smelt run", "silver": "smelt run", "silver.writing": "writing silver",
+    }  # fmt: skip
+    assert all(each["holder"] for each in said.values())
+    assert [json.loads(found.body)["holder"] for found in freed.values() if found is not None] == [None] * 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stage_that_runs_in_an_object_store_is_not_started_twice() -> None:
+    lake = Lake(path="s3://lake/twice")
+    with object_store() as store:
+        register(str(lake.path), store.options())
+        with leased(str(lake.path), "silver", command="smelt silver", wait=False, pace=QUICK):
+            with pytest.raises(DefiniteError) as raised, lake_lock(lake, ("silver",), command="smelt run"):
+                pass
+            assert raised.value.code == "already-running"
+            assert "`smelt silver`" in raised.value.message
+            with lake_lock(lake, ("gold",), command="smelt gold"):
+                pass  # another stage may run beside it
 
 
 def test_a_lake_that_is_made_is_closed_to_others_and_one_that_is_there_stays_as_it_is(tmp_path: Path) -> None:

@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bronze.lake import objects
 from bronze.lake.location import Lake
+from bronze.lake.stores import register
 from bronze.lsn import Lsn
 from bronze.progress import Progress, snapshot_view
 from bronze.setup.slot import SlotState
 from pipelines.health.slot_words import slot_warnings
 from pipelines.health.status import Status
 from pipelines.runtime.progress_text import snapshot_text
-from pipelines.runtime.reader_progress import read_progress, write_progress
+from pipelines.runtime.reader_progress import OBJECT, StoredProgress, read_progress, write_progress
+from tests.bronze.running import wait_for
+from tests.object_store import Faults, object_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +62,45 @@ def test_another_process_sees_it_while_it_is_fresh(tmp_path: Path) -> None:
     path = tmp_path / ".locks" / "progress.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "at": time.time() - 60}))
     assert read_progress(lake) is None
-    assert read_progress(Lake("s3://bucket/lake")) is None
+
+
+@pytest.mark.process
+def test_in_an_object_store_it_is_an_object_that_is_put_now_and_then() -> None:
+    lake = Lake("s3://lake/progress")
+    progress = Progress()
+    progress.copying("public.t", 10)
+    with object_store() as store:
+        register("s3://lake/progress", store.options())
+        assert read_progress(lake) is None
+        for _ in range(20):
+            progress.copied("public.t", 1)
+            write_progress(lake, progress.read())
+        wait_for(lambda: read_progress(lake) is not None)
+        view = read_progress(lake)
+        assert view is not None
+        assert view.tables == ("public.t",)
+        puts = store.requests("PUT", f"/lake/progress/{OBJECT}")
+        assert len(puts) == 1
+        assert puts[0].condition == ""
+        said = {"at": time.time() - 60, "snapshots": progress.read()["snapshots"]}
+        objects.replace("s3://lake/progress", OBJECT, json.dumps(said).encode())
+        assert read_progress(lake) is None, "of a reader that is gone"
+    assert read_progress(lake) is None, "a store that is away is no reason to end"
+
+
+@pytest.mark.process
+def test_what_is_newest_is_put_however_slow_the_store_is_and_nobody_waits_for_it() -> None:
+    root = "s3://lake/slow"
+    with object_store() as store:
+        register(root, store.options())
+        stored = StoredProgress(root, every=0.1)
+        store.set_faults(Faults(latency=0.3))
+        begun = time.monotonic()
+        for number in range(100):
+            stored.write(str(number).encode())
+        assert time.monotonic() - begun < 0.2
+        store.set_faults()
+        wait_for(lambda: (found := objects.read(root, OBJECT)) is not None and found.body == b"99")
 
 
 def test_a_slot_in_danger_is_said_before_it_is_lost() -> None:

@@ -1,0 +1,100 @@
+"""What Spark is told of each store, by Hadoop's names."""
+
+from __future__ import annotations
+
+import pytest
+
+from bronze.lake.stores import register
+from pipelines.spark.hadoop import LOG_STORE, hadoop_settings
+
+FS = "spark.hadoop.fs."
+ACCOUNT = "account.dfs.core.windows.net"
+LOG_STORES = {f"spark.delta.logStore.{scheme}.impl": LOG_STORE for scheme in ("s3", "s3a")}
+
+
+def told(location: str, options: dict[str, str], environment: dict[str, str] | None = None) -> dict[str, str]:
+    """Hadoop's settings of a location, without the beginning that all share."""
+    register(location, options)
+    settings = hadoop_settings(location, environment or {})
+    return {name.removeprefix(FS): value for name, value in settings.items() if name not in LOG_STORES}
+
+
+def test_a_local_lake_tells_nothing() -> None:
+    assert hadoop_settings("/data/lake", {"AWS_ENDPOINT_URL": "http://x"}) == {}
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_s3_without_options_leaves_credentials_to_the_platform_and_commits_to_our_log_store(
+    scheme: str,
+) -> None:
+    location = f"{scheme}://plain/lake"
+    assert told(location, {}) == {"s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
+    assert {name: hadoop_settings(location, {})[name] for name in LOG_STORES} == LOG_STORES
+
+
+def test_keys_of_s3() -> None:
+    keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_region": "eu"}
+    found = told("s3://keys/lake", keys)
+    assert (found["s3a.access.key"], found["s3a.secret.key"]) == ("a", "b")
+    assert found["s3a.endpoint.region"] == "eu"
+    assert found["s3a.aws.credentials.provider"].endswith(".SimpleAWSCredentialsProvider")
+    found = told("s3://keys/lake", {**keys, "aws_session_token": "c"})
+    assert found["s3a.session.token"] == "c"
+    assert found["s3a.aws.credentials.provider"].endswith(".TemporaryAWSCredentialsProvider")
+    found = told("s3://keys/lake", {"aws_skip_signature": "true"})
+    assert found["s3a.aws.credentials.provider"].endswith(".AnonymousAWSCredentialsProvider")
+
+
+def test_an_endpoint_takes_the_bucket_in_the_path_unless_it_is_said_otherwise() -> None:
+    found = told("s3://endpoint/lake", {"aws_endpoint_url": "http://127.0.0.1:9000"})
+    assert found["s3a.endpoint"] == "http://127.0.0.1:9000"
+    assert (found["s3a.path.style.access"], found["s3a.connection.ssl.enabled"]) == ("true", "false")
+    hosted = {"aws_endpoint_url": "https://s3.example", "aws_virtual_hosted_style_request": "true"}
+    found = told("s3://endpoint/lake", hosted)
+    assert (found["s3a.path.style.access"], found["s3a.connection.ssl.enabled"]) == ("false", "true")
+
+
+def test_an_endpoint_of_the_environment_counts_where_no_option_says_one() -> None:
+    environment = {"AWS_ENDPOINT_URL": "http://of.the.environment"}
+    assert told("s3://env/lake", {}, environment)["s3a.endpoint"] == "http://of.the.environment"
+    found = told("s3://env/lake", {"aws_endpoint_url": "http://of.the.file"}, environment)
+    assert found["s3a.endpoint"] == "http://of.the.file"
+
+
+def test_a_key_account_token_or_client_of_azure() -> None:
+    location = f"abfss://lake@{ACCOUNT}/shop"
+    assert told(location, {}) == {}
+    assert told(location, {"azure_storage_account_key": "k"}) == {
+        f"azure.account.auth.type.{ACCOUNT}": "SharedKey",
+        f"azure.account.key.{ACCOUNT}": "k",
+    }
+    assert told(location, {"azure_storage_sas_token": "?sv=1&sig=2"}) == {
+        f"azure.account.auth.type.{ACCOUNT}": "SAS",
+        f"azure.sas.fixed.token.{ACCOUNT}": "sv=1&sig=2",
+    }
+    client = {f"azure_storage_{name}": name for name in ("client_id", "client_secret", "tenant_id")}
+    found = told(location, client)
+    assert found[f"azure.account.auth.type.{ACCOUNT}"] == "OAuth"
+    assert found[f"azure.account.oauth2.client.id.{ACCOUNT}"] == "client_id"
+    assert found[f"azure.account.oauth2.client.secret.{ACCOUNT}"] == "client_secret"
+    assert "/tenant_id/" in found[f"azure.account.oauth2.client.endpoint.{ACCOUNT}"]
+
+
+def test_the_host_of_azure_may_come_from_the_name_of_the_account() -> None:
+    options = {"azure_storage_account_name": "account", "azure_storage_account_key": "k"}
+    assert told("abfs://lake/shop", options)[f"azure.account.key.{ACCOUNT}"] == "k"
+
+
+def test_a_file_of_google() -> None:
+    assert told("gs://bucket/lake", {}) == {}
+    assert told("gs://bucket/lake", {"google_service_account": "/key.json"}) == {
+        "gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE",
+        "gs.auth.service.account.json.keyfile": "/key.json",
+    }
+
+
+def test_hadoops_own_keys_win() -> None:
+    options = {"aws_endpoint_url": "http://a", "fs.s3a.endpoint": "http://b", "fs.s3a.threads.max": "9"}
+    found = told("s3://own/lake", options)
+    assert (found["s3a.endpoint"], found["s3a.threads.max"]) == ("http://b", "9")
+    assert found["s3a.path.style.access"] == "true"
