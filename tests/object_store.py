@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 BUCKET: Final = "lake"
 _CONTROL: Final = "/_control/"
 _BUSY: Final = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>slow down</Message></Error>"
-_DENIED: Final = b"<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>no</Message></Error>"
+_DENIED: Final = (
+    "<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>no</Message>"
+    "<StringToSign>{0}</StringToSign></Error>"
+)
 _UNSERVED: Final = b"<?xml version='1.0'?><Error><Code>NotImplemented</Code><Message>no</Message></Error>"
 _CONDITIONS: Final = ("HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH")
 
@@ -54,7 +57,9 @@ class Faults:
     latency: float = 0.0  # seconds by which every request is delayed
     hold: str | None = None  # the next PUT whose path matches is carried out only after the next `set_faults`
     lose: str | None = None  # the next PUT whose path matches is carried out, and answered by 503
-    denied: str | None = None  # requests whose method matches are answered by 403
+    denied: str | None = (
+        None  # requests whose method matches are answered by 403, which quotes how they are signed
+    )
     ignored: str | None = None  # conditions whose header matches are ignored
     unserved: str | None = None  # requests with a condition whose header matches are answered by 501
 
@@ -81,7 +86,9 @@ class Front:
         time.sleep(self.faults.latency)
         said, chunks = _refusal("503 Slow Down", _BUSY)
         if re.fullmatch(self.faults.denied or "", method):
-            said, chunks = _refusal("403 Forbidden", _DENIED)
+            said, chunks = _refusal(
+                "403 Forbidden", _DENIED.format(environ.get("HTTP_AUTHORIZATION")).encode()
+            )
         elif _conditions(environ, self.faults.unserved):
             said, chunks = _refusal("501 Not Implemented", _UNSERVED)
         elif time.monotonic() >= self._until:

@@ -17,12 +17,15 @@ from pipelines.demo.embedded_postgres import EmbeddedServer
 from pipelines.secret_variables import without_secret_variables
 from pipelines.settings import load_pipeline
 from pipelines.spark.launch import PopenArguments
+from tests.object_store import Faults, object_store
 from tests.pipelines.processes import Command, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PASSWORD: Final = "gEh31m-Wort"
+STORE_KEY: Final = "Sch1ussel-des-Speichers"
+KEY_ID: Final = "AKIA-dieses-Tests"
 OTHER: Final = "4nderes-Wort"
 HBA = "local all all trust\nhost all postgres 127.0.0.1/32 trust\nhost all smelt 127.0.0.1/32 scram-sha-256\n"
 WAYS: Final = ("variable", "libpq", "password file", "dsn")
@@ -118,6 +121,61 @@ def test_a_password_is_nowhere(
     assert "changes" in {Path(table.table_uri).name for table in tables}
     for table in tables:  # files are compressed
         assert PASSWORD not in str(table.to_pyarrow_table().to_pydict())
+
+
+@pytest.mark.postgres
+@pytest.mark.process
+def test_a_key_of_the_store_is_nowhere(
+    shop: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with object_store() as store:
+        monkeypatch.setenv("LAKE_SECRET", STORE_KEY)
+        keys = {"aws_access_key_id": KEY_ID, "aws_secret_access_key": "${LAKE_SECRET}"}
+        sound = in_store(tmp_path / "shop.yml", shop, "s3://lake/secrets", {**store.options(), **keys})
+        said = []
+        with Command("bronze", sound, "--debug", folder=tmp_path) as running:
+            until(lambda: store.requests("PUT", "/lake/secrets/bronze/changes/_delta_log/") != [], 60)
+            for pid in [running.process.pid, *running.family()]:
+                line = Path(f"/proc/{pid}/cmdline").read_bytes()
+                assert STORE_KEY.encode() not in line
+                assert KEY_ID.encode() not in line
+            for command in (["check", "--output", "json"], ["status", "--output", "json"], ["status"]):
+                with Command(command[0], sound, *command[1:], folder=tmp_path) as asked:
+                    assert asked.wait(60) == 0, asked.text()
+            running.process.send_signal(signal.SIGTERM)
+            running.wait(60)
+        wrong = {
+            "bucket": ("s3://nobodys/lake", {}, Faults()),
+            "denied": ("s3://lake/secrets", {}, Faults(denied="GET|PUT|DELETE|POST")),
+            "away": ("s3://lake/away", {"aws_endpoint_url": "http://127.0.0.1:9"}, Faults()),
+            "option": ("s3://lake/secrets", {"aws_secret_acces_key": STORE_KEY}, Faults()),
+            "local": ("./lake", {}, Faults()),
+        }
+        for name, (lake, more, faults) in wrong.items():
+            file = in_store(tmp_path / f"{name}.yml", shop, lake, {**store.options(), **keys, **more})
+            store.set_faults(faults)
+            for command in (["check", "--debug"], ["bronze", "--until-caught-up", "--debug"], ["status"]):
+                with Command(command[0], file, *command[1:], folder=tmp_path) as refused:
+                    assert refused.wait(60) == 1, refused.text()
+                    said.append(refused.text())
+    codes = ("lake-bucket", "lake-credentials", "lake-unreachable", "lake-store")
+    assert [code for code in codes if code not in "".join(said)] == []
+    left = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".yml"]
+    assert "smelt.log" in {path.name for path in left}
+    for path in left:
+        found = path.read_bytes()
+        assert STORE_KEY.encode() not in found, path
+        assert KEY_ID.encode() not in found, path
+
+
+def in_store(file: Path, server: EmbeddedServer, lake: str, options: dict[str, str]) -> Path:
+    """A pipeline file with a lake in an object store; returns it."""
+    keys = "".join(f"    {name}: '{value}'\n" for name, value in options.items())
+    file.write_text(
+        f"pipeline: shop\nsource: {{dsn: '{server.dsn('shop')}', slot: secrets, publication: secrets}}\n"
+        f"lake:\n  path: {lake}\n  options:\n{keys}"
+    )
+    return file
 
 
 def test_the_jvm_gets_no_variable_that_holds_a_secret_of_the_source(

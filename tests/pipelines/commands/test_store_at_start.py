@@ -1,0 +1,115 @@
+"""Commands whose lake lies in an object store that does not let them in: one message, with its remedy."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pytest
+
+from tests.object_store import Faults, object_store
+from tests.pipelines.in_process import smelt_here
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from subprocess import CompletedProcess
+
+    from tests.object_store import ObjectStore
+
+pytestmark = pytest.mark.process
+
+NOWHERE: Final = "http://127.0.0.1:9"
+DENIED: Final = Faults(denied="GET|PUT|DELETE|POST|HEAD")
+
+
+class Bad(NamedTuple):
+    """A lake that cannot be opened, what is wrong with it, and the code that says so."""
+
+    lake: str
+    options: dict[str, str]
+    faults: Faults
+    code: str
+
+
+BAD: Final = [
+    Bad("s3://nobodys/lake", {}, Faults(), "lake-bucket"),
+    Bad("s3://lake/denied", {}, DENIED, "lake-credentials"),
+    Bad("s3://lake/away", {"aws_endpoint_url": NOWHERE}, Faults(), "lake-unreachable"),
+]
+_roots = count()
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[ObjectStore]:
+    with object_store() as store:
+        yield store
+
+
+@pytest.fixture
+def store(running: ObjectStore) -> Iterator[ObjectStore]:
+    yield running
+    running.set_faults()
+
+
+def pipeline_in(folder: Path, lake: str, options: dict[str, str]) -> Path:
+    file = folder / "pipeline.yml"
+    written = "".join(f"    {name}: '{value}'\n" for name, value in options.items())
+    file.write_text(
+        "pipeline: shop\nsource: {host: 127.0.0.1, port: 1, database: x, slot: s, publication: p}\n"
+        f"lake:\n  path: {lake}\n  options:\n{written}"
+    )
+    return file
+
+
+def findings(done: CompletedProcess[str]) -> list[dict[str, Any]]:
+    assert "Traceback" not in done.stderr + done.stdout
+    return list(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.code)
+def test_check_says_it_once_and_fails(bad: Bad, store: ObjectStore, tmp_path: Path) -> None:
+    file = pipeline_in(tmp_path, bad.lake, {**store.options(), **bad.options})
+    store.set_faults(bad.faults)
+    done = smelt_here("check", file, "--offline", "--output", "json", folder=tmp_path)
+    [found] = findings(done)
+    assert (done.returncode, found["level"], found["code"], found["subject"]) == (
+        1, "error", bad.code, bad.lake,
+    )  # fmt: skip
+    assert found["remedy"]
+    assert "\n" not in found["message"]
+
+
+@pytest.mark.parametrize("command", [["status"], ["bronze", "--until-caught-up"], ["maintain"], ["sql", "x"]])
+@pytest.mark.parametrize("bad", BAD[:2], ids=lambda bad: bad.code)
+def test_a_command_that_opens_the_lake_ends_with_one_message(
+    command: list[str], bad: Bad, store: ObjectStore, tmp_path: Path
+) -> None:
+    file = pipeline_in(tmp_path, bad.lake, {**store.options(), **bad.options})
+    store.set_faults(bad.faults)
+    name, *others = command
+    done = smelt_here(name, file, *others, folder=tmp_path)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr + done.stdout
+    assert "\x1b" not in done.stderr
+    message, remedy, more = done.stderr.strip().splitlines()
+    assert message.startswith(f"error: {bad.lake}")
+    assert message.endswith(f"[{bad.code}]")
+    assert remedy.startswith("remedy: ")
+    assert more == f"more: smelt explain-error {bad.code}"
+
+
+def test_check_of_a_sound_store_says_nothing_and_leaves_nothing(store: ObjectStore, tmp_path: Path) -> None:
+    file = pipeline_in(tmp_path, f"s3://lake/sound/{next(_roots)}", store.options())
+    done = smelt_here("check", file, "--offline", "--output", "json", folder=tmp_path)
+    assert (done.returncode, findings(done)) == (0, [])
+
+
+def test_check_finds_a_store_without_conditional_puts(store: ObjectStore, tmp_path: Path) -> None:
+    file = pipeline_in(tmp_path, "s3://lake/unconditional", store.options())
+    store.set_faults(Faults(ignored="MATCH"))
+    done = smelt_here("check", file, "--offline", folder=tmp_path)
+    assert done.returncode == 1
+    assert "error: s3://lake/unconditional: this store does not put on condition" in done.stdout
+    assert "[lake-conditional-put]" in done.stdout
