@@ -6,7 +6,8 @@ processes create at the same moment is made by one of them; the other one sees "
 for version 0) and opens it. Both are safe to repeat: nothing is visible before the log entry exists.
 
 Every commit of bronze goes this way: files on disk, then `commit`, then `settle`, after which it may be acted
-on (`bronze.lake.disk`). Where a call fails, whether the commit came about is not known: files that it names
+on (`bronze.lake.disk`). In an object store we put the usual entry ourselves, for the sake of requests
+(`bronze.lake.entries`). Where a call fails, whether the commit came about is not known: files that it names
 are not removed then, and the caller looks at the table before it does anything again. Only a refusal
 (`CommitFailedError`) says that it did not.
 """
@@ -24,11 +25,12 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from bronze.backoff import tried_again
 from bronze.doors import Door, through
 from bronze.errors import ConfigurationError
-from bronze.lake import disk
+from bronze.lake import disk, entries
 from bronze.lake.folders import local_folder
 from bronze.lake.parquet import PartWriter, delete_files, file_system
 from bronze.lake.stores import options_of
 from bronze.lake.torn_log import ACTIONS_KEY, set_torn_aside
+from bronze.lake.transactions import expect_marks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -175,19 +177,21 @@ def commit(
         CommitFailedError: it was refused, for instance because one of the marks' ids was written since the
             handle's version.
     """
-    through(
-        Door.COMMIT,
-        table.table_uri,
-        lambda: table.create_write_transaction(
+    said = {ACTIONS_KEY: str(len(actions) + len(marks))}
+
+    def write() -> None:
+        if entries.put_next(table, actions, marks, said):
+            return
+        table.create_write_transaction(
             list(actions),
             mode="append",
             schema=schema,
-            commit_properties=CommitProperties(
-                app_transactions=list(marks), custom_metadata={ACTIONS_KEY: str(len(actions) + len(marks))}
-            ),
+            commit_properties=CommitProperties(app_transactions=list(marks), custom_metadata=said),
             post_commithook_properties=NOTHING_BESIDES,
-        ),
-    )
+        )
+
+    through(Door.COMMIT, table.table_uri, write)
+    expect_marks(table, marks)
 
 
 def settle(table: DeltaTable, before: int) -> None:

@@ -3,7 +3,7 @@
 `obstore` speaks to the stores, the Rust crate that `deltalake` is built on, so that both are let in by the
 same options. A local lake has files and locks of the kernel instead, and nothing of this.
 
-`put` is on condition. The store itself compares, so of two writers one is refused:
+A put of what several may write is on condition. The store itself compares, so of two writers one is refused:
 https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html;
 Azure and Google Cloud Storage have had the same from their beginning. `replace` is not: it is for what one
 process alone writes.
@@ -30,10 +30,14 @@ from bronze.lake.failures import lacks_bucket, words_of
 from bronze.lake.stores import options_of
 
 if TYPE_CHECKING:
+    from obstore import WritableFile
     from obstore.store import ObjectStore
 
 _HTTP: Final = ("aws_allow_http", "azure_allow_http")
 _TIMEOUT: Final = timedelta(seconds=10)
+_TIMEOUT_OF_FILES: Final = timedelta(seconds=60)
+"""A file has some MiB, and a line may be slow."""
+_PARTS_AT_ONCE: Final = 2
 _TRUE: Final = frozenset({"1", "true", "on", "yes"})
 _LOGGER = logging.getLogger("deltasmelt.lake")
 
@@ -124,6 +128,54 @@ def any_below(root: str) -> bool:
     return through(Door.LIST_FILES, root, look)
 
 
+def open_writer(root: str, name: str, held: int) -> WritableFile:
+    """A new file, whose name nobody else uses; the caller stands at a door.
+
+    Args:
+        root: location.
+        name: below it.
+        held: bytes up to which the file is put by one request when it is closed; a larger one is sent in
+            parts of that size.
+    """
+    store = _store(root, _TIMEOUT_OF_FILES)
+    return obstore.open_writer(store, name, buffer_size=held, max_concurrency=_PARTS_AT_ONCE)
+
+
+def create(root: str, name: str, body: bytes) -> bool:
+    """Put an object that is not there yet; False where another one is. The caller stands at a door.
+
+    Where the store refuses, what is there is read: it may be ours, put by a request whose answer was lost. So
+    no two bodies may be the same.
+
+    Raises:
+        OSError: the store cannot be reached, or refuses. Whether it was put is not known then.
+    """
+    try:
+        store = _store(root)
+        try:
+            obstore.put(store, name, body, mode="create", use_multipart=False)
+        except AlreadyExistsError:
+            return bytes(obstore.get(store, name).bytes()) == body
+    except BaseError as error:
+        raise OSError(f"{name} was not put: {error}") from error
+    return True
+
+
+def exists(root: str, name: str) -> bool:
+    """Whether an object is there. The caller stands at a door.
+
+    Raises:
+        OSError: the store cannot be reached, or refuses.
+    """
+    try:
+        obstore.head(_store(root), name)
+    except FileNotFoundError:
+        return False
+    except BaseError as error:
+        raise OSError(f"{name} was not found: {error}") from error
+    return True
+
+
 def delete_below(root: str, prefix: str) -> None:
     """Remove every object whose path begins with a prefix; none is no fault.
 
@@ -146,19 +198,19 @@ def discard(location: str) -> None:
         _LOGGER.warning("%s could not be removed: %s", location, words_of(error))
 
 
-def _store(root: str) -> ObjectStore:
-    return _connected(root, tuple(sorted((options_of(root) or {}).items())))
+def _store(root: str, timeout: timedelta = _TIMEOUT) -> ObjectStore:
+    return _connected(root, tuple(sorted((options_of(root) or {}).items())), timeout)
 
 
-@lru_cache(maxsize=32)
-def _connected(root: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
+@lru_cache(maxsize=256)
+def _connected(root: str, options: tuple[tuple[str, str], ...], timeout: timedelta) -> ObjectStore:
     """A client for each place, which keeps its connections."""
     config: Any = {name: value for name, value in options if name not in _HTTP}
     return from_url(
         root,
         config=config,
-        client_options={"allow_http": _allows_http(dict(options)), "timeout": _TIMEOUT},
-        retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=10)},
+        client_options={"allow_http": _allows_http(dict(options)), "timeout": timeout},
+        retry_config={"max_retries": 3, "retry_timeout": timeout},
     )
 
 

@@ -2,7 +2,8 @@
 
 Nobody sees a file until a Delta commit names it. A crash before that leaves a file that no version refers to,
 which the next reader removes (`bronze.store.leftovers`). On a local path each file is flushed to disk when it
-is closed, and its name before it is handed out: the slot is confirmed on the strength of it.
+is closed, and its name before it is handed out: the slot is confirmed on the strength of it. In an object
+store a small one is put by one request when it is closed (`bronze.lake.uploads`).
 
 A call that fails ends the writer: it removes what it has not handed out, and refuses every later call. So no
 commit can name a file that lacks rows, or one that Arrow left without its footer; and no commit can go
@@ -20,6 +21,7 @@ import json
 import time
 import uuid
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -33,6 +35,7 @@ from bronze.doors import Door, through
 from bronze.lake.disk import flush_to_disk
 from bronze.lake.folders import local_folder
 from bronze.lake.stores import options_of
+from bronze.lake.uploads import Upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -51,8 +54,14 @@ def file_system(uri: str) -> pa_fs.FileSystem:
     """The file system below a table's location: local, or whatever `deltalake` reaches."""
     folder = local_folder(uri)
     if folder is None:
-        return pa_fs.PyFileSystem(DeltaStorageHandler(uri, options_of(uri)))
+        return _connected(uri, tuple(sorted((options_of(uri) or {}).items())))
     return pa_fs.SubTreeFileSystem(str(folder), pa_fs.LocalFileSystem())
+
+
+@lru_cache(maxsize=256)
+def _connected(uri: str, options: tuple[tuple[str, str], ...]) -> pa_fs.FileSystem:
+    """A client for each place, which keeps its connections; other options make another one."""
+    return pa_fs.PyFileSystem(DeltaStorageHandler(uri, dict(options) or None))
 
 
 def delete_files(uri: str, names: Iterable[str]) -> None:
@@ -160,7 +169,8 @@ class PartWriter:
         if self._unfinished:
             names.append(self._name)
         self._actions, self._unfinished = [], False
-        ends = [] if self._stream is None else [self._stream.close]
+        stream = self._stream
+        ends = [] if stream is None else [stream.give_up if isinstance(stream, Upload) else stream.close]
         if self._writer is not None:
             ends.insert(0, self._writer.close)
         self._writer = self._stream = None
@@ -188,9 +198,7 @@ class PartWriter:
     def _open(self) -> None:
         self._name = f"{self._prefix}-{uuid.uuid4()}.parquet"
         self._unfinished = True
-        self._stream = through(
-            Door.OPEN_PART, self._place, lambda: self._system.open_output_stream(self._name)
-        )
+        self._stream = through(Door.OPEN_PART, self._place, self._open_stream)
         self._footers = []
         self._writer = pq.ParquetWriter(
             self._stream,
@@ -205,6 +213,11 @@ class PartWriter:
         )
         self._bytes = 0
         self._statistics = _Statistics(self._measured)
+
+    def _open_stream(self) -> Any:
+        if self._folder is None:
+            return Upload(self._uri, self._name)
+        return self._system.open_output_stream(self._name)
 
     def _close(self) -> None:
         if self._writer is None:

@@ -13,6 +13,9 @@ Why it is what `deltalake` would say:
   another name, one that is newer than the handle, an entry that is gone or cannot be read, ids that expire
   (``delta.setTransactionRetentionDuration``). Sidecars of a checkpoint hold files alone.
 
+What a handle has just committed need not be read: where the next version that it sees is the very next one,
+its one new entry is ours, and we know its marks (`expect_marks`).
+
 What is kept belongs to a handle and goes with it. So a table that is made anew is read anew, as its handle
 is. A handle is used by one thread at a time.
 
@@ -22,7 +25,7 @@ Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transa
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 from weakref import ref
 
@@ -33,8 +36,10 @@ from bronze.doors import Door, through
 from bronze.lake.parquet import file_system
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pyarrow.fs as pa_fs
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, Transaction
 
 _EXPIRY: Final = "setTransactionRetentionDuration"
 _LOG: Final = "_delta_log"
@@ -42,10 +47,17 @@ _LOG: Final = "_delta_log"
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a log says up to a version; `found` is None where `deltalake` has to be asked."""
+    """What a log says up to a version.
+
+    Attributes:
+        version: of the handle.
+        found: version by application id; None where `deltalake` has to be asked.
+        ours: marks of a commit of the handle's own at this version, which came about after it.
+    """
 
     version: int
     found: dict[str, int] | None
+    ours: dict[str, int] | None = None
 
 
 _known: dict[int, tuple[ref[DeltaTable], _Known]] = {}
@@ -78,9 +90,18 @@ def transaction_version(table: DeltaTable, app_id: str) -> int | None:
     return known.found.get(app_id)
 
 
+def expect_marks(table: DeltaTable, marks: Iterable[Transaction]) -> None:
+    """A commit with these marks came about through a handle, which still stands at the version before it."""
+    handle, known = _known.get(id(table), (None, None))
+    if handle is not None and handle() is table and known is not None and known.version == table.version():
+        _known[id(table)] = handle, replace(known, ours={mark.app_id: mark.version for mark in marks})
+
+
 def _read(table: DeltaTable, known: _Known | None, version: int) -> _Known:
     uri = table.table_uri
     after = known if known is not None and known.found is not None and known.version < version else None
+    if after is not None and after.ours is not None and version == after.version + 1:
+        return _Known(version, {**(after.found or {}), **after.ours})
 
     def read() -> dict[str, int]:
         system = file_system(uri)

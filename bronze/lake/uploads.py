@@ -1,0 +1,80 @@
+"""A new file in an object store, sent by one request where it is small.
+
+Arrow's stream to a store starts a multipart upload, sends a part and completes it: three requests, whatever
+the size. Most commits of the stream are of some KiB. So what is written is held in memory up to `HELD_BYTES`,
+and put when the file is closed. Only a file that outgrows that is sent in parts.
+
+Nothing of a file that is held is in the store before it is closed. Its name is used by nobody else, so the
+put needs no condition, and may be repeated where its answer was lost.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from obstore.exceptions import BaseError
+
+from bronze.lake import objects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HELD_BYTES: Final = 8 * 1024 * 1024
+"""Size of a file up to which it is held in memory and put by one request; also of a larger file's parts."""
+
+
+class Upload:
+    """A file that is being written to a store, as Arrow's writers take it.
+
+    Args:
+        uri: location of the table.
+        name: of the file, below it; new.
+
+    Raises:
+        OSError: from each method: the store cannot be reached, or refuses.
+    """
+
+    def __init__(self, uri: str, name: str) -> None:
+        self._name = name
+        self._size = 0
+        self.closed = False
+        with self._failures():
+            self._file = objects.open_writer(uri, name, HELD_BYTES)
+
+    def write(self, data: bytes) -> int:
+        """Take the next bytes."""
+        with self._failures():
+            self._file.write(data)
+        self._size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        """Bytes that were written."""
+        return self._size
+
+    def flush(self) -> None:
+        """Nothing: a store shows a file when it is whole."""
+
+    def close(self) -> None:
+        """The file is whole, and is in the store when this returns."""
+        if not self.closed:
+            self.closed = True
+            with self._failures():
+                self._file.close()
+
+    def give_up(self) -> None:
+        """Send nothing of a file that is held; one of which parts were sent is there then, to be removed.
+
+        Parts of which no file was made would stay in the store, unseen.
+        """
+        if self._size > HELD_BYTES:
+            self.close()
+        self.closed = True
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseError as error:
+            raise OSError(f"{self._name} was not written: {error}") from error

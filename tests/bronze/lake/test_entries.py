@@ -1,0 +1,181 @@
+"""Entries that we put ourselves: as `deltalake` would write them, once, and only after what is known."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import obstore
+import pyarrow as pa
+import pytest
+from deltalake import Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from bronze.lake import delta, entries, objects
+from bronze.lake.parquet import PartWriter
+from bronze.lake.stores import register
+from bronze.lake.transactions import transaction_version
+from tests.object_store import Faults, object_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from deltalake import DeltaTable
+    from deltalake.transaction import AddAction
+
+    from tests.object_store import ObjectStore
+
+pytestmark = pytest.mark.process
+
+SCHEMA = pa.schema({"id": pa.int64()})
+_tables = count()
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    with object_store() as running:
+        yield running
+
+
+@pytest.fixture
+def uri(store: ObjectStore) -> Iterator[str]:
+    place = f"s3://lake/{next(_tables)}/changes"
+    register(place, store.options())
+    yield place
+    store.set_faults()
+
+
+def made(uri: str, properties: Mapping[str, str] | None = None) -> DeltaTable:
+    return delta.open_or_create(uri, SCHEMA, description="", properties=properties)
+
+
+def part(uri: str, *ids: int) -> list[AddAction]:
+    writer = PartWriter(uri, "stream", schema=SCHEMA, measured=["id"])
+    writer.write(pa.table({"id": ids}, SCHEMA))
+    return writer.finish()
+
+
+def commit(table: DeltaTable, *ids: int, marks: Mapping[str, int] | None = None) -> None:
+    named = [Transaction(name, version) for name, version in (marks or {}).items()]
+    delta.commit(table, part(table.table_uri, *ids), SCHEMA, named)
+
+
+def ids_in(uri: str) -> list[int]:
+    table = delta.open_existing(uri)
+    return sorted(
+        row for path in delta.paths_of(table) for row in delta.read_file(table, path)["id"].to_pylist()
+    )
+
+
+def entry(uri: str, version: int) -> list[dict[str, Any]]:
+    found = objects.read(uri, f"_delta_log/{version:020}.json")
+    assert found is not None
+    return [json.loads(line) for line in found.body.splitlines()]
+
+
+def is_ours(uri: str, version: int) -> bool:
+    return bool(entry(uri, version)[0]["commitInfo"]["engineInfo"] == "deltasmelt")
+
+
+def test_an_entry_says_what_deltalake_writes(uri: str, tmp_path: Path) -> None:
+    ours, theirs = made(uri), made(str(tmp_path / "changes"))
+    for table in (ours, theirs):
+        commit(table, 1, 2, marks={"app": 7})
+    log = (tmp_path / "changes/_delta_log/00000000000000000001.json").read_text()
+    _, *expected = [json.loads(line) for line in log.splitlines()]
+    said, *found = entry(uri, 1)
+    for one in (expected[0]["add"], found[0]["add"]):
+        for differs in ("path", "modificationTime"):
+            del one[differs]
+    assert found == [{name: without_nulls(action) for name, action in line.items()} for line in expected]
+    assert said["commitInfo"]["deltasmelt.actions"] == "2"
+    assert is_ours(uri, 1)
+    assert delta.refresh(ours) == 1
+    assert ours.history(1)[0]["operation"] == "WRITE"
+
+
+def without_nulls(action: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in action.items() if value is not None}
+
+
+def test_a_commit_after_another_one_that_it_does_not_know_is_deltalakes(uri: str) -> None:
+    table, other = made(uri), delta.open_existing(uri)
+    commit(other, 1)
+    commit(table, 2)
+    assert ids_in(uri) == [1, 2]
+    assert not is_ours(uri, 2)
+
+
+def test_a_mark_that_another_one_set_meanwhile_is_refused(uri: str) -> None:
+    table, other = made(uri), delta.open_existing(uri)
+    commit(other, 1, marks={"app": 1})
+    with pytest.raises(CommitFailedError):
+        commit(table, 2, marks={"app": 2})
+    assert ids_in(uri) == [1]
+
+
+def test_a_commit_whose_answer_was_lost_came_about_once(store: ObjectStore, uri: str) -> None:
+    table = made(uri)
+    store.set_faults(Faults(lose=r"_delta_log/0*1\.json"))
+    commit(table, 1, marks={"app": 1})
+    assert delta.refresh(table, after=0) == 1
+    assert ids_in(uri) == [1]
+
+
+def test_a_store_that_does_not_answer_is_an_error_of_the_lake(
+    store: ObjectStore, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, parts = made(uri), part(uri, 1)
+    monkeypatch.setattr("bronze.lake.objects._TIMEOUT", objects._TIMEOUT / 10)
+    store.set_faults(Faults(unavailable=60))
+    with pytest.raises(OSError):
+        delta.commit(table, parts, SCHEMA)
+
+
+def test_nothing_is_put_into_the_log_of_a_table_that_was_made_anew(uri: str) -> None:
+    table = made(uri)
+    for number in range(3):
+        commit(table, number)
+        delta.refresh(table)
+    objects.delete_below(uri, "_delta_log")
+    made(uri)
+    with pytest.raises((DeltaError, OSError)):
+        commit(table, 4)
+    assert ids_in(uri) == []
+
+
+def test_nothing_is_put_after_an_entry_that_was_removed_for_its_age(uri: str) -> None:
+    table, ahead = made(uri), delta.open_existing(uri)
+    for number in range(3):
+        commit(ahead, number)
+        delta.refresh(ahead)
+    ahead.create_checkpoint()
+    for version in range(3):
+        obstore.delete(objects._store(uri), f"_delta_log/{version:020}.json")
+    assert not entries.put_next(table, part(uri, 4), [], {})
+    assert not objects.exists(uri, "_delta_log/00000000000000000001.json")
+
+
+def test_a_table_of_later_features_is_left_to_deltalake(uri: str) -> None:
+    table = made(uri, {"delta.enableChangeDataFeed": "true"})
+    assert table.protocol().min_writer_version > 2
+    commit(table, 1)
+    assert ids_in(uri) == [1]
+    assert not is_ours(uri, 1)
+
+
+def test_marks_of_commits_of_ones_own_are_known_and_those_of_others_read(uri: str) -> None:
+    table, other = made(uri), delta.open_existing(uri)
+    assert transaction_version(table, "app") is None
+    for number in range(1, 4):
+        commit(table, number, marks={"app": number})
+        delta.refresh(table, after=number - 1)
+        assert transaction_version(table, "app") == number == table.transaction_version("app")
+    delta.refresh(other)
+    commit(other, 4, marks={"other": 4})
+    commit(table, 5, marks={"app": 5})
+    delta.refresh(table)
+    assert [transaction_version(table, name) for name in ("app", "other")] == [5, 4]
+    assert [table.transaction_version(name) for name in ("app", "other")] == [5, 4]

@@ -1,0 +1,124 @@
+"""Files of rows in a store: one request where they are small, and what is left where a request fails."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyarrow.fs import FileSelector
+from pyarrow.parquet import read_table
+
+from bronze.lake.parquet import PartWriter, UnusableWriterError, file_system
+from bronze.lake.stores import register
+from bronze.lake.uploads import HELD_BYTES
+from tests.object_store import Faults, object_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.object_store import ObjectStore
+
+pytestmark = pytest.mark.process
+
+SCHEMA = pa.schema({"body": pa.binary()})
+_tables = count()
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    with object_store() as running:
+        yield running
+
+
+@pytest.fixture
+def table(store: ObjectStore) -> Iterator[str]:
+    uri = f"s3://lake/{next(_tables)}/changes"
+    register(uri, store.options())
+    store.forget()
+    yield uri
+    store.set_faults()
+
+
+def rows(size: int) -> pa.Table:
+    return pa.table({"body": [os.urandom(size)]}, SCHEMA)
+
+
+def read(uri: str, path: str) -> pa.Table:
+    with file_system(uri).open_input_file(path) as file:
+        return read_table(file)
+
+
+def test_a_small_file_is_put_by_one_request(store: ObjectStore, table: str) -> None:
+    writer, first, second = PartWriter(table, "stream", schema=SCHEMA), rows(10), rows(20)
+    writer.write(first)
+    writer.write(second)
+    assert store.requests() == []
+    (part,) = writer.finish()
+    assert [one.method for one in store.requests()] == ["PUT"]
+    assert read(table, part.path) == pa.concat_tables([first, second])
+
+
+def test_a_file_that_outgrows_the_memory_is_sent_in_parts(store: ObjectStore, table: str) -> None:
+    writer, groups = PartWriter(table, "stream", schema=SCHEMA), [rows(HELD_BYTES // 2) for _ in range(3)]
+    for group in groups:
+        writer.write(group)
+    (part,) = writer.finish()
+    sent = [one.method for one in store.requests() if "upload" in one.query]
+    assert (sent[0], sorted(sent[1:-1]), sent[-1]) == ("POST", ["PUT", "PUT"], "POST")
+    assert part.size > HELD_BYTES
+    assert read(table, part.path) == pa.concat_tables(groups)
+
+
+def test_a_file_in_parts_that_is_given_up_leaves_nothing(store: ObjectStore, table: str) -> None:
+    writer = PartWriter(table, "stream", schema=SCHEMA)
+    for _ in range(3):
+        writer.write(rows(HELD_BYTES // 2))
+    writer.discard()
+    assert store.requests("POST")
+    assert not file_system(table).get_file_info(FileSelector("", allow_not_found=True))
+
+
+def test_a_put_whose_answer_was_lost_is_sent_again(store: ObjectStore, table: str) -> None:
+    writer, written = PartWriter(table, "stream", schema=SCHEMA), rows(10)
+    store.set_faults(Faults(lose="stream-"))
+    writer.write(written)
+    (part,) = writer.finish()
+    assert read(table, part.path) == written
+
+
+@pytest.mark.parametrize("size", [1000, HELD_BYTES * 2])
+def test_a_writer_whose_file_the_store_did_not_take_is_at_its_end(
+    store: ObjectStore, table: str, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr("bronze.lake.objects._TIMEOUT_OF_FILES", timedelta(seconds=1))
+    writer = PartWriter(table, "stream", schema=SCHEMA)
+    store.set_faults(Faults(unavailable=60))
+    with pytest.raises(OSError):
+        write_all(writer, size)
+    with pytest.raises(UnusableWriterError):
+        writer.finish()
+    store.set_faults()
+    assert not file_system(table).get_file_info(FileSelector("", allow_not_found=True))
+
+
+def write_all(writer: PartWriter, size: int) -> None:
+    writer.write(rows(size))
+    writer.finish()
+
+
+def test_a_writer_that_is_given_up_sends_nothing(store: ObjectStore, table: str) -> None:
+    writer = PartWriter(table, "stream", schema=SCHEMA)
+    writer.write(rows(10))
+    writer.discard()
+    assert store.requests("PUT") == []
+
+
+def test_other_options_of_a_place_are_heeded_at_once(store: ObjectStore, table: str) -> None:
+    system = file_system(table)
+    assert file_system(table) is system
+    register(table, store.options() | {"aws_region": "eu-central-1"})
+    assert file_system(table) is not system

@@ -1,0 +1,60 @@
+"""What bronze costs in an object store: requests are counted at the server."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.lake.location import Lake
+from bronze.lake.stores import register
+from bronze.store.position import read_position
+from tests.bronze.store.test_sink import at, open_sink, rows
+from tests.object_store import object_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.object_store import ObjectStore, Request
+
+pytestmark = pytest.mark.process
+
+COMMITS = 60
+USUAL = {"PUT part": 1, "HEAD entry": 1, "PUT entry": 1, "LIST log": 1, "GET entry": 2}
+"""The entry before is looked for, the entry put; then the handle is brought to it, as `deltalake` does."""
+
+
+@pytest.fixture
+def store() -> Iterator[ObjectStore]:
+    with object_store() as running:
+        yield running
+
+
+def operation(request: Request) -> str:
+    if "list-type" in request.query:
+        return "LIST log"
+    if request.path.endswith(".json"):
+        return f"{request.method} entry"
+    checkpoint = re.search(r"\.checkpoint\.|_last_checkpoint", request.path)
+    return f"{request.method} {'checkpoint' if checkpoint else 'part'}"
+
+
+def test_the_usual_commit_takes_six_requests_whatever_the_version(store: ObjectStore) -> None:
+    register("s3://lake/shop", store.options())
+    sink = open_sink("s3://lake/shop")
+    sink.claim()
+    found: list[Counter[str]] = []
+    for number in range(1, COMMITS + 1):
+        store.forget()
+        sink.write(rows(number, 3))
+        sink.commit(at(number))
+        found.append(Counter(map(operation, store.requests())))
+    bursts = [one for one in found if "PUT checkpoint" in one or one["PUT part"] > 1 or one["GET part"]]
+    usual = [one for one in found if one not in bursts]
+    assert [one for one in usual if one != USUAL] == []
+    assert len(bursts) <= COMMITS / 10 + 1, "checkpoints and compactions are few"
+    position = read_position(Lake("s3://lake/shop"))
+    assert position is not None
+    assert position.frontier == at(COMMITS).frontier
