@@ -37,7 +37,7 @@ from bronze.lsn import ZERO, Lsn
 from bronze.store.contract import CHANGES
 from bronze.store.lake_format import require_format
 from bronze.store.position import position_of
-from bronze.store.relations import read_relations
+from bronze.store.relations import RelationsWatch
 from silver.errors import failure, table_error
 from silver.plan.history_steps import plan_versions
 from silver.plan.steps import plan
@@ -92,6 +92,7 @@ class Silver:
         self._control = control
         self._log = SilverLog(spark, lake)
         self._bronze: DeltaTable | None = None
+        self._relations = RelationsWatch(lake)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="silver")
         self._sessions = Sessions(spark)
         self._source = Source(lake)
@@ -127,7 +128,7 @@ class Silver:
             return None
         self._troubles.begin(bronze)
         last = self._control.latest_cut("silver")
-        relations = read_relations(self._lake)
+        relations = self._relations.read()
         end = self._end(position, last, relations, until)
         known = tuple(one for one in relations if one.from_lsn <= end)
         attempt = Attempt(bronze, known, last, end)

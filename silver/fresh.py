@@ -39,7 +39,7 @@ from bronze.lake.location import Lake
 from bronze.store.contract import CHANGES
 from bronze.store.gaps import is_whole
 from bronze.store.position import position_of
-from bronze.store.relations import read_relations
+from bronze.store.relations import RelationsWatch
 from silver.errors import table_error
 from silver.fold import merge
 from silver.fold.upsert import cells, changed_rows, rows_after
@@ -157,12 +157,13 @@ class FreshTables:
         self._log = PinnedLog(spark, lake)
         self._source = Source(lake)
         self._bronze: DeltaTable | None = None
+        self._relations = RelationsWatch(lake)
         self._made: set[str] = set()
         self._scratch: list[Lake] = []
 
     def names(self) -> list[str]:
         """The tables that can be asked for: of all that bronze knows, whether silver has them yet or not."""
-        tables = silver_catalog(read_relations(self._lake), self._settings).values()
+        tables = silver_catalog(self._relations.read(), self._settings).values()
         return [one.name for table in tables for one in [table, *histories([table], self._settings)]]
 
     def catalog(self, head: Head) -> dict[TableName, SilverTable]:
@@ -195,7 +196,7 @@ class FreshTables:
             self._log.go_back(last.tables, at)
         bronze = self._newest_bronze()
         end, commit_ts = (at, None) if at is not None else _frontier(bronze)
-        relations = tuple(one for one in read_relations(self._lake) if one.from_lsn <= end)
+        relations = tuple(one for one in self._relations.read() if one.from_lsn <= end)
         wanted = self._wanted(names, relations)
         ahead = {table for name, table in wanted.items() if self._log.is_past(name, end)}
         aside = Aside(self._spark, self._lake, self._control)

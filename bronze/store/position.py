@@ -1,8 +1,8 @@
 """Where the stream stands: the reader's position, kept as transaction marks of `bronze.changes` itself.
 
 The marks are part of the very commit that holds the rows, so rows and position cannot disagree, whatever is
-killed when. Silver and status poll it; that costs one load of the table's log since its newest
-checkpoint.
+killed when. Whoever polls it keeps a `PositionWatch`; to read it once costs one load of the table's log since
+its newest checkpoint.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltalake import Transaction
 
-from bronze.lake import delta
+from bronze.lake.kept import KeptTable
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from bronze.store.contract import CHANGES
@@ -64,7 +64,25 @@ def position_of(table: DeltaTable) -> Position | None:
     return Position(Lsn(frontier), Lsn(confirm), table.version(), commit_ts)
 
 
+class PositionWatch:
+    """Reads the position of one lake again and again, from the log's new entries alone.
+
+    Used by one thread at a time.
+    """
+
+    def __init__(self, lake: Lake) -> None:
+        self._changes = KeptTable(lake, "bronze", CHANGES)
+
+    def read(self) -> Position | None:
+        """The position of the stream in this lake; None where no reader has committed yet.
+
+        Raises:
+            DeltaError, OSError: the lake cannot be read.
+        """
+        table = self._changes.newest()
+        return None if table is None else position_of(table)
+
+
 def read_position(lake: Lake) -> Position | None:
-    """The position of the stream in this lake; None where no reader has committed yet."""
-    table = delta.open_table(delta.location(lake, "bronze", CHANGES))
-    return None if table is None else position_of(table)
+    """The position of the stream in this lake, read once; None where no reader has committed yet."""
+    return PositionWatch(lake).read()

@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from bronze.identifiers import TableName
 from bronze.lake import delta
+from bronze.lake.kept import KeptTable
 from bronze.lsn import LAST, Lsn
 from bronze.shapes import Column, PgType, Relation, same_shape
 from bronze.store.contract import RELATIONS, RELATIONS_SCHEMA
@@ -40,10 +41,43 @@ if TYPE_CHECKING:
     from bronze.lake.location import Lake
 
 
+class RelationsWatch:
+    """Reads the shapes of one lake again and again: files that are new since the last time, and no others.
+
+    Any thread may ask.
+    """
+
+    def __init__(self, lake: Lake) -> None:
+        self._kept = KeptTable(lake, "bronze", RELATIONS)
+        self._lock = threading.Lock()
+        self._table: DeltaTable | None = None
+        self._version = -1
+        self._files: dict[str, list[dict[str, Any]]] = {}
+        self._relations: list[Relation] = []
+
+    def read(self) -> list[Relation]:
+        """All versions of all shapes, ordered by relation and the position from which they hold.
+
+        Raises:
+            DeltaError, OSError: the lake cannot be read.
+        """
+        with self._lock:
+            table = self._kept.newest()
+            if table is None:
+                return []
+            if table is not self._table:
+                self._table, self._version, self._files = table, -1, {}
+            if table.version() != self._version:
+                paths = delta.paths_of(table)
+                self._files = {path: self._files.get(path) or _rows_of(table, path) for path in paths}
+                self._relations = _in_order([row for rows in self._files.values() for row in rows])
+                self._version = table.version()
+            return list(self._relations)
+
+
 def read_relations(lake: Lake) -> list[Relation]:
-    """All versions of all shapes, ordered by relation and the position from which they hold."""
-    table = delta.open_table(delta.location(lake, "bronze", RELATIONS))
-    return [] if table is None else relations_of(table)
+    """All versions of all shapes, read once; ordered by relation and the position from which they hold."""
+    return RelationsWatch(lake).read()
 
 
 def relations_of(table: DeltaTable) -> list[Relation]:
@@ -51,7 +85,15 @@ def relations_of(table: DeltaTable) -> list[Relation]:
 
     One for each of both.
     """
-    rows = [row for path in delta.paths_of(table) for row in delta.read_file(table, path).to_pylist()]
+    return _in_order([row for path in delta.paths_of(table) for row in _rows_of(table, path)])
+
+
+def _rows_of(table: DeltaTable, path: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = delta.read_file(table, path).to_pylist()
+    return rows
+
+
+def _in_order(rows: list[dict[str, Any]]) -> list[Relation]:
     rows.sort(key=lambda row: (*_place(row), row["recorded_at"]))
     return list({_place(row): _relation(row) for row in rows}.values())
 

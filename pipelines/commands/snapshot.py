@@ -25,6 +25,7 @@ from bronze.catalog.select import select_tables, skipped_relations
 from bronze.errors import ConfigurationError
 from bronze.lake import delta
 from bronze.lake.control_tables import ControlTables
+from bronze.lake.kept import KeptTable
 from bronze.postgres.connection import connect, primary_log_end, standby_without_slot, translated
 from bronze.postgres.conninfo import address_of
 from bronze.reader.recovery import start_over
@@ -41,6 +42,8 @@ from pipelines.terminal.interrupts import terminable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from deltalake import DeltaTable
 
     from bronze.identifiers import TableName
     from bronze.lake.control import OpenError
@@ -156,10 +159,11 @@ def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -
     """
     lake, control = pipeline.lake_address(), ControlTables(pipeline.lake_address())
     before = {_key(error) for error in control.open_errors()}
+    changes = KeptTable(lake, "bronze", CHANGES)
     said, said_at, asked = -1, 0.0, False
     while True:
         asked = asked or _ask(pipeline, request)
-        waiting = _waiting(pipeline, request)
+        waiting = _waiting(changes.newest(), request)
         if not waiting:
             return
         _raise_failed(control, waiting, before)
@@ -178,9 +182,8 @@ def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -
         time.sleep(_LOOK_SECONDS)
 
 
-def _waiting(pipeline: Pipeline, request: Request) -> list[TableName]:
+def _waiting(changes: DeltaTable | None, request: Request) -> list[TableName]:
     """Tables of the request without a snapshot after it."""
-    changes = delta.open_table(delta.location(pipeline.lake_address(), "bronze", CHANGES))
     if changes is None:
         return list(request.tables)
     return [table for table in request.tables if (snapshot_of(changes, table) or 0) <= request.lsn]

@@ -13,7 +13,7 @@ from bronze.errors import DefiniteError
 from bronze.pgoutput.decoder import HEARTBEAT_PREFIX
 from bronze.postgres.connection import connect, translated
 from bronze.setup.slot import read_slot
-from bronze.store.position import read_position
+from bronze.store.position import PositionWatch
 from pipelines.runtime.progress_text import ProgressReporter
 from pipelines.runtime.supervisor import Supervisor
 
@@ -41,8 +41,8 @@ def reach(pipeline: Pipeline, lsn: Lsn, output: Output, command: str, stop: thre
     Raises:
         SmeltError: what stops the reader, where this process is it.
     """
-    said, pushed = time.monotonic(), False
-    while ((frontier := _frontier(pipeline)) is None or frontier < lsn) and not stop.is_set():
+    said, pushed, watch = time.monotonic(), False, PositionWatch(pipeline.lake_address())
+    while ((frontier := _frontier(watch)) is None or frontier < lsn) and not stop.is_set():
         if not reader_runs(pipeline) and read_until(pipeline, lsn, output, command, stop):
             continue
         if not pushed:
@@ -89,8 +89,8 @@ def reader_runs(pipeline: Pipeline) -> bool:
     return slot is not None and slot.active_pid is not None
 
 
-def _frontier(pipeline: Pipeline) -> Lsn | None:
-    position = read_position(pipeline.lake_address())
+def _frontier(watch: PositionWatch) -> Lsn | None:
+    position = watch.read()
     return None if position is None else position.frontier
 
 

@@ -9,8 +9,9 @@ nothing that fails there ends it.
 A lake that does not answer is waited for, wherever in a cycle that happens (`silver.run.outages`): nothing is
 half-done that the next cycle does not see. A Spark that does not answer ends the loop.
 
-New bronze commits are noticed by reading bronze's position (milliseconds). Delta's logs say what they hold.
-Spark is started, and asked, only where there is something to fold or to build.
+New bronze commits are noticed by reading bronze's position (milliseconds; in an object store two requests).
+Delta's logs say what they hold. Spark is started, and asked, only where there is something to fold or to
+build.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from bronze.backoff import Backoff
 from bronze.errors import SmeltError, TransientError
 from bronze.lake.control_tables import ControlTables
 from bronze.lsn import ZERO
-from bronze.store.position import read_position
-from bronze.store.relations import read_relations
+from bronze.store.position import PositionWatch
+from bronze.store.relations import RelationsWatch, read_relations
 from gold.cycle import Gold, close_undefined
 from pipelines.runtime.clustering import by_name, clustered
-from pipelines.runtime.locks import writing
+from pipelines.runtime.locks import in_store, writing
 from pipelines.terminal.output import bytes_text
 from silver.cycle import Silver
 from silver.run.lazy_session import lazily
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
     from silver.schema.catalog import SilverTable
 
 _POLL_SECONDS: Final = 0.1
+POLL_SECONDS_IN_STORES: Final = 1.0
+"""A look that finds nothing new takes two requests there."""
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
 PATIENCE_SECONDS: Final = 600.0
@@ -91,6 +94,9 @@ class Stages:
         self._spark = spark = lazily(spark)
         self._lake = pipeline.lake_address()
         self._control = ControlTables(self._lake)
+        self._position = PositionWatch(self._lake)
+        self._relations = RelationsWatch(self._lake)
+        self._poll_seconds = POLL_SECONDS_IN_STORES if in_store(self._lake) else _POLL_SECONDS
         self._settings = clustered(pipeline.silver, documents)
         self._observe = observe
         self._after_cycle = after_cycle
@@ -112,7 +118,7 @@ class Stages:
 
     def catalog(self) -> dict[TableName, SilverTable]:
         """Silver's tables as bronze's newest relations describe them."""
-        return silver_catalog(read_relations(self._lake), self._settings)
+        return silver_catalog(self._relations.read(), self._settings)
 
     def carry(
         self, target: Callable[[], Lsn | None], stop: threading.Event, *, patience: float = math.inf
@@ -153,7 +159,7 @@ class Stages:
             if goal is not None and self.reached(goal):
                 return
             if not moved:
-                stop.wait(_POLL_SECONDS)
+                stop.wait(self._poll_seconds)
 
     def _look(self) -> None:
         """Where the layers stand, once: a lake that does not answer at the start is waited for as later."""
@@ -179,9 +185,9 @@ class Stages:
         """
         self._look()
         moved = False
-        if self._silver is not None:
-            position = read_position(self._lake)
-            if position is not None and position.version != self._seen and (at_once or self._is_due()):
+        if self._silver is not None and (at_once or self._is_due()):
+            position = self._position.read()
+            if position is not None and position.version != self._seen:
                 begun = time.monotonic()
                 with writing(self._lake, "silver"):
                     cut = self._silver.cycle()

@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from bronze.lake.leases import still_holding
-from bronze.store.position import read_position
+from bronze.store.position import PositionWatch
 from pipelines.runtime.locks import lake_lock
 from pipelines.runtime.reader_supervision import ReaderProcess
 from pipelines.runtime.volume import is_little
@@ -85,6 +85,7 @@ class Supervisor:
     ) -> None:
         self._after_cycle = after_cycle
         self._pipeline = pipeline
+        self._position = PositionWatch(pipeline.lake_address())
         self._documents = documents
         self._layers = layers
         self._until = until
@@ -245,7 +246,7 @@ class Supervisor:
             return None
         if self.reader is None:
             return self._until
-        position = read_position(self._pipeline.lake_address())
+        position = self._position.read()
         if not self.reader.finished:
             if position is None and self._lazy is not None:
                 self._lazy.prepare()  # a new pipeline: there will be snapshots

@@ -1,0 +1,90 @@
+"""A handle that is kept: it sees what is new, costs little, and notices that its table is another one."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.lake import objects
+from bronze.lake.location import Lake
+from bronze.lake.stores import register
+from bronze.store.position import PositionWatch, read_position
+from bronze.store.relations import RelationsWatch, read_relations
+from tests.bronze.store.test_sink import at, open_sink, rows, shape
+from tests.object_store import object_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.object_store import ObjectStore
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def store() -> Iterator[ObjectStore]:
+    with object_store() as running:
+        yield running
+
+
+def written(lake_path: str, *lsns: int) -> None:
+    sink = open_sink(lake_path)
+    for lsn in lsns:
+        sink.write(rows(lsn, 1))
+        sink.commit(at(lsn))
+
+
+def test_what_others_commit_is_seen(lake_path: str) -> None:
+    watch = PositionWatch(Lake(lake_path))
+    assert watch.read() is None
+    for lsn in (10, 20, 30):
+        written(lake_path, lsn)
+        assert watch.read() == read_position(Lake(lake_path))
+
+
+@pytest.mark.parametrize("lsns", [(1,), (1, 2, 3), (1, 2, 3, 4, 5)])
+def test_a_local_table_that_was_made_anew_is_noticed(
+    lake_path: str, tmp_path: Path, lsns: tuple[int, ...]
+) -> None:
+    watch = PositionWatch(Lake(lake_path))
+    written(lake_path, 10, 20, 30)
+    assert watch.read() is not None
+    shutil.move(f"{lake_path}/bronze", tmp_path / "aside")
+    assert watch.read() is None
+    written(lake_path, *lsns)
+    assert watch.read() == read_position(Lake(lake_path))
+
+
+def test_a_table_in_a_store_that_has_fewer_versions_than_before_is_noticed(store: ObjectStore) -> None:
+    root = "s3://lake/shop"
+    register(root, store.options())
+    watch = PositionWatch(Lake(root))
+    written(root, 10, 20, 30)
+    assert watch.read() is not None
+    objects.delete_below(root, "bronze")
+    written(root, 1)
+    assert watch.read() == read_position(Lake(root))
+
+
+def test_a_look_that_finds_nothing_new_takes_two_requests(store: ObjectStore) -> None:
+    root = "s3://lake/shop"
+    register(root, store.options())
+    written(root, *range(1, 12))
+    open_sink(root).add_relations([shape(1, "id")])
+    position, relations = PositionWatch(Lake(root)), RelationsWatch(Lake(root))
+    found = position.read(), relations.read()
+    store.forget()
+    assert (position.read(), relations.read()) == found
+    assert len(store.requests()) == 4
+
+
+def test_shapes_are_those_that_are_read_anew(lake_path: str) -> None:
+    watch, sink = RelationsWatch(Lake(lake_path)), open_sink(lake_path)
+    assert watch.read() == []
+    for lsn in (5, 3, 9):
+        sink.add_relations([shape(lsn, "id")])
+        assert watch.read() == read_relations(Lake(lake_path))
+    assert [int(one.from_lsn) for one in watch.read()] == [3, 5, 9]
