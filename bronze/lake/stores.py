@@ -139,8 +139,8 @@ def without_keys(text: str) -> str:
     with _LOCK:
         values = {
             value
-            for options in _REGISTERED.values()
-            for name, value in options.items()
+            for place in _REGISTERED.values()
+            for name, value in place.options.items()
             if len(value) >= _SHORTEST and _SECRET.search(name)
         }
     for value in sorted(values, key=len, reverse=True):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
 from bronze.errors import DefiniteError
 from bronze.lake import objects
-from bronze.lake.leases import Pace, leased
+from bronze.lake.leases import leased
 from pipelines.commands.drop import run_drop
 from pipelines.settings import load_pipeline
 from pipelines.terminal.output import Format, Output
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tests.object_store import ObjectStore
 
 pytestmark = pytest.mark.process
-
-QUICK: Final = Pace(renewed_after=0.4)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +40,7 @@ def pipeline(folder: Path, dsn: str, store: ObjectStore, lake: str) -> Pipeline:
     options = "".join(f"    {name}: '{value}'\n" for name, value in store.options().items())
     file.write_text(
         f"pipeline: shop\nsource: {{dsn: '{dsn}', slot: {slot}, publication: p}}\n"
-        f"lake:\n  path: {lake}\n  options:\n{options}"
+        f"lake:\n  path: {lake}\n  lease: 2s\n  options:\n{options}"
     )
     return load_pipeline(file)
 
@@ -59,7 +57,7 @@ def test_it_is_refused_while_the_reader_runs_and_frees_the_lease_afterwards(
     tmp_path: Path, database: str, store: ObjectStore
 ) -> None:
     shop = pipeline(tmp_path, database, store, "s3://lake/dropped")
-    with leased("s3://lake/dropped", "bronze", command="smelt bronze", wait=False, pace=QUICK):
+    with leased("s3://lake/dropped", "bronze", command="smelt bronze", wait=False):
         with pytest.raises(DefiniteError) as raised:
             run_drop(shop, Output(Format.TEXT))
         assert raised.value.code == "already-running"

@@ -11,7 +11,7 @@ import pytest
 
 from bronze.errors import DefiniteError
 from bronze.lake import objects
-from bronze.lake.leases import Pace, leased, object_of, writing_of
+from bronze.lake.leases import leased, object_of, writing_of
 from bronze.lake.location import Lake
 from bronze.lake.stores import register
 from pipelines.runtime.locks import lake_lock, writing
@@ -27,7 +27,8 @@ with lake_lock(Lake(path=sys.argv[1]), ("bronze", "silver"), command="smelt run"
     sys.stdin.read()
 """
 LEASES: Final = ("bronze", "silver", writing_of("silver"))
-QUICK: Final = Pace(renewed_after=0.4)
+QUICK: Final = 2.0
+"""Seconds of a lease."""
 
 
 def test_a_second_start_is_refused_with_who_holds_the_lake(lake_path: str) -> None:
@@ -97,8 +98,8 @@ def test_an_object_store_is_locked_by_leases_in_it_and_by_no_files(
 def test_a_stage_that_runs_in_an_object_store_is_not_started_twice() -> None:
     lake = Lake(path="s3://lake/twice")
     with object_store() as store:
-        register(str(lake.path), store.options())
-        with leased(str(lake.path), "silver", command="smelt silver", wait=False, pace=QUICK):
+        register(str(lake.path), store.options(), lease=QUICK)
+        with leased(str(lake.path), "silver", command="smelt silver", wait=False):
             with pytest.raises(DefiniteError) as raised, lake_lock(lake, ("silver",), command="smelt run"):
                 pass
             assert raised.value.code == "already-running"
