@@ -36,6 +36,8 @@ from gold.settings import GoldSettings
 from pipelines.secret_variables import remember
 from silver.settings import SilverSettings
 
+FLUSH_INTERVAL_IN_STORES: Final = 5.0
+"""Seconds between commits to a lake in an object store, unless the file says otherwise."""
 _WILDCARDS = frozenset("*?[")
 _CONNECTION_FILES = ("sslrootcert", "sslcert", "sslkey", "passfile")
 _SECRETS = (("source", "dsn"), ("source", "password"), ("source", "sslpassword"), ("alerts", "webhook"))
@@ -219,11 +221,21 @@ def load_pipeline(path: Path | str) -> Pipeline:
     pipeline._path = file  # noqa: SLF001 - our own model; the file is not one of its keys
     _refuse_misread(pipeline, yaml)
     _enter_store(pipeline, yaml)
+    pipeline = _paced(pipeline)
     files = _connection_files(pipeline.source, file.parent)
     if files:
         pipeline = pipeline.model_copy(update={"source": pipeline.source.model_copy(update=files)})
     pipeline._path = file  # noqa: SLF001 - our own model; the file is not one of its keys
     return pipeline
+
+
+def _paced(pipeline: Pipeline) -> Pipeline:
+    """With the pace of a lake in an object store, where requests are paid for, unless the file gives one."""
+    path, bronze = pipeline.lake_address().path, pipeline.bronze
+    if path is None or scheme_of(path) is None or "flush_interval" in bronze.model_fields_set:
+        return pipeline
+    paced = bronze.model_copy(update={"flush_interval": FLUSH_INTERVAL_IN_STORES})
+    return pipeline.model_copy(update={"bronze": paced})
 
 
 def _connection_files(source: SourceSettings, folder: Path) -> dict[str, str]:

@@ -27,7 +27,7 @@ from pyarrow.fs import FileType
 
 from bronze.errors import TableError, resnapshot_remedy
 from bronze.lake import objects
-from bronze.lake.delta import location, open_existing
+from bronze.lake.delta import checkpoint_interval, location, open_existing
 from bronze.lake.leases import still_writing
 from bronze.lake.location import Lake
 from bronze.lake.parquet import file_system
@@ -218,7 +218,7 @@ def _replace(
     made = SilverLog(session, scratch).written(table.name)
     stored = log.read(table.name)
     if stored is None:
-        statements = ddl.create(target, table)
+        statements = ddl.create(target, table, checkpoints=checkpoint_interval(lake.path or ""))
     else:  # mostly none, because a cycle has just run
         statements, fields = adopted(target, table, stored.fields, stored.relation)
         statements += alter.steps(target, table, fields, settings, emptied=False)

@@ -170,7 +170,8 @@ class BronzeSettings(Section):
     """How often the reader commits.
 
     Attributes:
-        flush_interval: seconds between commits while changes arrive.
+        flush_interval: seconds between commits while changes arrive; in an object store other ones, unless
+            they are given (`pipelines.settings`).
         flush_bytes: WAL message bytes that cause a commit, or a part of one transaction, before the interval.
         heartbeat: seconds after which an idle reader moves the slot forward.
     """

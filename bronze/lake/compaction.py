@@ -31,8 +31,9 @@ from deltalake.transaction import RemoveAction
 from bronze.doors import Door, through
 from bronze.lake import delta
 from bronze.lake.delta import sorted_by
-from bronze.lake.parquet import PartWriter, delete_files, file_system
+from bronze.lake.parquet import PartWriter, delete_files, file_system, open_whole
 from bronze.lake.transactions import transaction_version
+from bronze.lake.uploads import HELD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -89,7 +90,7 @@ def compact(
         table.table_uri, prefix or "part", schema=schema, measured=measured, repeating=repeating
     )
     try:
-        for rows in _row_groups(table, [file.path for file in chosen], schema):
+        for rows in _row_groups(table, chosen, schema):
             writer.write(rows)
     except BaseException:
         writer.discard()
@@ -206,15 +207,14 @@ def _actions(table: DeltaTable) -> pa.Table:
     return pa.table(table.get_add_actions(flatten=True))
 
 
-def _row_groups(table: DeltaTable, paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.Table]:
+def _row_groups(table: DeltaTable, files: Sequence[SmallFile], schema: pa.Schema) -> Iterator[pa.Table]:
     """The rows of files in order, small row groups joined to larger ones."""
-    system = file_system(table.table_uri)
     waiting: list[pa.Table] = []
     size = 0
-    for path in paths:
-        with system.open_input_file(path) as file, pq.ParquetFile(file) as parquet:
+    for small in files:
+        with _opened(table.table_uri, small) as file, pq.ParquetFile(file) as parquet:
             for group in range(parquet.num_row_groups):
-                rows = _conform(_read(parquet, group, f"{table.table_uri}/{path}"), schema)
+                rows = _conform(_read(parquet, group, f"{table.table_uri}/{small.path}"), schema)
                 waiting.append(rows)
                 size += rows.nbytes
                 if size >= _ROW_GROUP_BYTES:
@@ -222,6 +222,13 @@ def _row_groups(table: DeltaTable, paths: Sequence[str], schema: pa.Schema) -> I
                     waiting, size = [], 0
     if waiting:
         yield pa.concat_tables(waiting)
+
+
+def _opened(uri: str, file: SmallFile) -> pa.NativeFile:
+    """The whole at once where it is no more than a writer holds."""
+    if file.size <= HELD_BYTES:
+        return open_whole(uri, file.path)
+    return file_system(uri).open_input_file(file.path)
 
 
 def _read(parquet: pq.ParquetFile, group: int, where: str) -> pa.Table:

@@ -121,7 +121,10 @@ class ControlTable:
                 self._uri,
                 self._schema,
                 description=self._description,
-                properties={"delta.checkpointInterval": str(delta.CHECKPOINT_INTERVAL), **RETENTION},
+                properties={
+                    "delta.checkpointInterval": str(delta.checkpoint_interval(self._uri)),
+                    **RETENTION,
+                },
             )
             self._flushed = True
         return self._handle

@@ -27,7 +27,7 @@ from bronze.doors import Door, through
 from bronze.errors import ConfigurationError
 from bronze.lake import disk, entries
 from bronze.lake.folders import local_folder
-from bronze.lake.parquet import PartWriter, delete_files, file_system
+from bronze.lake.parquet import PartWriter, delete_files, open_whole
 from bronze.lake.stores import options_of
 from bronze.lake.torn_log import ACTIONS_KEY, set_torn_aside
 from bronze.lake.transactions import expect_marks
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 CHECKPOINT_INTERVAL: Final = 50
 """Versions of a table between two checkpoints."""
+CHECKPOINT_INTERVAL_IN_STORES: Final = 10
+"""The same in an object store, where who opens a table asks for each entry since the checkpoint."""
 
 NOTHING_BESIDES: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """For every commit: checkpoints are made apart (`settle`), old entries removed apart
@@ -206,8 +208,14 @@ def settle(table: DeltaTable, before: int) -> None:
 
 def checkpoint_if_due(table: DeltaTable, before: int) -> None:
     """Make a checkpoint where the handle's version and an earlier one lie in different intervals."""
-    if table.version() // CHECKPOINT_INTERVAL > before // CHECKPOINT_INTERVAL:
+    interval = checkpoint_interval(table.table_uri)
+    if table.version() // interval > before // interval:
         disk.checkpoint(table)
+
+
+def checkpoint_interval(uri: str) -> int:
+    """Versions of a table at this location between two checkpoints."""
+    return CHECKPOINT_INTERVAL_IN_STORES if local_folder(uri) is None else CHECKPOINT_INTERVAL
 
 
 def paths_of(table: DeltaTable) -> list[str]:
@@ -225,7 +233,7 @@ def read_file(table: DeltaTable, path: str, columns: list[str] | None = None) ->
     """
 
     def read() -> pa.Table:
-        with file_system(table.table_uri).open_input_file(path) as file, pq.ParquetFile(file) as parquet:
+        with open_whole(table.table_uri, path) as file, pq.ParquetFile(file) as parquet:
             return parquet.read(columns)
 
     return through(Door.READ_FILE, f"{table.table_uri}/{path}", read)

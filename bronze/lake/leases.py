@@ -168,7 +168,10 @@ class Lease:
     def keep(self) -> None:
         """Renew it from time to time until it is given back; runs on a thread of its own."""
         while not self._ended.wait(self.pace.renewed_after):
-            self.renew()
+            try:
+                self.renew()
+            except Exception:  # of whatever kind: the next time may be better, and `check` tells if none is
+                _LOGGER.exception("the lease of %s could not be renewed", self.name)
 
 
 _HOLDER: Final = uuid.uuid4().hex

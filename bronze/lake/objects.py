@@ -128,6 +128,19 @@ def any_below(root: str) -> bool:
     return through(Door.LIST_FILES, root, look)
 
 
+def read_whole(root: str, name: str) -> bytes:
+    """All bytes of an object, by one request; the caller stands at a door.
+
+    Raises:
+        FileNotFoundError: there is none.
+        OSError: the store cannot be reached, or refuses.
+    """
+    try:
+        return bytes(obstore.get(_store(root, _TIMEOUT_OF_FILES), name).bytes())
+    except BaseError as error:
+        raise OSError(f"{name} was not read: {error}") from error
+
+
 def open_writer(root: str, name: str, held: int) -> WritableFile:
     """A new file, whose name nobody else uses; the caller stands at a door.
 

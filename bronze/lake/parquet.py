@@ -32,6 +32,7 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
 from bronze.doors import Door, through
+from bronze.lake import objects
 from bronze.lake.disk import flush_to_disk
 from bronze.lake.folders import local_folder
 from bronze.lake.stores import options_of
@@ -62,6 +63,18 @@ def file_system(uri: str) -> pa_fs.FileSystem:
 def _connected(uri: str, options: tuple[tuple[str, str], ...]) -> pa_fs.FileSystem:
     """A client for each place, which keeps its connections; other options make another one."""
     return pa_fs.PyFileSystem(DeltaStorageHandler(uri, dict(options) or None))
+
+
+def open_whole(uri: str, name: str) -> pa.NativeFile:
+    """A table's file, of which all will be read; in a store one request gets the whole of it into memory.
+
+    Raises:
+        FileNotFoundError: there is none.
+        OSError: it cannot be read.
+    """
+    if local_folder(uri) is None:
+        return pa.BufferReader(objects.read_whole(uri, name))
+    return file_system(uri).open_input_file(name)
 
 
 def delete_files(uri: str, names: Iterable[str]) -> None:

@@ -33,12 +33,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bronze.doors import Door, through
-from bronze.lake.parquet import file_system
+from bronze.lake.parquet import open_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import pyarrow.fs as pa_fs
     from deltalake import DeltaTable, Transaction
 
 _EXPIRY: Final = "setTransactionRetentionDuration"
@@ -104,13 +103,12 @@ def _read(table: DeltaTable, known: _Known | None, version: int) -> _Known:
         return _Known(version, {**(after.found or {}), **after.ours})
 
     def read() -> dict[str, int]:
-        system = file_system(uri)
         if after is not None and after.found is not None:
-            return _entries(system, after.found, after.version, version)
+            return _entries(uri, after.found, after.version, version)
         if any(_EXPIRY in name for name in table.metadata().configuration):
             raise _NotPlainError
-        start, found = _checkpoint(system, version)
-        return _entries(system, found, start, version)
+        start, found = _checkpoint(uri, version)
+        return _entries(uri, found, start, version)
 
     try:
         return _Known(version, through(Door.READ_FILE, f"{uri}/{_LOG}", read))
@@ -118,14 +116,14 @@ def _read(table: DeltaTable, known: _Known | None, version: int) -> _Known:
         return _Known(version, None)
 
 
-def _checkpoint(system: pa_fs.FileSystem, version: int) -> tuple[int, dict[str, int]]:
+def _checkpoint(uri: str, version: int) -> tuple[int, dict[str, int]]:
     """Version of the newest checkpoint and what it says; -1 where there is none.
 
     Raises:
         _NotPlainError: it is another kind of checkpoint, or newer than the version.
     """
     try:
-        with system.open_input_file(f"{_LOG}/_last_checkpoint") as file:
+        with open_whole(uri, f"{_LOG}/_last_checkpoint") as file:
             hint = json.loads(file.read())
         if hint.get("parts") or hint.get("v2Checkpoint") or int(hint["version"]) > version:
             raise _NotPlainError
@@ -136,7 +134,7 @@ def _checkpoint(system: pa_fs.FileSystem, version: int) -> tuple[int, dict[str, 
     start = int(hint["version"])
     try:
         with (
-            system.open_input_file(f"{_LOG}/{start:020}.checkpoint.parquet") as file,
+            open_whole(uri, f"{_LOG}/{start:020}.checkpoint.parquet") as file,
             pq.ParquetFile(file) as parquet,
         ):
             rows = parquet.read(["txn"])["txn"].drop_null().to_pylist()
@@ -145,7 +143,7 @@ def _checkpoint(system: pa_fs.FileSystem, version: int) -> tuple[int, dict[str, 
     return start, {row["appId"]: row["version"] for row in rows if row["appId"] is not None}
 
 
-def _entries(system: pa_fs.FileSystem, found: dict[str, int], after: int, until: int) -> dict[str, int]:
+def _entries(uri: str, found: dict[str, int], after: int, until: int) -> dict[str, int]:
     """What is known after one version, carried to another.
 
     Raises:
@@ -154,7 +152,7 @@ def _entries(system: pa_fs.FileSystem, found: dict[str, int], after: int, until:
     found = dict(found)
     for version in range(after + 1, until + 1):
         try:
-            with system.open_input_file(f"{_LOG}/{version:020}.json") as file:
+            with open_whole(uri, f"{_LOG}/{version:020}.json") as file:
                 entry = file.read()
         except FileNotFoundError as error:
             raise _NotPlainError from error

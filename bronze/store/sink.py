@@ -111,16 +111,17 @@ class DeltaSink:
     """
 
     def __init__(self, lake: Lake, pipeline: str, identity: ServerIdentity) -> None:
+        changes = delta.location(lake, "bronze", CHANGES)
         properties = {
             "delta.appendOnly": "true",
-            "delta.checkpointInterval": str(delta.CHECKPOINT_INTERVAL),
+            "delta.checkpointInterval": str(delta.checkpoint_interval(changes)),
             **RETENTION,
             FORMAT_PROPERTY: FORMAT,
             PIPELINE_PROPERTY: pipeline,
             SYSTEM_PROPERTY: str(identity.system_identifier),
             DATABASE_PROPERTY: identity.database,
         }
-        self._changes = ChangesTable(delta.location(lake, "bronze", CHANGES), properties)
+        self._changes = ChangesTable(changes, properties)
         self._relations = delta.open_or_create(
             delta.location(lake, "bronze", RELATIONS),
             RELATIONS_SCHEMA,

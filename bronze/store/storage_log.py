@@ -86,7 +86,10 @@ class StorageLog:
                     self._uri,
                     _SCHEMA,
                     description="What the catalog said of each table's storage",
-                    properties={"delta.checkpointInterval": str(delta.CHECKPOINT_INTERVAL), **RETENTION},
+                    properties={
+                        "delta.checkpointInterval": str(delta.checkpoint_interval(self._uri)),
+                        **RETENTION,
+                    },
                 )
             now = datetime.now(UTC)
             rows = [

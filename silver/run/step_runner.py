@@ -17,6 +17,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import TransientError
+from bronze.lake.delta import checkpoint_interval
 from bronze.lake.leases import still_writing
 from silver.fold import merge
 from silver.fold.upsert import as_merge
@@ -229,7 +230,9 @@ class StepRunner:
         """The table in the step's shape."""
         stored = self._log.read(step.table.name)
         if stored is None:
-            statements = ddl.create(target, step.table)
+            statements = ddl.create(
+                target, step.table, checkpoints=checkpoint_interval(self._lake.path or "")
+            )
         elif step.mode != "alter" and self._is_done(step, stored):
             return stored
         else:

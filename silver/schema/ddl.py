@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from silver.schema.catalog import SilverTable
 
 FEED: Final = "delta.enableChangeDataFeed"
+CHECKPOINTS: Final = "delta.checkpointInterval"
 PROPERTIES: Final = {
     "delta.enableDeletionVectors": "true",
     FEED: "true",
-    "delta.checkpointInterval": "50",
+    CHECKPOINTS: "50",
     "delta.enableExpiredLogCleanup": "false",
 }
 """The log is cut off by what cuts name (`pipelines.runtime.maintenance`); Delta goes by the age of entries
@@ -33,16 +34,23 @@ RELATION_PROPERTY: Final = "deltasmelt.relation"
 """Table property: id of the relation whose rows the table holds, and whose attnums its columns carry."""
 
 
-def create(target: str, table: SilverTable) -> list[str]:
+def create(target: str, table: SilverTable, *, checkpoints: int | None = None) -> list[str]:
     """CREATE TABLE for a table that is not there; it says whose rows it holds (`silver.schema.recreated`).
 
     Delta cuts CLUSTER BY out of the text by positions counted in characters, but Java counts halves of those
     beyond U+FFFF. If such a character comes before the clause's end, a separate statement clusters the table.
+
+    Args:
+        target: what the table is called in SQL.
+        table: its columns and key.
+        checkpoints: versions between two checkpoints; None: as in `PROPERTIES`.
     """
     columns = [definition(column) for column in table.columns]
     columns += [f"{quote(name)} {ddl}" for name, ddl in table.own_columns.items()]
     clustering = clustering_columns(table)
     properties = {**PROPERTIES, RELATION_PROPERTY: str(table.relation.relation_id)}
+    if checkpoints is not None:
+        properties[CHECKPOINTS] = str(checkpoints)
     if wants_mapping(table.columns):
         properties[MAPPING] = BY_NAME
     if not feedable(table):

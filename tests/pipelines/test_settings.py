@@ -32,6 +32,16 @@ def test_the_shortest_pipeline_file_has_the_documented_defaults(tmp_path: Path) 
     assert pipeline.path == tmp_path / "pipeline.yml"
 
 
+def test_a_lake_in_a_store_is_committed_to_less_often_unless_the_file_says_how_often(tmp_path: Path) -> None:
+    for given, interval in ((", heartbeat: 20s", 5.0), (", flush_interval: 500ms", 0.5)):
+        text = (
+            f"pipeline: shop\n{SOURCE}lake: {{path: s3://bucket/lake}}\nbronze: {{flush_bytes: 1MB{given}}}\n"
+        )
+        pipeline = load_pipeline(written(tmp_path, text))
+        assert (pipeline.bronze.flush_interval, pipeline.bronze.flush_bytes) == (interval, 1_000_000)
+        assert pipeline.path == tmp_path / "pipeline.yml"
+
+
 def test_a_relative_lake_is_relative_to_the_file_not_to_the_working_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

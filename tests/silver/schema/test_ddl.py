@@ -361,6 +361,11 @@ def test_a_letter_beyond_the_basic_plane_costs_a_statement(odd: str) -> None:
     assert len(create("t", SHAPES[0])) == 1
 
 
+def test_a_table_may_have_checkpoints_more_often() -> None:
+    assert "'delta.checkpointInterval' = '50'" in create("t", SHAPES[0])[0]
+    assert "'delta.checkpointInterval' = '10'" in create("t", SHAPES[0], checkpoints=10)[0]
+
+
 def test_delta_types_are_spelt_as_readings_spell_them() -> None:
     schema = {
         "fields": [
