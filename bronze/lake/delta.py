@@ -254,9 +254,10 @@ def append(table: DeltaTable, rows: pa.Table, *, widen: bool = False) -> None:
         rows: to append.
         widen: the rows may have fields that the table, made by an earlier release, lacks; it gets them.
     """
-    refresh(table)
-    if widen and pa.schema(table.schema()) != rows.schema:
-        _widen(table, rows.schema)
+    if widen:
+        refresh(table)
+        if pa.schema(table.schema()) != rows.schema:
+            _widen(table, rows.schema)
     writer = PartWriter(table.table_uri, "part", schema=rows.schema)
     writer.write(rows)
     parts = writer.finish()

@@ -70,6 +70,15 @@ def put_next(
     return objects.create(uri, _name(version + 1), _entry(added, marks, said))
 
 
+def has_next(table: DeltaTable) -> bool:
+    """Whether a table in a store has the entry after the handle's version.
+
+    Raises:
+        OSError: the store cannot be reached, or refuses.
+    """
+    return objects.exists(table.table_uri.rstrip("/"), _name(table.version() + 1))
+
+
 def _is_plain(action: AddAction) -> bool:
     """Whether its path is the same in the log, where it is part of a URL, and it is of no partition."""
     return quote(action.path) == action.path and not action.partition_values

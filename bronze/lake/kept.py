@@ -1,7 +1,8 @@
 """A table that is looked at again and again: its handle is kept, and its log read on from where it was.
 
-To open a table reads its log since the newest checkpoint: in an object store some sixty requests ten entries
-after one. To look again takes two where nothing is new.
+To open a table reads its log since the newest checkpoint: in an object store some twenty requests two entries
+after one. To look again takes one there where nothing is new: whether there is an entry after the handle's.
+Now and then the log is listed all the same, for that entry may have been there and be gone, long after.
 
 A handle says nothing where its table is gone, and stays at the version that it had. So of a local table it is
 noticed by the folder of its log that it is another one now, or gone. In a store a look that fails is taken
@@ -10,18 +11,24 @@ for it; and who runs a stage there loses its lease with the lake (`bronze.lake.l
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from deltalake.exceptions import DeltaError
 
-from bronze.lake import delta
+from bronze.doors import Door, through
+from bronze.lake import delta, entries
 from bronze.lake.folders import local_folder
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from bronze.lake.location import Lake, Layer
+
+
+LISTED_AFTER: Final = 30.0
+"""Seconds after which the log of a table in a store is listed again."""
 
 
 class KeptTable:
@@ -39,6 +46,7 @@ class KeptTable:
         self._name = name
         self._table: DeltaTable | None = None
         self._log: tuple[int, int] | None = None
+        self._listed = 0.0
 
     def newest(self) -> DeltaTable | None:
         """The table at its newest version; None where there is none. Another handle is another table.
@@ -49,12 +57,23 @@ class KeptTable:
         """
         uri = delta.location(self._lake, self._layer, self._name)
         log = _log_folder(uri)
-        if self._table is not None and log == self._log:
+        now, table = time.time(), self._table  # which goes on while a machine sleeps
+        if table is not None and log == self._log:
+            if abs(now - self._listed) < LISTED_AFTER and not _may_have_moved(table, uri):
+                return table
             with suppress(DeltaError):  # its log ends before the known version, or the store does not answer
-                delta.refresh(self._table)
-                return self._table
-        self._table, self._log = delta.open_table(uri), log
+                delta.refresh(table)
+                self._listed = now
+                return table
+        self._table, self._log, self._listed = delta.open_table(uri), log, now
         return self._table
+
+
+def _may_have_moved(table: DeltaTable, uri: str) -> bool:
+    """Whether there is an entry after the handle's; of a local table it is not worth while to ask."""
+    if local_folder(uri) is not None:
+        return True
+    return through(Door.REFRESH, uri, lambda: entries.has_next(table))
 
 
 def _log_folder(uri: str) -> tuple[int, int] | None:
