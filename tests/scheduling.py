@@ -34,6 +34,7 @@ LONGEST_FIRST: Final = (
     "silver/fold/test_shapes_within_transactions.py",
     "pipelines/quality/test_quality_run.py",
     "pipelines/proof/test_against_source.py",
+    "pipelines/whole/test_object_store.py",
     "pipelines/quality/test_quality_documents.py",
     "pipelines/quality/test_quality_examples.py",
     "silver/run/test_taken_beside_silver.py",
