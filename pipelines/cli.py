@@ -118,7 +118,8 @@ def check(file: File, *, offline: arguments.Offline = False, output: OutputForma
     """Report problems and their fixes.
 
     It checks the server's settings, the role's privileges, slot, publication, tables, documents and
-    quality suites. Nothing is changed. Exit code 1 if an error would stop the pipeline.
+    quality suites. Nothing is changed; an object store is tried with a small object, removed again. Exit
+    code 1 if an error would stop the pipeline.
     """
     from pipelines.commands.check import show_check
 

@@ -35,6 +35,7 @@ _DENIED: Final = (
     "<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>no</Message>"
     "<StringToSign>{0}</StringToSign></Error>"
 )
+_GONE: Final = b"<?xml version='1.0'?><Error><Code>NoSuchBucket</Code><Message>gone</Message></Error>"
 _UNSERVED: Final = b"<?xml version='1.0'?><Error><Code>NotImplemented</Code><Message>no</Message></Error>"
 _CONDITIONS: Final = ("HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH")
 
@@ -57,9 +58,8 @@ class Faults:
     latency: float = 0.0  # seconds by which every request is delayed
     hold: str | None = None  # the next PUT whose path matches is carried out only after the next `set_faults`
     lose: str | None = None  # the next PUT whose path matches is carried out, and answered by 503
-    denied: str | None = (
-        None  # requests whose method matches are answered by 403, which quotes how they are signed
-    )
+    gone: bool = False  # every request is answered by 404, as if there were no bucket
+    denied: str | None = None  # requests whose method matches are answered by 403, which quotes signatures
     ignored: str | None = None  # conditions whose header matches are ignored
     unserved: str | None = None  # requests with a condition whose header matches are answered by 501
 
@@ -85,7 +85,9 @@ class Front:
             return [told]
         time.sleep(self.faults.latency)
         said, chunks = _refusal("503 Slow Down", _BUSY)
-        if re.fullmatch(self.faults.denied or "", method):
+        if self.faults.gone:
+            said, chunks = _refusal("404 Not Found", _GONE)
+        elif re.fullmatch(self.faults.denied or "", method):
             said, chunks = _refusal(
                 "403 Forbidden", _DENIED.format(environ.get("HTTP_AUTHORIZATION")).encode()
             )

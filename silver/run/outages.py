@@ -6,7 +6,8 @@ have it. Spark's error conditions do not tell it from a damaged file: ``FAILED_R
 ``TASK_WRITE_FAILED`` wrap both. So the classes of the causes decide, which are documented by Hadoop's file
 systems, the stores' SDKs and Java's network. Where a class is used for more than that, its message decides.
 
-A file that is missing, or has wrong content, is none of these.
+A file that is missing, or has wrong content, is none of these. A bucket that is missing is one: it was there
+when the command started (`bronze.lake.failures.lake_opened`).
 
 On a cluster, executors are lost with the rows that they kept, and a statement that needs them fails. That
 says nothing of a table either, and is told apart from the storage (`lost_executor`): its remedy is another.
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from bronze.errors import TransientError, causes
+from bronze.lake.failures import lacks_bucket, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -46,7 +48,7 @@ _CLASSES: Final = frozenset(
         # Hadoop's S3A and the SDK below it
         "AWSApiCallTimeoutException", "AWSServiceThrottledException", "AWSStatus500Exception",
         "ApiCallAttemptTimeoutException", "ApiCallTimeoutException", "HttpChannelEOFException",
-        "RetryableException", "SdkClientException",
+        "NoSuchBucketException", "RetryableException", "SdkClientException", "UnknownStoreException",
         # HDFS
         "RetriableException", "SafeModeException", "StandbyException",
     }
@@ -119,15 +121,8 @@ def outage(error: BaseException) -> str | None:
     for one in causes(error):
         if isinstance(one, TransientError):
             return one.message
-        if isinstance(one, TableNotFoundError | FileNotFoundError | PermissionError):
-            continue
-        if isinstance(one, OSError):
-            if one.errno in _ERRNOS or (one.errno is None and _SAID.search(str(one))):
-                return _short(one, str(one))
-        elif isinstance(one, DeltaError):
-            if _SAID.search(str(one)):
-                return _short(one, str(one))
-        elif (said := _java(one)) is not None:
+        said = _of_delta_rs(one) if isinstance(one, OSError | DeltaError) else _java(one)
+        if said is not None:
             return said
     return None
 
@@ -144,6 +139,17 @@ def lost_executor(error: BaseException) -> str | None:
         if (found := _LOST.search(said)) is not None:
             line = said[said.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0]
             return f"{LOST}{' '.join(line.split())}"[:_LENGTH]
+    return None
+
+
+def _of_delta_rs(error: OSError | DeltaError) -> str | None:
+    if lacks_bucket(error):  # also where a file is what was not found
+        return _short(error, words_of(error))
+    if isinstance(error, TableNotFoundError | FileNotFoundError | PermissionError):
+        return None
+    number = error.errno if isinstance(error, OSError) else None
+    if number in _ERRNOS or (number is None and _SAID.search(str(error))):
+        return _short(error, words_of(error))
     return None
 
 

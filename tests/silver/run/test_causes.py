@@ -194,6 +194,9 @@ Caused by: {cause}
         (DeltaError("Kernel error: Generic S3 error: error sending request for url"), True),
         (OSError("When reading information for key: AWS Error SLOW_DOWN during GetObject: Please slow down"),
          True),
+        (OSError("Generic S3 error: 404 Not Found: <Error><Code>NoSuchBucket</Code></Error>"), True),
+        (FileNotFoundError("Object at location a not found: <Error><Code>NoSuchBucket</Code></Error>"), True),
+        (FileNotFoundError("Object at location a not found: <Error><Code>NoSuchKey</Code></Error>"), False),
         (FileNotFoundError(errno.ENOENT, "part-1.parquet"), False),
         (PermissionError(errno.EACCES, "denied"), False),
         (DeltaError("Generic DeltaTable error: a file is no parquet"), False),
@@ -202,6 +205,8 @@ Caused by: {cause}
         (RuntimeError(S3A.format(cause="java.net.SocketException: Connection reset")), True),
         (RuntimeError(S3A.format(cause="java.net.UnknownHostException: s3.example")), True),
         (RuntimeError(S3A.format(cause="org.apache.hadoop.fs.s3a.AWSServiceThrottledException: x: Slow")),
+         True),
+        (RuntimeError(S3A.format(cause="org.apache.hadoop.fs.s3a.UnknownStoreException: `s3a://b/': gone")),
          True),
         (RuntimeError(S3A.format(cause="java.io.IOException: No space left on device")), True),
         (RuntimeError(S3A.format(cause="org.apache.hadoop.fs.azurebfs.contracts.exceptions."

@@ -1,0 +1,58 @@
+"""A bucket that is away for a while, under a reader that runs: it goes on where it was."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from bronze.lake.delta import open_table
+from pipelines.settings import load_pipeline
+from tests.object_store import Faults, object_store
+from tests.pipelines.processes import Command, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROOT = "s3://lake/away"
+
+
+def run(dsn: str, sql: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(sql.encode())
+
+
+def ids() -> set[str]:
+    """The rows in bronze, whether they came by the snapshot or the stream."""
+    table = open_table(f"{ROOT}/bronze/changes")
+    if table is None:
+        return set()
+    rows = table.to_pyarrow_table(columns=["op", "new"]).to_pylist()
+    return {row["new"][0] for row in rows if row["op"] in {"insert", "snapshot"}}
+
+
+@pytest.mark.process
+def test_a_bucket_that_is_away_for_a_while_is_waited_for(database: str, tmp_path: Path) -> None:
+    run(database, "CREATE TABLE items (id int PRIMARY KEY); INSERT INTO items VALUES (0)")
+    with object_store() as store:
+        options = "".join(f"    {name}: '{value}'\n" for name, value in store.options().items())
+        file = tmp_path / "pipeline.yml"
+        file.write_text(
+            f"pipeline: away\nsource: {{dsn: '{database}', slot: bucket_away, publication: p}}\n"
+            f"lake:\n  path: {ROOT}\n  options:\n{options}"
+        )
+        load_pipeline(file)
+        with Command("bronze", file, folder=tmp_path) as running:
+            until(lambda: ids() == {"0"}, 60)
+            log = tmp_path / "logs" / "smelt.log"
+            store.set_faults(Faults(gone=True))
+            run(database, "INSERT INTO items VALUES (1)")
+            until(lambda: "NoSuchBucket" in log.read_text(), 60)
+            assert running.process.poll() is None, running.text()
+            store.set_faults()
+            run(database, "INSERT INTO items VALUES (2)")
+            until(lambda: ids() == {"0", "1", "2"}, 60)
+            running.process.send_signal(signal.SIGTERM)
+            assert running.wait(60) in {0, 143}, running.text()
