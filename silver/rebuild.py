@@ -240,6 +240,7 @@ def _replace(
             f"SELECT {', '.join(values.values())}\nFROM {scratch.sql('silver', table.name)}"
         ).collect()
     for lost in clustered_again(target, table):
+        still_writing(lake, "silver")
         try:
             session.sql(lost)
         except Exception:  # its rows are right

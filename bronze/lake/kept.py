@@ -6,7 +6,8 @@ Now and then the log is listed all the same, for that entry may have been there 
 
 A handle says nothing where its table is gone, and stays at the version that it had. So of a local table it is
 noticed by the folder of its log that it is another one now, or gone. In a store a look that fails is taken
-for it; and who runs a stage there loses its lease with the lake (`bronze.lake.leases`).
+for it; and who runs a stage there loses its lease with the lake (`bronze.lake.leases`). A table alone that is
+removed there and made anew with as many versions is not noticed: nobody removes tables under a pipeline.
 """
 
 from __future__ import annotations

@@ -17,9 +17,10 @@ before anybody who saw that put may take over, for a watcher counts from after i
 before the right ends. A put whose answer was lost renews nothing; the next one is refused by the store, and
 then a look tells whether the object is our own.
 
-**What it cannot do.** A commit that began in time, and is put by the JVM later than margin and grace together
-because the whole machine stood still, is not held back by the lease. Our log store holds it back. With
-another one, `silver.run.step_runner` finds out that what it committed is not there.
+**What it cannot do.** It is asked for before a statement, whose commit comes at its end. A statement that
+lasts longer than margin and grace together may so commit after another process has taken over. Our log store
+then orders the two, and Delta finds the conflict. With another log store, silver and gold find out that what
+they committed is not there (``lake-commit-lost``).
 
 On ABFS and GCS Delta's own commits are safe. There the lease tells who writes.
 """
@@ -110,7 +111,7 @@ class Lease:
         Raises:
             TransientError: ``lease-lost``; it may be had again.
         """
-        if self.lost is None and time.monotonic() < self.until - self.pace.margin:
+        if self.lost is None and _now() < self.until - self.pace.margin:
             return
         why = self.lost or "it could not be renewed in time"
         raise TransientError(
@@ -137,7 +138,7 @@ class Lease:
             self.put, self.until = put, began + self.pace.seconds
 
     def _put_over(self, found: objects.Found) -> tuple[float, objects.Found | None]:
-        began = time.monotonic()
+        began = _now()
         return began, objects.put(self.root, self.name_of, _body(self.command, self.pace), over=found)
 
     def _ours(self) -> objects.Found | None:
@@ -151,12 +152,16 @@ class Lease:
 
     def give_back(self) -> None:
         """The next one need not wait."""
+        self._ended.set()
         with self._one:
-            self._ended.set()
             if self.lost is not None:
                 return
+            free = _body(self.command, self.pace, free=True)
             try:
-                objects.put(self.root, self.name_of, _body(self.command, self.pace, free=True), over=self.put)
+                if objects.put(self.root, self.name_of, free, over=self.put) is None:
+                    ours = self._ours()
+                    if ours is not None:
+                        objects.put(self.root, self.name_of, free, over=ours)
             except (OSError, BaseError) as error:
                 _LOGGER.warning("the lease of %s could not be given back: %s", self.name, words_of(error))
 
@@ -178,6 +183,8 @@ _HOLDER: Final = uuid.uuid4().hex
 """Names this process among all of all machines; after a fork it still names one holder."""
 _held: dict[tuple[str, str], Lease] = {}
 _turns: dict[tuple[str, str], threading.Lock] = {}
+_first_seen: dict[tuple[str, str], tuple[str | None, float]] = {}
+"""Of each object the tag at the last look, and when it was first seen, by the clock of this process."""
 _lock: Final = threading.Lock()
 
 
@@ -250,7 +257,8 @@ def leased(
         try:
             yield lease
         finally:
-            del _held[root, name]
+            if _held.get((root, name)) is lease:
+                del _held[root, name]
             lease.give_back()
 
 
@@ -263,35 +271,71 @@ def _turn(root: str, name: str) -> threading.Lock:
 def _taken(
     root: str, name: str, *, command: str, wait: bool, pace: Pace, say: Callable[[str], None]
 ) -> Lease:
-    """Look until it is free, or was not renewed for long enough."""
-    known: objects.Found | None = None
-    since, told = time.monotonic(), False
+    """Look until it is free, or was not renewed for long enough.
+
+    A put that is refused, or fails, may have come about all the same: the next look knows its body.
+    """
+    tried: dict[bytes, float] = {}
+    told, failed = False, 0
     while True:
         try:
-            found = objects.read(root, object_of(name))
-            seen = time.monotonic()
-            if found is not None and known is not None and found.tag == known.tag:
-                free = _is_free(found) or seen - since > _patience(found)
-            else:
-                changed = known is not None and found is not None
-                if changed and not wait and not _is_free(found):
-                    raise _running(root, name, found)
-                known, since, free = found, seen, found is None or _is_free(found)
-            began = time.monotonic()
-            put = objects.put(root, object_of(name), _body(command, pace), over=found) if free else None
+            found, changed = _look(root, name)
+            if found is not None and found.body in tried:
+                return Lease(root, name, command, pace, found, tried[found.body] + pace.seconds)
+            free = found is None or _is_free(found) or _since(root, name) > _patience(found)
+            if changed and not free and not wait:
+                raise _running(root, name, found)
+            if free:
+                body = _body(command, pace)
+                tried[body] = began = _now()
+                put = objects.put(root, object_of(name), body, over=found)
+                if put is not None:
+                    return Lease(root, name, command, pace, put, began + pace.seconds)
+            failed = 0
         except (OSError, BaseError) as error:
-            raise TransientError(
-                f"the lease of {name} cannot be taken: {words_of(error)}",
-                code="lake-unreachable",
-                where=root,
-                remedy="check the bucket, credentials and network; the store must know conditional puts",
-            ) from error
-        if put is not None:
-            return Lease(root, name, command, pace, put, began + pace.seconds)
+            failed += 1
+            if failed > 1:
+                raise TransientError(
+                    f"the lease of {name} cannot be taken: {words_of(error)}",
+                    code="lake-unreachable",
+                    where=root,
+                    remedy="check the bucket, credentials and network; the store must know conditional puts",
+                ) from error
+            free = True  # not known: nobody is waited for
         if not told and not free and not wait:
             told = True
             say(f"{name} is held {_by(found)}: waiting to see whether it is alive")
         time.sleep(pace.looks)
+
+
+def watch(root: str, names: Iterable[str]) -> None:
+    """Look at leases that will be taken one after the other: what is not renewed is waited for once.
+
+    Raises:
+        OSError, BaseError: the store cannot be reached, or refuses.
+    """
+    for name in names:
+        _look(root, name)
+
+
+def _look(root: str, name: str) -> tuple[objects.Found | None, bool]:
+    """What is there, and whether it is another one than at the last look, if there was one."""
+    found = objects.read(root, object_of(name))
+    tag, now = None if found is None else found.tag, time.monotonic()
+    before = _first_seen.get((root, name))
+    if before is None or before[0] != tag:
+        _first_seen[root, name] = tag, now
+    return found, before is not None and before[0] is not None and before[0] != tag
+
+
+def _since(root: str, name: str) -> float:
+    """Seconds since the object that is there was first seen by this process."""
+    return time.monotonic() - _first_seen[root, name][1]
+
+
+def _now() -> float:
+    """Seconds of a clock that goes on while the machine sleeps, as the holder's right runs out meanwhile."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def _patience(found: objects.Found) -> float:

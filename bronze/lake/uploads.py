@@ -44,9 +44,9 @@ class Upload:
 
     def write(self, data: bytes) -> int:
         """Take the next bytes."""
+        self._size += len(data)  # before: a write that fails may have begun to send parts
         with self._failures():
             self._file.write(data)
-        self._size += len(data)
         return len(data)
 
     def tell(self) -> int:
@@ -68,7 +68,7 @@ class Upload:
 
         Parts of which no file was made would stay in the store, unseen.
         """
-        if self._size > HELD_BYTES:
+        if self._size >= HELD_BYTES:
             self.close()
         self.closed = True
 

@@ -20,7 +20,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from bronze.errors import TransientError
 from bronze.lake.control import Run
+from bronze.lsn import ZERO
 from gold.builder.build import Build, Workplace
 from gold.builder.definition import PROVEN, described, digest_of, proof
 from gold.builder.full import TableDefinition, build_full
@@ -109,9 +111,27 @@ class DocumentBuild:
         finally:
             self._work.kept.forget()
         self._remember(tree, run)
-        run.delta_version = self.table.version()
+        run.delta_version = self._committed(cut, run)
         run.seconds = round(time.monotonic() - started, 3)
         return run
+
+    def _committed(self, cut: Cut, run: Run) -> int:
+        """The table's version, which says that it is as of the cut.
+
+        Raises:
+            TransientError: ``lake-commit-lost``: the log does not have what Spark committed.
+        """
+        state = self.table.state()
+        written = run.mode != "none" and run.changes > 0
+        if state is not None and (not written or (state.position or ZERO) >= cut.commit_lsn):
+            return state.version
+        raise TransientError(
+            f"what was committed to gold.{self.document.name} is not in its log: another process that "
+            "holds no lease wrote the same version",
+            code="lake-commit-lost",
+            where=self.table.uri,
+            remedy="find what else writes the lake's tables, and stop it; the document is built again",
+        )
 
     def _bring(self, tree: Tree, cut: Cut, start: Start, run: Run, *, rebuild: bool) -> None:
         state = self.table.state()

@@ -21,10 +21,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from bronze.config.suggestions import suggestion
-from bronze.errors import ConfigurationError, TableError
+from bronze.errors import ConfigurationError, TableError, TransientError
 from bronze.lake.control import Run
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.delta import location, open_existing
+from bronze.lake.leases import still_writing
 from bronze.store.contract import CHANGES
 from bronze.store.relations import read_relations
 from pipelines.commands.context import documents_named, documents_to_join, open_gold, require_lake, spark_for
@@ -153,7 +154,7 @@ def _derive(
     try:
         with output.waiting(f"rebuilding silver.{table.name} from bronze"):
             version = rebuild(spark, lake, pipeline.silver, table, relations=relations, end=end)
-    except TableError:
+    except (TableError, TransientError):
         raise
     except Exception as error:
         if not answers(spark):
@@ -162,6 +163,7 @@ def _derive(
         raise table_error(table.table, str(error)) or failure(table.table, error) from None
     run = Run("silver", table.name, "full", None, end, reason="smelt rebuild", started_at=started)
     run.delta_version, run.seconds = version, time.monotonic() - clock
+    still_writing(lake, "silver")
     control.record_runs([run])
     cut = replace(cut, tables={**cut.tables, table.name: version}, recorded_at=datetime.now(UTC))
     control.record_cut(cut)

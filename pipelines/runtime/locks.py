@@ -25,8 +25,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import DefiniteError
+from bronze.lake.failures import lake_failures
 from bronze.lake.folders import local_folder
-from bronze.lake.leases import leased, writing_of
+from bronze.lake.leases import leased, watch, writing_of
 from bronze.lake.stores import scheme_of
 from pipelines.private import unread_folder
 
@@ -65,6 +66,8 @@ def lake_lock(lake: Lake, stages: Sequence[str], *, command: str) -> Iterator[No
     """
     with ExitStack() as held:
         if in_store(lake):
+            with lake_failures(str(lake.path), "the leases of the lake"):
+                watch(str(lake.path), [*stages, *map(writing_of, stages)])
             for stage in stages:
                 held.enter_context(leased(str(lake.path), stage, command=command, wait=False, say=_wait_told))
         folder = locks_folder(lake)

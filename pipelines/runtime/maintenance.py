@@ -30,6 +30,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from bronze.errors import TransientError
 from bronze.lake import delta
 from bronze.lake.leases import still_writing
 from pipelines.runtime import maintenance_errors
@@ -194,7 +195,8 @@ class Maintenance:
             self.failed[name] = error
             seconds = self._pauses.failed(name)
             _LOGGER.warning("maintenance of %s failed; tried again in %.0f s", name, seconds, exc_info=True)
-            self._record(name, error)
+            if not isinstance(error, TransientError):  # a lease, or a store out of reach, is no table's error
+                self._record(name, error)
             return None
         self._pauses.passed(name)
         self.failed.pop(name, None)
@@ -263,18 +265,21 @@ class Maintenance:
             if remove:
                 oldest = self._control.oldest_version(layer, name)
                 oldest = table.version() if oldest is None else oldest
-                result.removed_files = self._vacuum(table, address, oldest, files)
+                result.removed_files = self._vacuum(layer, table, address, oldest, files)
                 # Delta's own clean-up goes by the age of entries, so it could take the version of a table
                 # that nothing happened to since; it is switched off.
+                still_writing(self._lake, layer)
                 result.removed_log_entries = cut_log(table, oldest)
                 if result.removed_files or result.removed_log_entries:
                     result.done.append("vacuumed")
             shape = self._shapes.get(name) if layer == "silver" and optimize else None
+            still_writing(self._lake, layer)
             anew = shape is not None and cluster_as_wanted(self._spark, address, shape, table)
             if anew or (optimize and files.small > 1):
                 still_writing(self._lake, layer)
                 self._spark.sql(f"OPTIMIZE {address}{' FULL' if anew else ''}").collect()
                 if anew:
+                    still_writing(self._lake, layer)
                     written_again(self._spark, address)
                 result.done.append("clustered" if layer == "silver" else "compacted")
                 files = files_of(self._spark, table, address)
@@ -287,7 +292,7 @@ class Maintenance:
         result.seconds = time.monotonic() - begun
         return result
 
-    def _vacuum(self, table: DeltaTable, address: str, oldest: int, files: Files) -> int:
+    def _vacuum(self, layer: Layer, table: DeltaTable, address: str, oldest: int, files: Files) -> int:
         """Remove files that neither the retention nor version `oldest` needs; returns how many.
 
         VACUUM removes files that left the table before the oldest named version was committed, and longer
@@ -302,7 +307,9 @@ class Maintenance:
         if committed is None or count <= files.count:
             return 0  # nobody knows what that version needs; or no file but those of the newest version
         needed = max(self._retention, time.time() - committed + _STARTS_WITHIN)
+        still_writing(self._lake, layer)
         state_retention(self._spark, table, address, needed)
+        still_writing(self._lake, layer)
         self._spark.sql(f"VACUUM {address}").collect()
         return count - data_files(table)
 

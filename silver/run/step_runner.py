@@ -216,7 +216,8 @@ class StepRunner:
         with settings(session, mark_settings(SILVER_APP, step.window.end, stored.mark)):
             session.sql(said).collect()
         written = self._log.written(step.table.name)
-        if written.mark is None or written.mark < step.window.end:
+        committed = written.version > stored.version
+        if committed and (written.mark is None or written.mark < step.window.end):
             raise TransientError(
                 f"what was committed to silver.{step.table.name} is not in its log: another process that "
                 "holds no lease wrote the same version",

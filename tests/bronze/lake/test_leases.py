@@ -13,7 +13,7 @@ import pytest
 
 from bronze.errors import DefiniteError, TransientError
 from bronze.lake import objects
-from bronze.lake.leases import Pace, leased, object_of, still_holding, still_writing, writing_of
+from bronze.lake.leases import Pace, leased, object_of, still_holding, still_writing, watch, writing_of
 from bronze.lake.location import Lake
 from bronze.lake.stores import register
 from tests.bronze.running import wait_for
@@ -33,9 +33,9 @@ import sys, time
 from bronze.lake.leases import leased
 from bronze.lake.stores import register
 from tests.object_store import options_of
-root, url = sys.argv[1:3]
+root, url, name = sys.argv[1:]
 register(root, options_of(url), lease=2.0)
-with leased(root, "silver", command="smelt silver", wait=True):
+with leased(root, name, command="smelt silver", wait=True):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -56,9 +56,9 @@ def root(store: ObjectStore) -> Iterator[str]:
     store.set_faults()
 
 
-def hold(root: str, store: ObjectStore) -> subprocess.Popen[bytes]:
+def hold(root: str, store: ObjectStore, name: str = "silver") -> subprocess.Popen[bytes]:
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, root, store.url],
+        [sys.executable, "-c", HOLDER, root, store.url, name],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -185,3 +185,44 @@ def test_a_store_that_is_not_there_is_said(root: str) -> None:
     assert raised.value.code == "lake-unreachable"
     assert "\n" not in raised.value.message
     assert root
+
+
+@pytest.mark.parametrize("wait", [False, True])
+@pytest.mark.parametrize("first", [False, True])
+def test_an_answer_that_is_lost_while_it_is_taken_costs_nothing(
+    root: str, store: ObjectStore, *, wait: bool, first: bool
+) -> None:
+    if not first:
+        with leased(root, "silver", command="smelt run", wait=False):
+            pass
+    store.set_faults(Faults(lose="silver"))
+    begun = time.monotonic()
+    with leased(root, "silver", command="smelt run", wait=wait) as lease:
+        lease.check()
+    assert time.monotonic() - begun < PACE.seconds / 2
+
+
+def test_what_was_renewed_without_an_answer_is_given_back(root: str, store: ObjectStore) -> None:
+    with leased(root, "silver", command="smelt run", wait=False) as lease:
+        before = lease.put
+        lease.renew()
+        lease.put = before  # as after a renewal that came about, and whose answer was lost
+    begun = time.monotonic()
+    with leased(root, "silver", command="smelt run", wait=False):
+        assert time.monotonic() - begun < PACE.seconds / 2
+    assert store
+
+
+def test_what_a_killed_process_left_is_waited_for_once_for_all_its_stages(
+    root: str, store: ObjectStore
+) -> None:
+    names = ["silver", "gold", writing_of("silver")]
+    for name in names:
+        with hold(root, store, name) as holder:
+            holder.kill()
+    begun = time.monotonic()
+    watch(root, names)
+    for name in names:
+        with leased(root, name, command="smelt run", wait=False):
+            pass
+    assert time.monotonic() - begun < 1.7 * (PACE.seconds + PACE.grace)
