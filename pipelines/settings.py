@@ -10,6 +10,7 @@ Nothing here imports Spark: the reader process loads its settings by this module
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias, get_args
@@ -31,7 +32,7 @@ from bronze.config.yaml_file import YamlFile, read_yaml
 from bronze.errors import ConfigurationError
 from bronze.lake.folders import local_folder, misread
 from bronze.lake.location import Lake
-from bronze.lake.stores import refuse_wrong, register, scheme_of
+from bronze.lake.stores import is_meant_for_store, refuse_wrong, register, scheme_of
 from gold.settings import GoldSettings
 from pipelines.secret_variables import remember
 from silver.settings import SilverSettings
@@ -146,7 +147,8 @@ class Pipeline(Section):
             return Lake(catalog=self.lake.catalog)
         folder = local_folder(path)
         if folder is None:
-            return Lake(path=path.rstrip("/"))
+            scheme, _, rest = path.rstrip("/").partition("://")
+            return Lake(path=f"{scheme.lower()}://{rest}")
         return Lake(path=str((self.folder / folder.expanduser()).resolve()))
 
     def document_files(self) -> list[Path]:
@@ -269,7 +271,14 @@ def _enter_store(pipeline: Pipeline, yaml: YamlFile) -> None:
     if path is None:
         return
     try:
+        if is_meant_for_store(str(pipeline.lake.path)):
+            raise ValueError(f"{pipeline.lake.path} is a URL without a bucket after ://")  # noqa: TRY301 - as below
         refuse_wrong(path, options)
+        if "AWS_SESSION_TOKEN" in os.environ and _has_key_without_token(options):
+            raise ValueError(  # noqa: TRY301 - as below
+                "AWS_SESSION_TOKEN of the environment is of another key than the option aws_access_key_id; "
+                "unset it, or give aws_session_token"
+            )
     except ValueError as error:
         wrong = ("lake", "options") if pipeline.lake.options and "option" in str(error) else ("lake", "path")
         raise ConfigurationError(
@@ -280,6 +289,11 @@ def _enter_store(pipeline: Pipeline, yaml: YamlFile) -> None:
         ) from None
     if scheme_of(path) is not None:
         register(path, options, lease=pipeline.lake.lease)
+
+
+def _has_key_without_token(options: dict[str, str]) -> bool:
+    """Whether `deltalake` would add a token of the environment to a key that it is not of."""
+    return "aws_access_key_id" in options and "aws_session_token" not in options
 
 
 def _without_query(location: str) -> str:

@@ -144,6 +144,13 @@ class SourceSettings(Section):
         return patterns
 
 
+def _option(value: object) -> object:
+    """YAML's numbers and booleans in the spelling that the stores' libraries read."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
 class LakeSettings(Section):
     """Where the Delta tables lie: a path or object-store URL, or a catalog of the Spark session.
 
@@ -155,7 +162,7 @@ class LakeSettings(Section):
 
     path: Annotated[str, Field(min_length=1)] | None = None
     catalog: str | None = None
-    options: dict[str, SecretStr] = Field(default_factory=dict)
+    options: dict[str, Annotated[SecretStr, BeforeValidator(_option)]] = Field(default_factory=dict)
     lease: Annotated[Duration, Field(ge=2)] = 60.0
     retention: Duration = 7 * 86400.0
 

@@ -14,16 +14,18 @@ object_store: https://docs.rs/object_store (AmazonS3ConfigKey, AzureConfigKey, G
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from bronze.config.suggestions import suggestion
 from bronze.lake.folders import local_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 S3: Final = frozenset({"s3", "s3a"})
 AZURE: Final = frozenset({"abfss", "abfs"})
@@ -46,8 +48,22 @@ _KEYS: Final = {
 
 _HADOOP: Final = "fs."
 """Begins the names of options for Spark alone, which are Hadoop's own."""
-_SECRET: Final = re.compile("key|secret|token|password|credential", re.IGNORECASE)
-"""In the names of options whose values nothing may say."""
+_PLAIN: Final = re.compile(
+    r"(?:.*_)?(?:region|endpoint|endpoint_url|allow_http|style_request|skip_signature)"
+)
+"""Names of options whose values may be said; those of all others nothing says."""
+_BOOLEANS: Final = frozenset(
+    {"aws_allow_http", "aws_virtual_hosted_style_request", "aws_skip_signature", "azure_allow_http"}
+)
+_TRUE: Final = frozenset({"1", "true", "on", "yes"})
+_FALSE: Final = frozenset({"0", "false", "off", "no"})
+_ENDPOINTS: Final = ("aws_endpoint_url", "azure_storage_endpoint")
+_UNSAFE: Final = re.compile(r"fs\.s3a\.(?:bucket\.[^.]+\.)?(?:create\.performance|performance\.flags)")
+"""Settings with which S3A no longer looks whether a file is there."""
+_NUMBERS: Final = re.compile(r"\[\s*(?:\d{1,3},\s*){7,}\d{1,3}\s*\]")
+"""Bytes that a library says one by one: of a key that it could not read, for instance."""
+_MEANT: Final = re.compile(r"(?:s3a?|abfss?|gs):(?!//[^/])", re.IGNORECASE)
+_AZURE_PLACE: Final = re.compile(r"[a-z]+://[^@/]+@[^/]+", re.IGNORECASE)
 _SHORTEST: Final = 6
 """Letters of a value from which it is blanked out; a shorter one would blank out words of any text."""
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -73,7 +89,7 @@ def scheme_of(location: str) -> str | None:
     return None if found is None else found[1].lower()
 
 
-def refuse_wrong(location: str, options: Iterable[str]) -> None:
+def refuse_wrong(location: str, options: Mapping[str, str]) -> None:
     """Whether a lake may lie there, and is told what its store understands.
 
     Raises:
@@ -82,7 +98,7 @@ def refuse_wrong(location: str, options: Iterable[str]) -> None:
     scheme = scheme_of(location)
     names = [name for name in options if not name.startswith(_HADOOP)]
     if scheme is None:
-        if [*options]:
+        if options:
             raise ValueError("options are for object stores; this lake is a local folder")
         return
     if scheme not in SCHEMES:
@@ -94,6 +110,30 @@ def refuse_wrong(location: str, options: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             raise ValueError(f"unknown option {name!r} of {scheme}://{suggestion(name, known)}")
+    if scheme in AZURE and _AZURE_PLACE.match(location) is None:
+        raise ValueError(
+            f"{scheme}:// names container and account: {scheme}://container@account.dfs.core.windows.net/…"
+        )
+    _refuse_wrong_values(options)
+
+
+def _refuse_wrong_values(options: Mapping[str, str]) -> None:
+    for name, value in options.items():
+        if name in _BOOLEANS and value.lower() not in _TRUE | _FALSE:
+            raise ValueError(f"option {name!r} is true or false")
+        if name in _ENDPOINTS and re.match(r"https?://[^/]", value) is None:
+            raise ValueError(f"option {name!r} begins with http:// or https://, and names a host")
+        if name == "google_service_account" and value.lstrip().startswith("{"):
+            raise ValueError(
+                "option 'google_service_account' is a file; what is in one is google_service_account_key"
+            )
+        if _UNSAFE.fullmatch(name) and ("create" in value or value.lower() in _TRUE):
+            raise ValueError(f"option {name!r} has Spark overwrite commits of others")
+
+
+def is_meant_for_store(path: str) -> bool:
+    """Whether a path begins as a store's URL does, and is none: ``s3:/bucket``."""
+    return _MEANT.match(path) is not None
 
 
 def register(location: str, options: Mapping[str, str], *, lease: float = LEASE_SECONDS) -> None:
@@ -104,8 +144,11 @@ def register(location: str, options: Mapping[str, str], *, lease: float = LEASE_
         options: of its store.
         lease: seconds for which a lease of it holds.
     """
+    said = dict(options)
+    if said.get("aws_endpoint_url", "").startswith("http://"):
+        said.setdefault("aws_allow_http", "true")  # who writes http means it
     with _LOCK:
-        _REGISTERED[location.rstrip("/")] = _Place(dict(options), lease)
+        _REGISTERED[_plain(location)] = _Place(said, lease)
 
 
 def all_options(location: str) -> dict[str, str]:
@@ -123,9 +166,16 @@ def lease_of(location: str) -> float:
 def _place(location: str) -> _Place | None:
     if scheme_of(location) is None:
         return None
+    place = _plain(location)
     with _LOCK:
-        above = [root for root in _REGISTERED if f"{location}/".startswith(f"{root}/")]
+        above = [root for root in _REGISTERED if f"{place}/".startswith(f"{root}/")]
         return _REGISTERED[max(above, key=len)] if above else None
+
+
+def _plain(location: str) -> str:
+    """A location as it was written: `deltalake` says a table's with a small scheme, and percent-encoded."""
+    scheme, _, rest = location.rstrip("/").partition("://")
+    return f"{scheme.lower()}://{unquote(rest)}"
 
 
 def options_of(location: str) -> dict[str, str] | None:
@@ -138,11 +188,24 @@ def without_keys(text: str) -> str:
     """A text without the keys that were registered for any location, whoever wrote it."""
     with _LOCK:
         values = {
-            value
+            form
             for place in _REGISTERED.values()
             for name, value in place.options.items()
-            if len(value) >= _SHORTEST and _SECRET.search(name)
+            if _PLAIN.fullmatch(name) is None
+            for form in _forms(value)
+            if len(form) >= _SHORTEST
         }
     for value in sorted(values, key=len, reverse=True):
         text = text.replace(value, "***")
-    return text
+    return _NUMBERS.sub("[…]", text)
+
+
+def _forms(value: str) -> list[str]:
+    """A value as it may be written: as it is, decoded, and each text of a JSON object."""
+    forms = [value, unquote(value)]
+    try:
+        inside = json.loads(value)
+    except ValueError:
+        return forms
+    texts = [text for text in inside.values() if isinstance(text, str)] if isinstance(inside, dict) else []
+    return [*forms, *texts, *(json.dumps(text)[1:-1] for text in texts)]

@@ -22,17 +22,10 @@ jars=ours
 log=ours
 count=0
 found=no
-file=
-after=0
 for word in "$@"; do
-  if [ "$found" = yes ]; then
-    after=$((after + 1))
-    [ $after -eq 2 ] && file=$word
-    continue
-  fi
   if [ "$word" = "--" ]; then
     found=yes
-    continue
+    break
   fi
   case $word in
     --jars | --jars=* | --packages | --packages=* | spark.jars=* | spark.jars.packages=*) jars=theirs ;;
@@ -43,7 +36,7 @@ done
 [ "$found" = yes ] && [ $# -gt $((count + 1)) ] || usage
 
 if [ "$jars" = ours ]; then
-  list=$("$python" -m pipelines.spark.submitted_jars "$file") || exit 1
+  list=$(shift $count; "$python" -m pipelines.spark.submitted_jars "$@") || exit 1
 fi
 
 if [ -n "${SPARK_HOME:-}" ]; then

@@ -1,12 +1,13 @@
 """What Spark is told of a lake's object store: Hadoop's names for the options of `bronze.lake.stores`.
 
-What no option says, S3A and ABFS take from where they always do. S3A's chain of credentials reads the same
-environment variables as `deltalake`, and so does the SDK for the region and the endpoint.
+What no option says, S3A takes from where it always does: its chain of credentials reads the same environment
+variables as `deltalake`, and so does the SDK for the region and the endpoint. What differs is said here.
 
-Without a setting here, three things would differ from what `deltalake` does, or be unsafe:
+Without a setting here, these would differ from what `deltalake` does, or be unsafe:
 
 * ``s3://`` is S3A, too; EMR alone has a file system of its own for it;
 * an endpoint that is named takes the bucket in the path, as nearly all servers but Amazon's want it;
+* a web identity (a pod's role) is in no chain of S3A's, and ABFS reads no environment at all;
 * commits go through our log store, which puts on condition (``logstore/ConditionalS3LogStore.java``).
 
 ``fs.s3a.create.performance`` is never set: with it S3A no longer looks whether a file is there.
@@ -37,6 +38,16 @@ _S3A_NAMES: Final = {
     "aws_endpoint_url": "fs.s3a.endpoint",
 }
 _PROVIDERS: Final = "org.apache.hadoop.fs.s3a."
+_WITH_WEB_IDENTITY: Final = (
+    f"{_PROVIDERS}TemporaryAWSCredentialsProvider",
+    f"{_PROVIDERS}SimpleAWSCredentialsProvider",
+    "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider",
+    "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider",
+    f"{_PROVIDERS}auth.IAMInstanceCredentialsProvider",
+)
+"""S3A's own chain, and in it what a pod of Kubernetes is given."""
+REDACTED: Final = r"(?i)secret|password|token|access[.]?key|credential|[.]key([.]|$)"
+"""Spark's own pattern of settings that it shows nowhere, and the keys of Azure's accounts."""
 _OAUTH: Final = "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider"
 _ACCOUNT: Final = re.compile(r"[a-z]+://[^@/]+@([^/]+)")
 
@@ -56,10 +67,11 @@ def hadoop_settings(location: str, environment: Mapping[str, str] = os.environ) 
     if scheme in S3:
         made = _s3(options, environment)
     elif scheme in AZURE:
-        made = _azure(location, options)
+        made = _azure(location, options, environment)
     elif scheme in GOOGLE:
         made = _google(options)
     settings = {f"{_PREFIX}{name}": value for name, value in (made | own).items()}
+    settings["spark.redaction.regex"] = REDACTED
     if scheme in S3:
         settings |= {f"spark.delta.logStore.{one}.impl": LOG_STORE for one in sorted(S3)}
     return settings
@@ -67,38 +79,54 @@ def hadoop_settings(location: str, environment: Mapping[str, str] = os.environ) 
 
 def _s3(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
     said = {name: options[name] for name in _S3A_NAMES if name in options}
-    endpoint = said.get("aws_endpoint_url") or environment.get("AWS_ENDPOINT_URL")
+    given = (environment.get(name) for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"))
+    endpoint = said.get("aws_endpoint_url") or next(filter(None, given), None)
     made = {_S3A_NAMES[name]: value for name, value in said.items()}
     made["fs.s3.impl"] = "org.apache.hadoop.fs.s3a.S3AFileSystem"
     if endpoint is not None:
-        hosted = _is_true(options.get("aws_virtual_hosted_style_request"))
+        hosted = _is_true(_said("aws_virtual_hosted_style_request", options, environment))
         made["fs.s3a.endpoint"] = endpoint
         made["fs.s3a.path.style.access"] = str(not hosted).lower()
         made["fs.s3a.connection.ssl.enabled"] = str(not endpoint.startswith("http://")).lower()
-    if _is_true(options.get("aws_skip_signature")):
+    if _is_true(_said("aws_skip_signature", options, environment)):
         made["fs.s3a.aws.credentials.provider"] = f"{_PROVIDERS}AnonymousAWSCredentialsProvider"
     elif "aws_session_token" in said:
         made["fs.s3a.aws.credentials.provider"] = f"{_PROVIDERS}TemporaryAWSCredentialsProvider"
     elif "aws_access_key_id" in said:
         made["fs.s3a.aws.credentials.provider"] = f"{_PROVIDERS}SimpleAWSCredentialsProvider"
+    elif environment.get("AWS_WEB_IDENTITY_TOKEN_FILE"):
+        made["fs.s3a.aws.credentials.provider"] = ",".join(_WITH_WEB_IDENTITY)
     return made
 
 
-def _azure(location: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Of ``abfss://container@account.dfs.core.windows.net/…``: keys bear the account's host."""
+def _said(name: str, options: Mapping[str, str], environment: Mapping[str, str]) -> str | None:
+    """An option, or the environment variable that `deltalake` reads in its place."""
+    return options.get(name) or environment.get(name.upper())
+
+
+def _azure(location: str, options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Of ``abfss://container@account.dfs.core.windows.net/…``: keys bear the account's host.
+
+    ABFS reads no environment variable, so those that `deltalake` does are handed on.
+    """
+
+    def said(name: str) -> str | None:
+        return _said(f"azure_storage_{name}", options, environment) or environment.get(
+            f"AZURE_{name.upper()}"
+        )
+
     found = _ACCOUNT.match(location)
-    name = options.get("azure_storage_account_name")
-    host = found[1] if found else f"{name}.dfs.core.windows.net"
-    if (key := options.get("azure_storage_account_key")) is not None:
+    if found is None:
+        return {}
+    host = found[1]
+    if (key := said("account_key")) is not None:
         return {f"fs.azure.account.auth.type.{host}": "SharedKey", f"fs.azure.account.key.{host}": key}
-    if (token := options.get("azure_storage_sas_token")) is not None:
+    if (token := said("sas_token")) is not None:
         return {
             f"fs.azure.account.auth.type.{host}": "SAS",
             f"fs.azure.sas.fixed.token.{host}": token.removeprefix("?"),
         }
-    client, secret, tenant = (
-        options.get(f"azure_storage_{name}") for name in ("client_id", "client_secret", "tenant_id")
-    )
+    client, secret, tenant = (said(name) for name in ("client_id", "client_secret", "tenant_id"))
     if client is None or secret is None or tenant is None:
         return {}
     return {

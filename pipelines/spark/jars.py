@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.errors import ConfigurationError, DefiniteError
 from bronze.lake.stores import S3
+from pipelines.secret_variables import without_secret_variables
 from pipelines.spark.jar_sets import LINES, delta_set, store_set
 from pipelines.terminal.waiting import waiting
 
@@ -128,7 +129,11 @@ def _run_ivy(folder: Path, jars: JarSet) -> None:
     nothing = folder / "nothing.py"
     nothing.write_text("pass\n")
     home = Path(pyspark.__file__).parent
-    environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+    environment = {
+        **without_secret_variables(os.environ),
+        "SPARK_HOME": str(home),
+        "PYSPARK_PYTHON": sys.executable,
+    }
     command = [
         *(str(home / "bin" / "spark-submit"), "--master", "local[1]"),
         *("--conf", f"spark.jars.ivy={folder}", "--packages", ",".join(jars.packages)),

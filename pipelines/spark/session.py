@@ -256,7 +256,7 @@ def _start(
     brief: bool,
     lake: str | None,
 ) -> SparkSession:
-    from pyspark import SparkConf  # noqa: PLC0415
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     store = {} if lake is None else hadoop_settings(lake)
@@ -264,8 +264,15 @@ def _start(
         builder = SparkSession.builder
         given = {name: value for name, value in settings.items() if name not in _SUBMITTED}
         # Jars are decided where the job is submitted; our log store is in one of them, or is not there.
-        jar = LOG_STORE_JAR.name in (SparkConf().get("spark.jars") or "")
-        store = {name: value for name, value in store.items() if jar or value != LOG_STORE}
+        SparkContext._ensure_initialized()  # noqa: SLF001 - only then a SparkConf knows what was submitted
+        submitted_jars = [SparkConf().get(name) or "" for name in ("spark.jars", "spark.yarn.dist.jars")]
+        if not any(LOG_STORE_JAR.name in jars for jars in submitted_jars):
+            if LOG_STORE in store.values():
+                _LOGGER.warning(
+                    "%s is not among the job's jars: on S3, another Spark driver may overwrite its commits",
+                    LOG_STORE_JAR.name,
+                )
+            store = {name: value for name, value in store.items() if value != LOG_STORE}
         for name, value in {**_DELTA, **_DYNAMIC, **store, **given}.items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()

@@ -1,12 +1,14 @@
-"""Prints the jars of a job that spark-submit starts: ``python -m pipelines.spark.submitted_jars FILE``.
+"""Prints the jars of a job that spark-submit starts: ``python -m pipelines.spark.submitted_jars WORD…``.
 
-One line, as ``--jars`` takes it: Delta's, and those for the store of the pipeline file's lake. A file that
-cannot be read is told by the job itself.
+The words are those of the command; the first that is a file of YAML is its pipeline file. One line, as
+``--jars`` takes it: Delta's, those for the store of the pipeline's lake, and what the file says by itself
+(``spark: {spark.jars: …}``). A file that cannot be read is told by the job itself.
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from bronze.errors import ConfigurationError, SmeltError
 from bronze.lake.stores import scheme_of
@@ -17,23 +19,28 @@ from pipelines.spark.jars import delta_jars, store_jars
 def main() -> int:
     """Print them; a jar that cannot be had is an error."""
     try:
-        jars = delta_jars()
-        scheme = None if len(sys.argv) < 2 else _scheme(sys.argv[1])
-        if scheme is not None:
-            jars += store_jars(scheme)
+        sys.stdout.write(",".join(_jars(sys.argv[1:])) + "\n")
     except SmeltError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    sys.stdout.write(",".join(map(str, jars)) + "\n")
     return 0
 
 
-def _scheme(file: str) -> str | None:
+def _jars(words: list[str]) -> list[str]:
+    jars = delta_jars()
+    file = next((word for word in words if word.endswith((".yml", ".yaml")) and Path(word).is_file()), None)
+    if file is None:
+        return [str(jar) for jar in jars]
     try:
-        path = load_pipeline(file).lake_address().path
+        pipeline = load_pipeline(file)
     except ConfigurationError:
-        return None
-    return None if path is None else scheme_of(path)
+        return [str(jar) for jar in jars]
+    path = pipeline.lake_address().path
+    scheme = None if path is None else scheme_of(path)
+    if scheme is not None:
+        jars += store_jars(scheme)
+    own = pipeline.spark.get("spark.jars", "")
+    return [*map(str, jars), *filter(None, own.split(","))]
 
 
 if __name__ == "__main__":

@@ -249,3 +249,22 @@ def test_an_option_of_a_wrong_type_is_refused_without_its_value(
     with pytest.raises(ConfigurationError) as caught:
         load_pipeline(written(tmp_path, text))
     assert SECRET not in str(caught.value)
+
+
+def test_a_token_of_the_environment_that_is_of_another_key_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", SECRET)
+    keys = "aws_access_key_id: a, aws_secret_access_key: b"
+    lake = "\n  path: s3://token/lake\n  options: {KEYS}\n"
+    path = written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {lake.replace('KEYS', keys)}")
+    with pytest.raises(ConfigurationError, match="AWS_SESSION_TOKEN of the environment is of another key"):
+        load_pipeline(path)
+    load_pipeline(written(tmp_path, path.read_text().replace(keys, f"{keys}, aws_session_token: c")))
+    load_pipeline(written(tmp_path, path.read_text().replace(keys, "aws_allow_http: true")))
+
+
+@pytest.mark.parametrize("place", ["s3:/bucket/lake", "s3:///lake", "gs:bucket"])
+def test_a_url_without_a_bucket_is_no_folder(tmp_path: Path, place: str) -> None:
+    with pytest.raises(ConfigurationError, match="is a URL without a bucket"):
+        load_pipeline(written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: '{place}'}}\n"))

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from pipelines.spark.launch import jvm_options
+from tests.object_store import object_store
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("bronze", "silver", "gold", "pipelines")
@@ -132,6 +133,25 @@ def test_silver_and_sql_run_under_spark_submit(installed: Path, shop: Path, tmp_
         "and no line of Spark's log among it"
     )
     assert (tmp_path / "spark-submit.log").exists()
+
+
+@pytest.mark.spark
+@pytest.mark.postgres
+def test_a_submitted_job_reaches_a_lake_in_a_store_and_commits_on_condition(
+    installed: Path, shop: Path, tmp_path: Path
+) -> None:
+    with object_store() as store:
+        options = "".join(f"    {name}: '{value}'\n" for name, value in store.options().items())
+        in_store = f"lake:\n  path: s3://lake/submitted\n  options:\n{options}"
+        shop.write_text(shop.read_text().replace("lake: {path: './my läke #1'}\n", in_store))
+        command = [sys.executable, "-m", "pipelines.cli", "bronze", "--until-caught-up", str(shop)]
+        read = run(installed, *command, cwd=tmp_path)
+        assert read.returncode == 0, read.stderr
+        folded = submit(installed, "silver", "--until-caught-up", str(shop), cwd=tmp_path)
+        assert folded.returncode == 0, folded.stderr
+        commits = store.requests("PUT", "/lake/submitted/silver/orders/_delta_log/0")
+    assert len(commits) > 1
+    assert {one.condition for one in commits if one.path.endswith(".json")} == {"*"}
 
 
 @pytest.mark.spark

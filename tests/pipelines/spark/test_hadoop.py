@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from bronze.lake.stores import register
 from pipelines.spark.hadoop import LOG_STORE, hadoop_settings
 
 FS = "spark.hadoop.fs."
+ALWAYS = {"spark.redaction.regex", "spark.delta.logStore.s3.impl", "spark.delta.logStore.s3a.impl"}
 ACCOUNT = "account.dfs.core.windows.net"
 LOG_STORES = {f"spark.delta.logStore.{scheme}.impl": LOG_STORE for scheme in ("s3", "s3a")}
 
@@ -16,7 +19,7 @@ def told(location: str, options: dict[str, str], environment: dict[str, str] | N
     """Hadoop's settings of a location, without the beginning that all share."""
     register(location, options)
     settings = hadoop_settings(location, environment or {})
-    return {name.removeprefix(FS): value for name, value in settings.items() if name not in LOG_STORES}
+    return {name.removeprefix(FS): value for name, value in settings.items() if name not in ALWAYS}
 
 
 def test_a_local_lake_tells_nothing() -> None:
@@ -80,9 +83,28 @@ def test_a_key_account_token_or_client_of_azure() -> None:
     assert "/tenant_id/" in found[f"azure.account.oauth2.client.endpoint.{ACCOUNT}"]
 
 
-def test_the_host_of_azure_may_come_from_the_name_of_the_account() -> None:
-    options = {"azure_storage_account_name": "account", "azure_storage_account_key": "k"}
-    assert told("abfs://lake/shop", options)[f"azure.account.key.{ACCOUNT}"] == "k"
+def test_what_the_environment_says_of_azure_is_handed_on() -> None:
+    location = f"abfss://lake@{ACCOUNT}/shop"
+    environment = {"AZURE_STORAGE_CLIENT_ID": "a", "AZURE_CLIENT_SECRET": "b", "AZURE_TENANT_ID": "c"}
+    found = told(location, {}, environment)
+    assert found[f"azure.account.auth.type.{ACCOUNT}"] == "OAuth"
+    assert (
+        told(location, {"azure_storage_account_key": "k"}, environment)[f"azure.account.key.{ACCOUNT}"] == "k"
+    )
+
+
+def test_a_web_identity_is_in_the_chain_where_no_key_is_said() -> None:
+    pod = {"AWS_WEB_IDENTITY_TOKEN_FILE": "/token", "AWS_ROLE_ARN": "x"}
+    assert "WebIdentityTokenFile" in told("s3://pod/lake", {}, pod)["s3a.aws.credentials.provider"]
+    keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b"}
+    assert "WebIdentity" not in told("s3://pod/lake", keys, pod)["s3a.aws.credentials.provider"]
+
+
+def test_spark_shows_no_key_of_an_account() -> None:
+    shown = re.compile(hadoop_settings("s3://redacted/lake", {})["spark.redaction.regex"])
+    for name in ("fs.azure.account.key.a.dfs.core.windows.net", "fs.s3a.secret.key", "fs.s3a.access.key"):
+        assert shown.search(name), name
+    assert not shown.search("spark.sql.shuffle.partitions")
 
 
 def test_a_file_of_google() -> None:
