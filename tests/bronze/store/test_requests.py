@@ -55,6 +55,7 @@ def test_the_usual_commit_takes_six_requests_whatever_the_version(store: ObjectS
     usual = [one for one in found if one not in bursts]
     assert [one for one in usual if one != USUAL] == []
     assert len(bursts) <= COMMITS / 10 + 1, "checkpoints and compactions are few"
+    assert sum(one.total() for one in found) <= 12 * COMMITS, "with checkpoints and compaction"
     position = read_position(Lake("s3://lake/shop"))
     assert position is not None
     assert position.frontier == at(COMMITS).frontier
