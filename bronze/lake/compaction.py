@@ -31,9 +31,8 @@ from deltalake.transaction import RemoveAction
 from bronze.doors import Door, through
 from bronze.lake import delta
 from bronze.lake.delta import sorted_by
-from bronze.lake.parquet import PartWriter, delete_files, file_system, open_whole
+from bronze.lake.parquet import HELD_BYTES, PartWriter, delete_files, file_system, open_whole
 from bronze.lake.transactions import transaction_version
-from bronze.lake.uploads import HELD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

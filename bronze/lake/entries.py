@@ -28,7 +28,6 @@ from urllib.parse import quote
 from deltalake.transaction import AddAction
 
 from bronze.lake import objects
-from bronze.lake.folders import local_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,7 +49,7 @@ def put_next(
     """Write the entry after the handle's version; False where nothing is written: it is left to `deltalake`.
 
     Args:
-        table: open; its handle stays at its version.
+        table: open, in a store; its handle stays at its version.
         actions: files that come, or go.
         marks: set by the same commit.
         said: goes into the entry's commitInfo.
@@ -59,8 +58,6 @@ def put_next(
         OSError: the store cannot be reached, or refuses. Whether the entry was put is not known then.
     """
     uri = table.table_uri.rstrip("/")
-    if local_folder(uri) is not None:
-        return False
     added = [action for action in actions if isinstance(action, AddAction) and _is_plain(action)]
     protocol, version = table.protocol(), table.version()
     if len(added) < len(actions) or protocol.min_reader_version > _READER:

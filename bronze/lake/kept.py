@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from deltalake.exceptions import DeltaError
 
 from bronze.doors import Door, through
-from bronze.lake import delta, entries
+from bronze.lake import delta
 from bronze.lake.folders import local_folder
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ def _may_have_moved(table: DeltaTable, uri: str) -> bool:
     """Whether there is an entry after the handle's; of a local table it is not worth while to ask."""
     if local_folder(uri) is not None:
         return True
+    from bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
+
     return through(Door.REFRESH, uri, lambda: entries.has_next(table))
 
 

@@ -32,16 +32,17 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
 from bronze.doors import Door, through
-from bronze.lake import objects
 from bronze.lake.disk import flush_to_disk
 from bronze.lake.folders import local_folder
 from bronze.lake.stores import options_of
-from bronze.lake.uploads import Upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 FILE_BYTES: Final = 256 * 1024 * 1024
+
+HELD_BYTES: Final = 8 * 1024 * 1024
+"""Size of a file up to which a store gets, or gives, the whole of it by one request."""
 
 
 _WRITE_BATCH: Final = 16 * 1024
@@ -73,6 +74,8 @@ def open_whole(uri: str, name: str) -> pa.NativeFile:
         OSError: it cannot be read.
     """
     if local_folder(uri) is None:
+        from bronze.lake import objects  # noqa: PLC0415 - a local lake needs no client
+
         return pa.BufferReader(objects.read_whole(uri, name))
     return file_system(uri).open_input_file(name)
 
@@ -183,7 +186,7 @@ class PartWriter:
             names.append(self._name)
         self._actions, self._unfinished = [], False
         stream = self._stream
-        ends = [] if stream is None else [stream.give_up if isinstance(stream, Upload) else stream.close]
+        ends = [] if stream is None else [getattr(stream, "give_up", stream.close)]
         if self._writer is not None:
             ends.insert(0, self._writer.close)
         self._writer = self._stream = None
@@ -229,7 +232,9 @@ class PartWriter:
 
     def _open_stream(self) -> Any:
         if self._folder is None:
-            return Upload(self._uri, self._name)
+            from bronze.lake.uploads import Upload  # noqa: PLC0415 - a local lake needs no client
+
+            return Upload(self._uri, self._name, HELD_BYTES)
         return self._system.open_output_stream(self._name)
 
     def _close(self) -> None:

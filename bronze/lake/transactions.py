@@ -13,8 +13,8 @@ Why it is what `deltalake` would say:
   another name, one that is newer than the handle, an entry that is gone or cannot be read, ids that expire
   (``delta.setTransactionRetentionDuration``). Sidecars of a checkpoint hold files alone.
 
-What a handle has just committed need not be read: where the next version that it sees is the very next one,
-its one new entry is ours, and we know its marks (`expect_marks`).
+An entry that we have just put ourselves (`bronze.lake.entries`) need not be read: it is the one after the
+handle's version, and we know its marks (`expect_marks`).
 
 What is kept belongs to a handle and goes with it. So a table that is made anew is read anew, as its handle
 is. A handle is used by one thread at a time.
@@ -51,7 +51,7 @@ class _Known:
     Attributes:
         version: of the handle.
         found: version by application id; None where `deltalake` has to be asked.
-        ours: marks of a commit of the handle's own at this version, which came about after it.
+        ours: marks of the entry after it, where that is our own.
     """
 
     version: int
@@ -90,7 +90,7 @@ def transaction_version(table: DeltaTable, app_id: str) -> int | None:
 
 
 def expect_marks(table: DeltaTable, marks: Iterable[Transaction]) -> None:
-    """A commit with these marks came about through a handle, which still stands at the version before it."""
+    """The entry after a handle's version is our own, with these marks; the handle still stands before it."""
     handle, known = _known.get(id(table), (None, None))
     if handle is not None and handle() is table and known is not None and known.version == table.version():
         _known[id(table)] = handle, replace(known, ours={mark.app_id: mark.version for mark in marks})

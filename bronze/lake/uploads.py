@@ -1,8 +1,8 @@
 """A new file in an object store, sent by one request where it is small.
 
 Arrow's stream to a store starts a multipart upload, sends a part and completes it: three requests, whatever
-the size. Most commits of the stream are of some KiB. So what is written is held in memory up to `HELD_BYTES`,
-and put when the file is closed. Only a file that outgrows that is sent in parts.
+the size. Most commits of the stream are of some KiB. So what is written is held in memory up to a size, and
+put when the file is closed. Only a file that outgrows that is sent in parts.
 
 Nothing of a file that is held is in the store before it is closed. Its name is used by nobody else, so the
 put needs no condition, and may be repeated where its answer was lost.
@@ -11,7 +11,7 @@ put needs no condition, and may be repeated where its answer was lost.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from obstore.exceptions import BaseError
 
@@ -20,9 +20,6 @@ from bronze.lake import objects
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HELD_BYTES: Final = 8 * 1024 * 1024
-"""Size of a file up to which it is held in memory and put by one request; also of a larger file's parts."""
-
 
 class Upload:
     """A file that is being written to a store, as Arrow's writers take it.
@@ -30,17 +27,19 @@ class Upload:
     Args:
         uri: location of the table.
         name: of the file, below it; new.
+        held: bytes up to which it is put by one request; also of a larger file's parts.
 
     Raises:
         OSError: from each method: the store cannot be reached, or refuses.
     """
 
-    def __init__(self, uri: str, name: str) -> None:
+    def __init__(self, uri: str, name: str, held: int) -> None:
         self._name = name
+        self._held = held
         self._size = 0
         self.closed = False
         with self._failures():
-            self._file = objects.open_writer(uri, name, HELD_BYTES)
+            self._file = objects.open_writer(uri, name, held)
 
     def write(self, data: bytes) -> int:
         """Take the next bytes."""
@@ -68,7 +67,7 @@ class Upload:
 
         Parts of which no file was made would stay in the store, unseen.
         """
-        if self._size >= HELD_BYTES:
+        if self._size >= self._held:
             self.close()
         self.closed = True
 

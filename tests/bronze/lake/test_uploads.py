@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from datetime import timedelta
 from itertools import count
 from typing import TYPE_CHECKING
@@ -12,9 +14,9 @@ import pytest
 from pyarrow.fs import FileSelector
 from pyarrow.parquet import read_table
 
-from bronze.lake.parquet import PartWriter, UnusableWriterError, file_system
+from bronze.lake.parquet import HELD_BYTES, PartWriter, UnusableWriterError, file_system
 from bronze.lake.stores import register
-from bronze.lake.uploads import HELD_BYTES
+from tests.docs.blocks import ROOT
 from tests.object_store import Faults, object_store
 
 if TYPE_CHECKING:
@@ -115,6 +117,11 @@ def test_a_writer_that_is_given_up_sends_nothing(store: ObjectStore, table: str)
     writer.write(rows(10))
     writer.discard()
     assert store.requests("PUT") == []
+
+
+def test_a_reader_of_a_local_lake_loads_no_client_of_stores() -> None:
+    code = "import sys, pipelines.runtime.reader_process; sys.exit('obstore' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 def test_other_options_of_a_place_are_heeded_at_once(store: ObjectStore, table: str) -> None:
