@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import Transaction
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import RemoveAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from bronze.doors import Door, through
 from bronze.lake import delta
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from deltalake import DeltaTable
-    from deltalake.transaction import AddAction
 
 COMPACTION_APP: Final = "deltasmelt.compaction"
 
@@ -165,8 +164,11 @@ def _replace(
     try:
         delta.commit(table, actions, schema, marks)
     except CommitFailedError:
+        # A store whose answer was lost is asked again, and then refuses: the entry is there, and it is ours.
         delta.refresh(table)
-        return False
+        coming = {action.path for action in actions if isinstance(action, AddAction)}
+        if not coming or not coming <= set(delta.paths_of(table)):
+            return False
     delta.settle(table, before)
     return True
 

@@ -13,6 +13,7 @@ from deltalake import Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from bronze.lake import delta, entries, objects
+from bronze.lake.compaction import compact
 from bronze.lake.parquet import PartWriter
 from bronze.lake.stores import register
 from bronze.lake.transactions import transaction_version
@@ -179,3 +180,14 @@ def test_marks_of_commits_of_ones_own_are_known_and_those_of_others_read(uri: st
     delta.refresh(table)
     assert [transaction_version(table, name) for name in ("app", "other")] == [5, 4]
     assert [table.transaction_version(name) for name in ("app", "other")] == [5, 4]
+
+
+def test_files_whose_joining_came_about_without_an_answer_stay(store: ObjectStore, uri: str) -> None:
+    table = made(uri)
+    for number in range(4):
+        commit(table, number)
+        delta.refresh(table)
+    store.set_faults(Faults(lose=r"_delta_log/0*5\.json"))
+    assert compact(table, SCHEMA, many=2, prefix="stream")
+    assert len(delta.paths_of(table)) == 1
+    assert ids_in(uri) == [0, 1, 2, 3]
