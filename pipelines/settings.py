@@ -307,13 +307,13 @@ def _without_query(location: str) -> str:
 def _refuse_unserved(pipeline: Pipeline, yaml: YamlFile) -> None:
     """Refuse settings that are part of the contract but have no effect yet, rather than ignore them."""
     unserved = {
-        ("lake", "catalog"): pipeline.lake.catalog is not None,
+        ("lake", "catalog"): pipeline.lake.catalog is not None and pipeline.lake.path is None,
     }
     for path, asked in unserved.items():
         if asked:
             raise ConfigurationError(
-                f"{'.'.join(path)} is not supported by this version yet",
+                f"{'.'.join(path)} without lake.path is not supported by this version yet",
                 code="not-served",
                 where=yaml.where(path),
-                remedy="remove it; use lake.path",
+                remedy="add lake.path: the tables lie there, and the catalog names them",
             )

@@ -152,7 +152,7 @@ def _option(value: object) -> object:
 
 
 class LakeSettings(Section):
-    """Where the Delta tables lie: a path or object-store URL, or a catalog of the Spark session.
+    """Where the Delta tables lie: a path or object-store URL; and the catalog that names them, if one does.
 
     Attributes:
         options: of the object store, by the names that `bronze.lake.stores` knows, or Hadoop's own for Spark.
@@ -167,9 +167,9 @@ class LakeSettings(Section):
     retention: Duration = 7 * 86400.0
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> LakeSettings:
-        if (self.path is None) == (self.catalog is None):
-            raise ValueError("give either path or catalog")
+    def _has_a_place(self) -> LakeSettings:
+        if self.path is None and self.catalog is None:
+            raise ValueError("path is missing")
         return self
 
 

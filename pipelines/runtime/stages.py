@@ -28,6 +28,7 @@ from bronze.lsn import ZERO
 from bronze.store.position import PositionWatch
 from bronze.store.relations import RelationsWatch, read_relations
 from gold.cycle import Gold, close_undefined
+from pipelines.runtime.catalog_names import CatalogNames
 from pipelines.runtime.clustering import by_name, clustered
 from pipelines.runtime.locks import in_store, writing
 from pipelines.terminal.output import bytes_text
@@ -110,6 +111,8 @@ class Stages:
         )
         wanted = "gold" in layers and documents
         self._gold = Gold(spark, self._lake, list(documents), self.catalog, self._control) if wanted else None
+        self._catalog = pipeline.lake.catalog
+        self._names: CatalogNames | None = None
         self._undefined = "gold" in layers and not documents
         self._looked = False
         self.silver_cut: Cut | None = None
@@ -226,6 +229,10 @@ class Stages:
         return self._silver is not None and self.silver_cut is None
 
     def _tell(self, cut: Cut) -> None:
+        if self._catalog is not None and cut.tables:
+            if self._names is None:
+                self._names = CatalogNames(self._spark.get(), self._lake, self._catalog)
+            self._names.make(cut)
         if self._observe is not None:
             made = self._control.just_recorded()
             self._observe(

@@ -111,7 +111,7 @@ def test_spark_settings_of_any_yaml_type_reach_spark_as_text(tmp_path: Path) -> 
     ("text", "line", "said"),
     [
         (f"pipeline: shop\n{SOURCE}lake: {{path: lake}}\nsliver: {{}}\n", 4, "did you mean 'silver'"),
-        (f"pipeline: shop\n{SOURCE}lake: {{path: lake, catalog: main}}\n", 3, "either path or catalog"),
+        (f"pipeline: shop\n{SOURCE}lake: {{retention: 1d}}\n", 3, "path is missing"),
         (
             "pipeline: shop\nsource: {host: db, slot: Not-A-Slot, publication: p}\nlake: {path: lake}\n",
             2,
@@ -142,7 +142,7 @@ def test_a_mistake_is_named_with_file_and_line(tmp_path: Path, text: str, line: 
 
 def test_a_setting_without_effect_yet_is_refused_rather_than_ignored(tmp_path: Path) -> None:
     path = written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{catalog: main}}\n")
-    with pytest.raises(ConfigurationError, match="is not supported by this version yet") as raised:
+    with pytest.raises(ConfigurationError, match=r"without lake\.path is not supported") as raised:
         load_pipeline(path)
     assert f"{path}:3" in str(raised.value)
 

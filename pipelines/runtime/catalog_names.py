@@ -1,0 +1,94 @@
+"""Names for the tables of a lake in a catalog of the Spark session: external tables at their locations.
+
+With ``lake: {path: …, catalog: main}`` a table of silver or gold is ``main.silver.orders`` as soon as a cut
+names it. Everything here goes on working by path, so a catalog that is away costs names, and no data. What
+a name means is never changed: where it is taken by another location, that is said.
+
+A name is only made. Delta reads the table's own log for its columns, so nothing has to follow. A table that
+the source dropped keeps its name, as it keeps its rows.
+
+A catalog takes fewer names than PostgreSQL. The Hive metastore knows small letters, digits and ``_`` alone;
+of a table that it refuses, the reason is logged once.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from bronze.errors import ConfigurationError
+from silver.sql import literal, quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from bronze.lake.control import Cut
+    from bronze.lake.location import Lake, Layer
+
+_LOGGER: Final = logging.getLogger("deltasmelt.run")
+_LINES: Final = 300
+"""Letters of a reason that are logged."""
+
+
+class CatalogNames:
+    """Makes the names of one lake's tables in one catalog.
+
+    Args:
+        spark: a session that knows the catalog.
+        lake: where the tables lie.
+        catalog: its name.
+    """
+
+    def __init__(self, spark: SparkSession, lake: Lake, catalog: str) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._catalog = catalog
+        self._known: set[tuple[Layer, str]] = set()
+        self._schemas: set[Layer] = set()
+
+    def make(self, cut: Cut) -> None:
+        """See that every table of a cut has its name; what cannot have one is logged once."""
+        from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - loads Spark
+
+        for name in sorted(cut.tables):
+            if (cut.layer, name) in self._known:
+                continue
+            self._known.add((cut.layer, name))
+            try:
+                self._make_schema(cut.layer)
+                self._make_table(cut.layer, name)
+            except ConfigurationError as error:
+                _LOGGER.warning("%s", error)
+            except SPARK_ERRORS as error:
+                why = " ".join(str(error).split())[:_LINES]
+                _LOGGER.warning("%s.%s gets no name in %s: %s", cut.layer, name, self._catalog, why)
+
+    def address(self, layer: Layer, name: str) -> str:
+        """The table's name as Spark SQL, quoted."""
+        return ".".join(map(quote, (self._catalog, layer, name)))
+
+    def _make_schema(self, layer: Layer) -> None:
+        if layer not in self._schemas:
+            self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quote(self._catalog)}.{quote(layer)}")
+            self._schemas.add(layer)
+
+    def _make_table(self, layer: Layer, name: str) -> None:
+        address, uri = self.address(layer, name), self._lake.uri(layer, name)
+        self._spark.sql(f"CREATE TABLE IF NOT EXISTS {address} USING DELTA LOCATION {literal(uri)}")
+        row = self._spark.sql(f"DESCRIBE DETAIL {address}").select("location").first()
+        there = None if row is None else str(row[0])
+        if there is None or _plain(there) != _plain(uri):
+            raise ConfigurationError(
+                f"{self._catalog}.{layer}.{name} is another table, at {there}",
+                code="catalog-name-taken",
+                where=uri,
+                remedy=f"drop or rename that table, or choose another lake.catalog for {uri}",
+            )
+
+
+def _plain(location: str) -> str:
+    """A location without what Spark puts before a local one."""
+    for prefix in ("file://", "file:"):
+        if location.startswith(prefix):
+            return location.removeprefix(prefix).rstrip("/")
+    return location.rstrip("/")
