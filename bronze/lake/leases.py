@@ -276,14 +276,16 @@ def _taken(
     A put that is refused, or fails, may have come about all the same: the next look knows its body.
     """
     tried: dict[bytes, float] = {}
+    before: objects.Found | None = None
     told, failed = False, 0
     while True:
         try:
-            found, changed = _look(root, name)
+            found = _look(root, name)
+            renewed, before = before is not None and found is not None and found.tag != before.tag, found
             if found is not None and found.body in tried:
                 return Lease(root, name, command, pace, found, tried[found.body] + pace.seconds)
             free = found is None or _is_free(found) or _since(root, name) > _patience(found)
-            if changed and not free and not wait:
+            if renewed and not free and not wait:
                 raise _running(root, name, found)
             if free:
                 body = _body(command, pace)
@@ -318,14 +320,14 @@ def watch(root: str, names: Iterable[str]) -> None:
         _look(root, name)
 
 
-def _look(root: str, name: str) -> tuple[objects.Found | None, bool]:
-    """What is there, and whether it is another one than at the last look, if there was one."""
+def _look(root: str, name: str) -> objects.Found | None:
+    """What is there; since when this process has seen it is noted."""
     found = objects.read(root, object_of(name))
     tag, now = None if found is None else found.tag, time.monotonic()
     before = _first_seen.get((root, name))
     if before is None or before[0] != tag:
         _first_seen[root, name] = tag, now
-    return found, before is not None and before[0] is not None and before[0] != tag
+    return found
 
 
 def _since(root: str, name: str) -> float:

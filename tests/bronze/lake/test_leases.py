@@ -226,3 +226,14 @@ def test_what_a_killed_process_left_is_waited_for_once_for_all_its_stages(
         with leased(root, name, command="smelt run", wait=False):
             pass
     assert time.monotonic() - begun < 1.7 * (PACE.seconds + PACE.grace)
+
+
+def test_what_another_process_left_long_after_our_own_is_not_taken_for_alive(
+    root: str, store: ObjectStore
+) -> None:
+    with leased(root, "silver", command="smelt run", wait=False):
+        pass
+    with hold(root, store) as holder:
+        holder.kill()
+    with leased(root, "silver", command="smelt run", wait=False) as lease:
+        lease.check()
