@@ -10,10 +10,8 @@ CREATE TABLE IF NOT EXISTS delta.`/lake/silver/orders` (
 COMMENT 'Rows of public.orders'
 CLUSTER BY (`id`)
 TBLPROPERTIES (
-  'delta.columnMapping.mode' = 'name',
   'delta.enableDeletionVectors' = 'true',
   'delta.enableChangeDataFeed' = 'true',
-  'delta.enableTypeWidening' = 'true',
   'delta.checkpointInterval' = '50',
   'delta.enableExpiredLogCleanup' = 'false',
   'deltasmelt.relation' = '16384'
