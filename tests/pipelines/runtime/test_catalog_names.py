@@ -1,13 +1,24 @@
-"""Names in the session's catalog, a Hive metastore with Derby, that outlive the session that made them."""
+"""Names in the session's catalog; with a Hive metastore they outlive the session that made them."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
+
+from bronze.lake.control import Cut
+from bronze.lake.location import Lake, Layer
+from bronze.lsn import Lsn
+from pipelines.runtime.catalog_names import CatalogNames
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
 
 ROOT: Final = Path(__file__).parents[3]
 pytestmark = [pytest.mark.spark, pytest.mark.process]
@@ -16,7 +27,7 @@ SESSION: Final = """
 import sys
 from datetime import UTC, datetime
 from bronze.lake.control import Cut
-from bronze.lake.location import Lake
+from bronze.lake.location import Lake, Layer
 from bronze.lsn import Lsn
 from pipelines.runtime.catalog_names import CatalogNames
 from pipelines.spark.session import spark_session
@@ -53,15 +64,52 @@ else:
 """
 
 
+@pytest.fixture
+def schemas(spark: SparkSession) -> Iterator[SparkSession]:
+    yield spark
+    for schema in ("silver", "gold"):
+        spark.sql(f"DROP SCHEMA IF EXISTS spark_catalog.{schema} CASCADE")
+
+
+def test_each_table_of_a_cut_gets_its_name_and_one_that_is_taken_is_left_alone(
+    schemas: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spark, lake = schemas, Lake(path=str(tmp_path / "my läke"))
+    names = CatalogNames(spark, lake, "spark_catalog")
+    made: list[tuple[Layer, str]] = [("silver", "Orders"), ("silver", "taken"), ("gold", "customer")]
+    for layer, name in made:
+        spark.sql(f"CREATE TABLE {lake.sql(layer, name)} USING DELTA AS SELECT '{layer}' AS of")
+    spark.sql("CREATE SCHEMA IF NOT EXISTS silver")
+    spark.sql(f"CREATE TABLE silver.taken (id INT) USING DELTA LOCATION '{tmp_path}/elsewhere'")
+    cuts: list[tuple[Layer, dict[str, int]]] = [
+        ("silver", {"Orders": 0, "taken": 0}),
+        ("gold", {"customer": 0}),
+    ]
+    for layer, tables in cuts:
+        for _ in range(2):
+            names.make(Cut(layer, Lsn(7), None, tables, datetime.now(UTC)))
+    spark.sql(f"INSERT INTO {lake.sql('silver', 'Orders')} VALUES ('later')")
+    found = spark.sql(
+        "SELECT of FROM silver.Orders UNION ALL SELECT of FROM spark_catalog.gold.customer"
+    ).collect()
+    assert sorted(row[0] for row in found) == ["gold", "later", "silver"]
+    assert spark.sql("SELECT count(*) FROM silver.taken").first() == (0,)
+    said = [record.getMessage() for record in caplog.records if "silver.taken" in record.getMessage()]
+    assert len(said) == 1
+    assert "is another table" in said[0]
+
+
 def session(folder: Path, step: str) -> tuple[str, str]:
     done = subprocess.run(
         [sys.executable, "-c", SESSION, str(folder), step],
-        check=False, capture_output=True, text=True, cwd=ROOT, timeout=250,
+        check=False, capture_output=True, text=True, cwd=ROOT, timeout=400,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout, done.stderr
 
 
+@pytest.mark.torture
+@pytest.mark.timeout(900)
 def test_names_stay_show_the_newest_rows_and_take_nobody_else_s(tmp_path: Path) -> None:
     _, said = session(tmp_path, "make")
     assert said.count("spark_catalog.silver.taken is another table") == 1

@@ -19,6 +19,7 @@ from bronze.lake.location import Lake
 from silver.cycle import Silver
 from silver.run import pauses
 from silver.run.bronze_window import Source
+from silver.schema.features import BY_NAME, MAPPING
 from silver.settings import SilverSettings
 from tests.fix_spark import rows_of
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
@@ -155,6 +156,7 @@ def play(tried: Tried) -> None:
     ):  # what came since the last cut is little, since `hand` stopped not
         tried.window("lagging", 50)
 
+    tried.sql(f"ALTER TABLE {tried.address('hand')} SET TBLPROPERTIES ('{MAPPING}' = '{BY_NAME}')")
     tried.sql(f"ALTER TABLE {tried.address('hand')} DROP COLUMN more")
     bronze.add(55, [ins(calm, "4", "d")])
     tried.window("undone", 60)
