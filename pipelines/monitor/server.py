@@ -77,10 +77,10 @@ class _Server(ThreadingHTTPServer):
             request.recv(65536)  # what it has sent already: unread, it would have the answer thrown away
         self.shutdown_request(request)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """One client, in its thread."""
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """One client, in its thread; its place is free when it sees the end of the connection."""
         try:
-            super().process_request_thread(request, client_address)
+            super().finish_request(request, client_address)
         finally:
             self.clients.release()
 
