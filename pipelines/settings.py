@@ -26,6 +26,7 @@ from bronze.config.sections import (
     SnapshotSettings,
     SourceSettings,
     in_the_form,
+    spelt_out,
 )
 from bronze.config.validation import validate
 from bronze.config.yaml_file import YamlFile, read_yaml
@@ -43,13 +44,6 @@ _WILDCARDS = frozenset("*?[")
 _CONNECTION_FILES = ("sslrootcert", "sslcert", "sslkey", "passfile")
 _SECRETS = (("source", "dsn"), ("source", "password"), ("source", "sslpassword"), ("alerts", "webhook"))
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
-
-
-def _spark_value(value: object) -> object:
-    """YAML's numbers and booleans in the spelling that Spark reads."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
 
 
 class QualitySettings(Section):
@@ -118,7 +112,7 @@ class Pipeline(Section):
     gold: GoldSettings = GoldSettings()
     quality: QualitySettings = QualitySettings()
     alerts: AlertSettings = AlertSettings()
-    spark: dict[str, Annotated[str, BeforeValidator(_spark_value)]] = Field(default_factory=dict)
+    spark: dict[str, Annotated[str, BeforeValidator(spelt_out)]] = Field(default_factory=dict)
 
     _path: Path = PrivateAttr(default=Path("pipeline.yml"))
 

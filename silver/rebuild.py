@@ -31,7 +31,6 @@ from bronze.lake.delta import checkpoint_interval, location, open_existing
 from bronze.lake.leases import still_writing
 from bronze.lake.location import Lake
 from bronze.lake.parquet import file_system
-from bronze.lake.stores import scheme_of
 from bronze.lsn import Lsn
 from bronze.store.contract import CHANGES
 from bronze.store.gaps import is_left_out, is_whole
@@ -125,7 +124,7 @@ def rebuild(
 
 def remove_scratch(lake: Lake) -> None:
     """Remove what a rebuild left, also one that was killed."""
-    if scheme_of(str(lake.path)) is not None:
+    if lake.in_store:
         objects.discard(f"{lake.path}/{SCRATCH}")
         return
     system = file_system(str(lake.path))

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 BUCKET: Final = "lake"
@@ -160,6 +160,13 @@ def options_of(url: str) -> dict[str, str]:
     """The options of a lake in the store at this URL."""
     keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "aws_region": "us-east-1"}
     return {**keys, "aws_endpoint_url": url, "aws_allow_http": "true"}
+
+
+def lake_text(path: str, options: Mapping[str, str], *, lease: int | None = None) -> str:
+    """The section of a pipeline file for a lake in a store; `lease` in seconds."""
+    held = "" if lease is None else f"  lease: {lease}s\n"
+    said = "".join(f"    {name}: '{value}'\n" for name, value in options.items())
+    return f"lake:\n  path: {path}\n{held}  options:\n{said}"
 
 
 @dataclass(frozen=True, slots=True)

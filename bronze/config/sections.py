@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from bronze.config.timing import Timing
+from bronze.config.timing import LEASE_SECONDS, Timing
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -144,8 +144,8 @@ class SourceSettings(Section):
         return patterns
 
 
-def _option(value: object) -> object:
-    """YAML's numbers and booleans in the spelling that the stores' libraries read."""
+def spelt_out(value: object) -> object:
+    """YAML's numbers and booleans in the spelling that Spark and the stores' libraries read."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -162,8 +162,8 @@ class LakeSettings(Section):
 
     path: Annotated[str, Field(min_length=1)] | None = None
     catalog: str | None = None
-    options: dict[str, Annotated[SecretStr, BeforeValidator(_option)]] = Field(default_factory=dict)
-    lease: Annotated[Duration, Field(ge=2)] = 60.0
+    options: dict[str, Annotated[SecretStr, BeforeValidator(spelt_out)]] = Field(default_factory=dict)
+    lease: Annotated[Duration, Field(ge=2)] = LEASE_SECONDS
     retention: Duration = 7 * 86400.0
 
     @model_validator(mode="after")

@@ -11,6 +11,10 @@ which a size is measured. So do thresholds of findings, which wait for nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+LEASE_SECONDS: Final = 60.0
+"""How long a lease of a lake in an object store (`bronze.lake.leases`) holds, where nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,14 +85,14 @@ def open_existing(uri: str) -> DeltaTable:
         DeltaError, OSError: it cannot be read; not for a torn entry at its end, which is set aside.
     """
     try:
-        return _open(uri)
+        return open_at(uri, None)
     except TableNotFoundError:
         raise
     except DeltaError as error:
         if not set_torn_aside(uri):
             error.add_note(f"the table {uri} cannot be opened")  # what is said names no file
             raise
-    return _open(uri)
+    return open_at(uri, None)
 
 
 def open_at(uri: str, version: int | None) -> DeltaTable:
@@ -102,10 +102,6 @@ def open_at(uri: str, version: int | None) -> DeltaTable:
         TableNotFoundError: there is none.
         DeltaError, OSError: it cannot be read, or the version is gone.
     """
-    return _open(uri, version)
-
-
-def _open(uri: str, version: int | None = None) -> DeltaTable:
     return through(Door.OPEN_TABLE, uri, lambda: DeltaTable(uri, version, storage_options=options_of(uri)))
 
 

@@ -41,10 +41,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from obstore.exceptions import BaseError
 
+from bronze.config.timing import LEASE_SECONDS
 from bronze.errors import DefiniteError, TransientError
 from bronze.lake import objects
 from bronze.lake.failures import words_of
-from bronze.lake.stores import LEASE_SECONDS, lease_of
+from bronze.lake.stores import lease_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -207,6 +208,23 @@ def still_writing(lake: Lake, layer: str) -> None:
     lease = None if lake.path is None else _held.get((lake.path, writing_of(layer)))
     if lease is not None:
         lease.check()
+
+
+def commit_lost(table: str, where: str, again: str) -> TransientError:
+    """The error where Spark committed to a table, and its log does not have that: ``lake-commit-lost``.
+
+    Args:
+        table: ``silver.orders``.
+        where: the lake or table.
+        again: what is done again thereafter.
+    """
+    return TransientError(
+        f"what was committed to {table} is not in its log: another process that holds no lease wrote the "
+        "same version",
+        code="lake-commit-lost",
+        where=where,
+        remedy=f"find what else writes the lake's tables, and stop it; {again} again",
+    )
 
 
 def still_holding(lake: Lake, stages: Iterable[str]) -> None:

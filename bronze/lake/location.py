@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from bronze.lake.folders import folder_name
+from bronze.lake.folders import folder_name, local_folder
 
 Layer: TypeAlias = Literal["bronze", "silver", "gold", "control", "quality"]
 
@@ -28,6 +28,11 @@ class Lake:
     def __post_init__(self) -> None:
         if (self.path is None) == (self.catalog is None):
             raise ValueError("a lake has either a path or a catalog")
+
+    @property
+    def in_store(self) -> bool:
+        """Whether the lake lies in an object store."""
+        return self.path is not None and local_folder(self.path) is None
 
     def uri(self, layer: Layer, name: str) -> str:
         """Location of a table, for `deltalake`; the folder bears its name as `bronze.lake.folders` writes it.

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -27,9 +28,11 @@ from obstore.store import from_url
 
 from bronze.doors import Door, through
 from bronze.lake.failures import lacks_bucket, words_of
-from bronze.lake.stores import options_of
+from bronze.lake.stores import is_true, options_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from obstore import WritableFile
     from obstore.store import ObjectStore
 
@@ -38,8 +41,16 @@ _TIMEOUT: Final = timedelta(seconds=10)
 _TIMEOUT_OF_FILES: Final = timedelta(seconds=60)
 """A file has some MiB, and a line may be slow."""
 _PARTS_AT_ONCE: Final = 2
-_TRUE: Final = frozenset({"1", "true", "on", "yes"})
 _LOGGER = logging.getLogger("deltasmelt.lake")
+
+
+@contextmanager
+def as_os_error(what: str) -> Iterator[None]:
+    """What `obstore` raises as what a file system would, for callers that know no stores."""
+    try:
+        yield
+    except BaseError as error:
+        raise OSError(f"{what}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +146,8 @@ def read_whole(root: str, name: str) -> bytes:
         FileNotFoundError: there is none.
         OSError: the store cannot be reached, or refuses.
     """
-    try:
+    with as_os_error(f"{name} was not read"):
         return bytes(obstore.get(_store(root, _TIMEOUT_OF_FILES), name).bytes())
-    except BaseError as error:
-        raise OSError(f"{name} was not read: {error}") from error
 
 
 def open_writer(root: str, name: str, held: int) -> WritableFile:
@@ -163,14 +172,12 @@ def create(root: str, name: str, body: bytes) -> bool:
     Raises:
         OSError: the store cannot be reached, or refuses. Whether it was put is not known then.
     """
-    try:
+    with as_os_error(f"{name} was not put"):
         store = _store(root)
         try:
             obstore.put(store, name, body, mode="create", use_multipart=False)
         except AlreadyExistsError:
             return bytes(obstore.get(store, name).bytes()) == body
-    except BaseError as error:
-        raise OSError(f"{name} was not put: {error}") from error
     return True
 
 
@@ -180,12 +187,11 @@ def exists(root: str, name: str) -> bool:
     Raises:
         OSError: the store cannot be reached, or refuses.
     """
-    try:
-        obstore.head(_store(root), name)
-    except FileNotFoundError:
-        return False
-    except BaseError as error:
-        raise OSError(f"{name} was not found: {error}") from error
+    with as_os_error(f"{name} was not found"):
+        try:
+            obstore.head(_store(root), name)
+        except FileNotFoundError:
+            return False
     return True
 
 
@@ -228,5 +234,4 @@ def _connected(root: str, options: tuple[tuple[str, str], ...], timeout: timedel
 
 
 def _allows_http(options: dict[str, str]) -> bool:
-    said = [options.get(name, os.environ.get(name.upper(), "")) for name in _HTTP]
-    return any(one.lower() in _TRUE for one in said)
+    return any(is_true(options.get(name, os.environ.get(name.upper()))) for name in _HTTP)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from bronze.config.suggestions import suggestion
+from bronze.config.timing import LEASE_SECONDS
 from bronze.lake.folders import local_folder
 
 if TYPE_CHECKING:
@@ -62,19 +63,20 @@ _UNSAFE: Final = re.compile(r"fs\.s3a\.(?:bucket\.[^.]+\.)?(?:create\.performanc
 """Settings with which S3A no longer looks whether a file is there."""
 _NUMBERS: Final = re.compile(r"\[\s*(?:\d{1,3},\s*){7,}\d{1,3}\s*\]")
 """Bytes that a library says one by one: of a key that it could not read, for instance."""
-_MEANT: Final = re.compile(r"(?:s3a?|abfss?|gs):(?!//[^/])", re.IGNORECASE)
-_AZURE_PLACE: Final = re.compile(r"[a-z]+://[^@/]+@[^/]+", re.IGNORECASE)
+_MEANT: Final = re.compile(rf"(?:{'|'.join(SCHEMES)}):(?!//[^/])", re.IGNORECASE)
+_AZURE_PLACE: Final = re.compile(r"[a-z]+://[^@/]+@([^/]+)", re.IGNORECASE)
 _SHORTEST: Final = 6
 """Letters of a value from which it is blanked out; a shorter one would blank out words of any text."""
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-LEASE_SECONDS: Final = 60.0
-"""How long a lease (`bronze.lake.leases`) holds, where nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
+    """What was registered; `keys`: its values, in each form in which a text may have them."""
+
     options: dict[str, str]
     lease: float
+    keys: frozenset[str]
 
 
 _REGISTERED: dict[str, _Place] = {}
@@ -110,7 +112,7 @@ def refuse_wrong(location: str, options: Mapping[str, str]) -> None:
     for name in names:
         if name not in known:
             raise ValueError(f"unknown option {name!r} of {scheme}://{suggestion(name, known)}")
-    if scheme in AZURE and _AZURE_PLACE.match(location) is None:
+    if scheme in AZURE and azure_host(location) is None:
         raise ValueError(
             f"{scheme}:// names container and account: {scheme}://container@account.dfs.core.windows.net/…"
         )
@@ -127,8 +129,19 @@ def _refuse_wrong_values(options: Mapping[str, str]) -> None:
             raise ValueError(
                 "option 'google_service_account' is a file; what is in one is google_service_account_key"
             )
-        if _UNSAFE.fullmatch(name) and ("create" in value or value.lower() in _TRUE):
+        if _UNSAFE.fullmatch(name) and ("create" in value or is_true(value)):
             raise ValueError(f"option {name!r} has Spark overwrite commits of others")
+
+
+def is_true(said: str | None) -> bool:
+    """Whether an option, or the environment in its place, says yes."""
+    return said is not None and said.lower() in _TRUE
+
+
+def azure_host(location: str) -> str | None:
+    """The account's host in ``abfss://container@account.dfs.core.windows.net/…``; None where none is."""
+    found = _AZURE_PLACE.match(location)
+    return None if found is None else found[1]
 
 
 def is_meant_for_store(path: str) -> bool:
@@ -148,7 +161,7 @@ def register(location: str, options: Mapping[str, str], *, lease: float = LEASE_
     if said.get("aws_endpoint_url", "").startswith("http://"):
         said.setdefault("aws_allow_http", "true")  # who writes http means it
     with _LOCK:
-        _REGISTERED[_plain(location)] = _Place(said, lease)
+        _REGISTERED[_plain(location)] = _Place(said, lease, _keys(said))
 
 
 def all_options(location: str) -> dict[str, str]:
@@ -187,17 +200,16 @@ def options_of(location: str) -> dict[str, str] | None:
 def without_keys(text: str) -> str:
     """A text without the keys that were registered for any location, whoever wrote it."""
     with _LOCK:
-        values = {
-            form
-            for place in _REGISTERED.values()
-            for name, value in place.options.items()
-            if _PLAIN.fullmatch(name) is None
-            for form in _forms(value)
-            if len(form) >= _SHORTEST
-        }
+        values = frozenset().union(*(place.keys for place in _REGISTERED.values()))
     for value in sorted(values, key=len, reverse=True):
         text = text.replace(value, "***")
     return _NUMBERS.sub("[…]", text)
+
+
+def _keys(options: Mapping[str, str]) -> frozenset[str]:
+    """What nothing may say of a place's options."""
+    secret = (value for name, value in options.items() if _PLAIN.fullmatch(name) is None)
+    return frozenset(form for value in secret for form in _forms(value) if len(form) >= _SHORTEST)
 
 
 def _forms(value: str) -> list[str]:

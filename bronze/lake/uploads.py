@@ -10,15 +10,9 @@ put needs no condition, and may be repeated where its answer was lost.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-from obstore.exceptions import BaseError
+from functools import partial
 
 from bronze.lake import objects
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Upload:
@@ -34,10 +28,10 @@ class Upload:
     """
 
     def __init__(self, uri: str, name: str, held: int) -> None:
-        self._name = name
         self._held = held
         self._size = 0
         self.closed = False
+        self._failures = partial(objects.as_os_error, f"{name} was not written")
         with self._failures():
             self._file = objects.open_writer(uri, name, held)
 
@@ -70,10 +64,3 @@ class Upload:
         if self._size >= self._held:
             self.close()
         self.closed = True
-
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseError as error:
-            raise OSError(f"{self._name} was not written: {error}") from error

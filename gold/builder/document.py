@@ -20,8 +20,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from bronze.errors import TransientError
 from bronze.lake.control import Run
+from bronze.lake.leases import commit_lost
 from bronze.lsn import ZERO
 from gold.builder.build import Build, Workplace
 from gold.builder.definition import PROVEN, described, digest_of, proof
@@ -125,13 +125,7 @@ class DocumentBuild:
         written = run.mode != "none" and run.changes > 0
         if state is not None and (not written or (state.position or ZERO) >= cut.commit_lsn):
             return state.version
-        raise TransientError(
-            f"what was committed to gold.{self.document.name} is not in its log: another process that "
-            "holds no lease wrote the same version",
-            code="lake-commit-lost",
-            where=self.table.uri,
-            remedy="find what else writes the lake's tables, and stop it; the document is built again",
-        )
+        raise commit_lost(f"gold.{self.document.name}", self.table.uri, "the document is built")
 
     def _bring(self, tree: Tree, cut: Cut, start: Start, run: Run, *, rebuild: bool) -> None:
         state = self.table.state()

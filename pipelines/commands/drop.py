@@ -23,7 +23,7 @@ from bronze.postgres.connection import connect, translated
 from bronze.postgres.conninfo import address_of
 from bronze.setup.publication import is_ours
 from bronze.setup.slot import read_slot
-from pipelines.runtime.locks import in_store, lake_lock, locks_folder
+from pipelines.runtime.locks import lake_lock, locks_folder
 from pipelines.terminal.failures import Failure
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _is_there(lake: Lake) -> bool:
     Raises:
         DefiniteError, TransientError: the store refuses, or does not answer.
     """
-    if in_store(lake):
+    if lake.in_store:
         root = str(lake.path)
         try:
             with lake_opened(root):

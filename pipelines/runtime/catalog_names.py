@@ -17,9 +17,12 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import ConfigurationError
+from bronze.lake.folders import local_folder
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from bronze.lake.control import Cut
@@ -77,7 +80,7 @@ class CatalogNames:
         self._spark.sql(f"CREATE TABLE IF NOT EXISTS {address} USING DELTA LOCATION {literal(uri)}")
         row = self._spark.sql(f"DESCRIBE DETAIL {address}").select("location").first()
         there = None if row is None else str(row[0])
-        if there is None or _plain(there) != _plain(uri):
+        if there is None or _place(there) != _place(uri):
             raise ConfigurationError(
                 f"{self._catalog}.{layer}.{name} is another table, at {there}",
                 code="catalog-name-taken",
@@ -86,9 +89,6 @@ class CatalogNames:
             )
 
 
-def _plain(location: str) -> str:
-    """A location without what Spark puts before a local one."""
-    for prefix in ("file://", "file:"):
-        if location.startswith(prefix):
-            return location.removeprefix(prefix).rstrip("/")
-    return location.rstrip("/")
+def _place(location: str) -> Path | str:
+    """A location, however Spark writes it."""
+    return local_folder(location) or location.rstrip("/")

@@ -28,7 +28,6 @@ from bronze.errors import DefiniteError
 from bronze.lake.failures import lake_failures
 from bronze.lake.folders import local_folder
 from bronze.lake.leases import leased, watch, writing_of
-from bronze.lake.stores import scheme_of
 from pipelines.private import unread_folder
 
 if TYPE_CHECKING:
@@ -47,11 +46,6 @@ def locks_folder(lake: Lake) -> Path | None:
     return None if folder is None else folder / ".locks"
 
 
-def in_store(lake: Lake) -> bool:
-    """Whether the lake lies in an object store."""
-    return lake.path is not None and scheme_of(lake.path) is not None
-
-
 def _wait_told(said: str) -> None:
     _LOGGER.warning("%s", said)
 
@@ -65,7 +59,7 @@ def lake_lock(lake: Lake, stages: Sequence[str], *, command: str) -> Iterator[No
         TransientError: the lake's store cannot be reached, or refuses.
     """
     with ExitStack() as held:
-        if in_store(lake):
+        if lake.in_store:
             with lake_failures(str(lake.path), "the leases of the lake"):
                 watch(str(lake.path), [*stages, *map(writing_of, stages)])
             for stage in stages:
@@ -116,7 +110,7 @@ def writing(lake: Lake, layer: str) -> Iterator[None]:
 
     A cycle holds it, and maintenance while it works on one table, so both may belong to different processes.
     """
-    if in_store(lake):
+    if lake.in_store:
         with leased(str(lake.path), writing_of(layer), command=f"writing {layer}", wait=True):
             yield
         return

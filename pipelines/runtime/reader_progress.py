@@ -26,7 +26,7 @@ from obstore.exceptions import BaseError
 from bronze.lake import objects
 from bronze.lake.failures import words_of
 from bronze.progress import snapshot_view
-from pipelines.runtime.locks import in_store, locks_folder
+from pipelines.runtime.locks import locks_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +46,7 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 def write_progress(lake: Lake, counters: dict[str, Any]) -> None:
     """Say how far the snapshots are; nothing where there is no lake yet. In a store it is put soon."""
     said = json.dumps({"at": time.time(), "snapshots": counters["snapshots"]})
-    if in_store(lake):
+    if lake.in_store:
         _stored(str(lake.path)).write(said.encode())
         return
     path = _path(lake)
@@ -58,7 +58,7 @@ def write_progress(lake: Lake, counters: dict[str, Any]) -> None:
 
 def read_progress(lake: Lake) -> SnapshotView | None:
     """How far the running reader's snapshots are; None where none is under way, or that is not known."""
-    fresh = _FRESH_IN_STORE if in_store(lake) else _FRESH_SECONDS
+    fresh = _FRESH_IN_STORE if lake.in_store else _FRESH_SECONDS
     body = _read(lake)
     if body is None:
         return None
@@ -69,7 +69,7 @@ def read_progress(lake: Lake) -> SnapshotView | None:
 
 
 def _read(lake: Lake) -> bytes | None:
-    if in_store(lake):
+    if lake.in_store:
         try:
             found = objects.read(str(lake.path), OBJECT)
         except (OSError, BaseError) as error:

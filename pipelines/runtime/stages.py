@@ -30,7 +30,7 @@ from bronze.store.relations import RelationsWatch, read_relations
 from gold.cycle import Gold, close_undefined
 from pipelines.runtime.catalog_names import CatalogNames
 from pipelines.runtime.clustering import by_name, clustered
-from pipelines.runtime.locks import in_store, writing
+from pipelines.runtime.locks import writing
 from pipelines.terminal.output import bytes_text
 from silver.cycle import Silver
 from silver.run.lazy_session import lazily
@@ -97,7 +97,7 @@ class Stages:
         self._control = ControlTables(self._lake)
         self._position = PositionWatch(self._lake)
         self._relations = RelationsWatch(self._lake)
-        self._poll_seconds = POLL_SECONDS_IN_STORES if in_store(self._lake) else _POLL_SECONDS
+        self._poll_seconds = POLL_SECONDS_IN_STORES if self._lake.in_store else _POLL_SECONDS
         self._settings = clustered(pipeline.silver, documents)
         self._observe = observe
         self._after_cycle = after_cycle

@@ -19,17 +19,15 @@ https://hadoop.apache.org/docs/r3.4.2/hadoop-azure/abfs.html.
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING, Final
 
-from bronze.lake.stores import AZURE, GOOGLE, S3, all_options, scheme_of
+from bronze.lake.stores import AZURE, GOOGLE, S3, all_options, azure_host, is_true, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LOG_STORE: Final = "deltasmelt.ConditionalS3LogStore"
 _PREFIX: Final = "spark.hadoop."
-_TRUE: Final = frozenset({"1", "true", "on", "yes"})
 _S3A_NAMES: Final = {
     "aws_access_key_id": "fs.s3a.access.key",
     "aws_secret_access_key": "fs.s3a.secret.key",
@@ -49,7 +47,6 @@ _WITH_WEB_IDENTITY: Final = (
 REDACTED: Final = r"(?i)secret|password|token|access[.]?key|credential|[.]key([.]|$)"
 """Spark's own pattern of settings that it shows nowhere, and the keys of Azure's accounts."""
 _OAUTH: Final = "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider"
-_ACCOUNT: Final = re.compile(r"[a-z]+://[^@/]+@([^/]+)")
 
 
 def hadoop_settings(location: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -84,11 +81,11 @@ def _s3(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str,
     made = {_S3A_NAMES[name]: value for name, value in said.items()}
     made["fs.s3.impl"] = "org.apache.hadoop.fs.s3a.S3AFileSystem"
     if endpoint is not None:
-        hosted = _is_true(_said("aws_virtual_hosted_style_request", options, environment))
+        hosted = is_true(_said("aws_virtual_hosted_style_request", options, environment))
         made["fs.s3a.endpoint"] = endpoint
         made["fs.s3a.path.style.access"] = str(not hosted).lower()
         made["fs.s3a.connection.ssl.enabled"] = str(not endpoint.startswith("http://")).lower()
-    if _is_true(_said("aws_skip_signature", options, environment)):
+    if is_true(_said("aws_skip_signature", options, environment)):
         made["fs.s3a.aws.credentials.provider"] = f"{_PROVIDERS}AnonymousAWSCredentialsProvider"
     elif "aws_session_token" in said:
         made["fs.s3a.aws.credentials.provider"] = f"{_PROVIDERS}TemporaryAWSCredentialsProvider"
@@ -115,10 +112,9 @@ def _azure(location: str, options: Mapping[str, str], environment: Mapping[str, 
             f"AZURE_{name.upper()}"
         )
 
-    found = _ACCOUNT.match(location)
-    if found is None:
+    host = azure_host(location)
+    if host is None:
         return {}
-    host = found[1]
     if (key := said("account_key")) is not None:
         return {f"fs.azure.account.auth.type.{host}": "SharedKey", f"fs.azure.account.key.{host}": key}
     if (token := said("sas_token")) is not None:
@@ -148,7 +144,3 @@ def _google(options: Mapping[str, str]) -> dict[str, str]:
         "fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE",
         "fs.gs.auth.service.account.json.keyfile": file,
     }
-
-
-def _is_true(said: str | None) -> bool:
-    return said is not None and said.lower() in _TRUE

@@ -16,9 +16,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import TransientError
 from bronze.lake.delta import checkpoint_interval
-from bronze.lake.leases import still_writing
+from bronze.lake.leases import commit_lost, still_writing
 from silver.fold import merge
 from silver.fold.upsert import as_merge
 from silver.run import step_source
@@ -218,13 +217,7 @@ class StepRunner:
         written = self._log.written(step.table.name)
         committed = written.version > stored.version
         if committed and (written.mark is None or written.mark < step.window.end):
-            raise TransientError(
-                f"what was committed to silver.{step.table.name} is not in its log: another process that "
-                "holds no lease wrote the same version",
-                code="lake-commit-lost",
-                where=str(self._lake.path),
-                remedy="find what else writes the lake's tables, and stop it; the window is folded again",
-            )
+            raise commit_lost(f"silver.{step.table.name}", str(self._lake.path), "the window is folded")
         return written.version
 
     def _shaped(self, session: SparkSession, step: Step, target: str) -> Stored:

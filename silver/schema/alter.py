@@ -17,8 +17,6 @@ from silver.schema.catalog import DELETED, OWN_COLUMNS, UNREPRESENTABLE
 from silver.schema.clustering import cluster_actions, clustering_columns, is_wide, recluster_for_drop
 from silver.schema.ddl import FEED, feedable
 from silver.schema.features import (
-    BY_NAME,
-    MAPPING,
     NTZ_FEATURE,
     enabled,
     wants_local_times,
@@ -69,8 +67,6 @@ def steps(
     sql: list[str] = []
     if wants_local_times([column.spark_type for column in wanted.values()], [field.ddl for field in actual]):
         sql.append(enabled(target, NTZ_FEATURE, "supported"))
-    if wants_mapping(column for attnum, column in wanted.items() if attnum not in known):
-        sql.append(enabled(target, MAPPING, BY_NAME))
     sql += _soft(target, table, actual)
     if not feedable(table) and not any("`" in name for name in names.values()):
         sql.append(f"{alter} SET TBLPROPERTIES ({literal(FEED)} = 'false')")
@@ -108,7 +104,8 @@ def steps(
         sql.append(
             f"{alter} ALTER COLUMN {quote(column.name)} COMMENT {literal(comment_of(column, filled=True))}"
         )
-    return with_features(target, sql)
+    mapped = wants_mapping(column for attnum, column in wanted.items() if attnum not in known)
+    return with_features(target, sql, mapped=mapped)
 
 
 def _check_case(table: SilverTable) -> None:

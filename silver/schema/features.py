@@ -61,11 +61,17 @@ def enabled(target: str, name: str, value: str) -> str:
     return f"ALTER TABLE {target} SET TBLPROPERTIES ({literal(name)} = {literal(value)})"
 
 
-def with_features(target: str, statements: Sequence[str]) -> list[str]:
-    """ALTERs, and before them what enables the features that they need."""
+def with_features(target: str, statements: Sequence[str], *, mapped: bool = False) -> list[str]:
+    """ALTERs, and before them what enables the features that they need.
+
+    Args:
+        target: the table as Spark SQL.
+        statements: what is to be done to it.
+        mapped: a name among what is added needs mapped columns.
+    """
     actions = [statement.removeprefix(f"ALTER TABLE {target} ") for statement in statements]
     needed = []
-    if any(action.startswith(_MAPPED_ALONE) for action in actions):
+    if mapped or any(action.startswith(_MAPPED_ALONE) for action in actions):
         needed.append(enabled(target, MAPPING, BY_NAME))
     if any(_RETYPED.match(action) for action in actions):
         needed.append(enabled(target, WIDENING, "true"))

@@ -18,6 +18,7 @@ from bronze.lake.stores import register
 from bronze.lake.transactions import transaction_version
 from tests.bronze.replaying import execute, fetch, source_of
 from tests.pipelines.processes import Command, until
+from tests.pipelines.shop_in_store import pipeline_in, smelt
 from tests.torture.object_servers import ACCOUNT, azurite, make_container, versitygw
 from tests.torture.proxy import Proxy
 
@@ -30,13 +31,6 @@ pytestmark = [pytest.mark.torture, pytest.mark.postgres, pytest.mark.process, py
 
 KILLS: Final = 4
 ENTRIES: Final = 10_000
-DOCUMENT: Final = """
-document: customer
-root: public.customers
-fields:
-  - id
-  - orders: {many: public.orders, on: {customer_id: id}, fields: [id, total]}
-"""
 
 
 def options(url: str) -> dict[str, str]:
@@ -65,24 +59,6 @@ def changes(source: SourceSettings, rng: random.Random) -> None:
     )
 
 
-def pipeline(folder: Path, database: str, slot: str, url: str) -> Path:
-    (folder / "customer.yml").write_text(DOCUMENT)
-    said = "".join(f"    {name}: '{value}'\n" for name, value in options(url).items())
-    file = folder / "shop.yml"
-    file.write_text(
-        f"pipeline: shop\nsource: {{dsn: '{database}', slot: {slot}, publication: smelt}}\n"
-        f"lake:\n  path: s3://lake/shop\n  lease: 4s\n  options:\n{said}"
-        "gold: {documents: [customer.yml]}\n"
-    )
-    return file
-
-
-def smelt(folder: Path, *arguments: str | Path) -> str:
-    with Command(*arguments, folder=folder) as command:
-        assert command.wait() == 0, command.text()
-        return command.text()
-
-
 def equal(folder: Path, file: Path) -> None:
     said = smelt(folder, "verify", file)
     assert "silver.orders: equal to PostgreSQL" in said
@@ -94,7 +70,7 @@ def test_a_pipeline_is_killed_again_and_again(database: str, tmp_path: Path) -> 
     tables(source)
     with versitygw(tmp_path) as (url, buckets):
         (buckets / "lake").mkdir()
-        file = pipeline(tmp_path, database, source.slot, url)
+        file = pipeline_in(tmp_path, database, source.slot, options(url))
         for _ in range(KILLS):
             with Command("run", file, folder=tmp_path) as running:
                 until(lambda: "as of" in running.text() or running.process.poll() is not None, seconds=300)
@@ -116,7 +92,7 @@ def test_the_line_to_the_store_is_cut_refused_and_slow_for_a_minute(database: st
     tables(source)
     with versitygw(tmp_path) as (url, buckets), Proxy(int(url.rpartition(":")[2])) as proxy:
         (buckets / "lake").mkdir()
-        file = pipeline(tmp_path, database, source.slot, f"http://127.0.0.1:{proxy.port}")
+        file = pipeline_in(tmp_path, database, source.slot, options(f"http://127.0.0.1:{proxy.port}"))
         with Command("run", file, folder=tmp_path) as running:
             until(lambda: "as of" in running.text() or running.process.poll() is not None, seconds=300)
             changes(source, rng)

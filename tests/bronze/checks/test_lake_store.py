@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -15,32 +14,15 @@ from bronze.lake.leases import leased
 from bronze.lake.location import Lake
 from bronze.lake.stores import register
 from bronze.store.lake_format import require_format_of
-from tests.object_store import Faults, object_store
+from tests.object_store import Faults
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from bronze.checks.finding import Finding
     from tests.object_store import ObjectStore
 
 pytestmark = pytest.mark.process
 
 NOWHERE: Final = "http://127.0.0.1:9"
-_roots = count()
-
-
-@pytest.fixture(scope="module")
-def store() -> Iterator[ObjectStore]:
-    with object_store() as running:
-        yield running
-
-
-@pytest.fixture
-def root(store: ObjectStore) -> Iterator[str]:
-    place = f"s3://lake/probed/{next(_roots)}"
-    register(place, store.options())
-    yield place
-    store.set_faults()
 
 
 def one(found: list[Finding]) -> Finding:
@@ -52,10 +34,10 @@ def one(found: list[Finding]) -> Finding:
     return finding
 
 
-def test_a_sound_store_is_found_sound_and_keeps_nothing(root: str, store: ObjectStore) -> None:
+def test_a_sound_store_is_found_sound_and_keeps_nothing(place: str, store: ObjectStore) -> None:
     store.forget()
-    assert probe_store(root) == []
-    assert not objects.any_below(root)
+    assert probe_store(place) == []
+    assert not objects.any_below(place)
     refused = [each for each in store.requests("PUT") if each.status == 412]
     assert len(refused) == 2, "a second create, and a put over other content"
 
@@ -89,15 +71,15 @@ def test_a_running_pipeline_tries_again_for_its_bucket_may_come_back(store: Obje
 @pytest.mark.parametrize(
     ("methods", "doing"), [("GET", "listed"), ("PUT", "written"), ("DELETE|POST", "cleaned")]
 )
-def test_a_store_that_refuses(root: str, store: ObjectStore, methods: str, doing: str) -> None:
+def test_a_store_that_refuses(place: str, store: ObjectStore, methods: str, doing: str) -> None:
     store.set_faults(Faults(denied=methods))
-    found = one(probe_store(root))
+    found = one(probe_store(place))
     assert found.code == "lake-credentials"
     assert f"cannot be {doing}: " in found.message
     assert "AccessDenied" in found.message
     if methods == "GET":
         with pytest.raises(DefiniteError) as raised:
-            require_format_of(Lake(root))
+            require_format_of(Lake(place))
         assert raised.value.code == "lake-credentials"
 
 
@@ -160,13 +142,13 @@ def test_a_local_lake_that_cannot_be_opened_is_tried_again() -> None:
         (Faults(unserved="IF_MATCH"), "it refuses conditions"),
     ],
 )
-def test_a_store_without_conditional_puts(root: str, store: ObjectStore, faults: Faults, why: str) -> None:
+def test_a_store_without_conditional_puts(place: str, store: ObjectStore, faults: Faults, why: str) -> None:
     store.set_faults(faults)
-    found = one(probe_store(root))
+    found = one(probe_store(place))
     assert found.code == "lake-conditional-put"
     assert why in found.message
     store.set_faults()
-    assert not objects.any_below(root)
+    assert not objects.any_below(place)
 
 
 def test_a_store_that_does_not_answer(store: ObjectStore) -> None:
@@ -179,6 +161,6 @@ def test_a_store_that_does_not_answer(store: ObjectStore) -> None:
     assert raised.value.code == "lake-unreachable"
 
 
-def test_an_answer_that_was_lost_is_no_fault_of_the_store(root: str, store: ObjectStore) -> None:
+def test_an_answer_that_was_lost_is_no_fault_of_the_store(place: str, store: ObjectStore) -> None:
     store.set_faults(Faults(lose="_probe"))
-    assert probe_store(root) == []
+    assert probe_store(place) == []

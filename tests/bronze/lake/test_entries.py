@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import obstore
@@ -15,12 +14,11 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from bronze.lake import delta, entries, objects
 from bronze.lake.compaction import compact
 from bronze.lake.parquet import PartWriter
-from bronze.lake.stores import register
 from bronze.lake.transactions import transaction_version
-from tests.object_store import Faults, object_store
+from tests.object_store import Faults
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from deltalake import DeltaTable
@@ -31,21 +29,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 SCHEMA = pa.schema({"id": pa.int64()})
-_tables = count()
-
-
-@pytest.fixture(scope="module")
-def store() -> Iterator[ObjectStore]:
-    with object_store() as running:
-        yield running
 
 
 @pytest.fixture
-def uri(store: ObjectStore) -> Iterator[str]:
-    place = f"s3://lake/{next(_tables)}/changes"
-    register(place, store.options())
-    yield place
-    store.set_faults()
+def uri(place: str) -> str:
+    return f"{place}/changes"
 
 
 def made(uri: str, properties: Mapping[str, str] | None = None) -> DeltaTable:

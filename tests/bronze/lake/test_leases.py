@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from itertools import count
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -18,11 +17,9 @@ from bronze.lake.location import Lake
 from bronze.lake.stores import register
 from tests.bronze.running import wait_for
 from tests.docs.blocks import ROOT
-from tests.object_store import Faults, object_store
+from tests.object_store import Faults
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.object_store import ObjectStore
 
 pytestmark = pytest.mark.process
@@ -39,21 +36,12 @@ with leased(root, name, command="smelt silver", wait=True):
     print("held", flush=True)
     sys.stdin.read()
 """
-_roots = count()
-
-
-@pytest.fixture(scope="module")
-def store() -> Iterator[ObjectStore]:
-    with object_store() as running:
-        yield running
 
 
 @pytest.fixture
-def root(store: ObjectStore) -> Iterator[str]:
-    place = f"s3://lake/{next(_roots)}"
+def root(store: ObjectStore, place: str) -> str:
     register(place, store.options(), lease=PACE.seconds)
-    yield place
-    store.set_faults()
+    return place
 
 
 def hold(root: str, store: ObjectStore, name: str = "silver") -> subprocess.Popen[bytes]:

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from datetime import timedelta
-from itertools import count
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,32 +16,20 @@ from pyarrow.parquet import read_table
 from bronze.lake.parquet import HELD_BYTES, PartWriter, UnusableWriterError, file_system
 from bronze.lake.stores import register
 from tests.docs.blocks import ROOT
-from tests.object_store import Faults, object_store
+from tests.object_store import Faults
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.object_store import ObjectStore
 
 pytestmark = pytest.mark.process
 
 SCHEMA = pa.schema({"body": pa.binary()})
-_tables = count()
-
-
-@pytest.fixture(scope="module")
-def store() -> Iterator[ObjectStore]:
-    with object_store() as running:
-        yield running
 
 
 @pytest.fixture
-def table(store: ObjectStore) -> Iterator[str]:
-    uri = f"s3://lake/{next(_tables)}/changes"
-    register(uri, store.options())
+def table(store: ObjectStore, place: str) -> str:
     store.forget()
-    yield uri
-    store.set_faults()
+    return f"{place}/changes"
 
 
 def rows(size: int) -> pa.Table:

@@ -12,11 +12,8 @@ from bronze.lake.location import Lake
 from bronze.lake.stores import register
 from bronze.store.position import read_position
 from tests.bronze.store.test_sink import at, open_sink, rows
-from tests.object_store import object_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.object_store import ObjectStore, Request
 
 pytestmark = pytest.mark.process
@@ -24,12 +21,6 @@ pytestmark = pytest.mark.process
 COMMITS = 60
 USUAL = {"PUT part": 1, "HEAD entry": 1, "PUT entry": 1, "LIST log": 1, "GET entry": 2}
 """The entry before is looked for, the entry put; then the handle is brought to it, as `deltalake` does."""
-
-
-@pytest.fixture
-def store() -> Iterator[ObjectStore]:
-    with object_store() as running:
-        yield running
 
 
 def operation(request: Request) -> str:

@@ -13,10 +13,9 @@ from bronze.lake.leases import leased
 from pipelines.commands.drop import run_drop
 from pipelines.settings import load_pipeline
 from pipelines.terminal.output import Format, Output
-from tests.object_store import object_store
+from tests.object_store import lake_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pipelines.settings import Pipeline
@@ -25,22 +24,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 
-@pytest.fixture(scope="module")
-def store() -> Iterator[ObjectStore]:
-    with object_store() as running:
-        yield running
-
-
 def pipeline(folder: Path, dsn: str, store: ObjectStore, lake: str) -> Pipeline:
     """With a slot at the source."""
     slot = f"drop_{folder.name}"[-60:].lower().replace("-", "_")
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
     file = folder / "pipeline.yml"
-    options = "".join(f"    {name}: '{value}'\n" for name, value in store.options().items())
     file.write_text(
         f"pipeline: shop\nsource: {{dsn: '{dsn}', slot: {slot}, publication: p}}\n"
-        f"lake:\n  path: {lake}\n  lease: 2s\n  options:\n{options}"
+        f"{lake_text(lake, store.options(), lease=2)}"
     )
     return load_pipeline(file)
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
-from tests.object_store import Faults, object_store
+from tests.object_store import Faults, lake_text
 from tests.pipelines.in_process import smelt_here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
     from subprocess import CompletedProcess
 
@@ -41,24 +40,11 @@ BAD: Final = [
 _roots = count()
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[ObjectStore]:
-    with object_store() as store:
-        yield store
-
-
-@pytest.fixture
-def store(running: ObjectStore) -> Iterator[ObjectStore]:
-    yield running
-    running.set_faults()
-
-
 def pipeline_in(folder: Path, lake: str, options: dict[str, str]) -> Path:
     file = folder / "pipeline.yml"
-    written = "".join(f"    {name}: '{value}'\n" for name, value in options.items())
     file.write_text(
         "pipeline: shop\nsource: {host: 127.0.0.1, port: 1, database: x, slot: s, publication: p}\n"
-        f"lake:\n  path: {lake}\n  options:\n{written}"
+        f"{lake_text(lake, options)}"
     )
     return file
 

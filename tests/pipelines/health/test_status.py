@@ -19,18 +19,24 @@ from tests.bronze.replaying import execute, read_all, source_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pipelines.settings import Pipeline
+
+
+def pipeline_of(folder: Path, database: str, slot: str) -> Pipeline:
+    file = folder / "pipeline.yml"
+    file.write_text(
+        f"pipeline: shop\nsource: {{dsn: '{database}', slot: {slot}, publication: smelt, "
+        "tables: [public.*]}\nlake: {path: ./lake}\n"
+    )
+    return load_pipeline(file)
+
 
 @pytest.mark.postgres
 def test_a_table_that_the_source_dropped_is_said_to_be(database: str, tmp_path: Path) -> None:
     source = source_of(database)
     execute(source, "CREATE TABLE kept (id int PRIMARY KEY)", "CREATE TABLE gone (id int PRIMARY KEY)")
     read_all(source, str(tmp_path / "lake"))
-    file = tmp_path / "pipeline.yml"
-    file.write_text(
-        f"pipeline: shop\nsource: {{dsn: '{database}', slot: {source.slot}, publication: smelt, "
-        "tables: [public.*]}\nlake: {path: ./lake}\n"
-    )
-    pipeline = load_pipeline(file)
+    pipeline = pipeline_of(tmp_path, database, source.slot)
     status = read_status(pipeline)
     jsonschema.validate(json.loads(json.dumps(plain_status(status))), status_schema())
     states = {table.name: table.state for table in status.tables}
@@ -47,18 +53,14 @@ def test_a_connected_reader_that_lacks_much_is_as_old_as_what_bronze_holds(
     source = source_of(database)
     execute(source, "CREATE TABLE t (id int PRIMARY KEY, note text)", "INSERT INTO t VALUES (1, 'x')")
     read_all(source, str(tmp_path / "lake"))
-    file = tmp_path / "pipeline.yml"
-    file.write_text(
-        f"pipeline: shop\nsource: {{dsn: '{database}', slot: {source.slot}, publication: smelt, "
-        "tables: [public.*]}\nlake: {path: ./lake}\n"
-    )
+    pipeline = pipeline_of(tmp_path, database, source.slot)
     held = time.monotonic()
     execute(source, "INSERT INTO t SELECT i, repeat(md5(i::text), 30) FROM generate_series(2, 60000) i")
     stream = ReplicationStream(source, application_name="stands still")
     try:
         stream.start(ZERO)
         time.sleep(3)
-        status = read_status(load_pipeline(file))
+        status = read_status(pipeline)
     finally:
         stream.close()
     least = time.monotonic() - held

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from pipelines.spark.launch import jvm_options
-from tests.object_store import object_store
+from tests.object_store import lake_text, object_store
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("bronze", "silver", "gold", "pipelines")
@@ -141,8 +141,7 @@ def test_a_submitted_job_reaches_a_lake_in_a_store_and_commits_on_condition(
     installed: Path, shop: Path, tmp_path: Path
 ) -> None:
     with object_store() as store:
-        options = "".join(f"    {name}: '{value}'\n" for name, value in store.options().items())
-        in_store = f"lake:\n  path: s3://lake/submitted\n  options:\n{options}"
+        in_store = lake_text("s3://lake/submitted", store.options())
         shop.write_text(shop.read_text().replace("lake: {path: './my läke #1'}\n", in_store))
         command = [sys.executable, "-m", "pipelines.cli", "bronze", "--until-caught-up", str(shop)]
         read = run(installed, *command, cwd=tmp_path)

@@ -10,7 +10,7 @@ import pytest
 
 from bronze.lake.delta import open_table
 from pipelines.settings import load_pipeline
-from tests.object_store import Faults, object_store
+from tests.object_store import Faults, lake_text, object_store
 from tests.pipelines.processes import Command, until
 
 if TYPE_CHECKING:
@@ -37,11 +37,10 @@ def ids() -> set[str]:
 def test_a_bucket_that_is_away_for_a_while_is_waited_for(database: str, tmp_path: Path) -> None:
     run(database, "CREATE TABLE items (id int PRIMARY KEY); INSERT INTO items VALUES (0)")
     with object_store() as store:
-        options = "".join(f"    {name}: '{value}'\n" for name, value in store.options().items())
         file = tmp_path / "pipeline.yml"
         file.write_text(
             f"pipeline: away\nsource: {{dsn: '{database}', slot: bucket_away, publication: p}}\n"
-            f"lake:\n  path: {ROOT}\n  options:\n{options}"
+            f"{lake_text(ROOT, store.options())}"
         )
         load_pipeline(file)
         with Command("bronze", file, folder=tmp_path) as running:

@@ -11,10 +11,8 @@ from pipelines.runtime.stages import POLL_SECONDS_IN_STORES, Stages
 from pipelines.settings import load_pipeline
 from silver.run.lazy_session import LazySession
 from tests.bronze.store.test_sink import at, open_sink
-from tests.object_store import object_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.object_store import ObjectStore
@@ -23,12 +21,6 @@ pytestmark = pytest.mark.process
 
 ROOT = "s3://lake/shop"
 SOURCE = "source: {host: db, slot: s, publication: p}\n"
-
-
-@pytest.fixture
-def store() -> Iterator[ObjectStore]:
-    with object_store() as running:
-        yield running
 
 
 def no_spark() -> NoReturn:

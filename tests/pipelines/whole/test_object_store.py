@@ -17,26 +17,18 @@ from deltalake import DeltaTable, QueryBuilder
 
 from pipelines.spark.hadoop import LOG_STORE
 from tests.bronze.replaying import execute, source_of
-from tests.object_store import Faults, object_store
+from tests.object_store import Faults
 from tests.pipelines.processes import ROOT, Command, until
+from tests.pipelines.shop_in_store import pipeline_in, smelt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.object_store import ObjectStore
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.process, pytest.mark.timeout(900)]
 
-LEASE: Final = 4
-DOCUMENT: Final = """
-document: customer
-root: public.customers
-fields:
-  - id
-  - name
-  - orders: {many: public.orders, on: {customer_id: id}, fields: [id, total]}
-"""
+SMALL: Final = "spark: {spark.driver.memory: 1g}\n"
 DRIVER: Final = """
 import sys
 from bronze.lake.stores import register
@@ -53,30 +45,6 @@ for line in sys.stdin:
 """
 
 
-@pytest.fixture(scope="module")
-def store() -> Iterator[ObjectStore]:
-    with object_store() as running:
-        yield running
-
-
-def pipeline_in(store: ObjectStore, folder: Path, database: str, slot: str) -> Path:
-    options = "".join(f"    {name}: '{value}'\n" for name, value in store.options().items())
-    file = folder / "shop.yml"
-    (folder / "customer.yml").write_text(DOCUMENT)
-    file.write_text(
-        f"pipeline: shop\nsource: {{dsn: '{database}', slot: {slot}, publication: smelt}}\n"
-        f"lake:\n  path: s3://lake/shop\n  lease: {LEASE}s\n  options:\n{options}"
-        "gold: {documents: [customer.yml]}\nspark: {spark.driver.memory: 1g}\n"
-    )
-    return file
-
-
-def smelt(folder: Path, *arguments: str | Path) -> str:
-    with Command(*arguments, folder=folder) as command:
-        assert command.wait() == 0, command.text()
-        return command.text()
-
-
 def test_a_pipeline_killed_within_a_commit_and_refused_for_a_while_is_equal_to_its_source(
     store: ObjectStore, database: str, tmp_path: Path
 ) -> None:
@@ -88,7 +56,7 @@ def test_a_pipeline_killed_within_a_commit_and_refused_for_a_while_is_equal_to_i
         "INSERT INTO customers SELECT i, 'n' || i FROM generate_series(1, 50) i",
         "INSERT INTO orders SELECT i, i % 50 + 1, i FROM generate_series(1, 300) i",
     )
-    file = pipeline_in(store, tmp_path, database, source.slot)
+    file = pipeline_in(tmp_path, database, source.slot, store.options(), more=SMALL)
     store.set_faults(Faults(hold=r"silver/orders/_delta_log/0+1\.json$"))
     with Command("run", file, "--until-caught-up", folder=tmp_path) as killed:
         until(lambda: store.held() or killed.process.poll() is not None, seconds=300)

@@ -17,7 +17,7 @@ from pipelines.demo.embedded_postgres import EmbeddedServer
 from pipelines.secret_variables import without_secret_variables
 from pipelines.settings import load_pipeline
 from pipelines.spark.launch import PopenArguments
-from tests.object_store import Faults, object_store
+from tests.object_store import Faults, lake_text, object_store
 from tests.pipelines.processes import Command, until
 
 if TYPE_CHECKING:
@@ -170,10 +170,9 @@ def test_a_key_of_the_store_is_nowhere(
 
 def in_store(file: Path, server: EmbeddedServer, lake: str, options: dict[str, str]) -> Path:
     """A pipeline file with a lake in an object store; returns it."""
-    keys = "".join(f"    {name}: '{value}'\n" for name, value in options.items())
     file.write_text(
         f"pipeline: shop\nsource: {{dsn: '{server.dsn('shop')}', slot: secrets, publication: secrets}}\n"
-        f"lake:\n  path: {lake}\n  options:\n{keys}"
+        f"{lake_text(lake, options)}"
     )
     return file
 
