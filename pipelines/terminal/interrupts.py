@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_AGAIN_SECONDS: Final = 0.05
 
 
 @contextmanager
@@ -59,7 +62,9 @@ def interruption_behind(error: BaseException, kinds: tuple[type[BaseException], 
 def terminable() -> Iterator[None]:
     """SIGTERM, and SIGHUP of a terminal that is closed, end the block in order, as Ctrl-C does.
 
-    Only where signals may be handled; a SIGHUP that is ignored (`nohup`) stays so.
+    Only where signals may be handled; a SIGHUP that is ignored (`nohup`) stays so. An interruption that
+    arrives while Python cleans an object up cannot leave that code: Python prints it and goes on. Whoever
+    stops us sends no second signal before it kills us, so we send it once more ourselves.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -72,9 +77,23 @@ def terminable() -> Iterator[None]:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         handled.append(signal.SIGHUP)
     before = {number: signal.signal(number, end) for number in handled}
+    told = sys.unraisablehook
+
+    def again(lost: sys.UnraisableHookArgs) -> None:
+        if not isinstance(lost.exc_value, Terminated | KeyboardInterrupt):
+            told(lost)
+            return
+        number = lost.exc_value.number if isinstance(lost.exc_value, Terminated) else signal.SIGINT
+        # later and from a thread: here it would be lost in the same way
+        timer = threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), number))
+        timer.daemon = True
+        timer.start()
+
+    sys.unraisablehook = again
     try:
         yield
     finally:
+        sys.unraisablehook = told
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -1,0 +1,79 @@
+"""Interruptions that arrive where Python cannot raise them, and in the first process of a container."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from pipelines import __main__ as entry
+from pipelines.terminal.interrupts import Terminated, terminable
+
+
+class Dying:
+    """Is interrupted while Python cleans it up."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        signal.raise_signal(self.number)
+        for _ in range(1000):  # handlers run between two instructions
+            pass
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [(signal.SIGTERM, Terminated), (signal.SIGHUP, Terminated), (signal.SIGINT, KeyboardInterrupt)],
+)
+def test_an_interruption_that_arrives_in_a_destructor_is_not_lost(
+    number: signal.Signals, kind: type[BaseException], capfd: pytest.CaptureFixture[str]
+) -> None:
+    told, handler = sys.unraisablehook, signal.getsignal(number)
+    went_on: list[float] = []
+
+    def clean_up() -> None:
+        victim = Dying(number)
+        del victim
+        went_on.append(time.monotonic())
+        time.sleep(5)
+
+    with pytest.raises(kind) as caught, terminable():
+        clean_up()
+    assert time.monotonic() - went_on[0] < 4
+    if isinstance(caught.value, Terminated):
+        assert caught.value.number == number
+    assert (sys.unraisablehook, signal.getsignal(number)) == (told, handler)
+    assert "Exception ignored" not in capfd.readouterr().err
+
+
+def test_what_else_a_destructor_raises_is_told_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[BaseException | None] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda lost: told.append(lost.exc_value))
+
+    class Broken:
+        def __del__(self) -> None:
+            raise ValueError("x")
+
+    with terminable():
+        broken = Broken()
+        del broken
+    assert [type(error) for error in told] == [ValueError]
+
+
+def test_the_first_process_of_a_container_ends_by_sigterm_while_it_loads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended: list[int] = []
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    monkeypatch.setattr(os, "_exit", ended.append)
+    monkeypatch.setattr("pipelines.cli.main", lambda: signal.raise_signal(signal.SIGTERM))
+    try:
+        entry.main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended == [143]
