@@ -1,9 +1,9 @@
 """The pipeline file: one YAML file with what a pipeline reads, where its lake is, how layers work.
 
 Reading is strict, so that a misspelt key is found before it silently means "default": unknown keys and wrong
-types are errors with file and line. ``${ENV}`` and ``${ENV:-default}`` are expanded before validation.
-Relative paths are relative to the pipeline file, never to the working directory, so that a job and a terminal
-see the same lake.
+types are errors with file and line. ``${ENV}``, ``${ENV:-default}`` and ``${secret:scope/key}`` are expanded
+before validation. Relative paths are relative to the pipeline file, never to the working directory, so that a
+job and a terminal see the same lake.
 
 Nothing here imports Spark: the reader process loads its settings by this module too.
 """
@@ -35,6 +35,7 @@ from bronze.lake.folders import local_folder, misread
 from bronze.lake.location import Lake
 from bronze.lake.stores import is_meant_for_store, refuse_wrong, register, scheme_of
 from gold.settings import GoldSettings
+from pipelines.databricks_secrets import secret
 from pipelines.secret_variables import remember
 from silver.settings import SilverSettings
 
@@ -43,7 +44,7 @@ FLUSH_INTERVAL_IN_STORES: Final = 5.0
 _WILDCARDS = frozenset("*?[")
 _CONNECTION_FILES = ("sslrootcert", "sslcert", "sslkey", "passfile")
 _SECRETS = (("source", "dsn"), ("source", "password"), ("source", "sslpassword"), ("alerts", "webhook"))
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?:\}|:-)")
 
 
 class QualitySettings(Section):
@@ -198,7 +199,8 @@ def load_pipeline(path: Path | str) -> Pipeline:
     """Read and validate a pipeline file.
 
     Raises:
-        ConfigurationError: the file is missing or something in it is wrong; file and line are named.
+        ConfigurationError: the file is missing or something in it is wrong, or a secret that it names cannot
+            be read; file and line are named.
     """
     file = Path(path).expanduser().resolve()
     if not file.is_file():
@@ -208,7 +210,7 @@ def load_pipeline(path: Path | str) -> Pipeline:
             where=str(path),
             remedy="give the path of a pipeline file; `smelt init --dsn …` writes one",
         )
-    yaml = read_yaml(file, expand_env=True)
+    yaml = read_yaml(file, expand_env=True, secrets=secret)
     for key in _SECRETS:
         for _, written in yaml.expanded.get(key, ()):
             remember(_VARIABLE.findall(written))

@@ -6,8 +6,9 @@ catalog) can say ``file:line``. YAML 1.2's core schema decides what a plain word
 are text, dates are text. Expanded ``${ENV}`` values stay text, so that a password of digits does not become
 a number; pydantic turns text into numbers where a field wants one.
 
-No value that came from the environment appears in a message: where a validator repeats it, its ``${NAME}``
-is put in its place. All problems of a file are told at once (up to `MAX_PROBLEMS`), as a compiler does.
+No value that came from the environment or from a store of secrets appears in a message: where a validator
+repeats it, its ``${…}`` is put in its place. All problems of a file are told at once (up to `MAX_PROBLEMS`),
+as a compiler does.
 
 A file may come from somebody who means harm. No tag is ever acted upon: one that is not of the core schema is
 refused, also where it would make an object of Python. Size, depth and what aliases multiply are bounded; a
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -30,12 +32,13 @@ from bronze.config.problems import Problem, problems_error
 from bronze.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 
 PathStep: TypeAlias = str | int
 YamlPath: TypeAlias = tuple[PathStep, ...]
+Secrets: TypeAlias = Callable[[str], str]
+"""Gives the value of ``scope/key``; raises `LookupError`, which says why there is none."""
 
 MAX_BYTES: Final = 1 << 20
 """Of a file; reading that much takes some seconds, and what people write has some thousand bytes."""
@@ -45,7 +48,7 @@ _MAX_NODES: Final = 100_000
 _MAX_DIGITS: Final = 400
 """Of a number: more than any number of ours can have, and fewer than Python refuses to read."""
 _VARIABLE: Final = re.compile(
-    r"\$(?:\$(?=\{)|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|(?P<bad>\{[^}]*\}?))"
+    r"\$(?:\$(?=\{)|\{secret:(?P<secret>[\w.@-]{1,128}/[\w.-]{1,128})\}|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|(?P<bad>\{[^}]*\}?))"
 )
 _TAG: Final = "tag:yaml.org,2002:"
 _TAGS: Final = frozenset(
@@ -71,7 +74,7 @@ class YamlFile:
         data: dicts, lists and scalars.
         values: line (from 1) of the value at a path of keys and indexes.
         keys: line of the key that leads to a path; the item's own line in a list.
-        expanded: at a path, the texts that came from the environment, each with what stood there.
+        expanded: at a path, the texts that came from elsewhere, each with what stood there.
     """
 
     path: Path
@@ -107,16 +110,17 @@ class YamlFile:
         return value
 
 
-def read_yaml(path: Path, *, expand_env: bool = False) -> YamlFile:
+def read_yaml(path: Path, *, expand_env: bool = False, secrets: Secrets | None = None) -> YamlFile:
     """Read one YAML document.
 
     Args:
         path: the file.
         expand_env: replace ``${NAME}`` and ``${NAME:-default}`` in values; ``$${`` is a literal ``${``.
+        secrets: where ``${secret:scope/key}`` comes from, which is then replaced, too.
 
     Raises:
         ConfigurationError: not readable, not YAML, a key twice, a variable not set; with its line. Or it is
-            larger or deeper than any such file has to be.
+            larger or deeper than any such file has to be. Or a secret cannot be had.
     """
     try:
         with path.open("rb") as file:
@@ -136,10 +140,14 @@ def read_yaml(path: Path, *, expand_env: bool = False) -> YamlFile:
     except UnicodeDecodeError as error:
         line = found[: error.start].count(b"\n") + 1
         raise ConfigurationError("not UTF-8 text", code="yaml-syntax", where=f"{path}:{line}") from None
-    return parse_yaml(text.replace("\r\n", "\n").replace("\r", "\n"), path, expand_env=expand_env)
+    return parse_yaml(
+        text.replace("\r\n", "\n").replace("\r", "\n"), path, expand_env=expand_env, secrets=secrets
+    )
 
 
-def parse_yaml(text: str, path: Path, *, expand_env: bool = False) -> YamlFile:
+def parse_yaml(
+    text: str, path: Path, *, expand_env: bool = False, secrets: Secrets | None = None
+) -> YamlFile:
     """As `read_yaml`, from text; `path` is what messages name.
 
     Raises:
@@ -155,13 +163,15 @@ def parse_yaml(text: str, path: Path, *, expand_env: bool = False) -> YamlFile:
         raise _syntax_error(error, path) from None
     except YAMLError as error:
         raise ConfigurationError(str(error), code="yaml-syntax", where=str(path)) from None
-    builder = _Builder(expand_env=expand_env)
+    builder = _Builder(expand_env=expand_env, secrets=secrets)
     try:
         data = None if root is None else builder.build(root, ())
     except _TooManyError as error:
         raise _content_error(path, error.line, str(error)) from None
     if builder.problems:
         raise problems_error(path, builder.problems, code="yaml-content")
+    if builder.withheld:
+        raise _secret_error(path, *builder.withheld[0])
     return YamlFile(path, data, builder.values, builder.keys, builder.expanded)
 
 
@@ -176,6 +186,16 @@ def _syntax_error(error: MarkedYAMLError, path: Path) -> ConfigurationError:
 
 def _content_error(path: Path, line: int, message: str) -> ConfigurationError:
     return ConfigurationError(message, code="yaml-content", where=f"{path}:{line}")
+
+
+def _secret_error(path: Path, line: int, secret: str, why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"the secret {secret} cannot be read: {why}",
+        code="secret-unreadable",
+        where=f"{path}:{line}",
+        remedy="correct scope and key, and let who runs this read the scope; outside of Databricks take the "
+        "value from the environment: ${NAME}",
+    )
 
 
 class _BeyondBoundError(Exception):
@@ -217,11 +237,14 @@ class _BoundedComposer(Composer):
 class _Builder:
     """Turns nodes into plain values, noting lines and what is wrong."""
 
-    def __init__(self, *, expand_env: bool) -> None:
+    def __init__(self, *, expand_env: bool, secrets: Secrets | None) -> None:
         self.values: dict[YamlPath, int] = {}
         self.keys: dict[YamlPath, int] = {}
         self.expanded: dict[YamlPath, tuple[tuple[str, str], ...]] = {}
         self.problems: list[Problem] = []
+        self.withheld: list[tuple[int, str, str]] = []
+        """Of secrets that cannot be had: line, name and reason."""
+        self._secrets = secrets
         self._expand_env = expand_env
         self._open: set[int] = set()
         self._count = 0
@@ -300,10 +323,13 @@ class _Builder:
 
         def value(match: re.Match[str]) -> str:
             name, default = match["name"], match["default"]
-            if name is None and match["bad"] is None:
+            if match["secret"] is not None and self._secrets is not None:
+                taken.append((self._secret(match["secret"], line), match[0]))
+                return taken[-1][0]
+            if name is None and match["bad"] is None and match["secret"] is None:
                 return "$"  # "$${" stands for "${"
             if name is None:
-                self.problems.append(Problem(line, "a malformed ${…} (expected ${NAME} or ${NAME:-default})"))
+                self.problems.append(Problem(line, f"a malformed ${{…}} (expected {self._expected()})"))
                 return ""
             found = os.environ.get(name)
             if found is None and default is None:
@@ -318,6 +344,20 @@ class _Builder:
         if taken:
             self.expanded[path] = tuple(taken)
         return expanded
+
+    def _secret(self, name: str, line: int) -> str:
+        assert self._secrets is not None  # noqa: S101 - asked before
+        if self.withheld:  # asking again would take as long, and say the same
+            return ""
+        try:
+            return self._secrets(name)
+        except LookupError as error:
+            self.withheld.append((line, name, str(error)))
+            return ""
+
+    def _expected(self) -> str:
+        known = "${NAME} or ${NAME:-default}"
+        return known if self._secrets is None else f"{known} or ${{secret:scope/key}}"
 
 
 def _plain(text: str) -> Any:

@@ -28,6 +28,7 @@ from typing import Any, Final, TextIO
 
 from bronze.errors import SmeltError
 from bronze.lsn import Lsn
+from pipelines import databricks_secrets
 from pipelines.terminal import lines
 from pipelines.terminal.failures import without_secrets
 from pipelines.terminal.logs import open_log
@@ -51,6 +52,7 @@ def main() -> int:
     with open_log(orders["log"], "ab") as log:
         for number in (1, 2):
             os.dup2(log.fileno(), number)
+    databricks_secrets.give(orders["secrets"])
     if orders.get("json"):
         lines.write_json()
     stop = threading.Event()

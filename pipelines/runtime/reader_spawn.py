@@ -15,6 +15,8 @@ import subprocess
 import sys
 from typing import IO, TYPE_CHECKING
 
+from pipelines.databricks_secrets import known
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -47,6 +49,9 @@ def send_orders(
 ) -> None:
     """Tell a process what to read; nothing if it has died, which whoever watches it will see.
 
+    Secrets of Databricks that the pipeline file names go with it. They can be asked for in the process that
+    Databricks started, and in no child of it. A pipe shows them to nobody else.
+
     Args:
         process: of the reader.
         file: the pipeline file.
@@ -55,7 +60,7 @@ def send_orders(
         as_json: whether it logs lines of JSON.
     """
     end = None if until is None else str(until)
-    orders = {"file": str(file), "log": str(log), "until": end, "json": as_json}
+    orders = {"file": str(file), "log": str(log), "until": end, "json": as_json, "secrets": known()}
     if process.stdin is not None:
         with contextlib.suppress(BrokenPipeError):  # past the buffer, which would try again when it is closed
             os.write(process.stdin.fileno(), json.dumps(orders).encode() + b"\n")

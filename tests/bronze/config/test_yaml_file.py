@@ -143,6 +143,51 @@ def test_a_number_where_text_is_wanted_asks_for_quotes() -> None:
     assert complaint("title: 5") == "shop.yml:1: title: expected text, found a number (put it in quotes)"
 
 
+def given(name: str) -> str:
+    if name != "a.b@c/d-e_f":
+        raise LookupError("nobody has it")
+    return "s3cret:value # and"
+
+
+def test_a_secret_is_text_whatever_is_in_it_and_is_not_shown() -> None:
+    text = (
+        "title: a\nsecret: ${secret:a.b@c/d-e_f}\nchecked: x ${secret:a.b@c/d-e_f}\nmany: ['$${secret:b/c}']"
+    )
+    file = parse_yaml(text, Path("shop.yml"), expand_env=True, secrets=given)
+    assert file.data["secret"] == "s3cret:value # and"
+    with pytest.raises(ConfigurationError) as caught:
+        validate(Outer, file)
+    assert "s3cret" not in str(caught.value)
+    assert "starts with x: 'x ${secret:a.b@c/d-e_f}'" in str(caught.value)
+    assert file.data["many"] == ["${secret:b/c}"]
+
+
+def test_a_secret_that_cannot_be_had_names_line_and_reason_after_what_else_is_wrong() -> None:
+    text = "title: a\nsecret: ${secret:b/c}\nchecked: ${secret:b/d}\n"
+    with pytest.raises(
+        ConfigurationError, match=r"shop\.yml:2: the secret b/c cannot be read: nobody"
+    ) as caught:
+        parse_yaml(text, Path("shop.yml"), expand_env=True, secrets=given)
+    assert caught.value.code == "secret-unreadable"
+    with pytest.raises(ConfigurationError, match=r"shop\.yml:4: key 'title' stands twice") as caught:
+        parse_yaml(text + "title: b", Path("shop.yml"), expand_env=True, secrets=given)
+    assert caught.value.code == "yaml-content"
+
+
+@pytest.mark.parametrize(
+    "wrong", ["secret:b", "secret:b/", "secret:/c", "secret:b/c/d", "secret:b/c:-d", "secret:b c/d"]
+)
+def test_what_only_looks_like_a_secret_is_malformed(wrong: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"malformed.*\$\{secret:scope/key\}"):
+        parse_yaml(f"a: ${{{wrong}}}", Path("shop.yml"), expand_env=True, secrets=given)
+
+
+def test_where_there_are_no_secrets_none_is_asked_for() -> None:
+    assert parse("p: ${secret:b/c}").data == {"p": "${secret:b/c}"}
+    with pytest.raises(ConfigurationError, match=r"expected \$\{NAME\} or \$\{NAME:-default\}\)"):
+        parse("p: ${secret:b/c}", expand_env=True)
+
+
 def test_an_empty_file_and_a_list_are_no_mapping() -> None:
     assert complaint("") == "shop.yml:1: the file: expected a mapping, found nothing"
     assert complaint("- a") == "shop.yml:1: the file: expected a mapping, found a list"

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bronze.lsn import Lsn
+from pipelines import databricks_secrets
 from pipelines.runtime.reader_spawn import reader_at_hand, send_orders, spawn
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.process
 
@@ -46,6 +44,25 @@ def test_its_orders_reach_it_and_what_it_meets_goes_to_the_log_that_they_name(
     assert b'"event": "error"' in error
     assert b"none.yml" in error
     assert b"the reader stopped" in (tmp_path / "said").read_bytes()
+
+
+def test_secrets_go_with_its_orders_and_are_in_nothing_that_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SMELT_LOGS", str(tmp_path))
+    monkeypatch.setattr(databricks_secrets, "_KNOWN", {"shop/dsn": "host=db prot=1 password=gEh31m-Wort"})
+    (tmp_path / "shop.yml").write_text(
+        "pipeline: shop\nsource: {dsn: '${secret:shop/dsn}', slot: s, publication: p}\nlake: {path: ./lake}\n"
+    )
+    with spawn() as process:
+        seen = [Path(f"/proc/{process.pid}/{what}").read_bytes() for what in ("environ", "cmdline")]
+        send_orders(process, file=tmp_path / "shop.yml", log=tmp_path / "said", until=None)
+        assert process.stdout is not None
+        error = process.stdout.read()
+    assert process.returncode == 1
+    assert b"dsn-invalid" in error, "it has read the secret"
+    seen += [error, (tmp_path / "said").read_bytes()]
+    assert not any(b"gEh31m" in text for text in seen)
 
 
 def test_orders_to_a_dead_one_are_no_error(tmp_path: Path) -> None:
