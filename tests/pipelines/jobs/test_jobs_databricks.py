@@ -1,79 +1,124 @@
-"""The bundle is what Databricks' own models accept, and calls commands that exist."""
+"""The bundle is what Databricks' own models accept, target by target, and calls commands that exist.
+
+The models are those of `databricks-bundles`, made from the same description as the CLI's JSON schema.
+They know resources alone. The rest is held against `SETTINGS`, written from the documentation.
+"""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
+import jsonschema
 import pytest
 import typer.main
+from databricks.bundles.alerts import Alert
 from databricks.bundles.jobs import Job
-from ruamel.yaml import YAML
+from databricks.bundles.schemas import Schema
+from databricks.bundles.volumes import Volume
 
 from pipelines.cli import app
 from pipelines.conf_files import conf_folder
+from tests.pipelines.jobs import bundle
 
-if TYPE_CHECKING:
-    from pathlib import Path
+BUNDLE: Final = conf_folder() / "databricks"
+PROJECT: Final = tomllib.loads((BUNDLE.parent.parent / "pyproject.toml").read_text())["project"]
+MODELS: Final[dict[str, Any]] = {"alerts": Alert, "jobs": Job, "schemas": Schema, "volumes": Volume}
+GIVEN: Final = {"lake": "s3://lake/shop", "run_as": "0000-1111", "warehouse_id": "abc123"}
+PRODUCTION: Final = ("aws", "azure", "gcp", "serverless")
+ON_CLUSTERS: Final = ("aws", "azure", "dev", "gcp")
 
-BUNDLE = conf_folder() / "databricks"
-PROJECT = tomllib.loads((BUNDLE.parent.parent / "pyproject.toml").read_text())["project"]
-
-
-def load(path: Path) -> Any:
-    return YAML(typ="safe", pure=True).load(path.read_text())
-
-
-def resource_files() -> list[Path]:
-    (pattern,) = load(BUNDLE / "databricks.yml")["include"]
-    return sorted(BUNDLE.glob(pattern))
+TEXT: Final = {"type": "string"}
+TEXTS: Final = {"type": "object", "additionalProperties": TEXT}
 
 
-def jobs() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for path in resource_files():
-        resources = load(path)["resources"]
-        assert set(resources) == {"jobs"}
-        found |= resources["jobs"]
+def mapping(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+IDENTITY: Final = {"service_principal_name": TEXT, "user_name": TEXT, "group_name": TEXT}
+LEVEL: Final = {"enum": ["CAN_MANAGE", "CAN_VIEW", "CAN_RUN"]}
+COMMON: Final = {
+    "permissions": {"type": "array", "items": {**mapping(level=LEVEL, **IDENTITY), "required": ["level"]}},
+    "resources": {"type": "object", "propertyNames": {"enum": sorted(MODELS)}},
+    "run_as": mapping(**IDENTITY),
+    "workspace": mapping(root_path=TEXT, host=TEXT, artifact_path=TEXT, file_path=TEXT),
+}
+TARGET: Final = mapping(
+    default={"type": "boolean"},
+    mode={"enum": ["development", "production"]},
+    presets=mapping(trigger_pause_status={"enum": ["PAUSED", "UNPAUSED"]}, tags=TEXTS, name_prefix=TEXT),
+    variables={"type": "object"},
+    **COMMON,
+)
+VARIABLE: Final = mapping(description=TEXT, default={}, type={"const": "complex"})
+SETTINGS: Final = mapping(
+    bundle={**mapping(name={"type": "string", "pattern": r"^[\w-]+$"}), "required": ["name"]},
+    include={"type": "array", "items": TEXT},
+    variables={"type": "object", "additionalProperties": {**VARIABLE, "required": ["description"]}},
+    artifacts={
+        "type": "object",
+        "additionalProperties": mapping(type={"const": "whl"}, path=TEXT, build=TEXT),
+    },
+    targets={"type": "object", "additionalProperties": TARGET},
+    **COMMON,
+)
+
+
+def of(target: str) -> dict[str, dict[str, Any]]:
+    """Resources of one target, by kind and name."""
+    found: dict[str, dict[str, Any]] = bundle.for_target(BUNDLE, target, GIVEN)["resources"]
     return found
 
 
-def tasks() -> list[tuple[str, dict[str, Any]]]:
-    return [(f"{name}.{task['task_key']}", task) for name, job in jobs().items() for task in job["tasks"]]
+def jobs(target: str) -> dict[str, dict[str, Any]]:
+    return of(target)["jobs"]
 
 
-def command_line(task: dict[str, Any]) -> list[str]:
-    """The task's parameters with the variables' defaults in place."""
-    variables = load(BUNDLE / "databricks.yml")["variables"]
-    return [
-        re.sub(r"\$\{var\.(\w+)\}", lambda match: str(variables[match[1]]["default"]), word)
-        for word in task["python_wheel_task"]["parameters"]
-    ]
+def tasks(target: str) -> list[tuple[str, dict[str, Any]]]:
+    return [(name, task) for name, job in jobs(target).items() for task in job["tasks"]]
 
 
-@pytest.mark.parametrize("name", sorted(jobs()))
-def test_databricks_models_accept_each_job(name: str) -> None:
-    job = Job.from_dict(jobs()[name])  # type: ignore[arg-type]  # a plain dict is what YAML gives
-    assert job.as_dict()["tasks"]
+def test_every_file_has_only_settings_that_bundles_have() -> None:
+    for path in bundle.files_of(BUNDLE):
+        jsonschema.validate(bundle.load(path), SETTINGS)
+    with pytest.raises(jsonschema.ValidationError, match="trigger_pause"):
+        jsonschema.validate({"targets": {"dev": {"presets": {"trigger_pause": "PAUSED"}}}}, SETTINGS)
+
+
+@pytest.mark.parametrize("target", [*PRODUCTION, "dev"])
+def test_databricks_models_accept_every_resource_of_each_target(target: str) -> None:
+    resources = of(target)
+    for kind, named in resources.items():
+        for resource in named.values():
+            assert MODELS[kind].from_dict(resource).as_dict()
+    production = {"alerts", "jobs", "schemas", "volumes"}
+    assert set(resources) == production if target in PRODUCTION else production - {"alerts"}
 
 
 def test_the_models_refuse_a_misspelt_field_at_any_depth() -> None:
-    job = jobs()["deltasmelt_stages"]
+    job = jobs("aws")["stages"]
     job["job_clusters"][0]["new_cluster"]["autoscale"]["min_worker"] = 1
     with pytest.raises(ValueError, match="min_worker"):
-        Job.from_dict(job)  # type: ignore[arg-type]
+        Job.from_dict(job)  # type: ignore[arg-type]  # a plain dict is what YAML gives
+    alert = of("aws")["alerts"]["lag"]
+    alert["evaluation"]["notification"]["retriger_seconds"] = 1
+    with pytest.raises(ValueError, match="retriger_seconds"):
+        Alert.from_dict(alert)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("name", "task"), tasks(), ids=[name for name, _ in tasks()])
-def test_each_task_calls_a_command_of_smelt_whose_options_parse(name: str, task: dict[str, Any]) -> None:
-    wheel = task["python_wheel_task"]
-    assert wheel["package_name"] == PROJECT["name"]
-    assert wheel["entry_point"] in PROJECT["scripts"]
+@pytest.mark.parametrize("target", [*PRODUCTION, "dev"])
+def test_each_task_calls_a_command_of_smelt_whose_options_parse(target: str) -> None:
     group: Any = typer.main.get_command(app)
-    command, *words = command_line(task)
-    parsed = group.commands[command].make_context(command, words)
-    assert parsed.params["file"].name == "pipeline.yml"
+    for _, task in tasks(target):
+        wheel = task["python_wheel_task"]
+        assert wheel["package_name"] == PROJECT["name"]
+        assert wheel["entry_point"] in PROJECT["scripts"]
+        command, *words = wheel["parameters"]
+        parsed = group.commands[command].make_context(command, words)
+        schema = "deltasmelt_dev" if target == "dev" else "deltasmelt"
+        assert str(parsed.params["file"]) == f"/Volumes/main/{schema}/config/pipeline.yml"
 
 
 def test_a_task_with_an_option_that_the_command_lacks_would_be_noticed() -> None:
@@ -82,46 +127,122 @@ def test_a_task_with_an_option_that_the_command_lacks_would_be_noticed() -> None
         group.commands["silver"].make_context("silver", ["pipeline.yml", "--until-caught-upp"])
 
 
-def test_silver_gold_and_quality_follow_each_other_and_the_reader_stands_alone() -> None:
-    stages = {task["task_key"]: task for task in jobs()["deltasmelt_stages"]["tasks"]}
-    assert list(stages) == ["silver", "gold", "quality"]
-    assert [task.get("depends_on") for task in stages.values()] == [
-        None,
-        [{"task_key": "silver"}],
-        [{"task_key": "gold"}],
-    ]
-    reader = jobs()["deltasmelt_reader"]
-    assert [task["task_key"] for task in reader["tasks"]] == ["bronze"]
-    assert reader["continuous"] == {"pause_status": "UNPAUSED"}
-    assert "--until-caught-up" not in reader["tasks"][0]["python_wheel_task"]["parameters"]
-    assert {job["max_concurrent_runs"] for job in jobs().values()} == {1}
+@pytest.mark.parametrize("target", [*PRODUCTION, "dev"])
+def test_what_follows_what_and_what_runs_for_ever(target: str) -> None:
+    found = jobs(target)
+    order = {
+        name: [
+            (task["task_key"], [each["task_key"] for each in task.get("depends_on", [])])
+            for task in job["tasks"]
+        ]
+        for name, job in found.items()
+    }
+    assert order == {
+        "reader": [("bronze", [])],
+        "stages": [("silver", []), ("gold", ["silver"])],
+        "maintain": [("maintain", [])],
+        "quality": [("quality", [])],
+    } | ({"continuous_stages": [("silver", []), ("gold", [])]} if target in ON_CLUSTERS else {})
+    assert {job["max_concurrent_runs"] for job in found.values()} == {1}
+    for job in found.values():
+        words = [word for task in job["tasks"] for word in task["python_wheel_task"]["parameters"]]
+        if "continuous" in job:  # has no order of tasks, no schedule, and no end by which to measure
+            assert job["continuous"]["task_retry_mode"] == "ON_FAILURE"
+            assert not {"schedule", "health"} & set(job)
+            assert "--until-caught-up" not in words
+        else:
+            assert job["health"]["rules"][0]["metric"] == "RUN_DURATION_SECONDS"
+            assert job["email_notifications"]["on_duration_warning_threshold_exceeded"]
+        assert job["email_notifications"]["on_failure"] == ["somebody@example.com"]
+    assert found["maintain"]["schedule"]["quartz_cron_expression"] == "0 30 3 * * ?"
 
 
-def test_each_task_names_a_cluster_of_its_job_and_the_wheel_that_the_bundle_builds() -> None:
-    for job in jobs().values():
-        clusters = {cluster["job_cluster_key"] for cluster in job["job_clusters"]}
-        assert {task["job_cluster_key"] for task in job["tasks"]} == clusters
-    root = (BUNDLE / load(BUNDLE / "databricks.yml")["artifacts"]["deltasmelt"]["path"]).resolve()
+def test_one_variable_chooses_how_the_stages_run() -> None:
+    def states(**given: str) -> tuple[str, str]:
+        found = bundle.for_target(BUNDLE, "aws", {**GIVEN, **given})["resources"]["jobs"]
+        return found["stages"]["schedule"]["pause_status"], found["continuous_stages"]["continuous"][
+            "pause_status"
+        ]
+
+    assert states() == ("UNPAUSED", "PAUSED")
+    assert states(scheduled_stages="PAUSED", continuous_stages="UNPAUSED") == ("PAUSED", "UNPAUSED")
+
+
+def test_a_task_runs_on_a_cluster_of_its_job_or_in_an_environment_with_the_wheel_that_the_bundle_builds() -> (
+    None
+):
+    root = (BUNDLE / bundle.whole(BUNDLE)["artifacts"]["deltasmelt"]["path"]).resolve()
     assert (root / "pyproject.toml").is_file()
-    for path in resource_files():
-        for wheel in re.findall(r"whl: (\S+)", path.read_text()):
+    for target in (*PRODUCTION, "dev"):
+        for name, job in jobs(target).items():
+            clusters = {each["job_cluster_key"] for each in job.get("job_clusters", [])}
+            environments = {each["environment_key"]: each["spec"] for each in job.get("environments", [])}
+            serverless = target == "serverless" and name in {"stages", "quality"}
+            assert bool(environments) == serverless
+            for task in job["tasks"]:
+                if serverless:
+                    assert task["environment_key"] in environments
+                    assert not {"job_cluster_key", "libraries"} & set(task)
+                else:
+                    assert task["job_cluster_key"] in clusters
+                    assert {"whl": "../../../dist/*.whl"} in task["libraries"]
+    for path in bundle.files_of(BUNDLE)[1:]:
+        for wheel in re.findall(r"(?:whl:|-) (\.\./\S+\.whl)", path.read_text()):
             assert (path.parent / wheel).resolve().parent == root / "dist"
 
 
 def test_what_quality_needs_beside_the_wheel_is_what_the_project_says() -> None:
-    (quality,) = [task for name, task in tasks() if name.endswith(".quality")]
-    packages = [library["pypi"]["package"] for library in quality["libraries"] if "pypi" in library]
-    assert packages == PROJECT["optional-dependencies"]["quality"]
+    wanted = PROJECT["optional-dependencies"]["quality"]
+    (task,) = jobs("aws")["quality"]["tasks"]
+    assert [library["pypi"]["package"] for library in task["libraries"] if "pypi" in library] == wanted
+    (environment,) = jobs("serverless")["quality"]["environments"]
+    assert environment["spec"]["dependencies"] == ["../../../dist/*.whl", *wanted]
+
+
+def test_each_cloud_has_machines_of_its_own_and_a_runtime_with_the_spark_that_the_wheel_wants() -> None:
+    kinds = {}
+    for target in PRODUCTION:
+        clusters = [
+            each["new_cluster"] for job in jobs(target).values() for each in job.get("job_clusters", [])
+        ]
+        kinds[target] = {each["node_type_id"] for each in clusters}
+        assert {each["spark_version"] for each in clusters} == {"18.x-scala2.13"}
+        assert {each["data_security_mode"] for each in clusters} == {"SINGLE_USER"}
+    assert (
+        not (kinds["aws"] & kinds["azure"]) | (kinds["aws"] & kinds["gcp"]) | (kinds["azure"] & kinds["gcp"])
+    )
+    assert PROJECT["optional-dependencies"]["spark"][0].startswith("pyspark>=4.1")
+
+
+def test_whoever_runs_it_and_whoever_changes_it_are_named_in_production_alone() -> None:
+    for target in PRODUCTION:
+        found = bundle.for_target(BUNDLE, target, GIVEN)
+        assert found["mode"] == "production"
+        assert found["run_as"] == {"service_principal_name": "0000-1111"}
+        assert found["permissions"] == [{"level": "CAN_MANAGE", "group_name": "admins"}]
+        assert found["workspace"]["root_path"] == f"/Workspace/Shared/.bundle/deltasmelt/{target}"
+        for schema in ("silver", "gold"):
+            assert {each["principal"] for each in found["resources"]["schemas"][schema]["grants"]} == {
+                "0000-1111",
+                "account users",
+            }
+        with pytest.raises(LookupError, match="run_as"):
+            bundle.for_target(BUNDLE, target, {key: value for key, value in GIVEN.items() if key != "run_as"})
+    dev = bundle.for_target(BUNDLE, "dev")
+    assert not {"run_as", "permissions", "mode"} & set(dev)
+    assert dev["presets"]["trigger_pause_status"] == "PAUSED"
+    assert dev["resources"]["volumes"]["config"]["schema_name"] == "deltasmelt_dev"
+
+
+def test_no_secret_is_in_a_bundle_and_serverless_tasks_have_no_variables() -> None:
+    for target in (*PRODUCTION, "dev"):
+        for path, text in bundle.texts(of(target)):
+            if "SMELT_DSN" in path:
+                assert text == "{{secrets/deltasmelt/SMELT_DSN}}"
+    assert "spark_env_vars" not in (BUNDLE / "resources" / "serverless.yml").read_text()
 
 
 def test_every_variable_that_is_used_is_declared_and_every_declared_one_is_used() -> None:
-    used = {name for path in resource_files() for name in re.findall(r"\$\{var\.(\w+)\}", path.read_text())}
-    assert used == set(load(BUNDLE / "databricks.yml")["variables"])
-
-
-def test_the_bundle_file_has_only_sections_that_bundles_have() -> None:
-    bundle = load(BUNDLE / "databricks.yml")
-    assert set(bundle) == {"bundle", "include", "variables", "artifacts", "targets"}
-    assert [name for name, target in bundle["targets"].items() if target.get("default")] == ["dev"]
-    for variable in bundle["variables"].values():
-        assert set(variable) == {"description", "default"}
+    read = "".join(path.read_text() for path in bundle.files_of(BUNDLE))
+    assert set(re.findall(r"\$\{var\.(\w+)\}", read)) == set(bundle.whole(BUNDLE)["variables"])
+    assert [name for name, each in bundle.whole(BUNDLE)["targets"].items() if each.get("default")] == ["dev"]

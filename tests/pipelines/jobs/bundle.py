@@ -1,0 +1,108 @@
+"""A Databricks bundle as the CLI puts it together: included files, one target, variables in their places.
+
+Written from the documentation of bundles: https://docs.databricks.com/aws/en/dev-tools/bundles/settings
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from ruamel.yaml import YAML
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+_REFERENCE: Final = re.compile(r"\$\{([\w.]+)\}")
+
+
+def load(path: Path) -> Any:
+    """A YAML file, with its anchors."""
+    return YAML(typ="safe", pure=True).load(path.read_text())
+
+
+def files_of(folder: Path) -> list[Path]:
+    """The bundle's own file, then those that it includes."""
+    own = folder / "databricks.yml"
+    return [own, *(path for pattern in load(own)["include"] for path in sorted(folder.glob(pattern)))]
+
+
+def merged(one: Any, other: Any) -> Any:
+    """Two parts of a bundle as one: mappings key by key, lists behind each other, the rest by the second."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one | {key: merged(one[key], value) if key in one else value for key, value in other.items()}
+    return [*one, *other] if isinstance(one, list) and isinstance(other, list) else other
+
+
+def whole(folder: Path) -> dict[str, Any]:
+    """The bundle with all its files, before a target is chosen."""
+    bundle: dict[str, Any] = {}
+    for path in files_of(folder):
+        bundle = merged(bundle, load(path))
+    return bundle
+
+
+def targets_of(folder: Path) -> list[str]:
+    """Names of the targets."""
+    return list(whole(folder)["targets"])
+
+
+def for_target(folder: Path, name: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What one target deploys.
+
+    Args:
+        folder: of the bundle.
+        name: of the target.
+        given: variables as by ``--var``.
+
+    Raises:
+        LookupError: a variable has no value, or what is referred to is not there.
+    """
+    bundle = whole(folder)
+    target = dict(bundle.pop("targets")[name])
+    values = {key: each["default"] for key, each in bundle["variables"].items() if "default" in each}
+    values |= target.pop("variables", {}) | dict(given or {})
+    found: dict[str, Any] = merged(
+        {key: value for key, value in bundle.items() if key != "variables"}, target
+    )
+    known = {
+        "bundle": {**bundle["bundle"], "target": name},
+        "workspace": {"current_user": {"userName": "somebody@example.com"}, "file_path": "/Workspace/files"},
+        "resources": found["resources"],
+        "var": values,
+    }
+    return {key: _resolved(value, known) for key, value in found.items()}
+
+
+def texts(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Every text, with where it is."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from texts(each, (*path, key))
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from texts(each, (*path, index))
+    elif isinstance(value, str):
+        yield path, value
+
+
+def _resolved(value: Any, known: Mapping[str, Any]) -> Any:
+    if isinstance(value, dict):
+        return {key: _resolved(each, known) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_resolved(each, known) for each in value]
+    if not isinstance(value, str):
+        return value
+    if (alone := _REFERENCE.fullmatch(value)) is not None:
+        return _resolved(_at(alone[1], known), known)
+    return _REFERENCE.sub(lambda match: str(_resolved(_at(match[1], known), known)), value)
+
+
+def _at(reference: str, known: Mapping[str, Any]) -> Any:
+    found: Any = known
+    for step in reference.split("."):
+        if step not in found:
+            raise LookupError(f"${{{reference}}}")
+        found = found[step]
+    return found
