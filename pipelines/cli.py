@@ -17,7 +17,7 @@ import typer
 
 from pipelines.sql_shell.row_format import RowFormat  # noqa: TC001 - typer looks at annotations
 from pipelines.terminal import arguments, failures
-from pipelines.terminal.arguments import File, OutputFormat  # noqa: TC001 - Typer reads them
+from pipelines.terminal.arguments import Cloud, File, OutputFormat  # noqa: TC001 - Typer reads them
 from pipelines.terminal.help_layout import Command, CommandGroup
 from pipelines.terminal.interrupts import Terminated
 from pipelines.terminal.lines import LogFormat
@@ -98,19 +98,29 @@ def demo(
 def init(
     *,
     dsn: arguments.SourceDsn = None,
-    out: arguments.NewFile = Path("pipeline.yml"),
+    out: arguments.NewFile = None,
     schema: arguments.Schemas = None,
+    databricks: arguments.Databricks = None,
+    cloud: arguments.CloudName = None,
+    catalog: arguments.CatalogName = None,
 ) -> None:
     """Write a pipeline file, and draft documents from foreign keys.
 
-    It reads the catalog of the database and creates nothing there. No existing file is overwritten.
+    It reads the catalog of the database and creates nothing there. No existing file is overwritten. With
+    --databricks it writes a bundle for a pipeline file that is there, and asks neither source nor workspace.
     """
+    if databricks is not None:
+        _init_databricks(databricks, out, cloud, catalog, others={"--dsn": dsn, "--schema": schema})
+        return
+    for option, value in {"--cloud": cloud, "--catalog": catalog}.items():
+        if value is not None:
+            raise typer.BadParameter("it belongs to --databricks FILE", param_hint=option)
     from pipelines.init.command import run_init
 
     if dsn is None and not any(name in os.environ for name in _LIBPQ):
         raise typer.BadParameter("no database is given: use --dsn postgresql://user@host:5432/database")
     _start("init")
-    run_init(Output(), dsn=dsn, out=out, schemas=schema or [])
+    run_init(Output(), dsn=dsn, out=out or Path("pipeline.yml"), schemas=schema or [])
 
 
 @app.command()
@@ -408,6 +418,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = failures.report(error, debug=debug, log=_log)
     if code:
         sys.exit(code)
+
+
+def _init_databricks(
+    file: Path, out: Path | None, cloud: Cloud | None, catalog: str | None, *, others: dict[str, object]
+) -> None:
+    from pipelines.init.bundle import CLOUDS
+    from pipelines.init.databricks import run_init_databricks
+
+    for option, value in others.items():
+        if value:
+            raise typer.BadParameter("--databricks reads a pipeline file, and no database", param_hint=option)
+    chosen = next((each for each in CLOUDS if each == cloud), None)
+    run_init_databricks(Output(), file=file, out=out, cloud=chosen, catalog=catalog)
 
 
 def _version() -> str:

@@ -1,1 +1,1 @@
-"""`smelt init`: a pipeline file and drafts of documents from the source's catalog."""
+"""`smelt init`: a pipeline file and drafts of documents from the source; a bundle for Databricks."""

@@ -13,6 +13,14 @@ from pipelines.terminal.lines import LogFormat
 from pipelines.terminal.output import Format
 
 
+class Cloud(StrEnum):
+    """Where a workspace of Databricks can be."""
+
+    aws = "aws"
+    azure = "azure"
+    gcp = "gcp"
+
+
 class RebuiltLayer(StrEnum):
     """The layers that `smelt rebuild` can rebuild."""
 
@@ -60,8 +68,31 @@ SourceDsn = Annotated[
     typer.Option(metavar="DSN", help="Connection string; default: PGHOST, PGDATABASE, PGSERVICE …"),
 ]
 NewFile = Annotated[
-    Path,
-    typer.Option(metavar="FILE", help="Pipeline file to write; documents/ is made beside it."),
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Pipeline file to write; documents/ is made beside it. Default: pipeline.yml. With --databricks "
+        "the bundle's folder; default: databricks/ beside FILE.",
+    ),
+]
+Databricks = Annotated[
+    Path | None,
+    typer.Option(
+        "--databricks",
+        metavar="FILE",
+        help="Write a Databricks bundle that runs this pipeline file.",
+        autocompletion=completion.pipeline_files,
+    ),
+]
+CloudName = Annotated[
+    Cloud | None,
+    typer.Option(
+        "--cloud", metavar="aws|azure|gcp", help="Cloud of the workspace; default: that of lake.path."
+    ),
+]
+CatalogName = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Catalog of Unity Catalog; default: lake.catalog, else main."),
 ]
 Schemas = Annotated[
     list[str] | None, typer.Option(metavar="SCHEMA", help="Only tables of this schema; may be repeated.")

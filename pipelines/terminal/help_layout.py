@@ -35,6 +35,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "init": (
         "smelt init --dsn postgresql://smelt@db:5432/shop",
         "PGPASSWORD=… smelt init --dsn 'host=db dbname=shop user=smelt' --schema sales",
+        "smelt init --databricks pipeline.yml --cloud azure --catalog main",
     ),
     "check": ("smelt check pipeline.yml", "smelt check pipeline.yml --offline --output json"),
     "run": (

@@ -139,7 +139,10 @@ def steps() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "text"), list(steps()), ids=lambda value: value if ".md:" in value else "")
-def test_every_yaml_block_is_read_by_the_models(name: str, text: str, tmp_path: Path) -> None:
+def test_every_yaml_block_is_read_by_the_models(
+    name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.settings.secret", lambda secret: f"postgresql://{secret}")
     file = tmp_path / "pipeline.yml"
     value = parse_yaml(text, Path(name)).data
     if isinstance(value, list):

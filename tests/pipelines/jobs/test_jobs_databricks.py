@@ -6,6 +6,7 @@ They know resources alone. The rest is held against `SETTINGS`, written from the
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from typing import Any, Final
@@ -15,6 +16,7 @@ import pytest
 import typer.main
 from databricks.bundles.alerts import Alert
 from databricks.bundles.jobs import Job
+from databricks.bundles.pipelines import Pipeline
 from databricks.bundles.schemas import Schema
 from databricks.bundles.volumes import Volume
 
@@ -105,7 +107,7 @@ def test_the_models_refuse_a_misspelt_field_at_any_depth() -> None:
     alert = of("aws")["alerts"]["lag"]
     alert["evaluation"]["notification"]["retriger_seconds"] = 1
     with pytest.raises(ValueError, match="retriger_seconds"):
-        Alert.from_dict(alert)  # type: ignore[arg-type]
+        Alert.from_dict(alert)
 
 
 @pytest.mark.parametrize("target", [*PRODUCTION, "dev"])
@@ -246,3 +248,24 @@ def test_every_variable_that_is_used_is_declared_and_every_declared_one_is_used(
     read = "".join(path.read_text() for path in bundle.files_of(BUNDLE))
     assert set(re.findall(r"\$\{var\.(\w+)\}", read)) == set(bundle.whole(BUNDLE)["variables"])
     assert [name for name, each in bundle.whole(BUNDLE)["targets"].items() if each.get("default")] == ["dev"]
+
+
+def test_the_tables_of_auto_cdc_are_declared_with_what_the_events_have() -> None:
+    tree = ast.parse((BUNDLE / "auto_cdc" / "tables.py").read_text())
+    calls = {ast.unparse(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    flow = {each.arg: ast.unparse(each.value) for each in calls["dp.create_auto_cdc_flow"].keywords}
+    assert flow == {
+        "target": "table.name",
+        "source": "events",
+        "keys": "list(table.keys)",
+        "sequence_by": "expr(SEQUENCE)",
+        "apply_as_deletes": "expr(\"_op = 'delete'\")",
+        "except_column_list": "list(META)",
+        "stored_as_scd_type": "1",
+    }
+    assert {"dp.temporary_view", "dp.expect_or_fail", "dp.create_streaming_table"} <= set(calls)
+    declared = bundle.load(BUNDLE / "auto_cdc" / "pipeline.yml")["resources"]["pipelines"]["auto_cdc"]
+    assert Pipeline.from_dict(declared).as_dict()
+    assert (BUNDLE / "auto_cdc" / declared["libraries"][0]["file"]["path"]).is_file()
+    read = (BUNDLE / "auto_cdc" / "tables.py").read_text()
+    assert set(declared["configuration"]) == set(re.findall(r'conf\.get\("([\w.]+)"\)', read))

@@ -1,0 +1,51 @@
+"""Tables that Lakeflow's AUTO CDC keeps from `bronze.changes`, for those who want it instead of silver.
+
+A template: name your tables in `TABLES`. Read what it cannot do first (docs/how-to/databricks.md, AUTO CDC):
+large values that PostgreSQL did not send, TRUNCATE, keys that two rows exchange, and rows that a new snapshot
+no longer has.
+"""
+
+from __future__ import annotations
+
+from decoding import META, SEQUENCE, SourceTable, decoded
+from pyspark import pipelines as dp
+from pyspark.sql.functions import expr
+
+LAKE = spark.conf.get("deltasmelt.lake").rstrip("/")  # noqa: F821 - Lakeflow's own; see pipeline.yml
+
+TABLES = (
+    SourceTable(
+        schema="public",
+        name="customers",
+        keys=("id",),
+        columns={"id": "INT", "name": "STRING", "seen": "TIMESTAMP"},
+    ),
+)
+
+
+def declare(table: SourceTable) -> None:
+    """A table, and the flow that keeps it."""
+    events = f"{table.name}_events"
+
+    @dp.temporary_view(name=events)
+    @dp.expect_or_fail("the shape of every change is known", "_shape_known")
+    @dp.expect("every value was sent", "_unchanged IS NULL")
+    def _events():  # noqa: ANN202 - a DataFrame
+        changes = spark.readStream.format("delta").load(f"{LAKE}/bronze/changes")  # noqa: F821
+        relations = spark.read.format("delta").load(f"{LAKE}/bronze/relations")  # noqa: F821
+        return decoded(changes, relations, table)
+
+    dp.create_streaming_table(table.name, comment=f"{table.schema}.{table.name} of the source")
+    dp.create_auto_cdc_flow(
+        target=table.name,
+        source=events,
+        keys=list(table.keys),
+        sequence_by=expr(SEQUENCE),
+        apply_as_deletes=expr("_op = 'delete'"),
+        except_column_list=list(META),
+        stored_as_scd_type=1,
+    )
+
+
+for each in TABLES:
+    declare(each)

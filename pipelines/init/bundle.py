@@ -1,0 +1,150 @@
+"""The Databricks bundle of one pipeline, as text: `conf/databricks` with the pipeline's own names. Pure.
+
+What is written is what the tests hold against Databricks' models. Only values change, and what belongs to a
+checkout: the wheel is not built but lies in `dist`. A text that is not found any more is an error of ours.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+
+from gold.drafting.files import scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Cloud: TypeAlias = Literal["aws", "azure", "gcp"]
+CLOUDS: Final[tuple[Cloud, ...]] = get_args(Cloud)
+OF_SCHEME: Final[dict[str, Cloud]] = {
+    "s3": "aws", "s3a": "aws", "abfs": "azure", "abfss": "azure", "az": "azure", "gs": "gcp",
+}  # fmt: skip
+"""Where a store's URL is at home. A server that speaks S3 is elsewhere; then the user says which cloud."""
+
+_VARIABLE: Final = re.compile(r"\$(?:(\$)\{|\{(\w+)(:-[^}]*)?\})", re.ASCII)
+_CHECKOUT_WHEEL: Final = "../../../dist/"
+_HEADER: Final = """\
+# Written by `smelt init --databricks`: a Databricks bundle that runs the pipeline {name}.
+# docs/how-to/databricks.md describes it. The wheel of deltasmelt belongs into dist/.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class BundleChoices:
+    """What is particular to a pipeline.
+
+    Attributes:
+        name: of the bundle; letters, digits, `_` and `-`.
+        cloud: whose machines the clusters are made of, unless a target says otherwise.
+        catalog: of Unity Catalog.
+        lake: URL of the lake; None where it is not known before a task runs.
+        file: name of the pipeline file.
+        variables: of the environment, which the file needs; each is a secret under the same name.
+    """
+
+    name: str
+    cloud: Cloud
+    catalog: str
+    lake: str | None
+    file: str
+    variables: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> str:
+        """Schema of the volumes."""
+        return "smelt_" + self.name.lower().replace("-", "_")
+
+
+def bundle_name(pipeline: str) -> str:
+    """A pipeline's name as a bundle may have it."""
+    return pipeline.replace(".", "_")
+
+
+def variables_in(text: str) -> Iterator[str]:
+    """Names of the environment's variables that a text of a pipeline file needs."""
+    for escaped, name, default in _VARIABLE.findall(text):
+        if not escaped and not default:
+            yield name
+
+
+def without_variables(text: str) -> str | None:
+    """A text of a pipeline file with its defaults in place; None where it needs a variable."""
+    if any(variables_in(text)):
+        return None
+    return _VARIABLE.sub(lambda match: "${" if match[1] else match[3].removeprefix(":-"), text)
+
+
+def bundle_files(sources: Mapping[str, str], choices: BundleChoices) -> dict[str, str]:
+    """The bundle's files by their path in it.
+
+    Args:
+        sources: those of `conf/databricks`.
+        choices: what the pipeline has in their places.
+
+    Raises:
+        LookupError: a source lacks what is to be replaced.
+    """
+    written = {path: _resource(text, choices) for path, text in sources.items()}
+    written["databricks.yml"] = _settings(sources["databricks.yml"], choices)
+    return written
+
+
+def _resource(text: str, choices: BundleChoices) -> str:
+    text = text.replace(_CHECKOUT_WHEEL, "../dist/")
+    if choices.lake is not None:
+        text = text.replace("s3://bucket/lake", choices.lake.replace("\\", "\\\\").replace('"', '\\"'))
+    block = re.compile(r"^( +)spark_env_vars:\n +SMELT_DSN: .*\n", re.MULTILINE)
+    return block.sub(lambda match: _environment(match[1], choices), text)
+
+
+def _environment(margin: str, choices: BundleChoices) -> str:
+    lines = [
+        f'{margin}  {name}: "{{{{secrets/${{var.secret_scope}}/{name}}}}}"\n' for name in choices.variables
+    ]
+    return f"{margin}spark_env_vars:\n{''.join(lines)}" if lines else ""
+
+
+def _settings(text: str, choices: BundleChoices) -> str:
+    text = _HEADER.format(name=choices.name) + text[text.index("bundle:\n") :]
+    text = _replaced(text, r"^  name: deltasmelt$", f"  name: {choices.name}")
+    text = _replaced(text, r"^artifacts:\n(?: .*\n)+\n", "")
+    text = _replaced(text, r"^      schema: deltasmelt_dev$", f"      schema: {choices.schema}_dev")
+    machines = {
+        name: _default(text, name, choices.cloud) for name in ("reader_node_type", "stages_node_type")
+    }
+    defaults = {
+        "catalog": choices.catalog,
+        "schema": choices.schema,
+        "pipeline_file": choices.file,
+        "secret_scope": choices.name,
+        **machines,
+    }
+    for name, value in defaults.items():
+        text = _replaced(
+            text, rf"(^  {name}:\n    description: .*\n    default: ).*$", rf"\g<1>{_written(value)}"
+        )
+    if choices.lake is not None:
+        value = _written(choices.lake)
+        text = _replaced(text, r"(^  lake:\n    description: .*\n)", rf"\g<1>    default: {value}\n")
+    for name, value in machines.items():
+        text = _replaced(text, rf"(^  serverless:\n(?:    .*\n)+?      {name}: ).*$", rf"\g<1>{value}")
+    return text
+
+
+def _written(value: str) -> str:
+    return scalar(value).replace("\\", "\\\\")
+
+
+def _default(text: str, name: str, cloud: Cloud) -> str:
+    found = re.search(rf"^  {cloud}:.*\n(?:    .*\n)+?      {name}: (.*)$", text, re.MULTILINE)
+    if found is None:
+        raise LookupError(f"{name} of {cloud}")
+    return found[1]
+
+
+def _replaced(text: str, pattern: str, by: str) -> str:
+    changed, count = re.subn(pattern, by, text, flags=re.MULTILINE)
+    if count != 1:
+        raise LookupError(f"{pattern} stands {count} times")
+    return changed

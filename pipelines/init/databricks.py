@@ -1,0 +1,156 @@
+"""`smelt init --databricks`: a bundle that runs a pipeline on Databricks.
+
+It only reads the pipeline file, and writes files alone: no source, no lake and no workspace is asked. So it
+works where the file's secrets are not: variables stay as they are written.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from bronze.config.yaml_file import YamlFile, read_yaml
+from bronze.errors import ConfigurationError
+from bronze.lake.folders import local_folder
+from pipelines.conf_files import conf_folder
+from pipelines.init.bundle import (
+    OF_SCHEME,
+    BundleChoices,
+    Cloud,
+    bundle_files,
+    bundle_name,
+    variables_in,
+    without_variables,
+)
+from pipelines.init.file import pipeline_name
+from pipelines.init.new_files import write_new
+from pipelines.terminal.output import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pipelines.terminal.output import Output
+
+
+def run_init_databricks(
+    output: Output, *, file: Path, out: Path | None, cloud: Cloud | None = None, catalog: str | None = None
+) -> None:
+    """Write the bundle and say what comes next.
+
+    Args:
+        output: where to print.
+        file: the pipeline file.
+        out: the bundle's folder; default: `databricks` beside the pipeline file.
+        cloud: of the workspace; default: that of the lake's URL.
+        catalog: of Unity Catalog; default: `lake.catalog`, else `main`.
+
+    Raises:
+        SmeltError: the pipeline file is missing or is no YAML, its lake is a local folder, the cloud is not
+            known, or a file exists already.
+    """
+    yaml = read_yaml(file)
+    choices = _choices(yaml, cloud=cloud, catalog=catalog)
+    folder = file.parent / "databricks" if out is None else out
+    source = conf_folder() / "databricks"
+    sources = {
+        path.relative_to(source).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(source.rglob("*"))
+        if path.suffix in {".py", ".yml"}
+    }
+    files = bundle_files(sources, choices)
+    last = files.pop("databricks.yml")  # the one that names the others
+    write_new({**{folder / path: text for path, text in files.items()}, folder / "databricks.yml": last})
+    output.line(
+        f"wrote {folder}: a bundle for the pipeline {choices.name} on {choices.cloud}, "
+        f"catalog {choices.catalog}, {counted(len(files) + 1, 'file')}"
+    )
+    _say_next(output, yaml, folder, choices)
+
+
+def _choices(yaml: YamlFile, *, cloud: Cloud | None, catalog: str | None) -> BundleChoices:
+    path, named = _text(yaml, "lake", "path"), _text(yaml, "lake", "catalog")
+    lake = None if path is None else without_variables(path)
+    if lake is not None and local_folder(lake) is not None:
+        raise ConfigurationError(
+            f"lake.path is a folder, {lake}; a cluster's own disk goes with the cluster",
+            code="databricks-lake",
+            where=yaml.where(("lake", "path")),
+            remedy="give the URL of an object store: s3://, abfss:// or gs://",
+        )
+    found = cloud or OF_SCHEME.get((lake or path or "").partition("://")[0].lower())
+    if found is None:
+        raise ConfigurationError(
+            "lake.path does not say which cloud the workspace is in",
+            code="databricks-cloud",
+            where=yaml.where(("lake", "path")),
+            remedy="add --cloud aws, --cloud azure or --cloud gcp",
+        )
+    name = without_variables(_text(yaml, "pipeline") or "") or yaml.path.stem
+    return BundleChoices(
+        name=bundle_name(pipeline_name(name)),
+        cloud=found,
+        catalog=catalog or (None if named is None else without_variables(named)) or "main",
+        lake=None if lake is None else lake.rstrip("/"),
+        file=yaml.path.name,
+        variables=tuple(dict.fromkeys(each for text in _texts(yaml.data) for each in variables_in(text))),
+    )
+
+
+def _text(yaml: YamlFile, *keys: str) -> str | None:
+    """The text at a key; None where there is none, or something else."""
+    found: Any = yaml.data
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each)
+
+
+def _say_next(output: Output, yaml: YamlFile, folder: Path, choices: BundleChoices) -> None:
+    scope, volume = choices.name, f"dbfs:/Volumes/{choices.catalog}/{choices.schema}/config"
+    dist = shlex.quote(f"{folder}{os.sep}dist{os.sep}")
+    output.line("next:")
+    output.line(f"  mkdir {dist} && cp deltasmelt-*.whl {dist}    # the wheel that the tasks run")
+    if choices.variables:
+        output.line(f"  databricks secrets create-scope {scope}")
+    for name in choices.variables:
+        output.line(f"  databricks secrets put-secret {scope} {name}    # the pipeline file's ${{{name}}}")
+    if choices.variables:
+        output.line(f"  databricks secrets put-acl {scope} $PRINCIPAL READ    # an application ID")
+    given = "" if choices.lake is not None else " --var lake=…"
+    output.line(
+        f"  (cd {shlex.quote(str(folder))} && databricks bundle deploy -t {choices.cloud} "
+        f"--var run_as=$PRINCIPAL --var warehouse_id=…{given})"
+    )
+    for path in (shlex.quote(str(yaml.path)), *_beside(yaml)):
+        output.line(f"  databricks fs cp -r {path} {volume}/{path.rsplit('/', 1)[-1]}")
+    output.line(
+        "the reader starts at the deployment, and again until it finds the pipeline file; "
+        "what each target runs: docs/how-to/databricks.md"
+    )
+    if choices.variables:
+        output.line(
+            f"for -t serverless write ${{secret:{scope}/{choices.variables[0]}}} instead of "
+            f"${{{choices.variables[0]}}} in the pipeline file: there are no such variables"
+        )
+
+
+def _beside(yaml: YamlFile) -> list[str]:
+    """Folders of documents and suites, which belong beside the pipeline file."""
+    found = []
+    for section, key in (("gold", "documents"), ("quality", "suites")):
+        data = yaml.data.get(section) if isinstance(yaml.data, dict) else None
+        patterns = data.get(key) if isinstance(data, dict) else None
+        for pattern in patterns if isinstance(patterns, list) else []:
+            top = str(pattern).split("/")[0]
+            if "/" in str(pattern) and top not in {"", "..", "."} and "*" not in top:
+                found.append(shlex.quote(str(yaml.path.parent / top)))
+    return list(dict.fromkeys(found))

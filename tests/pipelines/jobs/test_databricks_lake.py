@@ -1,0 +1,268 @@
+"""What the bundle runs as SQL, on a real lake: its alerts, the notebook, and the events for AUTO CDC.
+
+Databricks itself is not here. Its SQL is Spark's; what only its runtime has (magics, widgets) is taken apart.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from datetime import UTC, datetime
+from importlib import import_module
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from psycopg.conninfo import conninfo_to_dict
+
+from bronze.config.sections import SnapshotSettings
+from bronze.lake.control import OpenError
+from bronze.lake.control_tables import ControlTables
+from pipelines.conf_files import conf_folder
+from pipelines.quality.results import RESULTS_SCHEMA
+from pipelines.settings import load_pipeline
+from silver.cycle import Silver
+from tests.bronze.replaying import read_all
+from tests.fix_postgres import drop_database, make_database
+from tests.fix_spark import reading, rows_of
+from tests.pipelines.in_process import smelt_here
+from tests.pipelines.jobs import bundle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import Row, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+DATABRICKS: Final = conf_folder() / "databricks"
+SCHEMA: Final = """
+CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL, seen timestamptz, ok boolean, raw bytea);
+CREATE TABLE orders (id int PRIMARY KEY, customer_id int REFERENCES customers, note text);
+ALTER TABLE orders ALTER note SET STORAGE EXTERNAL, REPLICA IDENTITY FULL;
+CREATE TABLE notes (id int PRIMARY KEY, note text, mark int);
+ALTER TABLE notes ALTER note SET STORAGE EXTERNAL;
+INSERT INTO customers SELECT n, 'c' || n, '2026-01-01 12:00:00.5+02', n % 2 = 0, '\\x00ff'
+FROM generate_series(1, 9) n;
+INSERT INTO orders SELECT n, n, repeat('a', 9000) FROM generate_series(1, 4) n;
+INSERT INTO notes VALUES (1, repeat('b', 9000), 1);
+"""
+CHANGES: Final = (
+    "UPDATE customers SET name = 'quoted '' \\ name' WHERE id = 2; DELETE FROM customers WHERE id = 9",
+    "UPDATE customers SET id = 108 WHERE id = 8",
+    "ALTER TABLE customers RENAME name TO title; ALTER TABLE customers ADD level int DEFAULT 7",
+    "UPDATE customers SET level = 8, seen = 'infinity' WHERE id = 3",
+    "INSERT INTO customers VALUES (10, 'new')",
+    "UPDATE orders SET customer_id = 1; UPDATE notes SET mark = 2",
+    "DELETE FROM customers WHERE id = 108; INSERT INTO customers VALUES (108, 'again', NULL, TRUE)",
+)
+
+
+class Shop:
+    """A source with a lake of two documents' worth of cuts."""
+
+    def __init__(self, folder: Path, dsn: str) -> None:
+        self.folder, self.dsn, self.file = folder, dsn, folder / "pipeline.yml"
+        name = "jobs_" + str(conninfo_to_dict(dsn)["dbname"])
+        self.file.write_text(
+            f"pipeline: shop\nsource: {{dsn: '{dsn}', slot: {name}, publication: {name}}}\n"
+            "lake: {path: ./lake}\ngold: {documents: [customer.yml]}\n"
+        )
+        (folder / "customer.yml").write_text("document: customer\nroot: public.customers\nfields: [id]\n")
+        self.pipeline = load_pipeline(self.file)
+        self.lake = str(self.pipeline.lake_address().path)
+        self.control = ControlTables(self.pipeline.lake_address())
+        self.execute(SCHEMA)
+
+    def execute(self, *statements: str) -> None:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    def read(self) -> None:
+        """What the server has, into bronze."""
+        read_all(self.pipeline.source, self.lake, snapshot=SnapshotSettings(workers=1))
+
+    def advance(self, spark: SparkSession) -> None:
+        """Silver up to bronze, gold up to silver."""
+        silver = Silver(spark, self.pipeline.lake_address(), self.pipeline.silver, self.control)
+        silver.cycle()
+        silver.close()
+        done = smelt_here("gold", self.file, "--until-caught-up", folder=self.folder)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def shop(spark: SparkSession, server_dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    dsn = make_database(server_dsn)
+    shop = Shop(tmp_path_factory.mktemp("databricks"), dsn)
+    shop.read()
+    shop.advance(spark)
+    yield shop
+    drop_database(server_dsn, dsn)
+
+
+def alert(name: str, lake: str) -> str:
+    """The query of an alert."""
+    given = {"lake": lake, "run_as": "-", "warehouse_id": "-"}
+    text: str = bundle.for_target(DATABRICKS, "aws", given)["resources"]["alerts"][name]["query_text"]
+    return text
+
+
+def test_the_alerts_find_what_waits_what_is_open_and_what_failed(spark: SparkSession, shop: Shop) -> None:
+    def lag() -> dict[str, int]:
+        return {row.layer: row.seconds for row in rows_of(spark, alert("lag", shop.lake))}
+
+    assert lag() == {"silver": 0, "gold": 0}
+    shop.execute(CHANGES[0])
+    shop.read()
+    asked = time.monotonic()
+    time.sleep(1)
+    waited = lag()
+    assert 1 <= waited["silver"] <= time.monotonic() - asked + 60
+    assert waited["gold"] == 0
+
+    shop.control.open_error(OpenError(scope="table", name="public.x", code="key-missing", message="no key"))
+    assert [row.code for row in rows_of(spark, alert("errors", shop.lake))] == ["key-missing"]
+    shop.control.close_errors("table", "public.x", "key-missing")
+    assert rows_of(spark, alert("errors", shop.lake)) == []
+
+    def run(at: int, *outcomes: tuple[str, bool | None]) -> None:
+        rows = [
+            {
+                "run_at": datetime(2026, 1, at, tzinfo=UTC),
+                "severity": severity,
+                "success": success,
+                "expectation": severity,
+            }
+            for severity, success in outcomes
+        ]
+        table = pa.Table.from_pylist(rows, schema=RESULTS_SCHEMA)
+        write_deltalake(f"{shop.lake}/quality/results", table, mode="append")
+
+    run(1, ("error", False))
+    run(2, ("error", True), ("warning", False), ("critical", None), ("error", False))
+    failed = [row.expectation for row in rows_of(spark, alert("quality", shop.lake))]
+    assert sorted(failed) == ["critical", "error"]
+    run(3, ("error", True), ("info", False))
+    assert rows_of(spark, alert("quality", shop.lake)) == []
+
+
+def cells(notebook: Path) -> list[tuple[str, str]]:
+    """Language and text of each cell, in Databricks' source format."""
+    head, *rest = re.split(r"\n*# COMMAND ----------\n*", notebook.read_text())
+    assert head.startswith("# Databricks notebook source\n")
+    found = []
+    for cell in (head.partition("\n")[2], *rest):
+        lines = cell.strip("\n").splitlines()
+        if lines[0].startswith("# MAGIC %"):
+            text = "\n".join(line.removeprefix("# MAGIC").removeprefix(" ") for line in lines[1:])
+            found.append((lines[0].removeprefix("# MAGIC %"), text))
+        else:
+            found.append(("python", "\n".join(lines)))
+    return found
+
+
+def play(spark: SparkSession, lake: str, as_of: str = "") -> dict[str, Any]:
+    """Run the notebook; rows of its last query but one, by table."""
+    widgets = {"lake": lake + "/", "as_of": as_of}
+    dbutils = SimpleNamespace(widgets=SimpleNamespace(text=lambda *_: None, get=widgets.get))
+    names: dict[str, Any] = {"spark": spark, "dbutils": dbutils}
+    shown: list[list[Any]] = []
+    for language, text in cells(DATABRICKS / "notebooks" / "read_at_a_cut.py"):
+        if language == "sql":
+            shown.append(spark.sql(text).collect())
+        elif language == "python":
+            exec(compile(text, "cell", "exec"), names)  # noqa: S102 - what Databricks does with it
+    return {f"{row.layer}.{row.table_name}": row for row in shown[1]}
+
+
+def test_the_notebook_reads_silver_and_gold_at_one_cut(spark: SparkSession, shop: Shop) -> None:
+    def ids(view: str) -> list[int]:
+        return sorted(row.id for row in spark.table(view).collect())
+
+    with reading(spark):
+        before = play(spark, shop.lake)
+        assert set(before) == {"silver.customers", "silver.orders", "silver.notes", "gold.customer"}
+        assert len({row.lsn for row in before.values()}) == 1
+        assert ids("silver_customers") == ids("gold_customer") == list(range(1, 10))
+        shop.read()  # the last test has deleted a row
+        shop.advance(spark)
+        assert ids("silver_customers") == list(range(1, 10)), "the views hold the moment"
+        cut = shop.control.latest_cut("gold")
+        assert cut is not None
+        after = play(spark, shop.lake)
+        assert (
+            {row.lsn for row in after.values()}
+            == {str(cut.commit_lsn)}
+            != {row.lsn for row in before.values()}
+        )
+        assert ids("silver_customers") == ids("gold_customer") == list(range(1, 9))
+        assert {row.lsn for row in play(spark, shop.lake, str(int(cut.commit_lsn) - 1)).values()} == {
+            row.lsn for row in before.values()
+        }
+        assert ids("silver_customers") == list(range(1, 10))
+
+
+def kept(events: list[Row], *keys: str) -> list[Row]:
+    """What AUTO CDC would keep of them: of each key the last event, unless it is a delete (SCD type 1)."""
+    last: dict[tuple[Any, ...], Row] = {}
+    for row in sorted(events, key=lambda row: (row._commit_lsn, row._seq, row._part)):
+        last[tuple(row[key] for key in keys)] = row
+    return [row for row in last.values() if row._op != "delete"]
+
+
+def test_events_for_auto_cdc_end_in_the_rows_of_the_source(
+    spark: SparkSession, shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(DATABRICKS / "auto_cdc"))
+    shop.execute(*CHANGES[1:])
+    shop.read()
+    where = f"{shop.lake}/bronze"
+    relations = spark.read.format("delta").load(f"{where}/relations")
+    types = {"title": "STRING", "seen": "TIMESTAMP", "ok": "BOOLEAN", "raw": "BINARY", "level": "INT"}
+    with reading(spark):
+        decoding = import_module("decoding")
+        try:
+            assert decoding.SEQUENCE == "struct(_commit_lsn, _seq, _part)"
+            customers = decoding.SourceTable("public", "customers", ("id",), {"id": "INT", **types})
+            stream = decoding.decoded(
+                spark.readStream.format("delta").load(f"{where}/changes"), relations, customers
+            )
+            written = str(tmp_path / "events")
+            query = stream.writeStream.format("delta").trigger(availableNow=True)
+            query = query.option("checkpointLocation", str(tmp_path / "point"))
+            assert query.start(written).awaitTermination(120)
+            events = spark.read.format("delta").load(written).collect()
+            changes = spark.read.format("delta").load(f"{where}/changes")
+            large = [
+                decoding.decoded(
+                    changes,
+                    relations,
+                    decoding.SourceTable("public", name, ("id",), {"id": "INT", "note": "STRING"}),
+                ).collect()
+                for name in ("orders", "notes")
+            ]
+        finally:
+            sys.modules.pop("decoding", None)
+    assert {(row._shape_known, row._unchanged) for row in events} == {(True, None)}
+    rows = sorted(kept(events, "id"), key=lambda row: row.id)
+    with psycopg.connect(shop.dsn) as connection:
+        source = connection.execute(
+            "SELECT id, title, nullif(seen, 'infinity'), ok, raw, level FROM customers ORDER BY id"
+        ).fetchall()
+    assert {row[0] for row in source} == {1, 2, 3, 4, 5, 6, 7, 10, 108}
+    assert [(row.id, row.title, row.ok, row.raw, row.level) for row in rows] == [
+        (*row[:2], *row[3:]) for row in source
+    ]
+    assert [None if row.seen is None else row.seen.timestamp() for row in rows] == [
+        None if row[2] is None else row[2].timestamp() for row in source
+    ]
+    whole, unsent = (kept(found, "id") for found in large)
+    assert {len(row.note) for row in whole} == {9000}, "from the old row, which is whole"
+    assert [(row.note, row._unchanged) for row in unsent] == [(None, ["note"])], "AUTO CDC would write NULL"
