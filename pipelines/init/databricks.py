@@ -130,8 +130,11 @@ def _say_next(output: Output, yaml: YamlFile, folder: Path, choices: BundleChoic
         f"  (cd {shlex.quote(str(folder))} && databricks bundle deploy -t {choices.cloud} "
         f"--var run_as=$PRINCIPAL --var warehouse_id=…{given})"
     )
-    for path in (shlex.quote(str(yaml.path)), *_beside(yaml)):
-        output.line(f"  databricks fs cp -r {path} {volume}/{path.rsplit('/', 1)[-1]}")
+    output.line(
+        f"  databricks fs cp {shlex.quote(str(yaml.path))} {shlex.quote(f'{volume}/{yaml.path.name}')}"
+    )
+    for path in _beside(yaml):
+        output.line(f"  databricks fs cp -r {shlex.quote(str(path))} {shlex.quote(f'{volume}/{path.name}')}")
     output.line(
         "the reader starts at the deployment, and again until it finds the pipeline file; "
         "what each target runs: docs/how-to/databricks.md"
@@ -143,7 +146,7 @@ def _say_next(output: Output, yaml: YamlFile, folder: Path, choices: BundleChoic
         )
 
 
-def _beside(yaml: YamlFile) -> list[str]:
+def _beside(yaml: YamlFile) -> list[Path]:
     """Folders of documents and suites, which belong beside the pipeline file."""
     found = []
     for section, key in (("gold", "documents"), ("quality", "suites")):
@@ -152,5 +155,5 @@ def _beside(yaml: YamlFile) -> list[str]:
         for pattern in patterns if isinstance(patterns, list) else []:
             top = str(pattern).split("/")[0]
             if "/" in str(pattern) and top not in {"", "..", "."} and "*" not in top:
-                found.append(shlex.quote(str(yaml.path.parent / top)))
+                found.append(yaml.path.parent / top)
     return list(dict.fromkeys(found))

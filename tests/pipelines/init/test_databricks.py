@@ -100,7 +100,7 @@ next:
   databricks secrets put-secret shop_eu HOOK    # the pipeline file's ${{HOOK}}
   databricks secrets put-acl shop_eu $PRINCIPAL READ    # an application ID
   (cd {folder} && databricks bundle deploy -t azure --var run_as=$PRINCIPAL --var warehouse_id=…)
-  databricks fs cp -r {tmp_path}/shop.yml {VOLUME}/shop.yml
+  databricks fs cp {tmp_path}/shop.yml {VOLUME}/shop.yml
   databricks fs cp -r {tmp_path}/documents {VOLUME}/documents
   databricks fs cp -r {tmp_path}/expectations {VOLUME}/expectations
 {LAST}

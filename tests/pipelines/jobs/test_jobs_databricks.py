@@ -228,6 +228,10 @@ def test_whoever_runs_it_and_whoever_changes_it_are_named_in_production_alone() 
                 "0000-1111",
                 "account users",
             }
+        assert found["resources"]["schemas"]["deltasmelt"]["name"] == "deltasmelt"
+        assert found["resources"]["schemas"]["deltasmelt"]["grants"] == [
+            {"principal": "0000-1111", "privileges": ["USE_SCHEMA", "READ_VOLUME", "WRITE_VOLUME"]}
+        ]
         with pytest.raises(LookupError, match="run_as"):
             bundle.for_target(BUNDLE, target, {key: value for key, value in GIVEN.items() if key != "run_as"})
     dev = bundle.for_target(BUNDLE, "dev")
