@@ -48,6 +48,13 @@ def targets_of(folder: Path) -> list[str]:
     return list(whole(folder)["targets"])
 
 
+def as_written(folder: Path, name: str) -> dict[str, Any]:
+    """Resources of one target, with references in them."""
+    bundle = whole(folder)
+    found: dict[str, Any] = merged(bundle["resources"], bundle["targets"][name].get("resources", {}))
+    return found
+
+
 def for_target(folder: Path, name: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """What one target deploys.
 

@@ -1,7 +1,8 @@
 """The bundle is what Databricks' own models accept, target by target, and calls commands that exist.
 
 The models are those of `databricks-bundles`, made from the same description as the CLI's JSON schema.
-They know resources alone. The rest is held against `SETTINGS`, written from the documentation.
+They know resources alone. The rest is held against `SETTINGS`, written from the documentation: the licence of
+the CLI does not let its schema be kept here.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ COMMON: Final = {
 TARGET: Final = mapping(
     default={"type": "boolean"},
     mode={"enum": ["development", "production"]},
-    presets=mapping(trigger_pause_status={"enum": ["PAUSED", "UNPAUSED"]}, tags=TEXTS, name_prefix=TEXT),
+    presets=mapping(tags=TEXTS, name_prefix=TEXT),
     variables={"type": "object"},
     **COMMON,
 )
@@ -85,8 +86,8 @@ def tasks(target: str) -> list[tuple[str, dict[str, Any]]]:
 def test_every_file_has_only_settings_that_bundles_have() -> None:
     for path in bundle.files_of(BUNDLE):
         jsonschema.validate(bundle.load(path), SETTINGS)
-    with pytest.raises(jsonschema.ValidationError, match="trigger_pause"):
-        jsonschema.validate({"targets": {"dev": {"presets": {"trigger_pause": "PAUSED"}}}}, SETTINGS)
+    with pytest.raises(jsonschema.ValidationError, match="prefix"):
+        jsonschema.validate({"targets": {"dev": {"presets": {"prefix": "dev"}}}}, SETTINGS)
 
 
 @pytest.mark.parametrize("target", [*PRODUCTION, "dev"])
@@ -96,7 +97,17 @@ def test_databricks_models_accept_every_resource_of_each_target(target: str) -> 
         for resource in named.values():
             assert MODELS[kind].from_dict(resource).as_dict()
     production = {"alerts", "jobs", "schemas", "volumes"}
-    assert set(resources) == production if target in PRODUCTION else production - {"alerts"}
+    assert set(resources) == production - (set() if target in PRODUCTION else {"alerts"})
+    written = bundle.as_written(BUNDLE, target)
+    for kind, named in written.items():
+        for resource in named.values():
+            assert MODELS[kind].from_dict(resource).as_dict(), "also before variables are in their places"
+    for path, text in bundle.texts(written):
+        found: Any = resources
+        for step in path:
+            found = found[step]
+        if "${" in text and not isinstance(found, str):  # as the CLI's schema has it
+            assert re.fullmatch(r"\$\{var\.[a-zA-Z]+([-_]?[a-zA-Z0-9]+)*\}", text), path
 
 
 def test_the_models_refuse_a_misspelt_field_at_any_depth() -> None:
@@ -236,7 +247,8 @@ def test_whoever_runs_it_and_whoever_changes_it_are_named_in_production_alone() 
             bundle.for_target(BUNDLE, target, {key: value for key, value in GIVEN.items() if key != "run_as"})
     dev = bundle.for_target(BUNDLE, "dev")
     assert not {"run_as", "permissions", "mode"} & set(dev)
-    assert dev["presets"]["trigger_pause_status"] == "PAUSED"
+    for job in dev["resources"]["jobs"].values():
+        assert (job.get("continuous") or job["schedule"])["pause_status"] == "PAUSED"
     assert dev["resources"]["volumes"]["config"]["schema_name"] == "deltasmelt_dev"
 
 
