@@ -48,7 +48,10 @@ _MAX_NODES: Final = 100_000
 _MAX_DIGITS: Final = 400
 """Of a number: more than any number of ours can have, and fewer than Python refuses to read."""
 _VARIABLE: Final = re.compile(
-    r"\$(?:\$(?=\{)|\{secret:(?P<secret>[A-Za-z0-9_.@-]{1,128}/[A-Za-z0-9_.-]{1,128})\}|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|(?P<bad>\{[^}]*\}?))"
+    r"\$(?:\$(?=\{)"
+    r"|\{secret:(?P<secret>[A-Za-z0-9_.@-]{1,128}/[A-Za-z0-9_.-]{1,128})\}"
+    r"|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}"
+    r"|(?P<bad>\{[^}]*\}?))"
 )
 _TAG: Final = "tag:yaml.org,2002:"
 _TAGS: Final = frozenset(
