@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
 from bronze.lsn import ZERO, Lsn
 
 if TYPE_CHECKING:
+    from bronze.comments import Comments
     from bronze.identifiers import TableName
 
 TypeKind: TypeAlias = Literal["base", "array", "composite", "domain", "enum", "range", "multirange", "pseudo"]
@@ -131,6 +132,8 @@ class Relation:
         key_unique: whether the source itself lets no two rows have one key.
         partitioned: a root of partitions, as the catalog says; not kept in the lake.
         follows_old: whether the transaction's changes before it may hold old tuples; not kept either.
+        comments: of the table and its columns now, whichever version this is; None where nothing is known of
+            them. They are kept apart (`bronze.store.comments`), and make no two shapes differ.
     """
 
     relation_id: int
@@ -143,6 +146,7 @@ class Relation:
     key_unique: bool = False
     partitioned: bool = field(default=False, compare=False)
     follows_old: bool = field(default=True, compare=False)
+    comments: Comments | None = field(default=None, compare=False)
 
     @property
     def place(self) -> tuple[Lsn, Lsn]:

@@ -34,6 +34,7 @@ from bronze.lake.control import Cut, Run
 from bronze.lake.delta import location, open_table, refresh
 from bronze.lake.leases import still_writing
 from bronze.lsn import ZERO, Lsn
+from bronze.store.comments import CommentsWatch, commented
 from bronze.store.contract import CHANGES
 from bronze.store.lake_format import require_format
 from bronze.store.position import position_of
@@ -42,6 +43,7 @@ from silver.errors import failure, table_error
 from silver.plan.history_steps import plan_versions
 from silver.plan.steps import plan
 from silver.run.bronze_window import Source
+from silver.run.descriptions import Descriptions
 from silver.run.lazy_session import lazily
 from silver.run.sessions import Sessions, warm_up
 from silver.run.step_runner import StepRunner
@@ -96,7 +98,9 @@ class Silver:
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="silver")
         self._sessions = Sessions(spark)
         self._source = Source(lake)
-        self._runner = StepRunner(lake, settings, self._log)
+        self._comments = CommentsWatch(lake)
+        descriptions = Descriptions(lake)
+        self._runner = StepRunner(lake, settings, self._log, descriptions)
         self._troubles = Troubles(spark, lake, control)
         self._worklist = Worklist(
             lake,
@@ -106,6 +110,7 @@ class Silver:
             source=self._source,
             sessions=self._sessions,
             troubles=self._troubles,
+            descriptions=descriptions,
         )
 
     @property
@@ -128,7 +133,7 @@ class Silver:
             return None
         self._troubles.begin(bronze)
         last = self._control.latest_cut("silver")
-        relations = self._relations.read()
+        relations = commented(self._relations.read(), self._comments.read(bronze))
         end = self._end(position, last, relations, until)
         known = tuple(one for one in relations if one.from_lsn <= end)
         attempt = Attempt(bronze, known, last, end)

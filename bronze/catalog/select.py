@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg.pq import TransactionStatus
 
+from bronze.catalog.comments import comments_of
 from bronze.catalog.keys import Generated, Identity, UniqueIndex, choose_key, identity_of, key_override
 from bronze.catalog.problems import table_problems, unreadable, with_name_clashes
 from bronze.catalog.publication import SINCE_GENERATED, Member, Publication, read_publication
@@ -86,7 +87,7 @@ def select_tables(
         connection: idle, or inside a transaction whose snapshot is to be used.
         source: patterns, key overrides and publication.
         sizes: also measure the tables; without it the estimates of the last ANALYZE serve.
-        storage: also read what `bronze.drift.storage` compares.
+        storage: also read what `bronze.drift.storage` compares, and comments.
 
     Raises:
         ConfigurationError: `source.keys` names something that is no table name.
@@ -200,8 +201,15 @@ def _with_storage(connection: psycopg.Connection[Any], tables: Sequence[SourceTa
         }
         for table in tables
     }
-    found = storage_of(connection, types)
-    return [replace(table, storage=found[table.relation.relation_id]) for table in tables]
+    found, comments = storage_of(connection, types), comments_of(connection, types)
+    return [
+        replace(
+            table,
+            storage=found[table.relation.relation_id],
+            comments=comments[table.relation.relation_id],
+        )
+        for table in tables
+    ]
 
 
 def _matches(table: TableName, source: SourceSettings) -> bool:

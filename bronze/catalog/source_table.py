@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bronze.catalog.keys import Identity, UniqueIndex
     from bronze.catalog.publication import Member
+    from bronze.comments import Comments
     from bronze.drift.storage import Storage
     from bronze.errors import TableError
     from bronze.identifiers import TableName
@@ -81,6 +82,7 @@ class SourceTable:
         owner: role that owns it; `owned` tells whether we may act as that role.
         unpublished: ordinary columns that the publication's column list leaves out.
         storage: traces of what the log does not tell; None where nobody asked for them.
+        comments: of the table and the columns that are read; None likewise.
     """
 
     table: TableName
@@ -96,6 +98,7 @@ class SourceTable:
     owned: bool = True
     unpublished: tuple[str, ...] = ()
     storage: Storage | None = None
+    comments: Comments | None = None
 
     @property
     def problem(self) -> TableError | None:

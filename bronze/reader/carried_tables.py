@@ -25,7 +25,7 @@ from bronze.lsn import ZERO, Lsn
 from bronze.postgres.blockers import running_transactions
 from bronze.postgres.connection import connect, log_end, translated, until_stopped, within
 from bronze.postgres.conninfo import address_of
-from bronze.reader.changed_tables import ask_for_changed, ask_for_unpublished
+from bronze.reader.changed_tables import ask_for_changed, ask_for_unpublished, record_comments
 from bronze.reader.unreadable import UnreadableTables
 from bronze.setup.publication import ensure_publication
 
@@ -332,6 +332,7 @@ class CarriedTables:
         unknown = self._landing.shapes.unknown_columns()
         waiting_for_copy = sink.tables.needing_copy(names)
         ask_for_changed(self._landing, healthy, waiting_for_copy, unknown, catalog.end, frontier=frontier)
+        record_comments(self._landing, healthy)
         requests = sink.tables.requests(names)
         needing = sink.tables.needing_copy(names)
         tried = [

@@ -106,6 +106,12 @@ def ask_for_changed(
     sink.tables.record_looks(harmless)
 
 
+def record_comments(landing: Landing, tables: Sequence[SourceTable]) -> None:
+    """Keep the comments that these tables have now (`bronze.store.comments`)."""
+    seen = {table.table: table.comments for table in tables if table.comments is not None}
+    landing.sink.tables.record_comments(seen)
+
+
 def _carried_defaults(
     landing: Landing, table: SourceTable, known: Storage, lsn: Lsn, *, waits: bool
 ) -> set[int]:

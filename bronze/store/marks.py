@@ -5,6 +5,7 @@ mark says became true with the rows that it speaks of. All stand on `bronze.chan
 which any table may have (`bronze.lake.compaction`).
 
 Of the stream: `STREAM_APP`, `CONFIRM_APP`, `TIME_APP`, `TIMELINE_APP`, `READER_APP`, `STARTING_OVER_APP`.
+Of what lies beside it: `COMMENTS_APP`.
 Of one table each: `snapshot_app`, `resnapshot_app`, `gap_app`, `healed_app`, `resnapshotted_app`,
 `fingerprint_app`.
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
 
 __all__ = [
+    "COMMENTS_APP",
     "COMPACTION_APP",
     "CONFIRM_APP",
     "READER_APP",
@@ -58,6 +60,9 @@ READER_APP: Final = "deltasmelt.reader"
 
 STARTING_OVER_APP: Final = "deltasmelt.starting-over"
 """The frontier after which the log is given up (`bronze.reader.recovery`); past it the mark says nothing."""
+
+COMMENTS_APP: Final = "deltasmelt.comments"
+"""When the source's comments were recorded last, in microseconds since 1970 (`bronze.store.comments`)."""
 
 
 def snapshot_app(table: TableName) -> str:

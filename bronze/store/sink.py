@@ -38,6 +38,7 @@ from bronze.lake.failures import lake_failures
 from bronze.lake.parquet import PartWriter
 from bronze.lake.retention import RETENTION, tidy
 from bronze.store.changes_table import ChangesTable
+from bronze.store.comments import COMMENTS, CommentLog
 from bronze.store.contract import (
     CHANGES,
     CHANGES_SCHEMA,
@@ -95,7 +96,7 @@ class DeltaSink:
 
     * `_writing` is held around `_writer`, `_commits_since_compaction`, `_tidied` and `_claimed`.
     * `_relations_lock` is held around `_relations`, the handle of `bronze.relations`.
-    * `_changes`, `_storages` and `tables` never change, and lock by themselves.
+    * `_changes`, `_storages`, `_comments` and `tables` never change, and lock by themselves.
 
     Args:
         lake: a lake with a path.
@@ -130,7 +131,8 @@ class DeltaSink:
         )
         self._relations_lock = threading.Lock()
         self._storages = StorageLog(delta.location(lake, "control", STORAGE))
-        self.tables = TableMarks(self._changes, self._storages)
+        self._comments = CommentLog(delta.location(lake, "control", COMMENTS))
+        self.tables = TableMarks(self._changes, self._storages, self._comments)
         self._writing = threading.RLock()
         self._writer = self._new_writer()
         self._commits_since_compaction = 0
@@ -266,6 +268,7 @@ class DeltaSink:
             with self._relations_lock:
                 tidy(self._relations)
             self._storages.tidy()
+            self._comments.tidy()
 
     def _new_writer(self) -> PartWriter:
         return PartWriter(

@@ -13,6 +13,7 @@ from deltalake import Transaction
 
 from bronze.lake.failures import lake_failures
 from bronze.store import gaps, resnapshot
+from bronze.store.comments import comments_mark, set_mark
 from bronze.store.marks import snapshot_app, snapshot_of
 
 if TYPE_CHECKING:
@@ -21,26 +22,32 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction
 
+    from bronze.comments import Comments
     from bronze.drift.looks import Looked
     from bronze.identifiers import TableName
     from bronze.lsn import Lsn
     from bronze.store.changes_table import ChangesTable
+    from bronze.store.comments import CommentLog
     from bronze.store.storage_log import StorageLog
 
 
 class TableMarks:
     """The marks of each table. Any thread may call any method.
 
-    It has no state of its own: `ChangesTable` and `StorageLog` each hold their lock.
+    `ChangesTable`, `StorageLog` and `CommentLog` each hold their lock. Its own state is the mark of comments
+    that it saw or set last, which looks alone do, one at a time.
 
     Args:
         changes: the shared handle of `bronze.changes`.
         storages: what the catalog said of tables' storage.
+        comments: what it said of their comments.
     """
 
-    def __init__(self, changes: ChangesTable, storages: StorageLog) -> None:
+    def __init__(self, changes: ChangesTable, storages: StorageLog, comments: CommentLog) -> None:
         self._changes = changes
         self._storages = storages
+        self._comments = comments
+        self._comments_marked: int | None = None
 
     def needing_copy(self, tables: Sequence[TableName]) -> set[TableName]:
         """Those of these tables without a complete snapshot, or of which a newer one was asked for.
@@ -112,6 +119,20 @@ class TableMarks:
         """
         with lake_failures(self._changes.uri, "bronze"):
             self._storages.record(seen)
+
+    def record_comments(self, seen: Mapping[TableName, Comments]) -> None:
+        """Make durable what a look saw of comments, and then the mark that tells silver of it.
+
+        Raises:
+            TransientError: ``lake-unwritable``.
+        """
+        with lake_failures(self._changes.uri, "bronze"):
+            self._comments.note(seen)
+            mark = self._comments.mark
+            if mark is not None and mark != self._comments_marked:
+                if self._changes.look(comments_mark) != mark:
+                    set_mark(self._changes.uri, mark)
+                self._comments_marked = mark
 
     def _each(
         self, tables: Sequence[TableName], mark_of: Callable[[DeltaTable, TableName], Lsn | None]

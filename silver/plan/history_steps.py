@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from bronze.shapes import Relation
     from silver.fold.window import Window
     from silver.plan.activity import Activity, Barrier
+    from silver.plan.steps import Mode
     from silver.plan.work import Work
     from silver.schema.catalog import SilverTable
 
@@ -54,7 +55,8 @@ def plan_versions(work: Work) -> list[Step]:
     distinct = distinct_shapes(work.versions)
     if not activity.effective:
         window = window_of(work, distinct[-1], start, end)
-        return [Step(table_of(distinct[-1]), window, "alter", folded=False)]
+        mode: Mode = "describe" if work.described else "alter"
+        return [Step(table_of(distinct[-1]), window, mode, folded=False)]
     low = start if healed is None or not start < healed <= end else Lsn(healed - 1)
     barriers = {Lsn(one.commit_lsn - 1): one for one in activity.barriers if low < one.commit_lsn <= end}
     announced = {Lsn(lsn - 1) for lsn in splits(distinct) if low < lsn <= end and lsn > distinct[0].from_lsn}

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from silver.plan.work import Work
     from silver.schema.catalog import SilverTable
 
-Mode: TypeAlias = Literal["load", "append", "merge", "versions", "alter"]
+Mode: TypeAlias = Literal["load", "append", "merge", "versions", "alter", "describe"]
 
 _SPLIT_ABOVE: Final = 100_000
 """Snapshot rows from which loading them apart pays."""
@@ -48,7 +48,8 @@ _SPLIT_RATIO: Final = 2
 class Step:
     """One statement: how the table looks during it, which changes it folds, and the mode.
 
-    In mode ``alter`` there is no statement, and no mark: the table takes its shape.
+    In mode ``alter`` there is no statement, and no mark: the table takes its shape. In mode ``describe`` it
+    takes comments alone (`silver.schema.comments`).
 
     Attributes:
         optional: a snapshot follows that replaces whatever this step's changes would give.
@@ -73,7 +74,8 @@ def plan(work: Work) -> list[Step]:
     if not activity.effective:
         version = distinct[-1]
         window = window_of(work, version, start, end)
-        return [Step(silver_table(version, work.settings), window, "alter", folded=False)]
+        mode: Mode = "describe" if work.described else "alter"
+        return [Step(silver_table(version, work.settings), window, mode, folded=False)]
     truncated = activity.truncated
     if truncated is not None and activity.snapshot is not None and truncated[0] <= activity.snapshot:
         truncated = None

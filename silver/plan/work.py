@@ -31,6 +31,7 @@ class Work:
             step of its own, as what follows begins with what it leaves.
         healed: LSN of the snapshot that healed a gap in bronze, if there is one; of history and soft deletes
             what comes before it is left out.
+        described: nothing is to be done but to take over comments.
     """
 
     table: SilverTable
@@ -43,3 +44,4 @@ class Work:
     fresh: bool = False
     again: Lsn | None = None
     healed: Lsn | None = None
+    described: bool = False

@@ -4,7 +4,8 @@ What its changes come to is computed in `silver.run.step_source`.
 
 The mark and the rows are one commit. The ALTERs before it are separate commits without the mark; each leaves
 a table from which the rest follows (`silver.schema.alter`). So it does not matter between which two the
-process ends, or which of them fails: a step leaves nothing but what the table itself says.
+process ends, or which of them fails: a step leaves nothing but what the table itself says. Comments of the
+source follow them in the same way (`silver.run.descriptions`).
 
 Clustering affects speed alone. A clustering statement that fails stops no step; it is tried again between
 cycles, after growing pauses. If the process ends before it, the table stays unclustered until its next
@@ -21,6 +22,7 @@ from bronze.lake.leases import commit_lost, still_writing
 from silver.fold import merge
 from silver.fold.upsert import as_merge
 from silver.run import step_source
+from silver.run.descriptions import Descriptions
 from silver.run.key_ranges import key_ranges
 from silver.run.pauses import Pauses
 from silver.run.sessions import mark_settings
@@ -82,10 +84,17 @@ def rows_touched(steps: Iterable[Step], changes: int, rows: int) -> int:
 class StepRunner:
     """Runs steps on the tables of one lake."""
 
-    def __init__(self, lake: Lake, settings: SilverSettings, log: SilverLog) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        settings: SilverSettings,
+        log: SilverLog,
+        descriptions: Descriptions | None = None,
+    ) -> None:
         self._lake = lake
         self._settings = settings
         self._log = log
+        self._descriptions = Descriptions(lake) if descriptions is None else descriptions
         self._owed: dict[str, SilverTable] = {}
         self._pauses: Pauses[str] = Pauses()
 
@@ -147,7 +156,7 @@ class StepRunner:
         table, window = step.table, step.window
         target = self._lake.sql("silver", table.name)
         stored = self._shaped(session, step, target)
-        if step.mode == "alter":
+        if step.mode in {"alter", "describe"}:
             return stored.version
         if self._is_done(step, stored):
             return stored.version
@@ -227,19 +236,22 @@ class StepRunner:
             statements = ddl.create(
                 target, step.table, checkpoints=checkpoint_interval(self._lake.path or "")
             )
-        elif step.mode != "alter" and self._is_done(step, stored):
+        elif step.mode not in {"alter", "describe"} and self._is_done(step, stored):
             return stored
         else:
-            statements = reshaping(target, step, stored, self._settings)
-            if not statements:
-                return stored
+            alone = step.mode == "describe"
+            statements = [] if alone else reshaping(target, step, stored, self._settings)
         for statement in statements:
             if is_optional(target, statement):
                 self._optional(session, step.table, [statement])
             else:
                 still_writing(self._lake, "silver")
                 session.sql(statement)
-        return self._log.written(step.table.name)
+        if stored is None or statements:
+            stored = self._log.written(step.table.name)
+        if self._descriptions.take_over(session, step.table, stored):
+            stored = self._log.written(step.table.name)
+        return stored
 
     def _ranges(
         self, session: SparkSession, table: SilverTable, folded: Fold, files: int

@@ -58,6 +58,7 @@ class Stored:
         files: number of data files.
         relation: id of the relation whose rows it holds (`silver.schema.recreated`); None of a table that was
             made before that was kept.
+        description: its own comment; empty where it has none.
     """
 
     version: int
@@ -65,6 +66,7 @@ class Stored:
     fields: tuple[DeltaColumn, ...]
     files: int
     relation: str | None = None
+    description: str = ""
 
 
 class SilverLog:
@@ -228,6 +230,7 @@ def _stored(table: DeltaTable) -> Stored:
         tuple(fields_of(json.loads(table.schema().to_json()))),
         len(table.file_uris()),
         table.metadata().configuration.get(RELATION_PROPERTY),
+        table.metadata().description or "",
     )
 
 

@@ -24,6 +24,7 @@ from bronze.store.marks import snapshot_of
 from silver.plan.activity import Activity, activity_of, activity_query
 from silver.plan.work import Work
 from silver.run.bronze_window import files_after, whole
+from silver.run.descriptions import Descriptions
 from silver.run.refusals import check_relation, refused, there
 from silver.run.spark_settings import SMALL, tune
 from silver.schema import alter
@@ -78,11 +79,15 @@ class WorklistEntry:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What is read of bronze for a table, as Spark SQL, and what that holds of it after `start`, if any."""
+    """What is read of bronze for a table, as Spark SQL, and what that holds of it after `start`, if any.
+
+    `described`: it holds nothing, but the table has not all comments of its source.
+    """
 
     changes: str
     activity: Activity | None
     start: Lsn
+    described: bool = False
 
 
 class Worklist:
@@ -98,8 +103,10 @@ class Worklist:
         source: Source,
         sessions: Sessions,
         troubles: Troubles,
+        descriptions: Descriptions | None = None,
     ) -> None:
         self._lake = lake
+        self._descriptions = Descriptions(lake) if descriptions is None else descriptions
         self._settings = settings
         self._control = control
         self._log = log
@@ -122,11 +129,11 @@ class Worklist:
             with self._troubles.isolated(table.table, attempt.end, attempt.troubled):
                 stored = self._log.read(table.name)
                 changes, activity = windows[table.relation.relation_id]
-                activity = activity or self._shape_alone(table, stored)
+                reading = self._reading(table, stored, changes, activity, start)
+                activity = reading.activity
                 check_relation(table, stored, attempt.relations, start, activity)
                 if (stored is None or stored.mark is None) and not (activity and activity.snapshot):
                     continue  # the snapshot that lets it begin is of another relation of this name
-                reading = _Reading(changes, activity, start)
                 found += [self._entry(attempt, table, reading), *self._histories(attempt, table, reading)]
         return found
 
@@ -181,6 +188,7 @@ class Worklist:
                 fresh=stored is None or stored.mark is None,
                 again=self._mark_ahead(table, reading.start),
                 healed=healed_at(attempt.bronze, table.table),
+                described=reading.described,
             ),
         )
 
@@ -202,9 +210,21 @@ class Worklist:
                 changes, activities = self._activities(attempt, {relation_id: start}, keep=False)
                 activity = activities.get(relation_id)
             activity = activity if activity and activity.effective else None
-            activity = activity or self._shape_alone(history, self._log.read(history.name))
-            found.append(self._entry(attempt, history, _Reading(changes, activity, start)))
+            stored = self._log.read(history.name)
+            found.append(
+                self._entry(attempt, history, self._reading(history, stored, changes, activity, start))
+            )
         return found
+
+    def _reading(
+        self, table: SilverTable, stored: Stored | None, changes: str, activity: Activity | None, start: Lsn
+    ) -> _Reading:
+        """What is to be done for a table with these changes, or, where it has none, without any."""
+        activity = activity or self._shape_alone(table, stored)
+        begun = stored is not None and stored.mark is not None
+        if activity is None and begun and self._descriptions.due(table, stored):
+            return _Reading(changes, Activity.none(), start, described=True)
+        return _Reading(changes, activity, start)
 
     def _start(self, attempt: Attempt, table: SilverTable) -> Lsn | None:
         """The LSN up to which the table is done; None while no snapshot lets it begin by the end."""

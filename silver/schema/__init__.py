@@ -2,5 +2,5 @@
 
 In reading order: `catalog` (a table as its shape gives it), `types` and `containers` (PostgreSQL's types in
 Spark), `unrepresentable`, `fields` (columns as Delta keeps them). Statements: `ddl` (CREATE), `alter`,
-`clustering`, `widening` (what Delta alters in place). Then `recreated`, `live_rows`.
+`clustering`, `widening` (what Delta alters in place), `comments`. Then `recreated`, `live_rows`.
 """

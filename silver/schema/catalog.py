@@ -5,7 +5,7 @@ What gold, quality and the commands need to know of silver is here, but not how 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import ConfigurationError, TableError
@@ -55,6 +55,7 @@ class SilverColumn:
             unrepresentable.
         reading: how PostgreSQL's text becomes the value.
         missing: text of the value that rows from before the column have in it; None: NULL.
+        comment: that it has at the source now; None where it has none.
     """
 
     name: str
@@ -63,6 +64,7 @@ class SilverColumn:
     not_null: bool
     reading: Reading
     missing: str | None = None
+    comment: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +130,12 @@ def silver_table(relation: Relation, settings: SilverSettings) -> SilverTable:
         ConfigurationError: a type override that PostgreSQL's text cannot be read as.
     """
     columns = []
+    comments = {} if relation.comments is None else relation.comments.columns
     for column in relation.columns:
         how = reading(column.type, settings.types.get(f"{relation.table}.{column.name}"))
+        comment = None if column.attnum is None else comments.get(column.attnum)
         columns.append(
-            SilverColumn(column.name, how.ddl, column.attnum, column.not_null, how, column.missing)
+            SilverColumn(column.name, how.ddl, column.attnum, column.not_null, how, column.missing, comment)
         )
     return SilverTable(
         relation.table,

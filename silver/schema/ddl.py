@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from silver.schema.clustering import STATISTICS, cluster_by, clustering_columns, is_wide, statistics_columns
+from silver.schema.comments import description_of
 from silver.schema.features import BY_NAME, MAPPING, wants_mapping
 from silver.schema.fields import definition
 from silver.sql import comma, literal, quote
@@ -63,7 +64,7 @@ def create(target: str, table: SilverTable, *, checkpoints: int | None = None) -
 CREATE TABLE IF NOT EXISTS {target} (
   {comma(columns, 2)}
 ) USING DELTA
-COMMENT {literal(f"{'Versions of rows' if table.history else 'Rows'} of {table.table}")}"""
+COMMENT {literal(description_of(table))}"""
     later = []
     if max(f"{head}{cluster}") > "\uffff" and clustering:
         cluster, later = "", [f"ALTER TABLE {target} {cluster_by(clustering)}"]

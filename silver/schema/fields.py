@@ -1,17 +1,22 @@
 """Columns of a silver table as Delta keeps them, and the comment that says where each comes from. Pure.
 
 A column carries its source's attnum in its comment (``attribute 3``), inside the schema itself. So a column
-is recognised after a rename, and two swapped names are distinguished from two changed types.
+is recognised after a rename, and two swapped names are distinguished from two changed types. Where the source
+has a comment on the column, that comes first (``in cents (attribute 3)``).
 
 A column that came with a value for the rows before it is added with that value in its comment, too
-(``attribute 3; rows before it: 7``), until all rows have it (`silver.schema.alter`).
+(``attribute 3; rows before it: 7``), until all rows have it (`silver.schema.alter`); the source's own comment
+comes then.
+
+What the source says is any text, and may look like one of ours. Ours are recognised first; a comment that
+would then be taken for one stands in quotation marks, which none of ours begins with.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from silver.sql import literal, quote
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
     from silver.schema.catalog import SilverColumn
 
 _ATTRIBUTE: Final = re.compile(r"(?:attribute (\d+)(?:; |$))?(?:rows before it: (.*))?", re.DOTALL)
+_COMMENTED: Final = re.compile(r".* \(attribute (\d+)\)", re.DOTALL)
 _TYPES: Final = {
     "long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT", "float": "FLOAT",
     "double": "DOUBLE", "string": "STRING", "boolean": "BOOLEAN", "binary": "BINARY", "date": "DATE",
@@ -37,28 +43,37 @@ class DeltaColumn:
         attnum: of the source's column that it comes from; None for our own.
         ddl: Spark type, spelt as in `silver.schema.types.Reading`.
         missing: PostgreSQL's text of the value that the rows still have to get; None where they have theirs.
+        comment: as the table has it; empty where there is none.
     """
 
     name: str
     attnum: int | None
     ddl: str
     missing: str | None = None
+    comment: str = field(default="", compare=False)
 
 
 def fields_of(schema: dict[str, Any]) -> list[DeltaColumn]:
     """The columns in a Delta schema (its JSON form)."""
     found = []
-    for field in schema["fields"]:
-        match = _ATTRIBUTE.fullmatch(field.get("metadata", {}).get("comment", ""))
-        attnum, missing = (int(match[1]) if match[1] else None, match[2]) if match else (None, None)
-        found.append(DeltaColumn(field["name"], attnum, _ddl(field["type"]), missing))
+    for one in schema["fields"]:
+        comment = one.get("metadata", {}).get("comment", "")
+        attnum, missing = _said(comment)
+        found.append(DeltaColumn(one["name"], attnum, _ddl(one["type"]), missing, comment))
     return found
 
 
 def is_of_source(comment: str) -> bool:
     """Whether a column's comment says that it comes from the source."""
-    match = _ATTRIBUTE.fullmatch(comment)
-    return match is not None and match[1] is not None
+    return _said(comment)[0] is not None
+
+
+def _said(comment: str) -> tuple[int | None, str | None]:
+    """The attnum that a comment names, and the value that rows still have to get."""
+    if match := _ATTRIBUTE.fullmatch(comment):
+        return (int(match[1]) if match[1] else None), match[2]
+    commented = _COMMENTED.fullmatch(comment)
+    return (int(commented[1]) if commented else None), None
 
 
 def _ddl(plain: str | dict[str, Any]) -> str:
@@ -68,7 +83,7 @@ def _ddl(plain: str | dict[str, Any]) -> str:
         return f"ARRAY<{_ddl(plain['elementType'])}>"
     if plain["type"] == "map":
         return f"MAP<{_ddl(plain['keyType'])}, {_ddl(plain['valueType'])}>"
-    fields = (f"{quote(field['name'])}: {_ddl(field['type'])}" for field in plain["fields"])
+    fields = (f"{quote(one['name'])}: {_ddl(one['type'])}" for one in plain["fields"])
     return f"STRUCT<{', '.join(fields)}>"
 
 
@@ -81,7 +96,12 @@ def definition(column: SilverColumn, *, filled: bool = True) -> str:
 def comment_of(column: SilverColumn, *, filled: bool) -> str:
     """The comment that says where a column comes from; not `filled`: and what its older rows still need."""
     own = f"attribute {column.attnum}"
-    return own if filled or column.missing is None else f"{own}; rows before it: {column.missing}"
+    if not filled and column.missing is not None:
+        return f"{own}; rows before it: {column.missing}"
+    if column.comment is None:
+        return own
+    comment = f"{column.comment} ({own})"
+    return f'"{column.comment}" ({own})' if _ATTRIBUTE.fullmatch(comment) else comment
 
 
 def former_name(name: str, attnum: int | None, ddl: str) -> str:

@@ -130,7 +130,7 @@ def test_what_a_failed_session_wrote_is_removed_at_once(lake_path: str) -> None:
 def test_the_small_tables_of_bronze_are_joined_and_lose_nothing(
     lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("store.sink", "store.storage_log", "lake.control_table"):
+    for module in ("store.sink", "store.catalog_log", "lake.control_table"):
         monkeypatch.setattr(f"bronze.{module}.COMPACT_ABOVE", 10)
     sink, control = open_sink(lake_path), ControlTables(Lake(lake_path))
     shapes = ShapeLog([], sink.add_relations)

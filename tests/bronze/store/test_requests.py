@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bronze.comments import Comments
+from bronze.identifiers import TableName
+from bronze.lake.delta import open_existing
 from bronze.lake.location import Lake
 from bronze.lake.stores import register
+from bronze.store.comments import CommentsWatch
 from bronze.store.position import read_position
 from tests.bronze.store.test_sink import at, open_sink, rows
 
@@ -50,3 +54,19 @@ def test_the_usual_commit_takes_six_requests_whatever_the_version(store: ObjectS
     position = read_position(Lake("s3://lake/shop"))
     assert position is not None
     assert position.frontier == at(COMMITS).frontier
+
+
+def test_a_look_that_finds_the_same_comments_takes_no_request_and_neither_does_silver(
+    store: ObjectStore,
+) -> None:
+    register("s3://lake/shop", store.options())
+    sink, watch = open_sink("s3://lake/shop"), CommentsWatch(Lake("s3://lake/shop"))
+    seen = {TableName("public", "t"): Comments(1, "orders", {2: "in cents"})}
+    sink.tables.record_comments(seen)
+    changes = open_existing("s3://lake/shop/bronze/changes")
+    assert watch.read(changes) == {1: Comments(1, "orders", {2: "in cents"})}
+    store.forget()
+    for _ in range(3):
+        sink.tables.record_comments(seen)
+        assert watch.read(changes)
+    assert store.requests() == []

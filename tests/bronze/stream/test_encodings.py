@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from bronze.catalog.select import select_tables
 from bronze.checks.inspect import inspect
 from bronze.identifiers import TableName
 from bronze.lake.control_tables import ControlTables
@@ -225,3 +226,21 @@ def test_a_name_without_counterpart_stops_its_table_alone_and_heals(
     assert control.open_errors() == []
     assert_bronze_equals_source(source, lake_path, "public.good", "public.renamed", "public.mended")
     assert_each_change_once(bronze_rows(lake_path))
+
+
+def test_a_comment_without_counterpart_is_told_by_its_bytes_and_stops_nothing(source: SourceSettings) -> None:
+    comment = "DO $do$ BEGIN EXECUTE format('COMMENT ON {} IS %L', {}); END $do$"
+    run(
+        source,
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        comment.format("TABLE t", "{bad}"),
+        comment.format("COLUMN t.id", "{good}"),
+    )
+    with connect(source) as connection:
+        (table,) = select_tables(connection, source, storage=True)
+        name = server_encoding(connection)
+    bad, good = (bytes.fromhex(texts[name][2:]) for texts in (BAD, GOOD))
+    codec = {"WIN1252": "cp1252", "SQL_ASCII": "utf-8", "EUC_JP": "euc_jp"}[name]
+    assert table.comments is not None
+    assert table.comments.table == bad.decode("ascii", "backslashreplace")
+    assert table.comments.columns == {1: good.decode(codec)}

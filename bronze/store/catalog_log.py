@@ -1,0 +1,146 @@
+"""A table of `control` that keeps what looks at the catalog saw of each table; the newest record counts.
+
+Each record is a file; the writer compacts them when they are many (`bronze.lake.compaction`). A record that
+fails may be in the table all the same; it is not known here then and is recorded again, which says the same
+twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+import pyarrow as pa
+
+from bronze.identifiers import TableName
+from bronze.lake import delta, disk
+from bronze.lake.compaction import COMPACT_ABOVE, compact
+from bronze.lake.retention import RETENTION, tidy
+from bronze.lake.torn_log import set_torn_aside
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from deltalake import DeltaTable
+
+_Seen = TypeVar("_Seen")
+_TICK: Final = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[_Seen]):
+    """What is kept.
+
+    Attributes:
+        column: that holds it as JSON.
+        description: of the table.
+        read: what the JSON says.
+        text: the inverse; equal values give equal text.
+    """
+
+    column: str
+    description: str
+    read: Callable[[str], _Seen]
+    text: Callable[[_Seen], str]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns."""
+        return pa.schema(
+            [
+                pa.field("table_schema", pa.string()),
+                pa.field("table_name", pa.string()),
+                pa.field("recorded_at", pa.timestamp("us", tz="UTC")),
+                pa.field(self.column, pa.string()),
+            ]
+        )
+
+
+class CatalogLog(Generic[_Seen]):
+    """What is known of each table. Safe to share between threads of one process.
+
+    Threads: the copies' threads and the reader's record, they and the session ask (`known`), the session's
+    writer runs `tidy`. `_lock` is held around `_table` and around every change of `_known`. `known` takes no
+    lock, so that the stream does not wait for a record: one look into a dict cannot be torn.
+
+    Args:
+        uri: location of the table, which is made when something is recorded first.
+        kind: what is kept.
+
+    Attributes:
+        recorded_at: of the newest record; None before the first. No two commits have the same.
+    """
+
+    def __init__(self, uri: str, kind: Kind[_Seen]) -> None:
+        self._uri = uri
+        self._kind = kind
+        self._lock = threading.Lock()
+        set_torn_aside(uri)
+        self._table: DeltaTable | None = delta.open_table(uri)
+        self._known: dict[TableName, _Seen] = {}
+        self.recorded_at: datetime | None = None
+        if self._table is not None:
+            disk.flush_log(uri, self._table.version())
+            for table, recorded_at, seen in records(self._table, kind):
+                self._known[table], self.recorded_at = seen, recorded_at
+
+    def known(self, table: TableName) -> _Seen | None:
+        """What was recorded last; None where nothing was."""
+        return self._known.get(table)
+
+    def all_known(self) -> list[_Seen]:
+        """What was recorded last of each table."""
+        return list(self._known.values())
+
+    def record(self, seen: Mapping[TableName, _Seen]) -> None:
+        """Make durable what was seen, where it says something new."""
+        with self._lock:
+            new = {table: one for table, one in seen.items() if self._known.get(table) != one}
+            if not new:
+                return
+            schema = self._kind.schema
+            if self._table is None:
+                self._table = delta.open_or_create(
+                    self._uri,
+                    schema,
+                    description=self._kind.description,
+                    properties={
+                        "delta.checkpointInterval": str(delta.checkpoint_interval(self._uri)),
+                        **RETENTION,
+                    },
+                )
+            now = datetime.now(UTC)
+            if self.recorded_at is not None:  # a clock that was put back must not hide the newer record
+                now = max(now, self.recorded_at + _TICK)
+            rows = [
+                {
+                    "table_schema": table.schema,
+                    "table_name": table.name,
+                    "recorded_at": now,
+                    self._kind.column: self._kind.text(one),
+                }
+                for table, one in new.items()
+            ]
+            delta.append(self._table, pa.Table.from_pylist(rows, schema=schema))
+            self._known.update(new)
+            self.recorded_at = now
+            if len(self._table.file_uris()) > COMPACT_ABOVE:
+                compact(self._table, schema, many=COMPACT_ABOVE // 2)
+
+    def tidy(self) -> None:
+        """Remove log entries and joined files that are past their time."""
+        with self._lock:
+            if self._table is not None:
+                tidy(self._table)
+
+
+def records(table: DeltaTable, kind: Kind[_Seen]) -> list[tuple[TableName, datetime, _Seen]]:
+    """Everything that an open table holds, oldest first."""
+    files = [delta.read_file(table, path) for path in delta.paths_of(table)]
+    rows = pa.concat_tables([kind.schema.empty_table(), *files])
+    return [
+        (TableName(row["table_schema"], row["table_name"]), row["recorded_at"], kind.read(row[kind.column]))
+        for row in delta.sorted_by(rows, "recorded_at").to_pylist()
+    ]

@@ -1,0 +1,44 @@
+"""What a look sees of comments: of the columns that are read, and of nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from bronze.catalog.select import select_tables
+from bronze.comments import LONGEST, Comments
+from bronze.postgres.connection import connect
+from tests.bronze.replaying import execute, source_of
+
+pytestmark = pytest.mark.postgres
+
+
+def test_a_look_sees_the_comments_of_tables_and_of_the_columns_that_are_published(database: str) -> None:
+    source = source_of(database, publication="narrow", manage=False)
+    execute(
+        source,
+        "CREATE TABLE t (id int PRIMARY KEY, gone int, kept text, secret text)",
+        "ALTER TABLE t DROP gone",
+        "CREATE INDEX by_kept ON t (kept)",
+        "COMMENT ON INDEX by_kept IS 'of an index'",
+        "COMMENT ON CONSTRAINT t_pkey ON t IS 'of a constraint'",
+        "COMMENT ON TABLE t IS $$it's 😀\n$$",
+        "COMMENT ON COLUMN t.kept IS 'kept'",
+        "COMMENT ON COLUMN t.secret IS 'where the secret comes from'",
+        "CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF parted DEFAULT",
+        "COMMENT ON TABLE parted IS 'of the root'",
+        "COMMENT ON TABLE part IS 'of a partition'",
+        "CREATE TABLE silent (id int PRIMARY KEY)",
+        f"COMMENT ON TABLE silent IS '{'ä' * (LONGEST + 5)}'",
+        "CREATE PUBLICATION narrow FOR TABLE t (id, kept), parted, silent",
+    )
+    with connect(source) as connection:
+        plain = select_tables(connection, source)
+        tables = {one.table.name: one for one in select_tables(connection, source, storage=True)}
+    assert {one.comments for one in plain} == {None}
+    oids = {name: one.relation.relation_id for name, one in tables.items()}
+    assert {name: one.comments for name, one in tables.items()} == {
+        "t": Comments(oids["t"], "it's 😀\n", {3: "kept"}),
+        "parted": Comments(oids["parted"], "of the root"),
+        "silent": Comments(oids["silent"], f"{'ä' * (LONGEST - 1)}…"),
+    }

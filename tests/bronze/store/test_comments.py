@@ -1,0 +1,86 @@
+"""Comments beside the shapes: recorded where they are new, and told by a mark, wherever the reader dies."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from bronze.comments import Comments
+from bronze.identifiers import TableName
+from bronze.lake.location import Lake
+from bronze.store.comments import CommentLog, CommentsWatch, comments_mark
+from tests.bronze.store.test_sink import open_sink
+
+T, OTHER = TableName("public", "t"), TableName("public", "other")
+
+
+def changes(lake_path: str) -> DeltaTable:
+    return DeltaTable(f"{lake_path}/bronze/changes")
+
+
+def test_a_source_without_comments_has_no_table_of_them_and_no_commit(lake_path: str) -> None:
+    sink = open_sink(lake_path)
+    before = changes(lake_path).version()
+    sink.tables.record_comments({T: Comments(1), OTHER: Comments(2)})
+    assert not Path(lake_path, "control", "comments").exists()
+    assert changes(lake_path).version() == before
+    assert CommentsWatch(Lake(lake_path)).read(changes(lake_path)) == {}
+
+
+def test_only_what_is_new_is_recorded_and_silver_reads_it_where_the_mark_moved(lake_path: str) -> None:
+    sink, watch = open_sink(lake_path), CommentsWatch(Lake(lake_path))
+    first, plain = Comments(1, "it's\n😀", {2: "x" * 2000}), Comments(2)
+    sink.tables.record_comments({T: first, OTHER: plain})
+    assert watch.read(changes(lake_path)) == {1: first}
+    versions = changes(lake_path).version(), DeltaTable(f"{lake_path}/control/comments").version()
+    for again in (sink, open_sink(lake_path)):
+        again.tables.record_comments({T: first, OTHER: plain})
+    assert versions == (
+        changes(lake_path).version(),
+        DeltaTable(f"{lake_path}/control/comments").version(),
+    )
+
+    # Dropped and recreated with another comment, which then goes: what the first one had is known as former.
+    sink.tables.record_comments({T: Comments(3, "anew")})
+    sink.tables.record_comments({T: Comments(3)})
+    found = watch.read(changes(lake_path))
+    assert found == {1: first, 3: Comments(3)}
+    assert found[3].former == {"it's\n😀", "anew"}
+    assert not found[3]
+
+
+def test_a_reader_that_died_before_the_mark_sets_it_at_its_next_look(lake_path: str) -> None:
+    open_sink(lake_path)
+    died = CommentLog(f"{lake_path}/control/comments")
+    died.note({T: Comments(1, "orders")})
+    watch = CommentsWatch(Lake(lake_path))
+    assert watch.read(changes(lake_path)) == {}
+    open_sink(lake_path).tables.record_comments({T: Comments(1, "orders")})
+    assert comments_mark(changes(lake_path)) == died.mark
+    assert watch.read(changes(lake_path)) == {1: Comments(1, "orders")}
+
+
+def test_a_clock_that_was_put_back_hides_no_newer_comment(lake_path: str) -> None:
+    log = CommentLog(f"{lake_path}/control/comments")
+    log.note({T: Comments(1, "orders")})
+    ahead = datetime.now(UTC) + timedelta(days=1)
+    log.recorded_at = ahead
+    log.note({T: Comments(1, "all orders")})
+    log.note({T: Comments(1, "every order")})
+    again = CommentLog(f"{lake_path}/control/comments")
+    assert again.known(T) == Comments(1, "every order")
+    assert again.recorded_at == ahead + timedelta(microseconds=2)
+
+
+def test_comments_that_cannot_be_read_stop_nothing_and_are_read_later(lake_path: str) -> None:
+    open_sink(lake_path).tables.record_comments({T: Comments(1, "orders")})
+    log, away = Path(lake_path, "control", "comments", "_delta_log"), Path(lake_path, "away")
+    entry = log / f"{1:020}.json"
+    entry.rename(away)
+    entry.write_text("{")
+    watch = CommentsWatch(Lake(lake_path))
+    assert watch.read(changes(lake_path)) == {}
+    away.rename(entry)
+    assert watch.read(changes(lake_path)) == {1: Comments(1, "orders")}

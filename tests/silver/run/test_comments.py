@@ -1,0 +1,115 @@
+"""COMMENT ON at a real source, in silver: one flow, from the first snapshot through all that changes."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+
+from silver.schema.fields import is_of_source
+from tests.silver.real_source import RealSource
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+ODD = 'it\'s "odd" \\ in\ncents 😀 ${HOME} -- ;'
+LONG = "ä" * 2000
+
+
+def said(source: RealSource, name: str) -> dict[str, str]:
+    """What Spark's DESCRIBE says of a table and its columns; ours without the attnum, which each has."""
+    rows = source.spark.sql(f"DESCRIBE EXTENDED {source.lake.sql('silver', name)}").collect()
+    end = next(at for at, row in enumerate(rows) if row["col_name"].startswith("# "))
+    found = {row["col_name"]: row["comment"] for row in rows[:end] if is_of_source(row["comment"] or "")}
+    found = {column: comment.rpartition("(attribute ")[0].rstrip() for column, comment in found.items()}
+    whole = next(row["data_type"] for row in rows[end:] if row["col_name"] == "Comment")
+    return {"": whole, **found}
+
+
+def versions(source: RealSource, *names: str) -> list[int]:
+    return [DeltaTable(source.lake.uri("silver", name)).version() for name in names]
+
+
+def test_comments_of_the_source_are_silvers_and_follow_it(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    source = RealSource(spark, database, f"{tmp_path}/lake", history=["orders"])
+    source.play(
+        "CREATE TABLE orders (id int PRIMARY KEY, total int, note text, hidden text);"
+        "CREATE TABLE plain (id int PRIMARY KEY);"
+        f"COMMENT ON TABLE orders IS $${ODD}$$;"
+        f"COMMENT ON COLUMN orders.total IS $${ODD}$$; COMMENT ON COLUMN orders.note IS $${LONG}$$;"
+        "COMMENT ON COLUMN orders.id IS 'attribute 9; rows before it: 1';"
+        "INSERT INTO orders VALUES (1, 1, 'a', 'b'); INSERT INTO plain VALUES (1)"
+    )
+    source.read()
+    source.fold()
+    try:
+        follows(source)
+    finally:
+        source.close()
+
+
+def follows(source: RealSource) -> None:
+    """Each part goes on from what the one before it left."""
+    first = {"": ODD, "id": '"attribute 9; rows before it: 1"', "total": ODD, "note": LONG, "hidden": ""}
+    assert said(source, "orders") == first
+    of_history = said(source, "orders__history")
+    assert of_history == {**first, "": f"{ODD} (versions of rows of public.orders)"}
+    assert said(source, "plain") == {"": "Rows of public.plain", "id": ""}
+    assert versions(source, "orders", "orders__history", "plain") == [2, 2, 1]  # the 😀 clusters apart
+
+    # A comment that changes alone: one version, no row, and a cut that names it.
+    source.play("COMMENT ON COLUMN orders.total IS 'in cents'")
+    source.play("COMMENT ON COLUMN orders.note IS NULL")
+    source.read()
+    source.fold()
+    assert said(source, "orders") == {**first, "total": "in cents", "note": ""}
+    assert versions(source, "orders", "orders__history", "plain") == [3, 3, 1]
+    assert source.cut is not None
+    assert source.cut.tables == {"orders": 3, "orders__history": 3, "plain": 1}
+    source.read()
+    source.fold()
+    assert versions(source, "orders", "orders__history", "plain") == [3, 3, 1]
+
+    # Silver is behind: the comments are those of now, on columns that bear their names of now.
+    source.play("INSERT INTO orders VALUES (2, 2, 'c', 'd')")
+    source.play("ALTER TABLE orders RENAME total TO swapped", "ALTER TABLE orders RENAME note TO total")
+    source.play("ALTER TABLE orders RENAME swapped TO note", "COMMENT ON COLUMN orders.note IS 'was total'")
+    source.play("ALTER TABLE orders ADD added int DEFAULT 7", "COMMENT ON COLUMN orders.added IS 'new'")
+    source.play("INSERT INTO orders VALUES (3, 3, 'e', 'f', 8)", "COMMENT ON TABLE orders IS 'Orders'")
+    source.read()
+    source.play("COMMENT ON COLUMN orders.added IS 'newer'")
+    source.read()
+    source.fold()
+    now = {"": "Orders", "id": first["id"], "note": "was total", "total": "", "hidden": "", "added": "newer"}
+    assert said(source, "orders") == now
+    assert said(source, "orders__history") == {**now, "": "Orders (versions of rows of public.orders)"}
+    assert source.differences(["orders", "plain"]) == {}
+
+    # Dropped and recreated: it inherits nothing, and what the source does not say goes.
+    source.play("DROP TABLE orders", "CREATE TABLE orders (id int PRIMARY KEY, total int)")
+    source.play("INSERT INTO orders VALUES (5, 5)", "COMMENT ON COLUMN orders.total IS 'anew'")
+    source.read()
+    source.fold()
+    assert said(source, "orders") == {"": "Rows of public.orders", "id": "", "total": "anew"}
+    assert source.differences(["orders", "plain"]) == {}
+
+    source.play("COMMENT ON TABLE plain IS 'Plain'")
+    earlier_lake(source)
+
+
+def earlier_lake(source: RealSource) -> None:
+    """A lake without comments, as an earlier release left it, gets them from the next look of a reader."""
+    shutil.rmtree(f"{source.lake.path}/control/comments")
+    source.read()
+    source.fold()
+    assert said(source, "plain") == {"": "Plain", "id": ""}
+    assert said(source, "orders") == {"": "Rows of public.orders", "id": "", "total": "anew"}
+    assert source.errors() == {}

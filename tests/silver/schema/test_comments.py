@@ -1,0 +1,152 @@
+"""Comments of the source beside ours: recognised whatever they say; nothing changed, no statement."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bronze.comments import LONGEST, Comments, bounded
+from silver.schema.alter import steps
+from silver.schema.catalog import SilverTable, history_of, silver_table
+from silver.schema.comments import described, description_of
+from silver.schema.ddl import create
+from silver.schema.fields import DeltaColumn, comment_of, fields_of, is_of_source
+from silver.settings import SilverSettings
+from tests.silver.histories import INT, TEXT, relation
+
+KEEP = SilverSettings()
+ODD = [
+    "in cents",
+    "it's \"quoted\" \\ and\nbroken\r\n, ${HOME} -- '; DROP TABLE t",
+    "x" * 2000,
+    "größer 😀 than \u2028 all",
+    "attribute 9",
+    "attribute 9; rows before it: 7",
+    "rows before it: 7",
+    "see (attribute 9)",
+    '"quoted"',
+    "\n",
+    " ",
+]
+
+
+def table(comments: Comments | None, **names: int) -> SilverTable:
+    named = names or {"id": 1, "total": 2}
+    columns = [(name, INT if attnum == 1 else TEXT) for name, attnum in named.items()]
+    shape = relation("t", columns, ["id"], relation_id=7, attnums=list(named.values()))
+    return silver_table(replace(shape, comments=comments), KEEP)
+
+
+def stored(shape: SilverTable) -> list[DeltaColumn]:
+    """The columns as Delta has them after a CREATE TABLE."""
+    types = {"INT": "integer", "STRING": "string"}
+    fields = [
+        {
+            "name": one.name,
+            "type": types[one.spark_type],
+            "metadata": {"comment": comment_of(one, filled=True)},
+        }
+        for one in shape.columns
+    ]
+    return fields_of({"fields": fields})
+
+
+def alters(*columns: str) -> str:
+    return "ALTER TABLE t ALTER COLUMN\n  " + ",\n  ".join(columns)
+
+
+@pytest.mark.parametrize("comment", ODD)
+def test_a_column_is_recognised_whatever_its_source_says_of_it(comment: str) -> None:
+    shape = table(Comments(7, None, {2: comment}))
+    found = stored(shape)
+    assert [(one.attnum, one.missing) for one in found] == [(1, None), (2, None)]
+    assert comment in found[1].comment
+    assert is_of_source(found[1].comment)
+    assert described("t", shape, found, description_of(shape)) == []
+    waiting = replace(shape.columns[1], missing=comment)
+    schema: dict[str, Any] = {
+        "fields": [
+            {"name": "a", "type": "string", "metadata": {"comment": comment_of(waiting, filled=False)}}
+        ]
+    }
+    assert [(one.attnum, one.missing) for one in fields_of(schema)] == [(2, comment)]
+
+
+def test_texts_put_together_of_our_own_words_are_never_taken_for_them() -> None:
+    chosen = random.Random(7)
+    words = ["attribute 3", "; rows before it: ", "rows before it: ", "; ", " (attribute 4)", '"', "\n", "x"]
+    for _ in range(2000):
+        comment = "".join(chosen.choices(words, k=chosen.randint(1, 5)))
+        shape = table(Comments(7, None, {2: comment}))
+        assert [(one.attnum, one.missing) for one in stored(shape)] == [(1, None), (2, None)], comment
+
+
+def test_all_columns_change_by_one_statement_and_the_table_by_another() -> None:
+    before = table(None)
+    after = table(Comments(7, "Orders", {1: "key", 2: "in 'cents'"}))
+    assert described("t", after, stored(before), description_of(before)) == [
+        alters("`id` COMMENT 'key (attribute 1)'", "`total` COMMENT 'in \\'cents\\' (attribute 2)'"),
+        "COMMENT ON TABLE t IS 'Orders'",
+    ]
+    assert described("t", after, stored(after), "Orders") == []
+    one = table(Comments(7, "Orders", {1: "key"}))
+    assert described("t", one, stored(after), "Orders") == [alters("`total` COMMENT 'attribute 2'")]
+
+
+def test_nothing_is_said_of_a_table_at_which_nobody_has_looked() -> None:
+    commented = table(Comments(7, "Orders", {2: "in cents"}))
+    assert described("t", table(None), stored(commented), "Orders") == []
+
+
+def test_a_description_goes_with_the_sources_comment_but_not_one_that_somebody_wrote() -> None:
+    gone = table(Comments(7, None, {}, former=frozenset({"Orders", "older"})))
+    assert described("t", gone, stored(gone), "Orders") == ["COMMENT ON TABLE t IS 'Rows of public.t'"]
+    assert described("t", gone, stored(gone), "older") == ["COMMENT ON TABLE t IS 'Rows of public.t'"]
+    assert described("t", gone, stored(gone), "of team A") == []
+    history = history_of(gone)
+    assert described("h", history, stored(gone), "Orders (versions of rows of public.t)") == [
+        "COMMENT ON TABLE h IS 'Versions of rows of public.t'"
+    ]
+
+
+def test_a_comment_goes_to_the_column_under_whichever_name_silver_still_has_it() -> None:
+    swapped = table(Comments(7, None, {1: "one", 2: "two"}), total=1, id=2)
+    behind = stored(table(None))
+    assert described("t", swapped, behind, "") == [
+        alters("`id` COMMENT 'one (attribute 1)'", "`total` COMMENT 'two (attribute 2)'")
+    ]
+    with_more = table(Comments(7, None, {3: "not there yet"}), id=1, total=2, more=3)
+    assert described("t", with_more, behind, "") == []
+    assert steps("t", with_more, behind, KEEP, emptied=False) == [
+        "ALTER TABLE t ADD COLUMNS (`more` STRING COMMENT 'not there yet (attribute 3)' AFTER `total`)"
+    ]
+
+
+def test_a_column_whose_rows_still_get_a_value_keeps_that_until_they_have_it() -> None:
+    shape = table(Comments(7, None, {2: "in cents"}))
+    column = replace(shape.columns[1], missing="0")
+    waiting = [
+        stored(shape)[0],
+        DeltaColumn("total", 2, "STRING", "0", comment_of(column, filled=False)),
+    ]
+    assert described("t", shape, waiting, "") == []
+    late = replace(shape, columns=(shape.columns[0], column))
+    last = steps("t", late, waiting, KEEP, emptied=False)[-1]
+    assert last == "ALTER TABLE t ALTER COLUMN `total` COMMENT 'in cents (attribute 2)'"
+
+
+def test_create_table_has_the_comments_and_is_clustered_apart_where_they_hold_a_long_character() -> None:
+    made = create("t", table(Comments(7, "The 'orders' 😀", {2: "in\ncents"})))
+    assert "`total` STRING COMMENT 'in\\ncents (attribute 2)'" in made[0]
+    assert "\nCOMMENT 'The \\'orders\\' 😀'" in made[0]
+    assert "CLUSTER BY" not in made[0]
+    assert made[1:] == ["ALTER TABLE t CLUSTER BY (`id`)"]
+
+
+def test_a_very_long_comment_is_cut() -> None:
+    assert bounded("x" * LONGEST) == "x" * LONGEST
+    assert re.fullmatch("x{3999}…", bounded("x" * (LONGEST + 1)))
