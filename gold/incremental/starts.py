@@ -1,6 +1,6 @@
 """Which record of silver's cut a document was built from, and which versions of a table hold the same rows.
 
-A version is not a state: compaction and properties are separate commits, which change no row. If two records
+A version is not a state: compaction, properties and comments are separate commits, which change no row. If two records
 of one LSN differ by such versions alone, they are the same cut. A gold table that was only maintained still
 is what the newest gold cut says. Otherwise a document for which nothing happens would be built in full after
 each maintenance.
@@ -28,6 +28,9 @@ _CARE: Final = frozenset(
      "COMPUTE STATS", "CLUSTER BY", "UPGRADE PROTOCOL")
 )  # fmt: skip
 """Operations that change no row."""
+
+_COLUMNS: Final = frozenset(("CHANGE COLUMN", "CHANGE COLUMNS"))
+"""Comments of columns; but types are widened by the same operation."""
 
 _MOST: Final = 10_000
 """Commits to look at: a table that lags further is read by its feed."""
@@ -63,7 +66,15 @@ def holds_the_same(uri: str, since: int, until: int) -> bool:
     operations = {
         entry["version"]: entry.get("operation") for entry in entries if since < entry["version"] <= until
     }
-    return len(operations) == until - since and set(operations.values()) <= _CARE
+    found = set(operations.values()) - _CARE
+    if len(operations) != until - since or not found <= _COLUMNS:
+        return False
+    return not found or _types(uri, since) == _types(uri, until)
+
+
+def _types(uri: str, version: int) -> list[tuple[str, object]]:
+    """The columns of a version, without their comments."""
+    return [(field.name, field.type) for field in delta.open_at(uri, version).schema().fields]
 
 
 def built_from(

@@ -28,6 +28,7 @@ from bronze.lsn import ZERO
 from bronze.store.position import PositionWatch
 from bronze.store.relations import RelationsWatch, read_relations
 from gold.cycle import Gold, close_undefined
+from pipelines.runtime.catalog_keys import CatalogKeys, has_constraints
 from pipelines.runtime.catalog_names import CatalogNames
 from pipelines.runtime.clustering import by_name, clustered
 from pipelines.runtime.locks import writing
@@ -113,6 +114,7 @@ class Stages:
         self._gold = Gold(spark, self._lake, list(documents), self.catalog, self._control) if wanted else None
         self._catalog = pipeline.lake.catalog
         self._names: CatalogNames | None = None
+        self._keys: CatalogKeys | None = None
         self._undefined = "gold" in layers and not documents
         self._looked = False
         self.silver_cut: Cut | None = None
@@ -192,6 +194,9 @@ class Stages:
             position = self._position.read()
             if position is not None and position.version != self._seen:
                 begun = time.monotonic()
+                if self._catalog is not None and has_constraints():
+                    self._keys = self._keys or CatalogKeys(self._spark.get(), self._catalog)
+                    self._keys.release(self.catalog().values())
                 with writing(self._lake, "silver"):
                     cut = self._silver.cycle()
                 self._seen, self._folded, self._begun = position.version, position.frontier, begun
@@ -233,6 +238,8 @@ class Stages:
             if self._names is None:
                 self._names = CatalogNames(self._spark.get(), self._lake, self._catalog)
             self._names.make(cut)
+            if self._keys is not None and cut.layer == "silver":
+                self._keys.state(cut, self.catalog().values())
         if self._observe is not None:
             made = self._control.just_recorded()
             self._observe(

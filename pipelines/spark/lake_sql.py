@@ -32,7 +32,7 @@ from bronze.lsn import Lsn
 from pipelines.spark.sql_names import odd_views, with_views
 from pipelines.terminal.jvm_errors import spark_message
 from silver.run.small_reads import plain_files
-from silver.sql import quote
+from silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,6 +53,7 @@ _ALWAYS: Final[tuple[tuple[Layer, str], ...]] = (
     ("quality", "results"),
 )
 _LSN: Final = re.compile(r"[0-9A-Fa-f]+/[0-9A-Fa-f]+|\d+")
+_DESCRIBES: Final = re.compile(r"\s*desc", re.IGNORECASE)
 _GLOBAL: Final = "global_temp."
 _MISSING: Final = "TABLE_OR_VIEW_NOT_FOUND"
 
@@ -219,7 +220,7 @@ class LakeSql:
             raise self._refused(error) from None
 
     def _answer(self, statement: str, names: list[tuple[Layer, str]], *, alone: bool = False) -> DataFrame:
-        self._register(names, alone=alone)
+        self._register(names, alone=alone, described=_DESCRIBES.match(statement) is not None)
         return self._spark.sql(self._with_views(statement))
 
     def _with_views(self, statement: str) -> str:
@@ -227,24 +228,30 @@ class LakeSql:
         direct = {table: view for table, (view, _) in self._registered.items() if view.startswith(_GLOBAL)}
         return with_views(statement, {**self._odd, **direct})
 
-    def _register(self, names: list[tuple[Layer, str]], *, alone: bool) -> None:
+    def _register(self, names: list[tuple[Layer, str]], *, alone: bool, described: bool) -> None:
         for table in names:
             if table in self._registered:
-                if alone or not self._registered[table][0].startswith(_GLOBAL):
+                if not described and (alone or not self._registered[table][0].startswith(_GLOBAL)):
                     continue
                 self._drop([table])
             if not (alone and self._read_directly(table)):
-                self._register_view(table)
+                self._register_view(table, described=described)
 
-    def _register_view(self, table: tuple[Layer, str]) -> None:
+    def _register_view(self, table: tuple[Layer, str], *, described: bool) -> None:
+        """Make a view of a table; one that is to be described says of itself what the table says."""
         layer, _ = table
         if layer not in self._schemas:
             self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {quote(layer)}")
             self._schemas.add(layer)
         name, select = made = self._view(table)
         kind = "TEMPORARY VIEW" if table in self._odd else "VIEW"
-        self._spark.sql(f"CREATE OR REPLACE {kind} {name} AS {select}")
+        comment = f" COMMENT {literal(self._description(table))}" if described else ""
+        self._spark.sql(f"CREATE OR REPLACE {kind} {name}{comment} AS {select}")
         self._registered[table] = made
+
+    def _description(self, table: tuple[Layer, str]) -> str:
+        version = self.cut.versions.get(table)
+        return delta.open_at(self._lake.uri(*table), version).metadata().description or ""
 
     def _read_directly(self, table: tuple[Layer, str]) -> bool:
         """Show a small table by a view of its files' rows; False where Delta has to read it."""

@@ -45,6 +45,8 @@ SCHEMA = """
 CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL, seen timestamptz, tags text[]);
 CREATE TABLE orders (id int PRIMARY KEY, customer_id int REFERENCES customers ON DELETE CASCADE,
                      total numeric(10, 2));
+COMMENT ON TABLE orders IS 'Orders of ${x}';
+COMMENT ON COLUMN orders.total IS 'in ${env:HOME}';
 INSERT INTO customers
 SELECT n, 'c' || n, '2026-01-01 12:00+02', ARRAY['a', NULL] FROM generate_series(1, 50) n;
 INSERT INTO orders SELECT n, 1 + n % 50, n FROM generate_series(1, 200) n;
@@ -250,6 +252,11 @@ def test_what_looks_like_a_variable_in_a_statement_means_itself(shop: Shop, spar
         "SELECT '${env:HOME} ${spark.app.name} ${x}' AS said, count(*) AS `${env:HOME}` FROM silver.customers"
     ).collect()[0]
     assert row.asDict() == {"said": "${env:HOME} ${spark.app.name} ${x}", "${env:HOME}": 50}
+    lake.query("SELECT 1 FROM silver.orders")
+    described = {one["col_name"]: one for one in lake.query("DESCRIBE EXTENDED silver.orders").collect()}
+    assert described["Comment"]["data_type"] == "Orders of ${x}"
+    assert described["total"]["comment"] == "in ${env:HOME} (attribute 3)"
+    assert described["customer_id"]["comment"] == "attribute 2"
 
 
 @pytest.mark.postgres

@@ -1,0 +1,209 @@
+"""Keys of silver's tables as informational constraints, where the catalog has them: Unity Catalog alone.
+
+Databricks takes a constraint with RELY as a fact, and leaves work out because of it. So it stands only while
+it is true. A key is stated once a cut names the table with it, where the source itself enforces it (a unique
+index of columns that are NOT NULL) and silver's columns are NOT NULL too. It is taken back before the cycle
+that would fold a shape with another key. A process that starts asks the catalog first which keys are stated.
+
+Silver's own statements let every column be NULL, for the source may drop its NOT NULL, and rows must not stop
+for a constraint. So it is up to the lake's owner to set NOT NULL (`docs/catalogs.md`).
+
+Nothing is asked of a catalog elsewhere. What is refused is said once, and not tried again by this process; it
+stops no rows. A refused DROP is said as well; the rows go on then, and the remedy is in the message.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from silver.sql import literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from bronze.lake.control import Cut
+    from silver.schema.catalog import SilverTable
+
+_LOGGER: Final = logging.getLogger("deltasmelt.run")
+_DATABRICKS: Final = "DATABRICKS_RUNTIME_VERSION"
+_LINES: Final = 300
+"""Letters of a reason that are logged."""
+
+
+def has_constraints() -> bool:
+    """Whether the session's catalog may have informational constraints: on Databricks."""
+    return _DATABRICKS in os.environ
+
+
+def constraint_of(name: str) -> str:
+    """The name of a table's constraint; it is unique within a schema, and tells ours from others'."""
+    return f"{name}__deltasmelt_key"
+
+
+def held_key(table: SilverTable) -> tuple[str, ...]:
+    """The key that the source itself enforces, without NULL; empty where it enforces none.
+
+    A history has many rows for one key.
+    """
+    needed = set(table.key)
+    not_null = {column.name for column in table.columns if column.not_null}
+    if table.history or not table.relation.key_unique or not needed <= not_null:
+        return ()
+    return table.key
+
+
+def statements(address: str, name: str, *, stated: tuple[str, ...], wanted: tuple[str, ...]) -> list[str]:
+    """What makes the catalog state one key in place of another; empty keys stand for none. Pure.
+
+    Args:
+        address: the table's name in the catalog, as SQL.
+        name: of the table within its layer.
+        stated: the columns of the constraint that there is.
+        wanted: those that it shall have.
+    """
+    if stated == wanted:
+        return []
+    constraint = quote(constraint_of(name))
+    drop = f"ALTER TABLE {address} DROP CONSTRAINT IF EXISTS {constraint}"
+    columns = ", ".join(map(quote, wanted))
+    add = f"ALTER TABLE {address} ADD CONSTRAINT {constraint} PRIMARY KEY ({columns}) RELY"
+    return [*([drop] if stated else []), *([add] if wanted else [])]
+
+
+@dataclass(slots=True)
+class StatedKeys:
+    """Which keys are stated, and which statements follow. Pure.
+
+    Attributes:
+        catalog: its name.
+        stated: columns of our constraints, by table.
+        not_null: columns that are NOT NULL there, by table.
+        tried: tables whose key this process has stated, or could not.
+        nullable: those of `tried` of which a column of the key may be NULL.
+    """
+
+    catalog: str
+    stated: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    not_null: Mapping[str, Collection[str]] = field(default_factory=dict)
+    tried: set[str] = field(default_factory=set)
+    nullable: list[str] = field(default_factory=list)
+
+    def released(self, tables: Iterable[SilverTable]) -> list[str]:
+        """What takes back the keys that these tables, in their newest shapes, no longer have."""
+        sql = []
+        for table in tables:
+            stated = self.stated.get(table.name, ())
+            if stated and stated != held_key(table):
+                sql += self._put(table.name, ())
+                self.tried.discard(table.name)
+        return sql
+
+    def added(self, cut: Cut, tables: Iterable[SilverTable]) -> list[str]:
+        """What states the keys of the tables that a cut names, each once.
+
+        Args:
+            cut: of silver.
+            tables: in their newest shapes; one whose shape is newer than the cut waits for the next.
+        """
+        sql = []
+        for table in tables:
+            key = held_key(table)
+            waits = table.name not in cut.tables or table.relation.from_lsn > cut.commit_lsn
+            if not key or waits or self.stated.get(table.name) or table.name in self.tried:
+                continue
+            self.tried.add(table.name)
+            if set(key) <= set(self.not_null.get(table.name, ())):
+                sql += self._put(table.name, key)
+            else:
+                self.nullable.append(table.name)
+        return sql
+
+    def _put(self, name: str, wanted: tuple[str, ...]) -> list[str]:
+        address = ".".join(map(quote, (self.catalog, "silver", name)))
+        stated = self.stated.get(name, ())
+        self.stated[name] = wanted
+        return statements(address, name, stated=stated, wanted=wanted)
+
+
+class CatalogKeys:
+    """States the keys of silver's tables in one catalog.
+
+    Args:
+        spark: a session that knows the catalog.
+        catalog: its name.
+    """
+
+    def __init__(self, spark: SparkSession, catalog: str) -> None:
+        self._spark = spark
+        self._catalog = catalog
+        self._keys = self._read()
+
+    def release(self, tables: Iterable[SilverTable]) -> None:
+        """Take back, before a cycle, the keys that tables in their newest shapes no longer have."""
+        if self._keys is not None:
+            self._run(self._keys.released(tables))
+
+    def state(self, cut: Cut, tables: Iterable[SilverTable]) -> None:
+        """State the keys of the tables that a cut of silver names (`StatedKeys.added`)."""
+        if self._keys is None:
+            return
+        self._run(self._keys.added(cut, tables))
+        if self._keys.nullable:
+            _LOGGER.info(
+                "no key is stated in %s for %s: columns of their keys may be NULL there (docs/catalogs.md)",
+                self._catalog,
+                ", ".join(self._keys.nullable),
+            )
+            self._keys.nullable.clear()
+
+    def _read(self) -> StatedKeys | None:
+        """What the catalog says; None where it does not, which is logged."""
+        schema, silver = f"{quote(self._catalog)}.information_schema", literal("silver")
+        try:
+            keys = self._spark.sql(
+                f"SELECT table_name, constraint_name, column_name FROM {schema}.key_column_usage "
+                f"WHERE table_schema = {silver} ORDER BY table_name, constraint_name, ordinal_position"
+            ).collect()
+            columns = self._spark.sql(
+                f"SELECT table_name, column_name FROM {schema}.columns "
+                f"WHERE table_schema = {silver} AND is_nullable = 'NO'"
+            ).collect()
+        except Exception as error:  # noqa: BLE001 - a catalog without them; rows go on
+            _LOGGER.warning("no keys are stated in %s: %s", self._catalog, _short(error))
+            return None
+        return read_keys(self._catalog, keys, columns)
+
+    def _run(self, sql: Iterable[str]) -> None:
+        for statement in sql:
+            try:
+                self._spark.sql(statement)
+            except Exception as error:  # noqa: BLE001 - a constraint is information; rows go on without it
+                _LOGGER.warning("run this by hand, as it was refused: %s: %s", statement, _short(error))
+
+
+def read_keys(catalog: str, keys: Iterable[Sequence[str]], columns: Iterable[Sequence[str]]) -> StatedKeys:
+    """What rows of the catalog's information schema say. Pure.
+
+    Args:
+        catalog: its name.
+        keys: table, constraint and column, in the order of the constraint's columns.
+        columns: table and column, of those that are NOT NULL.
+    """
+    stated: dict[str, tuple[str, ...]] = {}
+    for table, constraint, column in keys:
+        if constraint == constraint_of(table):
+            stated[table] = (*stated.get(table, ()), column)
+    not_null: dict[str, set[str]] = defaultdict(set)
+    for table, column in columns:
+        not_null[table].add(column)
+    return StatedKeys(catalog, stated, not_null)
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:_LINES]

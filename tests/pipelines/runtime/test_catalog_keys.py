@@ -1,0 +1,109 @@
+"""Keys as constraints: only those that are held, stated once, and taken back before they are no longer true.
+
+No catalog here has such constraints, so the statements are seen as values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.lake.control import Cut
+from bronze.lsn import Lsn
+from pipelines.runtime.catalog_keys import CatalogKeys, StatedKeys, held_key, read_keys, statements
+from silver.schema.catalog import SilverTable, history_of, silver_table
+from silver.settings import SilverSettings
+from tests.silver.histories import INT, TEXT, relation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+KEY, OTHER = ("id", "part"), ("part",)
+ADD = "ALTER TABLE `main`.`silver`.`t` ADD CONSTRAINT `t__deltasmelt_key` PRIMARY KEY (`id`, `part`) RELY"
+DROP = "ALTER TABLE `main`.`silver`.`t` DROP CONSTRAINT IF EXISTS `t__deltasmelt_key`"
+
+
+def table(key: Sequence[str] = KEY, *, unique: bool = True, from_lsn: int = 0) -> SilverTable:
+    columns = [("id", INT), ("part", INT), ("note", TEXT)]
+    shape = relation("t", columns, key, relation_id=7, from_lsn=from_lsn)
+    return silver_table(replace(shape, key_unique=unique), SilverSettings())
+
+
+def keys_of(*stated: str, name: str = "t__deltasmelt_key", not_null: Sequence[str] = KEY) -> StatedKeys:
+    rows = [("t", name, column) for column in stated]
+    return read_keys("main", rows, [("t", column) for column in not_null])
+
+
+def cut(lsn: int, *names: str) -> Cut:
+    return Cut("silver", Lsn(lsn), None, dict.fromkeys(names, 1), datetime.now(UTC))
+
+
+def test_the_statements_that_put_one_key_in_place_of_another() -> None:
+    def said(before: tuple[str, ...], wanted: tuple[str, ...]) -> list[str]:
+        return statements("c.s.`a``b`", "a`b", stated=before, wanted=wanted)
+
+    drop = "ALTER TABLE c.s.`a``b` DROP CONSTRAINT IF EXISTS `a``b__deltasmelt_key`"
+    add = "ALTER TABLE c.s.`a``b` ADD CONSTRAINT `a``b__deltasmelt_key` PRIMARY KEY (`x``y`) RELY"
+    assert said((), ()) == []
+    assert said(("x`y",), ("x`y",)) == []
+    assert said((), ("x`y",)) == [add]
+    assert said(("old",), ("x`y",)) == [drop, add]
+    assert said(("old",), ()) == [drop]
+
+
+def test_a_key_is_held_where_the_source_enforces_it_without_null() -> None:
+    assert held_key(table()) == KEY
+    assert held_key(table(unique=False)) == ()
+    assert held_key(history_of(table())) == ()
+    nullable = table()
+    columns = tuple(replace(one, not_null=one.name == "id") for one in nullable.columns)
+    assert held_key(replace(nullable, columns=columns)) == ()
+    assert held_key(replace(table(), key=())) == ()
+
+
+def test_a_key_is_stated_once_by_the_cut_that_names_the_table_with_it() -> None:
+    keys = keys_of()
+    assert keys.added(cut(5, "other"), [table()]) == []
+    assert keys.added(cut(5, "t"), [table(from_lsn=6)]) == []
+    assert keys.added(cut(6, "t"), [table(from_lsn=6)]) == [ADD]
+    assert keys.added(cut(7, "t"), [table(from_lsn=6)]) == []
+
+
+def test_a_key_that_changes_is_taken_back_before_rows_are_folded_and_stated_anew_after() -> None:
+    keys = keys_of(*KEY)
+    assert keys.released([table()]) == []
+    assert keys.added(cut(5, "t"), [table()]) == []
+    changed = table(OTHER, from_lsn=9)
+    assert keys.released([changed]) == [DROP]
+    assert keys.released([changed]) == []
+    assert keys.added(cut(8, "t"), [changed]) == []
+    assert keys.added(cut(9, "t"), [changed]) == [ADD.replace("`id`, ", "")]
+    assert keys.released([table(unique=False)]) == [DROP]
+
+
+def test_somebody_elses_constraint_is_left_alone_and_ours_is_known_after_a_restart() -> None:
+    assert keys_of(*OTHER, name="ours").released([table()]) == []
+    assert keys_of(*OTHER).released([table()]) == [DROP]
+
+
+def test_a_key_whose_columns_may_be_null_is_told_once_and_not_stated() -> None:
+    keys = keys_of(not_null=("id",))
+    assert [keys.added(cut(lsn, "t"), [table()]) for lsn in (1, 2)] == [[], []]
+    assert keys.nullable == ["t"]
+
+
+@pytest.mark.spark
+def test_a_catalog_without_such_constraints_is_said_once_and_stops_nothing(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys = CatalogKeys(spark, "spark_catalog")
+    for lsn in (1, 2):
+        keys.release([table()])
+        keys.state(cut(lsn, "t"), [table()])
+    said = [one.message for one in caplog.records if "no keys are stated in spark_catalog: " in one.message]
+    assert len(said) == 1
