@@ -1,9 +1,9 @@
 """Which record of silver's cut a document was built from, and which versions of a table hold the same rows.
 
-A version is not a state: compaction, properties and comments are separate commits, which change no row. If two records
-of one LSN differ by such versions alone, they are the same cut. A gold table that was only maintained still
-is what the newest gold cut says. Otherwise a document for which nothing happens would be built in full after
-each maintenance.
+A version is not a state: compaction, properties and comments are separate commits, which change no row. If
+two records of one LSN differ by such versions alone, they are the same cut. A gold table that was only
+maintained still is what the newest gold cut says. Otherwise a document for which nothing happens would be
+built in full after each maintenance.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from bronze.errors import DefiniteError, TransientError
 from bronze.lake.control import Cut
 from bronze.lsn import Lsn
 from gold.cycle import Gold
+from gold.incremental.starts import holds_the_same
 from gold.verify.verify import verify
 from pipelines.runtime.stages import Stages
 from pipelines.settings import load_pipeline
@@ -90,7 +91,7 @@ def test_an_array_is_in_the_order_of_its_tables_new_key(world: World) -> None:
     assert [item["line"] for item in world.table("lines")[14,]["items"]] == [1, 2, 3]
 
 
-def test_upkeep_of_tables_builds_no_document_again(world: World) -> None:
+def test_upkeep_and_comments_of_tables_build_no_document_again(world: World, tmp_path: Path) -> None:
     """A cut that was recorded again with versions that hold the same rows is no other cut."""
     spark, control = world.spark, world.control
     world.start_gold(world.documents).cycle()
@@ -101,16 +102,26 @@ def test_upkeep_of_tables_builds_no_document_again(world: World) -> None:
         for name in names:
             spark.sql(f"ALTER TABLE {world.lake.sql(layer, name)} {stated}")  # type: ignore[arg-type]
     spark.sql(f"OPTIMIZE {world.lake.sql('silver', 'order_items')}")
+    orders = world.lake.sql("silver", "orders")
+    spark.sql(f"ALTER TABLE {orders} ALTER COLUMN id COMMENT 'a (attribute 1)', total COMMENT 'attribute 4'")
+    spark.sql(f"ALTER TABLE {orders} ALTER COLUMN id COMMENT 'b (attribute 1)'")
+    spark.sql(f"COMMENT ON TABLE {orders} IS 'Orders'")
     later = {
         name: DeltaTable(world.lake.uri("silver", name)).version() if name in cut.tables else version
         for name, version in cut.tables.items()
     }
-    assert later["orders"] == cut.tables["orders"] + 1
+    assert later["orders"] == cut.tables["orders"] + 4
     before = {name: world.table(name) for name in world.names}
     control.record_cut(replace(cut, tables=later, recorded_at=None))
     assert world.start_gold(world.documents).cycle() is not None
     assert {(run.mode, run.changes) for run in world.runs().values()} == {("none", 0)}
     assert {name: world.table(name) for name in world.names} == before
+
+    widened = f"delta.`{tmp_path}/t`"
+    feature = "TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
+    spark.sql(f"CREATE TABLE {widened} (a INT) USING DELTA {feature}")
+    spark.sql(f"ALTER TABLE {widened} ALTER COLUMN a TYPE BIGINT")
+    assert not holds_the_same(f"{tmp_path}/t", 0, 1), "the same operation as a comment's, but another type"
 
 
 def test_a_cut_recorded_again_while_it_is_built_is_built_again(world: World) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from bronze.comments import Comments
 from bronze.shapes import PgType
 from silver.schema import ddl
 from silver.schema.catalog import silver_table
@@ -25,7 +27,9 @@ def written(spark: SparkSession, path: str, settings: SilverSettings) -> list[Da
     soft = settings.deletes == "soft"
     columns = [("id", INT)] if soft else [("id", INT), ("_deleted", BOOLEAN)]
     target = f"delta.{quote(path)}"
-    spark.sql(ddl.create(target, silver_table(relation("t", columns, ["id"], relation_id=1), settings))[0])
+    comments = None if soft else Comments(1, "rows before it: 1", {2: "rows before it: false"})
+    shape = replace(relation("t", columns, ["id"], relation_id=1), comments=comments)
+    spark.sql(ddl.create(target, silver_table(shape, settings))[0])
     spark.sql(f"INSERT INTO {target} (id, _deleted) VALUES (1, false), (2, true)")
     feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", "1")
     return [spark.sql(f"SELECT * FROM {target} VERSION AS OF 1"), feed.load(path)]
