@@ -268,7 +268,8 @@ class Silver:
             if step.mode == "load":
                 run.mode = "snapshot" if step.window.snapshot is not None else "full"
                 run.reason = None if run.mode == "snapshot" else "the table was truncated"
-            counts = self._log.counts(work.table.name, version)
+            # Where its comments were refused, the table's newest version is that of an earlier run.
+            counts = {} if step.mode == "describe" else self._log.counts(work.table.name, version)
             run.inserts += counts.get("inserts", 0)
             run.updates += counts.get("updates", 0)
             run.deletes += counts.get("deletes", 0)

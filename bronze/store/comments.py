@@ -26,6 +26,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 from deltalake import Transaction
 from deltalake.exceptions import DeltaError
 
@@ -119,7 +120,7 @@ class CommentsWatch:
             try:
                 table = self._kept.newest()
                 found = {} if table is None else _newest(table)
-            except (DeltaError, OSError):
+            except (DeltaError, OSError, pa.ArrowException):
                 _LOGGER.warning("the comments of the source's tables cannot be read", exc_info=True)
             else:
                 self._mark, self._comments = mark, found

@@ -23,6 +23,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from deltalake.exceptions import DeltaError
+
 from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError, DefiniteError
 from bronze.lake import delta
@@ -251,7 +253,10 @@ class LakeSql:
 
     def _description(self, table: tuple[Layer, str]) -> str:
         version = self.cut.versions.get(table)
-        return delta.open_at(self._lake.uri(*table), version).metadata().description or ""
+        try:
+            return delta.open_at(self._lake.uri(*table), version).metadata().description or ""
+        except (DeltaError, OSError):  # Spark tells better what is wrong
+            return ""
 
     def _read_directly(self, table: tuple[Layer, str]) -> bool:
         """Show a small table by a view of its files' rows; False where Delta has to read it."""

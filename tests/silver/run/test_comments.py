@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
+from bronze.comments import Comments
+from bronze.identifiers import TableName
+from bronze.lake.location import Lake
+from bronze.store.comments import commented
+from bronze.store.relations import read_relations
+from silver.run.descriptions import Descriptions
+from silver.run.table_log import SilverLog
+from silver.schema.catalog import silver_catalog
 from silver.schema.fields import is_of_source
+from silver.settings import SilverSettings
 from tests.silver.real_source import RealSource
 
 if TYPE_CHECKING:
@@ -32,12 +41,24 @@ def said(source: RealSource, name: str) -> dict[str, str]:
     return {"": whole, **found}
 
 
+def refused(source: RealSource) -> list[bool]:
+    """Whether statements were run, due, and run again, on a table that Spark does not find."""
+    elsewhere = Lake(path=f"{source.lake.path}/elsewhere")
+    there = SilverLog(source.spark, source.lake).read("plain")
+    comments = {one.relation_id: Comments(one.relation_id, "x") for one in read_relations(source.lake)}
+    shapes = silver_catalog(commented(read_relations(source.lake), comments), SilverSettings())
+    table, one = shapes[TableName("public", "plain")], Descriptions(elsewhere)
+    assert there is not None
+    ran = one.take_over(source.spark, table, there)
+    return [ran, bool(one.due(table, there)), one.take_over(source.spark, table, there)]
+
+
 def versions(source: RealSource, *names: str) -> list[int]:
     return [DeltaTable(source.lake.uri("silver", name)).version() for name in names]
 
 
 def test_comments_of_the_source_are_silvers_and_follow_it(
-    spark: SparkSession, database: str, tmp_path: Path
+    spark: SparkSession, database: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = RealSource(spark, database, f"{tmp_path}/lake", history=["orders"])
     source.play(
@@ -51,12 +72,12 @@ def test_comments_of_the_source_are_silvers_and_follow_it(
     source.read()
     source.fold()
     try:
-        follows(source)
+        follows(source, caplog)
     finally:
         source.close()
 
 
-def follows(source: RealSource) -> None:
+def follows(source: RealSource, caplog: pytest.LogCaptureFixture) -> None:
     """Each part goes on from what the one before it left."""
     first = {"": ODD, "id": '"attribute 9; rows before it: 1"', "total": ODD, "note": LONG, "hidden": ""}
     assert said(source, "orders") == first
@@ -112,3 +133,5 @@ def follows(source: RealSource) -> None:
     assert said(source, "plain") == {"": "Plain", "id": ""}
     assert said(source, "orders") == anew
     assert source.errors() == {}
+    assert refused(source) == [True, False, False]
+    assert sum("does not get the comments of public.plain" in one.message for one in caplog.records) == 1
