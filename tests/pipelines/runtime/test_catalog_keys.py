@@ -105,5 +105,9 @@ def test_a_catalog_without_such_constraints_is_said_once_and_stops_nothing(
     for lsn in (1, 2):
         keys.release([table()])
         keys.state(cut(lsn, "t"), [table()])
-    said = [one.message for one in caplog.records if "no keys are stated in spark_catalog: " in one.message]
+    said = [
+        one.getMessage()
+        for one in caplog.records
+        if "no keys are stated in spark_catalog: " in one.getMessage()
+    ]
     assert len(said) == 1

@@ -134,4 +134,4 @@ def follows(source: RealSource, caplog: pytest.LogCaptureFixture) -> None:
     assert said(source, "orders") == anew
     assert source.errors() == {}
     assert refused(source) == [True, False, False]
-    assert sum("does not get the comments of public.plain" in one.message for one in caplog.records) == 1
+    assert sum("does not get the comments of public.plain" in one.getMessage() for one in caplog.records) == 1
