@@ -93,7 +93,7 @@ archive: java $(VENV)/.ready
 
 # Each process that a test starts would compile what it imports where PYTHONDONTWRITEBYTECODE is set.
 compiled: $(VENV)/.ready
-	@$(BIN)/python -m compileall -q bronze silver gold pipelines tests
+	@$(BIN)/python -m compileall -q bronze silver gold pipelines deltasmelt _deltasmelt tests
 
 .PHONY: python .uv-present archive compiled
 python:

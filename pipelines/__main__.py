@@ -5,6 +5,9 @@ interruption: Ctrl-C would print a traceback. So it just ends the process meanwh
 
 The first process of a container has no defaults: the kernel drops a signal that it does not handle. Without
 a handler of ours, a container that is stopped in its first second would run until it is killed.
+
+``python -m pipelines`` puts the working folder in front of Python's path. So it looks first whether the other
+packages are ours, as `smelt` does (`_deltasmelt.command`).
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
+
+from _deltasmelt.ours import exit_unless_ours
 
 
 def main() -> None:
@@ -35,4 +40,5 @@ def _end(number: int, _: object) -> None:
 
 
 if __name__ == "__main__":
+    exit_unless_ours()
     main()

@@ -508,7 +508,3 @@ def _start(pipeline: str) -> None:
     from pipelines.terminal.logs import start_logging
 
     _log = start_logging(pipeline)
-
-
-if __name__ == "__main__":
-    main()

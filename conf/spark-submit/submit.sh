@@ -36,7 +36,7 @@ done
 [ "$found" = yes ] && [ $# -gt $((count + 1)) ] || usage
 
 if [ "$jars" = ours ]; then
-  list=$(shift $count; "$python" -m pipelines.spark.submitted_jars "$@") || exit 1
+  list=$(shift $count; "$python" -P -m pipelines.spark.submitted_jars "$@") || exit 1
 fi
 
 if [ -n "${SPARK_HOME:-}" ]; then

@@ -14,9 +14,8 @@ from pipelines.terminal.error_pages import codes, meaning, page
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted(path for path in (ROOT / "docs" / "errors").glob("*.md") if path.name != "README.md")
-MODULES = [
-    path for package in ("bronze", "silver", "gold", "pipelines") for path in (ROOT / package).rglob("*.py")
-]
+PACKAGES = ("bronze", "silver", "gold", "pipelines", "deltasmelt", "_deltasmelt")
+MODULES = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
 RULES = {rule.code for rule in vars(error_rules).values() if isinstance(rule, error_rules.Rule)}
 _SLUG: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _NO_CODES: Final = {"code", "x"}

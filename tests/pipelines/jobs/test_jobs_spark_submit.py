@@ -16,7 +16,7 @@ from pipelines.spark.launch import jvm_options
 from tests.object_store import lake_text, object_store
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("bronze", "silver", "gold", "pipelines")
+PACKAGES = ("bronze", "silver", "gold", "pipelines", "deltasmelt", "_deltasmelt")
 
 
 @pytest.fixture(scope="module")
@@ -107,12 +107,18 @@ def test_the_wheel_holds_all_that_is_not_python_too(wheel: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.postgres
-def test_silver_and_sql_run_under_spark_submit(installed: Path, shop: Path, tmp_path: Path) -> None:
+def test_silver_and_sql_run_under_spark_submit_whatever_is_in_the_working_folder(
+    installed: Path, shop: Path, tmp_path: Path
+) -> None:
+    for name in PACKAGES[:-1]:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit(f'not ours: {__file__}')\n")
     read = run(
         installed,
         sys.executable,
+        "-P",
         "-m",
-        "pipelines.cli",
+        "pipelines",
         "bronze",
         str(shop),
         "--until-caught-up",
@@ -143,7 +149,7 @@ def test_a_submitted_job_reaches_a_lake_in_a_store_and_commits_on_condition(
     with object_store() as store:
         in_store = lake_text("s3://lake/submitted", store.options())
         shop.write_text(shop.read_text().replace("lake: {path: './my läke #1'}\n", in_store))
-        command = [sys.executable, "-m", "pipelines.cli", "bronze", "--until-caught-up", str(shop)]
+        command = [sys.executable, "-m", "pipelines", "bronze", "--until-caught-up", str(shop)]
         read = run(installed, *command, cwd=tmp_path)
         assert read.returncode == 0, read.stderr
         folded = submit(installed, "silver", "--until-caught-up", str(shop), cwd=tmp_path)
