@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
-from fnmatch import fnmatchcase
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from bronze.lake.control_tables import ControlTables
 from bronze.lsn import Lsn
-from pipelines.commands.context import documents_named, load_documents_of, open_gold, require_lake, spark_for
-from pipelines.spark.session import active_session
+from pipelines.commands.comparing import Verified, compare, documents_like
+from pipelines.commands.context import require_lake, spark_for
 from pipelines.terminal.failures import Failure
 from pipelines.terminal.output import seconds_text
 from pipelines.terminal.waiting import ERROR, GOOD, WARNING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
     from bronze.identifiers import TableName
     from gold.verify.verify import Verification, Wrong
+    from pipelines.commands.comparing import Compared
     from pipelines.proof.against_source import Proof
     from pipelines.proof.load import Load
     from pipelines.proof.sides import Unproven
@@ -54,7 +52,7 @@ def run_verify(
         SmeltError: no such table or document; the server or the lake cannot be reached.
         Failure: something is not as it should be, or could not be compared.
     """
-    names = _documents(pipeline, document) if document is not None or not tables else []
+    names = documents_like(pipeline, document) if document is not None or not tables else []
     require_lake(pipeline)
     found = _look(pipeline, output, tables if tables or document is None else None, names, load)
     if repairs and found.proof is not None and (wrong := found.proof.wrong_tables()):
@@ -70,16 +68,8 @@ def run_verify(
         found = _together(found, again)
     if output.json:
         output.value(_plain(found))
-    if problems := _problems(found):
+    if problems := found.problems():
         raise Failure("; ".join(problems))
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What came of both parts; no proof where no table was asked for."""
-
-    proof: Proof | None
-    documents: list[Verification]
 
 
 def _look(
@@ -88,10 +78,14 @@ def _look(
     tables: Sequence[str] | None,
     documents: Sequence[str],
     load: Load | None,
-) -> _Found:
-    """Compare tables, none where they are None, and documents."""
-    proof: Proof | None = None
-    compared: list[Verification] = []
+) -> Verified:
+    """Compare, and print each result."""
+    sample = None if load is None else load.sample
+
+    def tell(found: Compared) -> None:
+        if not output.json:
+            _say(found, output, sample)
+
     with ExitStack() as stack:
         held: list[SparkSession] = []
 
@@ -102,16 +96,10 @@ def _look(
                 held.append(stack.enter_context(spark_for(pipeline, output)))
             yield held[0]
 
-        if tables is not None:
-            proof = _prove(pipeline, session, output, tables, load)
-        if documents:
-            sample = None if load is None else load.sample
-            with session() as spark:
-                compared = verify_documents(spark, pipeline, list(documents), sample=sample, output=output)
-    return _Found(proof, compared)
+        return compare(pipeline, session, output, tables=tables, documents=documents, load=load, tell=tell)
 
 
-def _together(first: _Found, again: _Found) -> _Found:
+def _together(first: Verified, again: Verified) -> Verified:
     """The second look at what was wrong, in the place of the first."""
     proof = first.proof
     if proof is not None and again.proof is not None:
@@ -121,75 +109,17 @@ def _together(first: _Found, again: _Found) -> _Found:
         proof = replace(proof, compared=kept + again.proof.compared, unproven=left + again.proof.unproven)
     names = {one.document for one in again.documents}
     documents = [one for one in first.documents if one.document not in names] + again.documents
-    return _Found(proof, documents)
-
-
-def _problems(found: _Found) -> list[str]:
-    problems = []
-    if found.proof is not None:
-        wrong = [f"silver.{one.name}" for one in found.proof.compared if not one.equal]
-        problems += [f"not equal to PostgreSQL: {', '.join(wrong)}"] if wrong else []
-        left = [f"silver.{one.name}" for one in found.proof.unproven]
-        problems += [f"not compared: {', '.join(left)}"] if left else []
-    unequal = [f"gold.{one.document}" for one in found.documents if not one.equal]
-    problems += [f"not equal to a full rebuild: {', '.join(unequal)}"] if unequal else []
-    return problems
-
-
-def _documents(pipeline: Pipeline, name: str | None) -> list[str]:
-    if name is not None and "*" in name:
-        known = [found.name for found in load_documents_of(pipeline)]
-        return [one for one in known if fnmatchcase(one, name)]
-    return [found.name for found in documents_named(pipeline, name)]
-
-
-def _prove(
-    pipeline: Pipeline,
-    session: Callable[[], AbstractContextManager[SparkSession]],
-    output: Output,
-    tables: Sequence[str],
-    load: Load | None,
-) -> Proof:
-    from pipelines.proof.against_source import prove  # noqa: PLC0415 - a document alone needs none of it
-
-    def tell(found: TableComparison | Unproven) -> None:
-        if not output.json:
-            _say_table(found, output)
-
-    proof = prove(pipeline, session, output, names=tables, load=load, tell=tell, given=active_session())
-    if proof.compared and not output.json:
-        rows = sum(one.source_rows for one in proof.compared)
-        said = "" if load is None or load.sample is None else f", a sample of {load.sample:g}"
-        output.say(f"{rows:,} rows of the source were read in {seconds_text(proof.seconds)}{said}")
-    return proof
+    return Verified(proof, documents)
 
 
 def _repair(pipeline: Pipeline, tables: Sequence[TableName], output: Output) -> None:
-    from pipelines.commands.repair import repair  # noqa: PLC0415 - as above
+    from pipelines.commands.repair import repair  # noqa: PLC0415 - only where something is wrong
 
     repair(pipeline, tables, output, command="smelt verify --repair")
     output.say(f"taken from the source again: {', '.join(map(str, tables))}")
 
 
-def verify_documents(
-    spark: SparkSession, pipeline: Pipeline, names: list[str], *, sample: float | None, output: Output
-) -> list[Verification]:
-    """Compare documents with a full rebuild one after the other, and print each result as text."""
-    from gold.verify.verify import verify  # noqa: PLC0415 - loads Spark
-
-    lake = pipeline.lake_address()
-    gold = open_gold(spark, pipeline, ControlTables(lake))
-    results = []
-    for name in names:
-        with output.waiting(f"comparing gold.{name} with a full rebuild"):
-            result = verify(spark, lake, gold.built(name), sample=sample)
-        if not output.json:
-            _say(result, output, sample)
-        results.append(result)
-    return results
-
-
-def _plain(found: _Found) -> dict[str, object]:
+def _plain(found: Verified) -> dict[str, object]:
     compared = () if found.proof is None else found.proof.compared
     unproven = () if found.proof is None else found.proof.unproven
     return {
@@ -207,6 +137,25 @@ def _plain(found: _Found) -> dict[str, object]:
             for one in found.documents
         ],
     }
+
+
+def _say(found: Compared, output: Output, sample: float | None) -> None:
+    from gold.verify.verify import Verification  # noqa: PLC0415 - loads Spark
+    from pipelines.proof.against_source import Proof  # noqa: PLC0415 - likewise
+
+    if isinstance(found, Verification):
+        _say_document(found, output, sample)
+    elif isinstance(found, Proof):
+        _say_proof(found, output, sample)
+    else:
+        _say_table(found, output)
+
+
+def _say_proof(found: Proof, output: Output, sample: float | None) -> None:
+    if found.compared:
+        rows = sum(one.source_rows for one in found.compared)
+        said = "" if sample is None else f", a sample of {sample:g}"
+        output.say(f"{rows:,} rows of the source were read in {seconds_text(found.seconds)}{said}")
 
 
 def _say_table(found: TableComparison | Unproven, output: Output) -> None:
@@ -242,7 +191,7 @@ def _say_row(wrong: WrongRow, said: str, output: Output) -> None:
         output.line(f"    {cell.column}: {source} at the source, {silver} in silver")
 
 
-def _say(result: Verification, output: Output, sample: float | None) -> None:
+def _say_document(result: Verification, output: Output, sample: float | None) -> None:
     from gold.verify.verify import KINDS  # noqa: PLC0415 - loads Spark
 
     of = "" if sample is None else f" (a sample of {sample:g})"

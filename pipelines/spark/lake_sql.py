@@ -84,6 +84,15 @@ def parse_as_of(text: str, *, where: str = "--as-of") -> Lsn | datetime:
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
+def moment_of(given: str | datetime | int | None, *, where: str) -> Lsn | datetime | None:
+    """What a caller from Python takes for a moment: as `parse_as_of`, a time, an LSN; None: now."""
+    if isinstance(given, str):
+        return parse_as_of(given, where=where)
+    if isinstance(given, datetime):
+        return given if given.tzinfo is not None else given.replace(tzinfo=UTC)
+    return None if given is None else Lsn(given)
+
+
 def cut_at(control: ControlTables, *, with_gold: bool, at: Lsn | datetime | None, lake: str) -> ConsistentCut:
     """The consistent cut to show.
 
@@ -278,12 +287,16 @@ class LakeSql:
 
     def _view(self, table: tuple[Layer, str]) -> tuple[str, str]:
         """The quoted name of a table's view, and what it selects."""
-        select = f"SELECT * FROM {self._lake.sql(*table)}"
-        if table in self.cut.versions:
-            select += f" VERSION AS OF {self.cut.versions[table]}"
-        elif table == ("bronze", "changes"):
+        select, version = f"SELECT * FROM {self._lake.sql(*table)}", self._version(table)
+        if version is not None:
+            select += f" VERSION AS OF {version}"
+        if table == ("bronze", "changes"):
             select += f" WHERE commit_lsn <= {int(self.cut.commit_lsn)}"
         return self._odd.get(table) or quote(*table), select
+
+    def _version(self, table: tuple[Layer, str]) -> int | None:
+        """Which version of a table is shown; None: the newest, whenever it is read."""
+        return self.cut.versions.get(table)
 
     def _refused(self, error: PySparkException) -> DefiniteError:
         names = [f"{layer}.{name}" for layer, name in self._known]

@@ -5,6 +5,9 @@ and underscores of ASCII alone, and case does not count. A temporary view takes 
 
 So a table of another name becomes a temporary view. A statement that names it as Spark SQL names such a table
 (``silver.`Order Details```) gets the view's name instead.
+
+In a session of somebody else's no schema is made, and no name of theirs is taken: each table is a temporary
+view of a name that nobody would give (`aliased`).
 """
 
 from __future__ import annotations
@@ -31,6 +34,17 @@ _PIECE: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 """What may hold a name, and what only looks as if it did: texts and comments."""
+
+_SPACE: Final = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
+_BEHIND: Final = re.compile(rf"{_SPACE}(?:(?P<dot>\.)|(?P<word>{_NAME}))?", re.DOTALL)
+_READ: Final = re.compile(rf"(?:\b(?:from|join)|,){_SPACE}\(*{_SPACE}\Z", re.IGNORECASE | re.DOTALL)
+"""What stands before a table that is read. In a list of columns a table is not named without a dot."""
+_AFTER_A_TABLE: Final = re.compile(
+    "where|group|having|order|sort|cluster|distribute|limit|offset|window|qualify|union|intersect|except|minus"
+    "|join|inner|cross|left|right|full|semi|anti|natural|on|using|lateral|pivot|unpivot|select",
+    re.IGNORECASE,
+)
+"""Words that are no alias. Before any other that is none either (TABLESAMPLE), no alias may stand."""
 
 
 def odd_views(tables: Iterable[TableAddress]) -> dict[TableAddress, str]:
@@ -67,6 +81,42 @@ def with_views(statement: str, views: Mapping[TableAddress, str]) -> str:
         return found[0] if len(found) == 1 else match[0]
 
     return _PIECE.sub(replaced, statement)
+
+
+def aliased(statement: str, views: Mapping[TableAddress, str]) -> str:
+    """As `with_views`, and what a statement calls ``orders.id`` or ``silver.orders.id`` is still found.
+
+    A table that is read under no other name gets its own as an alias.
+    """
+    named = [table for table in views if with_views(statement, {table: ""}) != statement]
+    alike = Counter(name.lower() for _, name in named)
+    for table in named:
+        layer, name = table
+        alias = quote(name if alike[name.lower()] == 1 else f"{layer}.{name}")
+        statement = _read_as(statement, table, views[table], alias)
+    return statement
+
+
+def _read_as(statement: str, table: TableAddress, view: str, alias: str) -> str:
+    """The statement with one table's view, under an alias where it is read without one."""
+    mark = "\0"  # in no statement that Spark parses
+    written: list[str] = []
+    for number, piece in enumerate(with_views(statement, {table: mark}).split(mark)):
+        if number:
+            before, behind = "".join(written), _BEHIND.match(piece)
+            if behind is not None and behind["dot"]:  # a column of it
+                written.append(alias)
+            elif _READ.search(before) and behind is not None and _is_end(behind["word"]):
+                written.append(f"{view} AS {alias}")
+            else:
+                written.append(view)
+        written.append(piece)
+    return "".join(written)
+
+
+def _is_end(word: str | None) -> bool:
+    """Whether a table's name that this word follows has no alias, and may be given one."""
+    return word is None or _AFTER_A_TABLE.fullmatch(word) is not None
 
 
 def _meant(written: str) -> str:

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import uuid
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -173,6 +174,17 @@ class Output:
                 for column, cell, width in zip(columns, row, widths, strict=True)
             ]
             self.line("  ".join(padded).rstrip())
+
+
+class Unheard(Output):
+    """For a caller from Python: results are values, and progress is told to nobody."""
+
+    def say(self, text: str, *, style: str | None = None) -> None:
+        """Nothing."""
+
+    def waiting(self, text: str) -> AbstractContextManager[None]:  # noqa: ARG002 - its interface
+        """Nothing."""
+        return nullcontext()
 
 
 def _has_colours() -> bool:

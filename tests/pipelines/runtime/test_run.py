@@ -6,7 +6,8 @@ import json
 import os
 import signal
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import psycopg
@@ -21,6 +22,7 @@ from pipelines.commands.explain import show_document_schema, show_explanation
 from pipelines.commands.preview import preview_document
 from pipelines.commands.run import run_layers
 from pipelines.commands.verify import run_verify
+from pipelines.conf_files import conf_folder
 from pipelines.health.status import read_status
 from pipelines.settings import load_pipeline
 from pipelines.spark.lake_sql import LakeSql, cut_of
@@ -352,6 +354,34 @@ def test_verify_compares_gold_with_a_rebuild_and_says_where_it_differs(
     )  # fmt: skip
     spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF {cut.tables['customer']}")
     control.record_cut(replace(cut, tables={"customer": cut.tables["customer"] + 2}, recorded_at=None))
+
+
+@pytest.mark.postgres
+@pytest.mark.spark
+def test_the_notebook_reads_the_lake_in_the_session_that_is_there_and_leaves_it(
+    shop: Shop, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notebook = json.loads((conf_folder() / "notebooks" / "deltasmelt.ipynb").read_text(encoding="utf-8"))
+    monkeypatch.chdir(shop.folder)
+    found: dict[str, Any] = {}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), found)  # noqa: S102 - our own notebook
+    assert [one.code for one in found["findings"]] == ["table-without-key"]
+    assert [one.name for one in found["status"].errors] == ["public.keyless"]
+    assert found["totals"].filter("customer_id = 51").collect() == [(51, 1, Decimal("1.25"))]
+    orders = spark.sql(f"SELECT * FROM {shop.pipeline.lake_address().sql('silver', 'orders')}")
+    assert found["orders"].count() == orders.count(), "the session was not stopped"
+    assert found["first"].commit_lsn < found["now"].commit_lsn
+    assert found["document"].keys() == {"id", "name", "orders"}
+    assert found["verified"].problems() == ["not compared: silver.keyless"]
+    assert sorted(one.name for one in found["verified"].proof.compared) == ["customers", "orders"]
+    assert [one.document for one in found["verified"].documents] == ["customer"]
+    assert found["quality"].success
+    assert (shop.folder / "quality.html").exists()
+    told = capsys.readouterr()
+    assert told.err == "", "nothing but what the notebook prints"
+    assert found["quality"].summary() in told.out
 
 
 @pytest.mark.postgres

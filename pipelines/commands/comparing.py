@@ -1,0 +1,131 @@
+"""The work of `smelt verify` without its printing: silver beside PostgreSQL, gold beside a full rebuild."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, TypeAlias
+
+from bronze.lake.control_tables import ControlTables
+from pipelines.commands.context import documents_named, load_documents_of, open_gold
+from pipelines.spark.session import active_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import SparkSession
+
+    from gold.verify.verify import Verification
+    from pipelines.proof.against_source import Proof
+    from pipelines.proof.load import Load
+    from pipelines.proof.sides import Unproven
+    from pipelines.settings import Pipeline
+    from pipelines.terminal.output import Output
+    from silver.verify.compare import TableComparison
+
+Compared: TypeAlias = "TableComparison | Unproven | Proof | Verification"
+"""A table, a table that could not be compared, all tables together, or a document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What came of both comparisons.
+
+    Attributes:
+        proof: of silver's tables; None where none was asked for.
+        documents: compared with a full rebuild, one after the other.
+    """
+
+    proof: Proof | None
+    documents: list[Verification]
+
+    @property
+    def holds(self) -> bool:
+        """Whether all that was asked for could be compared, and is equal."""
+        return not self.problems()
+
+    def problems(self) -> list[str]:
+        """What is not equal or was not compared, in words."""
+        problems = []
+        if self.proof is not None:
+            wrong = [f"silver.{one.name}" for one in self.proof.compared if not one.equal]
+            problems += [f"not equal to PostgreSQL: {', '.join(wrong)}"] if wrong else []
+            left = [f"silver.{one.name}" for one in self.proof.unproven]
+            problems += [f"not compared: {', '.join(left)}"] if left else []
+        unequal = [f"gold.{one.document}" for one in self.documents if not one.equal]
+        problems += [f"not equal to a full rebuild: {', '.join(unequal)}"] if unequal else []
+        return problems
+
+
+def compare(
+    pipeline: Pipeline,
+    session: Callable[[], AbstractContextManager[SparkSession]],
+    output: Output,
+    *,
+    tables: Sequence[str] | None,
+    documents: Sequence[str],
+    load: Load | None = None,
+    tell: Callable[[Compared], None] = lambda _: None,
+) -> Verified:
+    """Compare tables, none where they are None and all where they are empty, then documents.
+
+    Args:
+        pipeline: the pipeline.
+        session: gives a session, when it is first needed.
+        output: takes progress.
+        tables: names or patterns.
+        documents: names.
+        load: how much of the server it may take, and how much of either is compared.
+        tell: is told each result at once.
+
+    Raises:
+        SmeltError: no such table or document; the server or the lake cannot be reached.
+    """
+    proof: Proof | None = None
+    if tables is not None:
+        from pipelines.proof.against_source import prove  # noqa: PLC0415 - a document alone needs none of it
+
+        given = active_session()
+        proof = prove(pipeline, session, output, names=tables, load=load, tell=tell, given=given)
+        tell(proof)
+    compared: list[Verification] = []
+    if documents:
+        with session() as spark:
+            sample = None if load is None else load.sample
+            compared = _documents(spark, pipeline, documents, sample=sample, output=output, tell=tell)
+    return Verified(proof, compared)
+
+
+def documents_like(pipeline: Pipeline, name: str | None) -> list[str]:
+    """The names of documents that a name or pattern means; None means all.
+
+    Raises:
+        ConfigurationError: there is none of that name, or a file is wrong.
+    """
+    if name is not None and "*" in name:
+        known = [found.name for found in load_documents_of(pipeline)]
+        return [one for one in known if fnmatchcase(one, name)]
+    return [found.name for found in documents_named(pipeline, name)]
+
+
+def _documents(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    names: Sequence[str],
+    *,
+    sample: float | None,
+    output: Output,
+    tell: Callable[[Compared], None],
+) -> list[Verification]:
+    from gold.verify.verify import verify  # noqa: PLC0415 - loads Spark
+
+    lake = pipeline.lake_address()
+    gold = open_gold(spark, pipeline, ControlTables(lake))
+    results = []
+    for name in names:
+        with output.waiting(f"comparing gold.{name} with a full rebuild"):
+            result = verify(spark, lake, gold.built(name), sample=sample)
+        tell(result)
+        results.append(result)
+    return results

@@ -1,0 +1,128 @@
+"""Statements over the lake in a session of somebody else's: a notebook's, or a server's.
+
+`pipelines.spark.lake_sql` makes schemas named as the layers are. In a shared catalog these may be the user's
+own. Here each table that a statement names is a temporary view of one Delta version, under a name that nobody
+else gives, so nothing of the session's owner is replaced. Each view names a version, also of the tables that
+are shown as they are now: an UPDATE of a view that names none would be carried out.
+
+A classic session looks at names when a DataFrame is made, and the view is dropped right then. A server of
+Spark Connect looks at them each time a DataFrame is run. There the view stays, and is never made again as
+something else: a DataFrame shows the same rows whenever it is run.
+
+Names that SQL puts together itself (``IDENTIFIER('silver.' || …)``) find nothing, nor does ``SHOW TABLES IN
+silver``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from bronze.config.suggestions import suggestion
+from bronze.errors import DefiniteError
+from bronze.lake import delta
+from pipelines.spark.lake_sql import LakeSql
+from pipelines.spark.sql_names import aliased, with_views
+from silver.run.spark_settings import put_back
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bronze.lake.consistent_cut import ConsistentCut
+    from pipelines.settings import Pipeline
+    from pipelines.spark.sql_names import TableAddress
+
+OLD_VERSIONS: Final = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+"""Delta refuses the version of an idle table by its age; cuts decide what may be read."""
+
+
+class GuestSql(LakeSql):
+    """Statements over one lake at one cut, in any session.
+
+    Args:
+        spark: the session.
+        pipeline: the pipeline.
+        cut: what they see.
+    """
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, cut: ConsistentCut) -> None:
+        super().__init__(spark, pipeline, cut)
+        self._prefix = f"smelt_{uuid.uuid4().hex[:12]}"
+        self._made: dict[TableAddress, str] = {}
+        self._newest: dict[TableAddress, int | None] = {}
+
+    @property
+    def tables(self) -> list[str]:
+        """``silver.orders`` and all others that can be named."""
+        return [f"{layer}.{name}" for layer, name in self._known]
+
+    def table(self, name: str) -> DataFrame:
+        """One table, by its name as `tables` has it. Case counts only where it alone tells two apart.
+
+        Raises:
+            DefiniteError: ``sql-table``, there is none of that name at this cut; or Spark refuses it.
+        """
+        from pyspark.errors import PySparkException  # noqa: PLC0415 - Spark is up by now
+
+        qualified = {f"{layer}.{table}": (layer, table) for layer, table in self._known}
+        alike = [known for known in qualified if known.lower() == name.lower()]
+        found = name if name in qualified else alike[0] if len(alike) == 1 else None
+        if found is None:
+            raise DefiniteError(
+                f"there is no table {name} as of {self.cut.commit_lsn}{suggestion(name, qualified)}",
+                code="sql-table",
+                where="table",
+            )
+        try:
+            return self._spark.sql(self._view(qualified[found])[1])
+        except PySparkException as error:
+            raise self._refused(error) from None
+
+    def forget(self) -> None:
+        """Take the views away."""
+        while self._made:
+            _, view = self._made.popitem()
+            self._spark.sql(f"DROP VIEW IF EXISTS {view}")
+
+    def _version(self, table: TableAddress) -> int | None:
+        if table in self.cut.versions:
+            return super()._version(table)
+        if table not in self._newest:
+            found = delta.open_table(self._lake.uri(*table))
+            self._newest[table] = None if found is None else found.version()
+        return self._newest[table]
+
+    def _answer(
+        self,
+        statement: str,
+        names: list[TableAddress],  # noqa: ARG002 - those are words of the statement, these its tables
+        *,
+        alone: bool = False,  # noqa: ARG002 - such views are for sessions of our own
+    ) -> DataFrame:
+        from pyspark.sql.utils import is_remote  # noqa: PLC0415 - Spark is up by now
+
+        for table in self._known:
+            if table not in self._made and with_views(statement, {table: ""}) != statement:
+                view = f"{self._prefix}_{len(self._made)}"
+                self._spark.sql(f"CREATE TEMPORARY VIEW {view} AS {self._view(table)[1]}")
+                self._made[table] = view
+        try:
+            return self._spark.sql(aliased(statement, self._made))
+        finally:
+            if not is_remote():
+                self.forget()
+
+
+@contextmanager
+def old_versions(spark: SparkSession) -> Iterator[None]:
+    """Let a session read the versions that cuts name, however old; where it may not be told so, as it is."""
+    if not spark.conf.isModifiable(OLD_VERSIONS):
+        yield
+        return
+    before = spark.conf.get(OLD_VERSIONS, None)
+    spark.conf.set(OLD_VERSIONS, "false")
+    yield
+    put_back(spark, {OLD_VERSIONS: before})

@@ -1,0 +1,79 @@
+"""The session of a lake that a program has open: the one that is there, or one of our own when it is needed.
+
+A session that something else started is used as it is, and never stopped. While work of ours runs in it, its
+statements mean what they mean in our own (`lent`). A DataFrame runs later, under its owner's settings.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final
+
+from pipelines.spark.guest_sql import old_versions
+from pipelines.spark.jvm_death import death_told
+from pipelines.spark.session import active_session, lent, spark_session, stop_session
+from pipelines.terminal.logs import spark_log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from pipelines.settings import Pipeline
+
+_LOGGER: Final = logging.getLogger("deltasmelt.session")
+
+
+class HeldSession:
+    """One session from its first use to `close`.
+
+    Args:
+        pipeline: whose `spark` section holds, and whose lake is read.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._session: SparkSession | None = None
+        self._log: Path | None = None
+        self._undo = ExitStack()
+
+    def get(self) -> SparkSession:
+        """The session.
+
+        Raises:
+            ConfigurationError: Java is missing or of an unfit version, or pyspark is not installed.
+            DefiniteError: Delta's jars cannot be had, or the JVM does not start.
+        """
+        if self._session is None:
+            session = active_session()
+            if session is None:
+                self._log = spark_log(self._pipeline.pipeline)
+                lake = self._pipeline.lake_address().path
+                session = spark_session(self._pipeline.spark, log=self._log, lake=lake)
+                self._undo.callback(stop_session, session)
+            else:
+                self._undo.enter_context(old_versions(session))
+            self._session = session
+        return self._session
+
+    @contextmanager
+    def working(self) -> Iterator[SparkSession]:
+        """The session for a block of work of ours.
+
+        Raises:
+            DefiniteError: our own JVM ended, or does not answer.
+        """
+        session, spark = self.get(), self._pipeline.spark
+        told = lent(session, spark) if self._log is None else death_told(spark, self._log)
+        with told:
+            yield session
+
+    def close(self) -> None:
+        """Stop the session if it is our own; leave any other as it was. What comes next gets another one."""
+        try:
+            self._undo.close()
+        except Exception as error:  # noqa: BLE001 - of a session that its owner has stopped meanwhile
+            _LOGGER.info("Spark's settings were not put back: %s", error)
+        self._session = self._log = None

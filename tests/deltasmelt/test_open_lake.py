@@ -1,0 +1,190 @@
+"""`deltasmelt.open` in a session of somebody else's: what of a lake it shows, and what it leaves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+import deltasmelt
+from bronze.lake.control import Cut
+from bronze.lake.control_tables import ControlTables
+from bronze.lsn import Lsn
+from pipelines.spark.guest_sql import OLD_VERSIONS
+from pipelines.spark.sql_names import aliased
+from tests.fix_spark import reading
+from tests.pipelines.sql_shell.small_lake import FIRST, ROWS, SECOND, make_small_lake
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+VIEWS = {
+    ("silver", "orders"): "v1",
+    ("gold", "orders"): "v2",
+    ("silver", "Order Details"): "v3",
+    ("silver", "b"): "v4",
+}
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_small_lake(tmp_path_factory.mktemp("open"))
+
+
+@pytest.fixture
+def lake(file: Path, spark: SparkSession) -> Iterator[deltasmelt.OpenLake]:
+    with reading(spark), deltasmelt.open(file) as lake:
+        yield lake
+
+
+def count(frame: DataFrame) -> int:
+    return frame.count()
+
+
+def test_the_import_loads_neither_spark_nor_delta_and_the_names_are_there() -> None:
+    probe = (
+        "import sys, deltasmelt; "
+        "print([name for name in ('pyspark', 'deltalake', 'pyarrow', 'pydantic') if name in sys.modules]); "
+        "print([name for name in dir(deltasmelt) if not getattr(deltasmelt, name, None)])"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n") == ["[]", "[]", ""]
+
+
+def test_tables_and_statements_show_the_newest_cut_or_an_earlier_one(lake: deltasmelt.OpenLake) -> None:
+    assert count(lake.table("silver.orders")) == 2 * ROWS
+    for moment in (FIRST, int(FIRST), "0/1FF", "2026-01-01T12:30", datetime(2026, 1, 1, 12, tzinfo=UTC)):
+        assert lake.at(moment).commit_lsn == FIRST, moment
+    assert count(lake.table("gold.customer", as_of=FIRST)) == ROWS
+    most = "SELECT max(orders.id) AS most, max(silver.orders.total) AS total FROM silver.orders"
+    assert lake.sql(most).collect() == [(2 * ROWS, 2 * ROWS + 0.5)]
+    both = "SELECT count(*) FROM silver.orders AS o JOIN gold.customer ON customer.id = o.id"
+    assert lake.sql(both, as_of="0/100").collect() == [(ROWS,)]
+    with pytest.raises(deltasmelt.DefiniteError, match=r"there is no table silver\.late"):
+        lake.sql(f"{both}, silver.late", as_of=FIRST)
+
+
+def test_all_of_one_moment_is_as_of_one_commit_while_the_pipeline_goes_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with reading(spark), deltasmelt.open(make_small_lake(tmp_path)) as lake:
+        now, newest = lake.at(), lake.table("silver.orders")
+        assert (now.commit_lsn, now.commit_ts) == (SECOND, datetime(2026, 1, 1, 13, tzinfo=UTC))
+        assert {"silver.orders", "silver.late", "gold.customer", "control.cuts"} <= set(now.tables)
+        counted = now.sql("SELECT count(*) FROM silver.orders JOIN gold.customer USING (id)")
+
+        address, control = lake.pipeline.lake_address(), ControlTables(lake.pipeline.lake_address())
+        one = pa.table({"id": pa.array([1], pa.int32())})
+        write_deltalake(address.uri("silver", "orders"), one, mode="overwrite", schema_mode="overwrite")
+        control.record_cut(Cut("silver", Lsn(0x300), None, {"orders": 2}))
+
+        assert count(lake.table("silver.orders")) == 1, "silver alone is ahead"
+        assert lake.at().commit_lsn == SECOND, "gold is not"
+        assert counted.collect() == [(2 * ROWS,)]
+        assert count(newest) == count(now.table("silver.orders")) == 2 * ROWS
+        assert lake.at("0/100").sql("SELECT count(*) FROM silver.orders").collect() == [(ROWS,)]
+
+
+def test_a_session_that_was_there_is_used_and_left_as_it_was(file: Path, spark: SparkSession) -> None:
+    def seen() -> tuple[Any, ...]:
+        views = spark.sql("SHOW VIEWS").collect()
+        schemas = spark.sql("SHOW SCHEMAS").collect()
+        settings: Any = spark.conf.getAll
+        return views, schemas, dict(settings)
+
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    spark.conf.unset(OLD_VERSIONS)
+    spark.sql("CREATE OR REPLACE TEMPORARY VIEW orders AS SELECT 'mine' AS id")
+    try:
+        before = seen()
+        with deltasmelt.open(file) as lake:
+            frame = lake.sql(
+                "SELECT o.id FROM silver.orders o JOIN orders ON o.id = 1 WHERE orders.id = 'mine'"
+            )
+            assert frame.sparkSession is spark
+            assert frame.collect() == [(1,)]
+            assert spark.conf.get(OLD_VERSIONS) == "false"
+        assert seen() == before
+        assert frame.collect() == [(1,)], "the session goes on, and its DataFrames"
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        spark.conf.set(OLD_VERSIONS, "false")
+        spark.sql("DROP VIEW IF EXISTS orders")
+
+
+@pytest.mark.parametrize(
+    ("statement", "code", "said"),
+    [
+        ("SELECT * FROM silver.ordres", "sql-table", "did you mean 'silver.orders'?"),
+        ("SELECT totl FROM silver.orders", "sql", "[UNRESOLVED_COLUMN"),
+        ("SELEC 1", "sql", "[PARSE_SYNTAX_ERROR]"),
+        ("DELETE FROM silver.orders", "sql", "HISTORICAL_VERSION"),
+        ("UPDATE control.cuts SET layer = 'x'", "sql", "HISTORICAL_VERSION"),
+        ("DELETE FROM bronze.relations", "sql", "HISTORICAL_VERSION"),
+    ],
+)
+def test_a_statement_that_spark_refuses_is_an_error_of_ours(
+    lake: deltasmelt.OpenLake, statement: str, code: str, said: str
+) -> None:
+    with pytest.raises(deltasmelt.SmeltError) as raised:
+        lake.sql(statement)
+    assert raised.value.code == code
+    assert said in str(raised.value)
+
+
+def test_what_cannot_be_found_is_said_before_spark_is_asked(
+    lake: deltasmelt.OpenLake, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        deltasmelt.DefiniteError, match=r"no table silver\.ordrs .*did you mean 'silver\.orders'"
+    ):
+        lake.table("silver.ordrs")
+    assert count(lake.table("Silver.Orders", as_of=FIRST)) == ROWS
+    with pytest.raises(deltasmelt.ConfigurationError, match="neither an LSN nor a time"):
+        lake.at("yesterday")
+    with pytest.raises(deltasmelt.DefiniteError, match="the oldest cut is 0/100"):
+        lake.sql("SELECT 1 FROM silver.orders", as_of=1)
+    with pytest.raises(deltasmelt.ConfigurationError, match="no such pipeline file"):
+        deltasmelt.open(tmp_path / "none.yml")
+    (tmp_path / "empty.yml").write_text(lake.pipeline.path.read_text())
+    (tmp_path / "customer.yml").write_text((lake.pipeline.folder / "customer.yml").read_text())
+    with pytest.raises(deltasmelt.DefiniteError, match="silver has no cut yet"):
+        deltasmelt.open(tmp_path / "empty.yml").at()
+
+
+@pytest.mark.parametrize(
+    ("statement", "meant"),
+    [
+        ("SELECT max(orders.total) FROM silver.orders", "SELECT max(orders.total) FROM v1 AS `orders`"),
+        ("SELECT silver.orders.id FROM silver.orders", "SELECT `orders`.id FROM v1 AS `orders`"),
+        ("SELECT * FROM SILVER.`orders` o, silver.b", "SELECT * FROM v1 o, v4 AS `b`"),
+        (
+            "SELECT silver.orders.id FROM silver.orders JOIN gold.orders USING (id)",
+            "SELECT `silver.orders`.id FROM v1 AS `silver.orders` JOIN v2 AS `gold.orders` USING (id)",
+        ),
+        (
+            "WITH b AS (SELECT 1 FROM silver.orders) TABLE b",
+            "WITH b AS (SELECT 1 FROM v1 AS `orders`) TABLE b",
+        ),
+        ("DESCRIBE silver.orders", "DESCRIBE v1"),
+        ("FROM ( -- all\n silver.orders) SELECT 1", "FROM ( -- all\n v1 AS `orders`) SELECT 1"),
+        (
+            "SELECT 'silver.b' FROM silver.orders TABLESAMPLE (5 ROWS)",
+            "SELECT 'silver.b' FROM v1 TABLESAMPLE (5 ROWS)",
+        ),
+        (
+            "SELECT `Order Details`.x FROM silver.`order details`",
+            "SELECT `Order Details`.x FROM v3 AS `Order Details`",
+        ),
+    ],
+)
+def test_a_table_that_is_read_under_no_other_name_keeps_its_own(statement: str, meant: str) -> None:
+    assert aliased(statement, VIEWS) == meant  # type: ignore[arg-type]  # layers are words here
