@@ -11,7 +11,7 @@ ARGS ?=
 
 DOCS := .venv-docs
 
-.PHONY: help demo check test lint format docs reference film torture bench-reader bench-latency bench-snapshot bench-silver bench-gold bench-fresh bench-verify bench-first readers lock java clean
+.PHONY: help demo check test lint format docs reference film torture bench-reader bench-latency bench-snapshot bench-silver bench-gold bench-fresh bench-verify bench-first readers matrix lowest lock java clean
 
 help:  ## What can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -22,8 +22,14 @@ demo: archive compiled  ## A live shop through bronze, silver and gold, with a q
 check: lint compiled  ## Lint, then every test that needs neither PostgreSQL nor a JVM nor another process
 	@$(BIN)/python -m pytest -q -n 2 --maxschedchunk 8 -m "not spark and not postgres and not process and not torture" $(ARGS)
 
-test: java lint archive compiled  ## Lint, then every test but the long fault scenarios, two processes with Spark, one without
+test: java lint archive compiled lowest  ## Lint, then every test but the long fault scenarios, two processes with Spark, one without
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not torture" $(ARGS)
+
+lowest: $(VENV)/.ready  ## The decoder, and every import, on the lowest versions that pyproject.toml allows
+	@$(BIN)/python -m tests.matrix --lowest
+
+matrix: $(VENV)/.ready  ## make check and a flow of Spark in other environments, for the table of docs/support.md; an hour or two
+	@nice $(BIN)/python -m tests.matrix $(ARGS)
 
 lint: $(VENV)/.ready  ## ruff, mypy strict, import-linter
 	@$(BIN)/ruff check .
@@ -116,4 +122,4 @@ $(DOCS)/.ready: requirements-docs.lock | .uv-present
 	@touch $@
 
 clean:  ## Remove the environment and caches; lakes stay
-	rm -rf $(VENV) $(DOCS) .venv-readers .uv site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) $(DOCS) .venv-readers .venv-matrix .uv site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

@@ -49,8 +49,8 @@ class OpenLake:
     """The lake of one pipeline; made by `deltasmelt.open`.
 
     Spark is needed by `at`, `sql`, `table`, `preview`, `verify` and `quality`, and only then started. A
-    session that this process has already (a notebook's, Databricks', one of Spark Connect) is used, and never
-    stopped. A session of our own is stopped by `close`, and its DataFrames end with it.
+    session that this process has already (a notebook's, Databricks') is used, and never stopped. A session of
+    our own is stopped by `close`, and its DataFrames end with it.
 
     **When the pipeline goes on.** `sql` and `table` show what is newest when they are called: of tables of
     silver alone silver's newest cut, otherwise the newest that gold has too. Two calls may see two moments.
@@ -105,7 +105,7 @@ class OpenLake:
         >>> lake.sql("SELECT * FROM silver.orders JOIN gold.customer USING (id)")  # doctest: +SKIP
 
         Args:
-            query: one statement.
+            query: one statement; to name its result, use the DataFrame's `createOrReplaceTempView`.
             as_of: as for `at`.
 
         Raises:

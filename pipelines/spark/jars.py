@@ -43,16 +43,7 @@ def delta_jars(announce: Callable[[str], None] | None = None) -> list[Path]:
         ConfigurationError: SMELT_JARS lacks a jar, or this Spark version has no known jars.
         DefiniteError: the jars could not be fetched, or their checksums differ.
     """
-    import pyspark  # noqa: PLC0415 - the reader must not load Spark
-
-    line = ".".join(pyspark.__version__.split(".")[:2])
-    if line not in LINES:
-        raise ConfigurationError(
-            f"no Delta jars are known for Spark {pyspark.__version__}",
-            code="spark-version",
-            remedy=f"install one of: pyspark {', '.join(f'{known}.*' for known in LINES)}",
-        )
-    return _jars(delta_set(line), announce)
+    return _jars(delta_set(_line()), announce)
 
 
 def store_jars(scheme: str, announce: Callable[[str], None] | None = None) -> list[Path]:
@@ -65,13 +56,31 @@ def store_jars(scheme: str, announce: Callable[[str], None] | None = None) -> li
         announce: is told when the jars have to be fetched.
 
     Raises:
-        ConfigurationError: SMELT_JARS lacks a jar.
+        ConfigurationError: SMELT_JARS lacks a jar, or this Spark version has no known jars.
         DefiniteError: the jars could not be fetched, or their checksums differ.
     """
-    jars = store_set(scheme)
+    jars = store_set(scheme, _line())
     if jars is None:
         return []
     return [*_jars(jars, announce), *([LOG_STORE_JAR] if scheme in S3 else [])]
+
+
+def _line() -> str:
+    """The line of the installed Spark (``4.1``).
+
+    Raises:
+        ConfigurationError: no jars are known for it.
+    """
+    import pyspark  # noqa: PLC0415 - the reader must not load Spark
+
+    line = ".".join(pyspark.__version__.split(".")[:2])
+    if line not in LINES:
+        raise ConfigurationError(
+            f"no Delta jars are known for Spark {pyspark.__version__}",
+            code="spark-version",
+            remedy=f"install one of: pyspark {', '.join(f'{known}.*' for known in LINES)}",
+        )
+    return line
 
 
 def _jars(jars: JarSet, announce: Callable[[str], None] | None) -> list[Path]:

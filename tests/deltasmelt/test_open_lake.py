@@ -112,6 +112,9 @@ def test_a_session_that_was_there_is_used_and_left_as_it_was(file: Path, spark: 
             assert frame.sparkSession is spark
             assert frame.collect() == [(1,)]
             assert spark.conf.get(OLD_VERSIONS) == "false"
+            frame.createOrReplaceTempView("kept")
+            assert spark.sql("SELECT id FROM kept").collect() == [(1,)]
+            spark.sql("DROP VIEW kept")
         assert seen() == before
         assert frame.collect() == [(1,)], "the session goes on, and its DataFrames"
     finally:

