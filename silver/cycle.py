@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.errors import TableError, TransientError
 from bronze.lake.control import Cut, Run
-from bronze.lake.delta import location, open_table, refresh
-from bronze.lake.leases import still_writing
+from bronze.lake.kept import KeptTable
+from bronze.lake.leases import Lease, held, still_writing
 from bronze.lsn import ZERO, Lsn
 from bronze.store.comments import CommentsWatch, commented
 from bronze.store.contract import CHANGES
@@ -68,6 +68,9 @@ if TYPE_CHECKING:
     from silver.schema.catalog import SilverTable
     from silver.settings import SilverSettings
 
+_JUST_NOW: Final = 1.0
+"""Seconds since a look at `bronze.changes` that a cycle takes for its own; what came since, the next has."""
+
 _THREADS: Final = min(4, max(2, os.cpu_count() or 2))
 
 
@@ -79,6 +82,7 @@ class Silver:
         lake: where the tables lie.
         settings: silver's.
         control: the lake's control tables.
+        changes: `bronze.changes`, where the caller looks at it before each cycle.
     """
 
     def __init__(
@@ -87,13 +91,18 @@ class Silver:
         lake: Lake,
         settings: SilverSettings,
         control: ControlTables,
+        *,
+        changes: KeptTable | None = None,
     ) -> None:
         self._spark = spark = lazily(spark)
         self._lake = lake
         self._settings = settings
         self._control = control
         self._log = SilverLog(spark, lake)
+        self._changes = changes or KeptTable(lake, "bronze", CHANGES)
+        self._looked_within = 0.0 if changes is None else _JUST_NOW
         self._bronze: DeltaTable | None = None
+        self._lease: Lease | None = None
         self._relations = RelationsWatch(lake)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="silver")
         self._sessions = Sessions(spark)
@@ -132,6 +141,8 @@ class Silver:
         if bronze is None or position is None:
             return None
         self._troubles.begin(bronze)
+        before, self._lease = self._lease, held(self._lake, "silver")
+        self._log.begin(alone=self._lease is not None and self._lease.follows(before))
         last = self._control.latest_cut("silver")
         relations = commented(self._relations.read(), self._comments.read(bronze))
         end = self._end(position, last, relations, until)
@@ -164,14 +175,15 @@ class Silver:
         self._source.close()
 
     def _open_bronze(self) -> DeltaTable | None:
-        """`bronze.changes` at its newest version; its log is read on from where it was read before."""
-        if self._bronze is None:
-            self._bronze = open_table(location(self._lake, "bronze", CHANGES))
-            if self._bronze is not None:
-                require_format(self._bronze)
-        else:
-            refresh(self._bronze)
-        return self._bronze
+        """`bronze.changes` at its newest version; its log is read on from where it was read before.
+
+        In a store, as the caller saw it a moment ago.
+        """
+        table = self._changes.newest(within=self._looked_within)
+        if table is not None and table is not self._bronze:
+            require_format(table)
+        self._bronze = table
+        return table
 
     def _end(
         self, position: Position, last: Cut | None, relations: Sequence[Relation], until: Lsn | None

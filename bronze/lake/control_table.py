@@ -1,15 +1,27 @@
-"""One table of `control.*`: rows appended, altered and pruned by any process, read from memory."""
+"""One table of `control.*`: rows appended, altered and pruned by any process, read from memory.
+
+In a store an append is two requests, the file's and the entry's, and a look one. What we append ourselves is
+known, so it is not read back. The entry is put on the condition that its number is free, which it is unless
+another process was first; then `deltalake` commits after that one. The handle stays behind meanwhile, and is
+brought up where another process wrote, for a checkpoint, for a rewrite, and from time to time: an entry of
+long ago may be gone, and its number free again.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
 
+from bronze.doors import Door, through
 from bronze.lake import delta
 from bronze.lake.compaction import COMPACT_ABOVE, compact, rewrite
+from bronze.lake.folders import local_folder
+from bronze.lake.kept import SELDOM
+from bronze.lake.parquet import PartWriter
 from bronze.lake.retention import RETENTION, tidy
 
 if TYPE_CHECKING:
@@ -33,14 +45,45 @@ class ControlTable:
         self._read_version = -1
         self._flushed = False
         self._files: dict[str, pa.Table] = {}
+        self._in_store = local_folder(uri) is None
+        self._put = -1
+        self._listed = 0.0
+
+    @property
+    def _version(self) -> int:
+        """The newest version that is known: the handle's, or one that was put after it."""
+        return -1 if self._handle is None else max(self._handle.version(), self._put)
 
     def append(self, rows: list[dict[str, Any]]) -> None:
         """Add rows, in one commit; the table is made where there is none."""
         with self._lock:
             table = self._open_or_create()
-            delta.append(table, pa.Table.from_pylist(rows, schema=self._schema))
-            if len(table.file_uris()) > COMPACT_ABOVE:
+            made = pa.Table.from_pylist(rows, schema=self._schema)
+            if self._is_recent():
+                self._put_next(table, made)
+            else:
+                delta.append(table, made)
+                self._is_brought_up()
+            if len(table.file_uris()) + self._version - table.version() > COMPACT_ABOVE:
+                self._bring_up(table)
                 compact(table, self._schema, many=COMPACT_ABOVE // 2)
+
+    def _put_next(self, table: DeltaTable, rows: pa.Table) -> None:
+        """Put a file and the entry that names it, and no more; a checkpoint, if one is due."""
+        writer = PartWriter(self._uri, "part", schema=self._schema)
+        writer.write(rows)
+        parts, version = writer.finish(), self._version
+        if not delta.put_after(table, parts, version):  # another process was first
+            delta.append_files(table, parts)
+            self._is_brought_up()
+            return
+        self._put = version + 1
+        if self._read_version == version:
+            self._read_version = self._put
+            self._files |= {parts[0].path: rows}
+        if self._put % delta.checkpoint_interval(self._uri) == 0:
+            self._bring_up(table)
+            delta.checkpoint_if_due(table, version)
 
     def update(self, change: Callable[[pa.Table], pa.Table]) -> None:
         """Write files again of which the rows change.
@@ -51,6 +94,7 @@ class ControlTable:
         with self._lock:
             table = self._open_or_create()
             for _ in range(_ATTEMPTS):
+                self._bring_up(table)
                 self.rows()
                 changed = {path: change(rows) for path, rows in self._files.items()}
                 changed = {path: rows for path, rows in changed.items() if rows != self._files[path]}
@@ -67,7 +111,7 @@ class ControlTable:
         """
         with self._lock:
             table = self._open_or_create()
-            delta.refresh(table)
+            self._bring_up(table)
             for path in delta.paths_of(table):
                 version = delta.refresh(table)
                 if path not in delta.paths_of(table):
@@ -87,14 +131,37 @@ class ControlTable:
     def rows(self) -> pa.Table:
         """All rows of the newest version; files that were read before are not read again."""
         with self._lock:
-            if self._handle is None:
+            if self._handle is None and (not self._is_recent() or self._has_entry(0)):
                 self._handle = delta.open_table(self._uri)
+                self._is_brought_up()
+            elif self._handle is not None and not self._is_newest():
+                self._bring_up(self._handle)
             if self._handle is None:
                 return self._schema.empty_table()
-            delta.refresh(self._handle)
-            if self._handle.version() != self._read_version:
+            if self._version != self._read_version:
+                self._bring_up(self._handle)
                 self._read(self._handle)
             return pa.concat_tables([self._schema.empty_table(), *self._files.values()])
+
+    def _is_recent(self) -> bool:
+        """Whether the log of the table, which lies in a store, was listed not long ago."""
+        return self._in_store and abs(time.time() - self._listed) < SELDOM
+
+    def _is_newest(self) -> bool:
+        """Whether nothing came after the version that is known; where that takes no less, it is not asked."""
+        return self._is_recent() and not self._has_entry(self._version + 1)
+
+    def _has_entry(self, version: int) -> bool:
+        from bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
+
+        return through(Door.REFRESH, self._uri, lambda: entries.has_entry(self._uri, version))
+
+    def _bring_up(self, table: DeltaTable) -> None:
+        delta.refresh(table, after=self._put - 1)
+        self._is_brought_up()
+
+    def _is_brought_up(self) -> None:
+        self._put, self._listed = -1, time.time()
 
     def read(self, columns: list[str]) -> pa.Table:
         """Some columns of all rows, read now and not kept."""
@@ -127,4 +194,5 @@ class ControlTable:
                 },
             )
             self._flushed = True
+            self._is_brought_up()
         return self._handle

@@ -195,6 +195,22 @@ def commit(
     through(Door.COMMIT, table.table_uri, write)
 
 
+def put_after(table: DeltaTable, actions: Sequence[AddAction], version: int) -> bool:
+    """Add files to a table in a store by the entry after a version; False where another one has its number.
+
+    Args:
+        table: its handle may be behind, and stays where it is.
+        actions: the files.
+        version: the newest, which was put or seen moments ago.
+    """
+    from bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
+
+    said = {ACTIONS_KEY: str(len(actions))}
+    return through(
+        Door.COMMIT, table.table_uri, lambda: entries.put_next(table, actions, [], said, after=version)
+    )
+
+
 def settle(table: DeltaTable, before: int) -> None:
     """After a commit: the handle at the newest version, what was committed since `before` on disk.
 
@@ -259,7 +275,11 @@ def append(table: DeltaTable, rows: pa.Table, *, widen: bool = False) -> None:
             _widen(table, rows.schema)
     writer = PartWriter(table.table_uri, "part", schema=rows.schema)
     writer.write(rows)
-    parts = writer.finish()
+    append_files(table, writer.finish())
+
+
+def append_files(table: DeltaTable, parts: Sequence[AddAction]) -> None:
+    """The same of files that are there."""
     try:
         before = _append(table, parts)
     except CommitFailedError:  # refused for good

@@ -9,7 +9,8 @@ is. What would have to be checked before it, is not there:
 * *a table that is not as the handle knows it.* Protocol and columns change by an entry, which takes it too;
 * *a free number of which there was an entry once.* Entries go from the oldest on, long after a checkpoint. A
   table that was made anew has fewer, or none. In both cases the entry before is not there, so that is looked
-  for. `deltalake` lists the log for it, and has the same moment between look and put.
+  for. `deltalake` lists the log for it, and has the same moment between look and put. Who put or saw that
+  entry moments ago need not look (`bronze.lake.control_table`).
 
 Only files that come and marks are written here, on tables of the protocol that ours are made with: version 2
 of writers has no features but append-only and invariants, and neither concerns a file of ours that comes.
@@ -28,6 +29,7 @@ from urllib.parse import quote
 from deltalake.transaction import AddAction
 
 from bronze.lake import objects
+from bronze.lake.failures import lacks_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,6 +47,8 @@ def put_next(
     actions: Sequence[AddAction | RemoveAction],
     marks: Sequence[Transaction],
     said: Mapping[str, str],
+    *,
+    after: int | None = None,
 ) -> bool:
     """Write the entry after the handle's version; False where nothing is written: it is left to `deltalake`.
 
@@ -53,27 +57,44 @@ def put_next(
         actions: files that come, or go.
         marks: set by the same commit.
         said: goes into the entry's commitInfo.
+        after: a newer version than the handle's that is known to be there: it was put, or seen, moments ago.
 
     Raises:
         OSError: the store cannot be reached, or refuses. Whether the entry was put is not known then.
     """
     uri = table.table_uri.rstrip("/")
     added = [action for action in actions if isinstance(action, AddAction) and _is_plain(action)]
-    protocol, version = table.protocol(), table.version()
+    protocol, version = table.protocol(), table.version() if after is None else after
     if len(added) < len(actions) or protocol.min_reader_version > _READER:
         return False
-    if protocol.min_writer_version > _WRITER or not objects.exists(uri, _name(version)):
+    if protocol.min_writer_version > _WRITER:
+        return False
+    if after is None and not objects.exists(uri, _name(version)):
         return False
     return objects.create(uri, _name(version + 1), _entry(added, marks, said))
 
 
-def has_next(table: DeltaTable) -> bool:
-    """Whether a table in a store has the entry after the handle's version.
+def has_entry(uri: str, version: int) -> bool:
+    """Whether a table in a store has the entry of a version.
 
     Raises:
         OSError: the store cannot be reached, or refuses.
     """
-    return objects.exists(table.table_uri.rstrip("/"), _name(table.version() + 1))
+    return objects.exists(uri.rstrip("/"), _name(version))
+
+
+def read_entry(uri: str, version: int) -> bytes | None:
+    """The entry of a version of a table in a store; None where there is none.
+
+    Raises:
+        OSError: the store cannot be reached, or refuses.
+    """
+    try:
+        return objects.read_whole(uri.rstrip("/"), _name(version))
+    except FileNotFoundError as error:
+        if lacks_bucket(error):
+            raise
+        return None
 
 
 def _is_plain(action: AddAction) -> bool:

@@ -1,8 +1,9 @@
 """A table that is looked at again and again: its handle is kept, and its log read on from where it was.
 
 To open a table reads its log since the newest checkpoint: in an object store some twenty requests two entries
-after one. To look again takes one there where nothing is new: whether there is an entry after the handle's.
-Now and then the log is listed all the same, for that entry may have been there and be gone, long after.
+after one. To look again takes one there where nothing is new: for the entry after the handle's. Where it is
+there, its marks are known by then. Now and then the log is listed all the same, for that entry may have been
+there and be gone, long after.
 
 A handle says nothing where its table is gone, and stays at the version that it had. So of a local table it is
 noticed by the folder of its log that it is another one now, or gone. In a store a look that fails is taken
@@ -21,6 +22,7 @@ from deltalake.exceptions import DeltaError
 from bronze.doors import Door, through
 from bronze.lake import delta
 from bronze.lake.folders import local_folder
+from bronze.lake.transactions import expect_entry
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -29,7 +31,10 @@ if TYPE_CHECKING:
 
 
 LISTED_AFTER: Final = 30.0
-"""Seconds after which the log of a table in a store is listed again."""
+"""Seconds after which the log of a table in a store is listed again that is looked at all the time."""
+
+SELDOM: Final = 600.0
+"""The same of a table that one process alone writes, mostly. No entry is removed that is as young."""
 
 
 class KeptTable:
@@ -47,10 +52,13 @@ class KeptTable:
         self._name = name
         self._table: DeltaTable | None = None
         self._log: tuple[int, int] | None = None
-        self._listed = 0.0
+        self._listed = self._looked = 0.0
 
-    def newest(self) -> DeltaTable | None:
+    def newest(self, *, within: float = 0.0) -> DeltaTable | None:
         """The table at its newest version; None where there is none. Another handle is another table.
+
+        Args:
+            within: seconds since the last look of a table in a store, up to which that look is enough.
 
         Raises:
             DeltaError, OSError: it cannot be read.
@@ -60,13 +68,16 @@ class KeptTable:
         log = _log_folder(uri)
         now, table = time.time(), self._table  # which goes on while a machine sleeps
         if table is not None and log == self._log:
+            if log is None and abs(now - self._looked) < within:
+                return table
             if abs(now - self._listed) < LISTED_AFTER and not _may_have_moved(table, uri):
+                self._looked = now
                 return table
             with suppress(DeltaError):  # its log ends before the known version, or the store does not answer
                 delta.refresh(table)
-                self._listed = now
+                self._listed = self._looked = now
                 return table
-        self._table, self._log, self._listed = delta.open_table(uri), log, now
+        self._table, self._log, self._listed, self._looked = delta.open_table(uri), log, now, now
         return self._table
 
 
@@ -76,7 +87,10 @@ def _may_have_moved(table: DeltaTable, uri: str) -> bool:
         return True
     from bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
 
-    return through(Door.REFRESH, uri, lambda: entries.has_next(table))
+    entry = through(Door.REFRESH, uri, lambda: entries.read_entry(uri, table.version() + 1))
+    if entry is not None:
+        expect_entry(table, entry)
+    return entry is not None
 
 
 def _log_folder(uri: str) -> tuple[int, int] | None:

@@ -27,24 +27,19 @@ On ABFS and GCS Delta's own commits are safe. There the lease tells who writes.
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import socket
 import threading
 import time
-import uuid
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from obstore.exceptions import BaseError
 
-from bronze.config.timing import LEASE_SECONDS
 from bronze.errors import DefiniteError, TransientError
 from bronze.lake import objects
 from bronze.lake.failures import words_of
+from bronze.lake.lease_objects import HOLDER, Pace, body_of, held_by, is_free, patience_of, said
 from bronze.lake.stores import lease_of
 
 if TYPE_CHECKING:
@@ -52,41 +47,9 @@ if TYPE_CHECKING:
 
     from bronze.lake.location import Lake
 
-_LOOKS: Final = 1.0
 FOLDER: Final = "_leases"
 
 _LOGGER = logging.getLogger("deltasmelt.run")
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """The times of a lease, in seconds; all follow from how long it holds.
-
-    Attributes:
-        seconds: how long it holds after it was put; the object says it, so that watchers wait as long.
-    """
-
-    seconds: float = LEASE_SECONDS
-
-    @property
-    def renewed_after(self) -> float:
-        """Between two puts of a holder."""
-        return self.seconds / 4
-
-    @property
-    def margin(self) -> float:
-        """So long before its end the holder no longer begins a commit."""
-        return self.seconds / 4
-
-    @property
-    def grace(self) -> float:
-        """So much longer than it holds a watcher sees nothing happen before it takes over."""
-        return self.seconds / 4
-
-    @property
-    def looks(self) -> float:
-        """Between two looks of a watcher."""
-        return min(_LOOKS, self.seconds / 20)
 
 
 @dataclass
@@ -94,6 +57,10 @@ class Lease:
     """A lease that this process holds, from when it was taken until it is given back.
 
     All methods may be called from any thread.
+
+    Attributes:
+        over: tag of the object that it was put over when it was taken; None where that is not known.
+        given: tag of the object by which it was given back.
     """
 
     root: str
@@ -103,6 +70,8 @@ class Lease:
     put: objects.Found
     until: float
     lost: str | None = None
+    over: str | None = None
+    given: str | None = None
     _one: threading.Lock = field(default_factory=threading.Lock)
     _ended: threading.Event = field(default_factory=threading.Event)
 
@@ -138,16 +107,23 @@ class Lease:
                 return
             self.put, self.until = put, began + self.pace.seconds
 
+    def follows(self, earlier: Lease | None) -> bool:
+        """Whether nobody held the lease between an earlier time and this one.
+
+        What was given back then is the very object that was there when it was taken now.
+        """
+        return earlier is not None and earlier.given is not None and earlier.given == self.over
+
     def _put_over(self, found: objects.Found) -> tuple[float, objects.Found | None]:
         began = _now()
-        return began, objects.put(self.root, self.name_of, _body(self.command, self.pace), over=found)
+        return began, objects.put(self.root, self.name_of, body_of(self.command, self.pace), over=found)
 
     def _ours(self) -> objects.Found | None:
         """What is there, where it is our own: the answer to an earlier put was lost. Else the lease is."""
         found = objects.read(self.root, self.name_of)
-        if found is not None and _said(found).get("holder") == _HOLDER:
+        if found is not None and said(found).get("holder") == HOLDER:
             return found
-        self.lost = f"taken over {_by(found)}" if found is not None else "its object was removed"
+        self.lost = f"taken over {held_by(found)}" if found is not None else "its object was removed"
         _LOGGER.error("the lease of %s was lost: %s", self.name, self.lost)
         return None
 
@@ -157,12 +133,12 @@ class Lease:
         with self._one:
             if self.lost is not None:
                 return
-            free = _body(self.command, self.pace, free=True)
+            free = body_of(self.command, self.pace, free=True)
             try:
-                if objects.put(self.root, self.name_of, free, over=self.put) is None:
-                    ours = self._ours()
-                    if ours is not None:
-                        objects.put(self.root, self.name_of, free, over=ours)
+                given = objects.put(self.root, self.name_of, free, over=self.put)
+                if given is None and (ours := self._ours()) is not None:
+                    given = objects.put(self.root, self.name_of, free, over=ours)
+                self.given = None if given is None else given.tag
             except (OSError, BaseError) as error:
                 _LOGGER.warning("the lease of %s could not be given back: %s", self.name, words_of(error))
 
@@ -180,8 +156,6 @@ class Lease:
                 _LOGGER.exception("the lease of %s could not be renewed", self.name)
 
 
-_HOLDER: Final = uuid.uuid4().hex
-"""Names this process among all of all machines; after a fork it still names one holder."""
 _held: dict[tuple[str, str], Lease] = {}
 _turns: dict[tuple[str, str], threading.Lock] = {}
 _first_seen: dict[tuple[str, str], tuple[str | None, float]] = {}
@@ -205,9 +179,14 @@ def still_writing(lake: Lake, layer: str) -> None:
     Raises:
         TransientError: ``lease-lost``.
     """
-    lease = None if lake.path is None else _held.get((lake.path, writing_of(layer)))
+    lease = held(lake, layer)
     if lease is not None:
         lease.check()
+
+
+def held(lake: Lake, layer: str) -> Lease | None:
+    """The lease of the layer's tables, where this process holds it; None also where there are no leases."""
+    return None if lake.path is None else _held.get((lake.path, writing_of(layer)))
 
 
 def commit_lost(table: str, where: str, again: str) -> TransientError:
@@ -302,15 +281,16 @@ def _taken(
             renewed, before = before is not None and found is not None and found.tag != before.tag, found
             if found is not None and found.body in tried:
                 return Lease(root, name, command, pace, found, tried[found.body] + pace.seconds)
-            free = found is None or _is_free(found) or _since(root, name) > _patience(found)
+            free = found is None or is_free(found) or _since(root, name) > patience_of(found)
             if renewed and not free and not wait:
                 raise _running(root, name, found)
             if free:
-                body = _body(command, pace)
+                body = body_of(command, pace)
                 tried[body] = began = _now()
                 put = objects.put(root, object_of(name), body, over=found)
                 if put is not None:
-                    return Lease(root, name, command, pace, put, began + pace.seconds)
+                    over = None if found is None else found.tag
+                    return Lease(root, name, command, pace, put, began + pace.seconds, over=over)
             failed = 0
         except (OSError, BaseError) as error:
             failed += 1
@@ -324,7 +304,7 @@ def _taken(
             free = True  # not known: nobody is waited for
         if not told and not free and not wait:
             told = True
-            say(f"{name} is held {_by(found)}: waiting to see whether it is alive")
+            say(f"{name} is held {held_by(found)}: waiting to see whether it is alive")
         time.sleep(pace.looks)
 
 
@@ -358,50 +338,10 @@ def _now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
-def _patience(found: objects.Found) -> float:
-    """How long nothing must have happened before the lease of another one may be taken, in seconds."""
-    said = _said(found).get("seconds")
-    theirs = Pace(float(said) if isinstance(said, int | float) else LEASE_SECONDS)
-    return theirs.seconds + theirs.grace
-
-
 def _running(root: str, name: str, found: objects.Found | None) -> DefiniteError:
     return DefiniteError(
-        f"this lake's {name} stage is already running: {_by(found)}",
+        f"this lake's {name} stage is already running: {held_by(found)}",
         code="already-running",
         where=root,
         remedy="wait for it or stop it (Ctrl-C, or SIGTERM); only one process at a time can run a stage",
     )
-
-
-def _body(command: str, pace: Pace, *, free: bool = False) -> bytes:
-    """What an object says; two never say the same, so that their tags differ."""
-    said = {
-        "holder": None if free else _HOLDER,
-        "command": command,
-        "seconds": pace.seconds,
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "put": datetime.now(UTC).isoformat(timespec="seconds"),
-        "once": uuid.uuid4().hex,
-    }
-    return json.dumps(said).encode()
-
-
-def _said(found: objects.Found) -> dict[str, Any]:
-    try:
-        said = json.loads(found.body)
-    except ValueError:
-        return {}
-    return said if isinstance(said, dict) else {}
-
-
-def _is_free(found: objects.Found | None) -> bool:
-    return found is not None and _said(found).get("holder", "") is None
-
-
-def _by(found: objects.Found | None) -> str:
-    said = {} if found is None else _said(found)
-    if not {"command", "pid", "host", "put"} <= said.keys():
-        return "by a process that says nothing of itself"
-    return "by `{command}`, process {pid} on {host}, last seen {put}".format(**said)

@@ -13,8 +13,8 @@ Why it is what `deltalake` would say:
   another name, one that is newer than the handle, an entry that is gone or cannot be read, ids that expire
   (``delta.setTransactionRetentionDuration``). Sidecars of a checkpoint hold files alone.
 
-An entry that we have just put ourselves (`bronze.lake.entries`) need not be read: it is the one after the
-handle's version, and we know its marks (`expect_marks`).
+An entry that we have just put or read ourselves (`bronze.lake.entries`) need not be read again: it is the one
+after the handle's version, and we know its marks (`expect_marks`, `expect_entry`).
 
 What is kept belongs to a handle and goes with it. So a table that is made anew is read anew, as its handle
 is. A handle is used by one thread at a time.
@@ -25,6 +25,7 @@ Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transa
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 from weakref import ref
@@ -51,7 +52,7 @@ class _Known:
     Attributes:
         version: of the handle.
         found: version by application id; None where `deltalake` has to be asked.
-        ours: marks of the entry after it, where that is our own.
+        ours: marks of the entry after it, where that is known already.
     """
 
     version: int
@@ -91,9 +92,19 @@ def transaction_version(table: DeltaTable, app_id: str) -> int | None:
 
 def expect_marks(table: DeltaTable, marks: Iterable[Transaction]) -> None:
     """The entry after a handle's version is our own, with these marks; the handle still stands before it."""
+    _expect(table, {mark.app_id: mark.version for mark in marks})
+
+
+def expect_entry(table: DeltaTable, entry: bytes) -> None:
+    """The entry after a handle's version is this one; the handle still stands before it."""
+    with suppress(_NotPlainError):
+        _expect(table, _marks_of(entry))
+
+
+def _expect(table: DeltaTable, marks: dict[str, int]) -> None:
     handle, known = _known.get(id(table), (None, None))
     if handle is not None and handle() is table and known is not None and known.version == table.version():
-        _known[id(table)] = handle, replace(known, ours={mark.app_id: mark.version for mark in marks})
+        _known[id(table)] = handle, replace(known, ours=marks)
 
 
 def _read(table: DeltaTable, known: _Known | None, version: int) -> _Known:
@@ -156,15 +167,26 @@ def _entries(uri: str, found: dict[str, int], after: int, until: int) -> dict[st
                 entry = file.read()
         except FileNotFoundError as error:
             raise _NotPlainError from error
-        if _EXPIRY.encode() in entry:
-            raise _NotPlainError
-        for line in entry.splitlines():
-            if b'"txn"' not in line:  # most lines are of files
-                continue
-            try:
-                action = json.loads(line)
-            except ValueError as error:
-                raise _NotPlainError from error
-            if "txn" in action:
-                found[action["txn"]["appId"]] = int(action["txn"]["version"])
+        found |= _marks_of(entry)
+    return found
+
+
+def _marks_of(entry: bytes) -> dict[str, int]:
+    """The marks that an entry sets.
+
+    Raises:
+        _NotPlainError: it says what is not understood here.
+    """
+    found: dict[str, int] = {}
+    if _EXPIRY.encode() in entry:
+        raise _NotPlainError
+    for line in entry.splitlines():
+        if b'"txn"' not in line:  # most lines are of files
+            continue
+        try:
+            action = json.loads(line)
+        except ValueError as error:
+            raise _NotPlainError from error
+        if "txn" in action:
+            found[action["txn"]["appId"]] = int(action["txn"]["version"])
     return found

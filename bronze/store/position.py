@@ -68,10 +68,13 @@ class PositionWatch:
     """Reads the position of one lake again and again, from the log's new entries alone.
 
     Used by one thread at a time.
+
+    Attributes:
+        changes: the table that says it.
     """
 
     def __init__(self, lake: Lake) -> None:
-        self._changes = KeptTable(lake, "bronze", CHANGES)
+        self.changes = KeptTable(lake, "bronze", CHANGES)
 
     def read(self) -> Position | None:
         """The position of the stream in this lake; None where no reader has committed yet.
@@ -79,7 +82,7 @@ class PositionWatch:
         Raises:
             DeltaError, OSError: the lake cannot be read.
         """
-        table = self._changes.newest()
+        table = self.changes.newest()
         return None if table is None else position_of(table)
 
 

@@ -108,7 +108,9 @@ class Stages:
         self._built = ZERO
         self._given: Cut | None = None
         self._silver = (
-            Silver(spark, self._lake, self._settings, self._control) if "silver" in layers else None
+            Silver(spark, self._lake, self._settings, self._control, changes=self._position.changes)
+            if "silver" in layers
+            else None
         )
         wanted = "gold" in layers and documents
         self._gold = Gold(spark, self._lake, list(documents), self.catalog, self._control) if wanted else None

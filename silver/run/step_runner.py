@@ -117,6 +117,7 @@ class StepRunner:
     def _optional(self, session: SparkSession, table: SilverTable, statements: Sequence[str]) -> None:
         """Run statements without which rows are right: what fails is tried again later."""
         still_writing(self._lake, "silver")
+        self._log.expect(table.name)
         try:
             for statement in statements:
                 session.sql(statement)
@@ -180,6 +181,7 @@ class StepRunner:
                 version = self._commit(session, step, stored, as_merge(target, merged))
             if known and self._lacks_rows(table):
                 still_writing(self._lake, "silver")
+                self._log.expect(table.name)
                 session.sql(as_merge(target, merge.merge(table, folded, within))).collect()
                 version = self._log.written(table.name).version
             return version
@@ -221,9 +223,10 @@ class StepRunner:
         still_writing(self._lake, "silver")
         # An ALTER under this mark would count as the window, so the mark is set for this statement alone.
         # Where the table has it already, Delta would skip what mends the rows.
+        self._log.expect(step.table.name)
         with settings(session, mark_settings(SILVER_APP, step.window.end, stored.mark)):
             session.sql(said).collect()
-        written = self._log.written(step.table.name)
+        written = self._log.written(step.table.name, step.window.end)
         committed = written.version > stored.version
         if committed and (written.mark is None or written.mark < step.window.end):
             raise commit_lost(f"silver.{step.table.name}", str(self._lake.path), "the window is folded")
@@ -246,6 +249,7 @@ class StepRunner:
                 self._optional(session, step.table, [statement])
             else:
                 still_writing(self._lake, "silver")
+                self._log.expect(step.table.name)
                 session.sql(statement)
         if stored is None or statements:
             stored = self._log.written(step.table.name)

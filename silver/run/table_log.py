@@ -3,13 +3,20 @@
 A table's position in the stream is the transaction mark ``deltasmelt.silver`` on the table itself. It is part
 of the very commit that holds the rows, so both cannot disagree. Delta skips a write whose mark is not newer
 than the table's, so a window is never applied twice.
+
+A local log is looked at whenever it is asked for. In a store each look is a request, so there a cycle looks
+once at a table, and once more after each statement of its own (`SilverLog.begin`). That is enough: who writes
+silver's tables holds their lease, and a cycle has it from its beginning to its end. Where nobody else had it
+since the cycle before, what that one saw last still stands. What somebody commits without a lease is seen at
+the next look, as if it had been committed then; Delta orders both.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +25,10 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from bronze.lake import delta
+from bronze.lake.folders import local_folder
 from bronze.lake.history import history
+from bronze.lake.kept import SELDOM
+from bronze.lake.tail import Tail, advance, tail_of
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from silver.run.key_ranges import share_of
@@ -83,17 +93,44 @@ class SilverLog:
         self._tables: dict[str, DeltaTable] = {}
         self._stored: dict[str, Stored] = {}
         self._locations: dict[str, str] = {}
+        self._tails: dict[str, Tail] = {}
+        self._listed: dict[str, float] = {}
+        self._seen: dict[str, float] | None = None
+
+    def begin(self, *, alone: bool) -> None:
+        """A cycle begins, under the lease of silver's tables if the lake has leases.
+
+        From now on a table in a store is looked at once, and again after `expect`.
+
+        Args:
+            alone: nobody else had the lease since this object's last cycle.
+        """
+        if self._seen is None or not alone:
+            self._seen = {}
+
+    def expect(self, name: str) -> None:
+        """A statement that may commit to the table begins."""
+        if self._seen is not None:
+            self._seen.pop(name, None)
 
     def read(self, name: str) -> Stored | None:
         """The table at its newest version; None where there is none."""
-        table = self._open(name)
+        return self._read(name)
+
+    def _read(self, name: str, until: Lsn | None = None) -> Stored | None:
+        table = self._open(name, until)
         if table is None:
             return None
-        known = self._stored.get(name)
-        if known is not None and known.version == table.version():
-            return known
-        self._stored[name] = _stored(table)
-        return self._stored[name]
+        known, tail = self._stored.get(name), self._tails.get(name)
+        version = table.version() if tail is None else tail.version
+        if known is None or known.version != version:
+            known = _stored(table)
+            if tail is not None and version > known.version:
+                mark = tail.marks.get(SILVER_APP, known.mark)
+                mark = None if mark is None else Lsn(mark)
+                known = replace(known, version=version, mark=mark, files=len(tail.files))
+            self._stored[name] = known
+        return known
 
     def read_at(self, name: str, version: int) -> Stored | None:
         """The table at a version; None where there is none.
@@ -116,10 +153,17 @@ class SilverLog:
             self._tables.pop(name, None)
             self._stored.pop(name, None)
             self._locations.pop(name, None)
+            self._tails.pop(name, None)
+            self.expect(name)
 
-    def written(self, name: str) -> Stored:
-        """The table, which was just written."""
-        stored = self.read(name)
+    def written(self, name: str, until: Lsn | None = None) -> Stored:
+        """The table, which was just written.
+
+        Args:
+            name: of the table.
+            until: mark of the last commit to it; nothing after that is looked for in a store.
+        """
+        stored = self._read(name, until)
         if stored is None:
             raise RuntimeError(f"silver.{name} was written but is not there")
         return stored
@@ -129,6 +173,8 @@ class SilverLog:
         table = self._open(name)
         if table is None:
             return 0, 0
+        if name in self._tails:
+            return self._tails[name].size()
         files = pa.table(table.get_add_actions())
         return pc.sum(files["num_records"]).as_py() or 0, pc.sum(files["size_bytes"]).as_py() or 0
 
@@ -141,7 +187,7 @@ class SilverLog:
             low: smallest value, as text.
             high: largest value.
         """
-        table = self._open(name)
+        table = self._handle(name)
         if table is None:
             return 0.0
         field = next(one for one in json.loads(table.schema().to_json())["fields"] if one["name"] == column)
@@ -150,7 +196,7 @@ class SilverLog:
 
     def committed_at(self, name: str, version: int) -> datetime | None:
         """When a version was committed, by the clock of who did; None where the log no longer says."""
-        table = self._open(name)
+        table = self._handle(name)
         back = -1 if table is None else table.version() - version
         if table is None or not 0 <= back < _FARTHEST:
             return None
@@ -162,8 +208,10 @@ class SilverLog:
     def counts(self, name: str, version: int) -> dict[str, int]:
         """Rows inserted, updated and deleted by a version, if it is one of the two newest commits."""
         table = self._open(name)
-        entries = [] if table is None else history(table, 2)
-        entry = next((one for one in entries if one.get("version") == version), None)
+        entry = None if table is None else self._said(name, version)
+        if entry is None and table is not None:
+            newest = history(table, 2)
+            entry = next((one for one in newest if one.get("version") == version), None)
         if entry is None:
             return {}
         return _counted(
@@ -183,17 +231,34 @@ class SilverLog:
         table = self._open(name)
         if table is None:
             return None
+        tail = self._tails.get(name)
+        for entry in [] if tail is None else [tail.said[one] for one in sorted(tail.said, reverse=True)]:
+            if entry.get("operation") in {"MERGE", "WRITE"}:
+                return _lacking(entry)
         for limit in _LOOKED_AT:
             for entry in history(table, limit):
                 if entry.get("operation") in {"MERGE", "WRITE"}:
                     return _lacking(entry)
         return None
 
-    def _open(self, name: str) -> DeltaTable | None:
+    def _said(self, name: str, version: int) -> dict[str, Any] | None:
+        """What a version says of itself, where it was followed since the handle was brought up."""
+        tail = self._tails.get(name)
+        return None if tail is None else tail.said.get(version)
+
+    def _handle(self, name: str) -> DeltaTable | None:
+        """A handle that is at the newest version itself."""
+        table, tail = self._open(name), self._tails.get(name)
+        if table is not None and tail is not None and tail.version > table.version():
+            self._bring_up(name, table)
+        return table
+
+    def _open(self, name: str, until: Lsn | None = None) -> DeltaTable | None:
+        """A handle; its table's newest version is that of the table's tail, where it has one."""
         table = self._tables.get(name)
         if table is not None:
             try:
-                delta.refresh(table)
+                self._look(name, table, until)
             except DeltaError:  # its log ends before the known version: the table was put back, or made anew
                 self.forget((name,))
             else:
@@ -206,7 +271,37 @@ class SilverLog:
         except TableNotFoundError:
             return None
         self._tables[name] = table
+        self._followed(name, table)
         return table
+
+    def _look(self, name: str, table: DeltaTable, until: Lsn | None) -> None:
+        """See what is new; in a store where that may be, and by one request for each commit."""
+        now, tail = time.time(), self._tails.get(name)  # which goes on while a machine sleeps
+        if tail is None:
+            delta.refresh(table)
+            return
+        if self._seen is not None and abs(now - self._seen.get(name, 0.0)) < SELDOM:
+            return
+
+        def enough(tail: Tail) -> bool:
+            return until is not None and tail.marks.get(SILVER_APP, -1) >= until
+
+        lists = abs(now - self._listed[name]) >= SELDOM
+        if lists or not advance(tail, table.table_uri, enough):
+            self._bring_up(name, table)
+        if self._seen is not None:
+            self._seen[name] = now
+
+    def _bring_up(self, name: str, table: DeltaTable) -> None:
+        delta.refresh(table)
+        self._followed(name, table)
+
+    def _followed(self, name: str, table: DeltaTable) -> None:
+        """The handle is at the newest version; in a store what comes after it is followed."""
+        if local_folder(table.table_uri) is None:
+            self._tails[name], self._listed[name] = tail_of(table), time.time()
+            if self._seen is not None:
+                self._seen[name] = self._listed[name]
 
     def place(self, name: str) -> str | None:
         """The table's location; the catalog knows that of a catalog's table."""

@@ -81,7 +81,25 @@ def test_a_look_that_finds_nothing_new_takes_one_request(store: ObjectStore) -> 
     found = position.read(), relations.read()
     store.forget()
     assert (position.read(), relations.read()) == found
-    assert [one.method for one in store.requests()] == ["HEAD", "HEAD"]
+    assert [(one.method, one.status) for one in store.requests()] == [("GET", 404)] * 2
+
+
+def test_a_look_that_finds_a_commit_reads_its_marks_once(store: ObjectStore) -> None:
+    root = "s3://lake/shop"
+    register(root, store.options())
+    watch, sink = PositionWatch(Lake(root)), open_sink(root)
+    sink.commit(at(10))
+    assert watch.read() is not None
+    sink.commit(at(20))
+    store.forget()
+    assert watch.read() is not None
+    assert len(store.requests()) == 4, "the entry; then the handle lists, and reads it twice"
+    kept_table = watch.changes
+    sink.commit(at(30))
+    store.forget()
+    seen = kept_table.newest(within=60.0)
+    assert (seen.version() if seen else None, store.requests()) == (2, [])
+    assert watch.read() == read_position(Lake(root))
 
 
 def test_what_is_new_in_a_store_is_seen_at_the_next_look(store: ObjectStore) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from bronze.errors import DefiniteError, TransientError
 from bronze.lake import objects
-from bronze.lake.leases import Pace, leased, object_of, still_holding, still_writing, watch, writing_of
+from bronze.lake.lease_objects import Pace
+from bronze.lake.leases import leased, object_of, still_holding, still_writing, watch, writing_of
 from bronze.lake.location import Lake
 from bronze.lake.stores import register
 from tests.bronze.running import wait_for

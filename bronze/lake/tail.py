@@ -1,0 +1,111 @@
+"""A table in a store, followed from entry to entry: by one request each, and one where there is none.
+
+A handle of `deltalake` lists the log and reads each new entry twice. What an entry does to a table's files,
+their rows and its marks it says itself, so it is read once, and the handle stays where it is. An entry that
+does more, or is not understood, ends that: the handle is brought up and followed anew.
+
+Of one version no two files have one path. An entry that gives a file another deletion vector removes and adds
+the same path, in any order.
+
+Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#actions.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from bronze.doors import Door, through
+from bronze.lake import entries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from deltalake import DeltaTable
+
+_PLAIN: Final = frozenset({"add", "remove", "txn", "commitInfo", "cdc"})
+"""What an entry may say without changing more than files and marks; domains are not read here."""
+_KEPT: Final = 200
+"""Newest entries of which is known what they say of themselves."""
+
+Files = dict[str, tuple[int, int]]
+
+
+@dataclass
+class Tail:
+    """A table since its handle was brought up.
+
+    Attributes:
+        version: up to which it was followed.
+        files: rows and bytes of each file by its path.
+        marks: that were set since.
+        said: what each entry since says of itself, by version.
+    """
+
+    version: int
+    files: Files
+    marks: dict[str, int] = field(default_factory=dict)
+    said: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def follow(self, entry: bytes) -> bool:
+        """Take the next entry; False where it says what is not understood here, and nothing was taken."""
+        try:
+            actions = [json.loads(line) for line in entry.splitlines() if line.strip()]
+            if not all(action.keys() <= _PLAIN for action in actions):
+                return False
+            gone = [unquote(action["remove"]["path"]) for action in actions if "remove" in action]
+            come = dict(_file(action["add"]) for action in actions if "add" in action)
+            marks = {one["appId"]: int(one["version"]) for action in actions if (one := action.get("txn"))}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return False
+        self.version += 1
+        for path in gone:
+            self.files.pop(path, None)
+        self.files |= come
+        self.marks |= marks
+        infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
+        self.said[self.version] = infos[0] if infos else {}
+        self.said.pop(self.version - _KEPT, None)
+        return True
+
+    def size(self) -> tuple[int, int]:
+        """Rows and bytes of all files."""
+        return sum(rows for rows, _ in self.files.values()), sum(size for _, size in self.files.values())
+
+
+def tail_of(table: DeltaTable) -> Tail:
+    """A table as of its handle."""
+    actions = pa.table(table.get_add_actions())
+    columns = (actions[name].to_pylist() for name in ("path", "num_records", "size_bytes"))
+    return Tail(table.version(), {path: (rows or 0, size) for path, rows, size in zip(*columns, strict=True)})
+
+
+def advance(tail: Tail, uri: str, enough: Callable[[Tail], bool] = lambda _: False) -> bool:
+    """Follow a table to its newest entry; False where the handle has to be brought up.
+
+    Args:
+        tail: of the table.
+        uri: its location.
+        enough: nothing after what is there now is asked for; it is asked after each entry.
+
+    Raises:
+        OSError: the store cannot be reached, or refuses.
+    """
+    while True:
+        version = tail.version + 1
+        entry = through(Door.REFRESH, uri, lambda version=version: entries.read_entry(uri, version))  # type: ignore[misc]
+        if entry is None:
+            return True
+        if not tail.follow(entry):
+            return False
+        if enough(tail):
+            return True
+
+
+def _file(add: dict[str, Any]) -> tuple[str, tuple[int, int]]:
+    stats = json.loads(add.get("stats") or "{}")
+    return unquote(add["path"]), (int(stats.get("numRecords") or 0), int(add["size"]))

@@ -1,0 +1,102 @@
+"""The control tables of a lake in a store: by how few requests, and beside other processes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+
+from bronze.lake import control_table
+from bronze.lake.control import Cut, OpenError, Run
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from bronze.lsn import Lsn
+from tests.object_store import Faults
+
+if TYPE_CHECKING:
+    from tests.object_store import ObjectStore
+
+pytestmark = pytest.mark.process
+
+
+def cut(lsn: int) -> Cut:
+    return Cut("silver", Lsn(lsn), None, {"orders": lsn})
+
+
+def run(lsn: int) -> Run:
+    return Run("silver", "orders", "incremental", Lsn(lsn - 1), Lsn(lsn))
+
+
+def lsns(control: ControlTables) -> list[int]:
+    return [int(one.commit_lsn) for one in control.cuts("silver")]
+
+
+def test_what_a_cycle_records_takes_two_requests_a_table_and_a_look_one(
+    store: ObjectStore, place: str
+) -> None:
+    control = ControlTables(Lake(place))
+    found: list[Counter[str]] = []
+    for lsn in range(1, 32):
+        store.forget()
+        latest = control.latest_cut("silver")
+        assert latest is None or latest.commit_lsn == lsn - 1
+        assert control.open_errors() == []
+        control.record_runs([run(lsn)])
+        control.record_cut(cut(lsn))
+        found.append(Counter(one.method for one in store.requests()))
+    usual = Counter({"PUT": 4, "HEAD": 2})
+    assert [one for one in found if one == usual] == [usual] * 26, "not the first two, and no checkpoint"
+    again = ControlTables(Lake(place))
+    assert lsns(again) == lsns(control) == list(range(1, 32))
+    assert len(again.runs()) == len(control.runs()) == 31
+
+
+def test_what_other_processes_record_meanwhile_is_seen_and_nothing_is_lost(
+    store: ObjectStore, place: str
+) -> None:
+    first, second = ControlTables(Lake(place)), ControlTables(Lake(place))
+    first.record_cut(cut(1))
+    assert lsns(second) == [1]
+    for lsn in range(2, 26, 3):
+        first.record_cut(cut(lsn))
+        second.record_cut(cut(lsn + 1))
+        second.record_cut(cut(lsn + 2))
+        assert lsns(first) == lsns(second) == list(range(1, lsn + 3))
+    store.set_faults(Faults(lose=r"cuts/_delta_log/\d+\.json$"))
+    first.record_cut(cut(26))
+    second.record_cut(cut(27))
+    assert lsns(first) == lsns(second) == lsns(ControlTables(Lake(place))) == list(range(1, 28))
+
+
+def test_rows_that_were_not_read_back_are_changed_compacted_and_closed(
+    store: ObjectStore, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_table, "COMPACT_ABOVE", 12)
+    control = ControlTables(Lake(place))
+    for name in ("a", "b"):
+        control.open_error(OpenError("table", name, "table-failed", "because"))
+    control.close_errors("table", "b")
+    assert [one.name for one in control.open_errors()] == ["a"]
+    assert [one.name for one in ControlTables(Lake(place)).open_errors()] == ["a"]
+    for lsn in range(1, 16):
+        control.record_cut(cut(lsn))
+    assert lsns(control) == lsns(ControlTables(Lake(place))) == list(range(1, 16))
+    cuts = DeltaTable(f"{place}/control/cuts", storage_options=store.options())
+    assert len(cuts.file_uris()) < 10, "they were compacted"
+
+
+def test_the_log_is_listed_again_after_a_while(
+    store: ObjectStore, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = ControlTables(Lake(place))
+    control.record_cut(cut(1))
+    control.record_cut(cut(2))
+    monkeypatch.setattr(control_table, "SELDOM", 0)
+    ControlTables(Lake(place)).record_cut(cut(3))
+    store.forget()
+    assert lsns(control) == [1, 2, 3]
+    assert any("list-type" in one.query for one in store.requests())
+    control.record_cut(cut(4))
+    assert lsns(ControlTables(Lake(place))) == [1, 2, 3, 4]

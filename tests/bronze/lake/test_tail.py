@@ -1,0 +1,108 @@
+"""A table followed from entry to entry is the table that a handle shows."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from bronze.lake.tail import Tail, advance, tail_of
+from tests.object_store import Faults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.object_store import ObjectStore
+
+VECTOR = {"storageType": "u", "pathOrInlineDv": "a", "offset": 1, "sizeInBytes": 34, "cardinality": 1}
+
+
+def entry(*actions: dict[str, Any]) -> bytes:
+    return "\n".join(json.dumps(action) for action in actions).encode()
+
+
+def add(path: str, rows: int | None, size: int, **more: Any) -> dict[str, Any]:
+    stats = None if rows is None else json.dumps({"numRecords": rows})
+    return {"add": {"path": path, "size": size, "stats": stats, "dataChange": True, **more}}
+
+
+def remove(path: str) -> dict[str, Any]:
+    return {"remove": {"path": path, "dataChange": True}}
+
+
+def mark(lsn: int) -> dict[str, Any]:
+    return {"txn": {"appId": "silver", "version": lsn}}
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["removed first", "added first"])
+def test_a_file_that_gets_a_deletion_vector_stays_and_counts_once(order: int) -> None:
+    tail = Tail(3, {"a b.parquet": (10, 100), "c.parquet": (5, 50)})
+    actions = [remove("a%20b.parquet"), add("a%20b.parquet", 10, 100, deletionVector=VECTOR)]
+    said = {"commitInfo": {"operation": "MERGE"}}
+    assert tail.follow(entry(said, *actions[::order], mark(7)))
+    assert tail.follow(entry(remove("c.parquet"), add("d.parquet", None, 8)))
+    assert tail.files == {"a b.parquet": (10, 100), "d.parquet": (0, 8)}
+    assert (tail.version, tail.size(), tail.marks) == (5, (10, 108), {"silver": 7})
+    assert tail.said == {4: {"operation": "MERGE"}, 5: {}}
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        entry(add("new", 1, 1), {"metaData": {"id": "x"}}),
+        entry(add("new", 1, 1), {"protocol": {"minReaderVersion": 3}}),
+        entry(add("new", 1, 1), {"sidecar": {}}),
+        entry(add("new", 1, 1)) + b'\n{"txn": {"appId"',
+        entry({"add": {"path": "new"}}),
+        entry(mark(1), {"txn": {"appId": "silver"}}),
+        b"[]",
+    ],
+    ids=["columns", "protocol", "unknown", "torn", "no size", "no version", "no action"],
+)
+def test_what_is_not_understood_changes_nothing(actions: bytes) -> None:
+    tail = Tail(3, {"a": (1, 1)}, {"silver": 5})
+    assert not tail.follow(actions)
+    assert tail == Tail(3, {"a": (1, 1)}, {"silver": 5})
+
+
+@pytest.mark.process
+def test_every_version_of_a_table_in_a_store_is_as_a_handle_shows_it(store: ObjectStore, place: str) -> None:
+    options = store.options()
+
+    def write(mode: Any, *ids: int, lsn: int) -> None:
+        properties = CommitProperties(app_transactions=[Transaction("silver", lsn)])
+        rows = pa.table({"id": pa.array(ids, pa.int64())})
+        write_deltalake(place, rows, mode=mode, commit_properties=properties, storage_options=options)
+
+    def newest() -> DeltaTable:
+        return DeltaTable(place, storage_options=options)
+
+    write("append", 1, 2, lsn=1)
+    tail = tail_of(newest())
+    statements: list[Callable[[], object]] = [
+        lambda: write("append", 3, 4, 5, lsn=2),
+        lambda: newest().delete("id = 4"),
+        lambda: write("append", 6, lsn=3),
+        lambda: [newest().optimize.compact()],
+        lambda: write("overwrite", 9, lsn=4),
+    ]
+    for statement in statements:
+        statement()
+        store.forget()
+        before = tail.version
+        assert advance(tail, place)
+        assert [one.status for one in store.requests()] == [200] * (tail.version - before) + [404]
+        seen = tail_of(newest())
+        assert (tail.version, tail.files) == (seen.version, seen.files)
+        assert tail.marks["silver"] == newest().transaction_version("silver")
+    write("append", 10, lsn=5)
+    write("append", 11, lsn=6)
+    store.forget()
+    assert advance(tail, place, lambda tail: tail.marks["silver"] >= 5)
+    assert [one.status for one in store.requests()] == [200]
+    store.set_faults(Faults(gone=True))
+    with pytest.raises(OSError, match="NoSuchBucket"):
+        advance(tail, place)

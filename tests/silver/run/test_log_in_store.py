@@ -1,0 +1,123 @@
+"""Silver's tables in a store: how often a cycle looks, and what it sees all the same. Needs no Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from bronze.lake.leases import held, leased, writing_of
+from bronze.lake.location import Lake
+from bronze.lsn import Lsn
+from silver.run.table_log import SILVER_APP, SilverLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.object_store import ObjectStore
+
+pytestmark = pytest.mark.process
+
+SCHEMA = pa.schema({"id": pa.int64()})
+
+
+class Shop:
+    """A lake whose silver tables are written without Spark, and a cycle's look at them."""
+
+    def __init__(self, store: ObjectStore, place: str) -> None:
+        self.store, self.lake = store, Lake(place)
+        self.log = SilverLog(cast("SparkSession", None), self.lake)
+        for name in ("orders", "customers"):
+            self.write(name, 1)
+            self.log.read(name)
+
+    def write(self, name: str, mark: int, *, schema: pa.Schema = SCHEMA, **more: Any) -> None:
+        write_deltalake(
+            self.lake.uri("silver", name),
+            pa.Table.from_pylist([{"id": mark}], schema=schema),
+            mode="append",
+            commit_properties=CommitProperties(app_transactions=[Transaction(SILVER_APP, mark)]),
+            storage_options=self.store.options(),
+            **more,
+        )
+
+    def requests(self) -> int:
+        """How many since the last time; what the tests write is not counted."""
+        found = len(self.store.requests())
+        self.store.forget()
+        return found
+
+    def mark(self, name: str) -> int | None:
+        stored = self.log.read(name)
+        return None if stored is None else stored.mark
+
+
+@pytest.fixture
+def shop(store: ObjectStore, place: str) -> Shop:
+    return Shop(store, place)
+
+
+def test_a_cycle_asks_once_for_a_table_and_once_after_each_of_its_own_commits(shop: Shop) -> None:
+    shop.log.begin(alone=False)
+    shop.requests()
+    for _ in range(3):
+        assert [shop.mark("orders"), shop.mark("customers"), shop.log.size("orders")[0]] == [1, 1, 1]
+    assert shop.requests() == 2
+
+    shop.log.expect("orders")
+    shop.write("orders", 2)
+    shop.requests()
+    written = shop.log.written("orders", Lsn(2))
+    assert (written.version, written.mark, written.files) == (1, 2, 2)
+    assert shop.log.counts("orders", 1)["inserts"] == 0
+    assert shop.log.lacks_rows("orders") is None
+    assert (shop.mark("orders"), shop.log.size("orders")[0]) == (2, 2)
+    assert shop.requests() == 1
+
+    shop.log.begin(alone=True)
+    assert [shop.mark("orders"), shop.mark("customers")] == [2, 1]
+    assert shop.requests() == 0, "nobody else had the lease: what was seen last stands"
+
+
+def test_what_another_one_wrote_is_seen_once_it_had_the_lease(shop: Shop) -> None:
+    shop.log.begin(alone=True)
+    assert shop.mark("orders") == 1
+    shop.write("orders", 2)
+    shop.write("orders", 3)
+    shop.log.begin(alone=False)
+    assert shop.mark("orders") == 3
+    assert shop.log.size("orders")[0] == 3
+
+
+def test_a_table_that_was_altered_is_read_anew(shop: Shop) -> None:
+    shop.log.begin(alone=False)
+    assert shop.mark("orders") == 1
+    shop.log.expect("orders")
+    shop.write("orders", 2, schema=SCHEMA.append(pa.field("note", pa.string())), schema_mode="merge")
+    written = shop.log.written("orders", Lsn(2))
+    assert (written.mark, [field.name for field in written.fields]) == (2, ["id", "note"])
+    assert shop.log.share("orders", "id", "2", "2") == 0.5
+
+
+def test_a_table_that_fell_out_is_opened_anew(shop: Shop) -> None:
+    shop.log.begin(alone=True)
+    table = DeltaTable(shop.lake.uri("silver", "orders"), storage_options=shop.store.options())
+    shop.write("orders", 2)
+    table.update_incremental()
+    shop.log.forget(["orders"])
+    assert shop.mark("orders") == 2
+
+
+def test_a_lease_follows_an_earlier_one_only_where_nobody_held_it_between(shop: Shop) -> None:
+    def take() -> Any:
+        root = str(shop.lake.path)
+        with leased(root, writing_of("silver"), command="test", wait=True) as lease:
+            assert held(shop.lake, "silver") is lease
+            return lease
+
+    first, second, third = take(), take(), take()
+    assert held(shop.lake, "silver") is None
+    assert [second.follows(first), third.follows(second)] == [True, True]
+    assert [first.follows(None), third.follows(first), second.follows(second)] == [False, False, False]
