@@ -25,6 +25,8 @@ _MARKER: Final = re.compile(rf"\[USER_RAISED_EXCEPTION\] {_PREFIX}([a-z-]+):(.*?
 """As `raise_error` says it. A message that quotes the statement or its plan has the marker as well."""
 _DETAIL_LENGTH: Final = 300
 _CONDITION: Final = re.compile(r"\[([A-Z0-9.]+_[A-Z0-9_.]+)\] (.*?)(?: SQLSTATE:|\n\s*at |\Z)", re.DOTALL)
+_THROWN: Final = re.compile(r"^(?:Caused by: |: )(\S.*)$", re.MULTILINE)
+"""As Py4J prints what was thrown in the JVM, the innermost one last."""
 _RESNAPSHOT: Final = resnapshot_remedy("{table}")
 
 _MEANINGS: Final = {
@@ -108,11 +110,14 @@ def failure(table: TableName, error: Exception) -> TableError:
 
 
 def cause(error: Exception) -> str:
-    """What Spark says of the innermost failure; of another one its kind and first line."""
-    found = _CONDITION.findall(str(error))
+    """What Spark, or else the JVM, says of the innermost failure; of another one its kind and first line."""
+    whole = str(error)
+    found, thrown = _CONDITION.findall(whole), _THROWN.findall(whole)
     if found:
         condition, said = found[-1]
         text = f"[{condition}] {' '.join(said.split())}"
+    elif thrown and whole.startswith("An error occurred while calling"):
+        text = thrown[-1]
     else:
-        text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        text = f"{type(error).__name__}: {whole.strip().partition(chr(10))[0]}"
     return text if len(text) <= _DETAIL_LENGTH else f"{text[:_DETAIL_LENGTH]}…"

@@ -1,4 +1,4 @@
-"""An object store for the tests of a module, and a place in it for each test."""
+"""An object store for all tests of a process, and a place in it for each test."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ if TYPE_CHECKING:
 _places = count()
 
 
-@pytest.fixture(scope="module")
-def store_of_module() -> Iterator[ObjectStore]:
-    """The server; it keeps its faults from test to test."""
+@pytest.fixture(scope="session")
+def store_of_all() -> Iterator[ObjectStore]:
+    """The server; it keeps its faults and what lies in it from test to test."""
     with object_store() as running:
         yield running
 
 
 @pytest.fixture
-def store(store_of_module: ObjectStore) -> Iterator[ObjectStore]:
-    """The server, which has no faults when a test begins."""
-    yield store_of_module
-    store_of_module.set_faults()
+def store(store_of_all: ObjectStore) -> Iterator[ObjectStore]:
+    """The server, which has no faults and has counted nothing when a test begins."""
+    store_of_all.forget()
+    yield store_of_all
+    store_of_all.set_faults()
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
-_PLAIN: Final = frozenset({"add", "remove", "txn", "commitInfo", "cdc"})
-"""What an entry may say without changing more than files and marks; domains are not read here."""
+_PLAIN: Final = frozenset({"add", "remove", "txn", "commitInfo", "cdc", "domainMetadata"})
+"""What an entry may say without changing more than files, marks, and domains, which nobody here reads."""
 _KEPT: Final = 200
 """Newest entries of which is known what they say of themselves."""
 

@@ -9,7 +9,7 @@ nothing that fails there ends it.
 A lake that does not answer is waited for, wherever in a cycle that happens (`silver.run.outages`): nothing is
 half-done that the next cycle does not see. A Spark that does not answer ends the loop.
 
-New bronze commits are noticed by reading bronze's position (milliseconds; in an object store two requests).
+New bronze commits are noticed by reading bronze's position (milliseconds; in an object store one request).
 Delta's logs say what they hold. Spark is started, and asked, only where there is something to fold or to
 build.
 """
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS: Final = 0.1
 POLL_SECONDS_IN_STORES: Final = 1.0
-"""A look that finds nothing new takes two requests there."""
+"""A look that finds nothing new takes a request there."""
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
 PATIENCE_SECONDS: Final = 600.0

@@ -8,7 +8,10 @@ Without a setting here, these would differ from what `deltalake` does, or be uns
 * ``s3://`` is S3A, too; EMR alone has a file system of its own for it;
 * an endpoint that is named takes the bucket in the path, as nearly all servers but Amazon's want it;
 * a web identity (a pod's role) is in no chain of S3A's, and ABFS reads no environment at all;
-* commits go through our log store, which puts on condition (``logstore/ConditionalS3LogStore.java``).
+* commits go through our log store, which puts on condition (``logstore/ConditionalS3LogStore.java``);
+* a commit has no checksum file (``writeChecksumFile``). Delta makes one under another name and renames it,
+  which is ten requests of forty, five of them of the dear kind. Readers can do without it, as the protocol
+  says, and delta-rs writes none; `silver.run.small_reads`, which reads it, is for local lakes.
 
 ``fs.s3a.create.performance`` is never set: with it S3A no longer looks whether a file is there.
 
@@ -69,6 +72,7 @@ def hadoop_settings(location: str, environment: Mapping[str, str] = os.environ) 
         made = _google(options)
     settings = {f"{_PREFIX}{name}": value for name, value in (made | own).items()}
     settings["spark.redaction.regex"] = REDACTED
+    settings["spark.databricks.delta.writeChecksumFile.enabled"] = "false"
     if scheme in S3:
         settings |= {f"spark.delta.logStore.{one}.impl": LOG_STORE for one in sorted(S3)}
     return settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -19,17 +20,30 @@ __all__ = ["ROOT", "Command", "task_seconds", "thread_seconds", "until"]
 
 ROOT = Path(__file__).parents[2]
 _MARK = "SMELT_TEST_PROCESS"
+_IN_TURN = """
+import json, sys
+from pipelines.cli import main
+for arguments in json.loads(sys.argv[1]):
+    try:
+        main(arguments)
+        code = 0
+    except SystemExit as end:
+        code = end.code
+    print(f"{arguments[0]} ended with {code}", file=sys.stderr, flush=True)
+"""
 
 
 class Command:
     """`smelt …` in a process of its own; whatever it started carries its mark and is ended with the test."""
 
-    def __init__(self, *arguments: str | Path, folder: Path) -> None:
+    def __init__(
+        self, *arguments: str | Path, folder: Path, python: tuple[str, ...] = ("-m", "pipelines")
+    ) -> None:
         self.mark = uuid.uuid4().hex
         self.said = folder / f"said-{self.mark}.txt"
         with self.said.open("wb") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "pipelines", *map(str, arguments)],
+                [sys.executable, *python, *map(str, arguments)],
                 stdout=said,
                 stderr=said,
                 stdin=subprocess.DEVNULL,
@@ -77,6 +91,22 @@ class Command:
                 if mine and not zombie and word in line:
                     found.append(int(entry.name))
         return found
+
+
+def in_turn(*commands: list[str], folder: Path) -> list[tuple[int, str]]:
+    """The exit code of each command and what it said; one process runs them, one after the other.
+
+    For commands whose process is not what is tested: to start one takes as long as most of them.
+    """
+    with Command(json.dumps(commands), folder=folder, python=("-c", _IN_TURN)) as process:
+        assert process.wait() == 0, process.text()
+        said, found = process.text(), []
+    for name, *_ in commands:
+        text, end, said = said.partition(f"{name} ended with ")
+        assert end, text
+        code, _, said = said.partition("\n")
+        found.append((int(code), text))
+    return found
 
 
 def task_seconds(pid: int) -> float:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from tests.object_store import lake_text
-from tests.pipelines.processes import Command
+from tests.pipelines.processes import ROOT, Command
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 _DOCUMENT: Final = """
@@ -19,6 +23,23 @@ fields:
   - name
   - orders: {many: public.orders, on: {customer_id: id}, fields: [id, total]}
 """
+_JOB: Final = """
+import json, sys
+from bronze.lake.stores import register
+from pipelines.cli import main
+from pipelines.spark.session import spark_session
+root, options, settings = map(json.loads, sys.argv[1:])
+register(root, options)
+spark = spark_session(settings, lake=root)
+for line in sys.stdin:
+    try:
+        main(json.loads(line))
+        code = 0
+    except SystemExit as end:
+        code = end.code
+    print(f"\\n{code} is how it ended", flush=True)
+"""
+"""Commands one after the other in one process, over one session, as tasks of a job are run."""
 
 
 def pipeline_in(
@@ -39,3 +60,32 @@ def smelt(folder: Path, *arguments: str | Path) -> str:
     with Command(*arguments, folder=folder) as command:
         assert command.wait() == 0, command.text()
         return command.text()
+
+
+@contextmanager
+def job(options: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[Callable[..., str]]:
+    """A process in which commands are run; gives what runs one, and what that says if it succeeds."""
+    given = map(json.dumps, ("s3://lake/shop", dict(options), dict(settings)))
+    pipe, both = subprocess.PIPE, subprocess.STDOUT
+    with subprocess.Popen(
+        [sys.executable, "-c", _JOB, *given], stdin=pipe, stdout=pipe, stderr=both, cwd=ROOT, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        told, heard = process.stdin, process.stdout
+
+        def run(*arguments: str | Path) -> str:
+            told.write(json.dumps([str(one) for one in arguments]) + "\n")
+            told.flush()
+            said = ""
+            for line in heard:
+                if line.endswith(" is how it ended\n"):
+                    assert line.startswith("0 "), said
+                    return said
+                said += line
+            raise AssertionError(said)
+
+        try:
+            yield run
+        finally:
+            process.kill()

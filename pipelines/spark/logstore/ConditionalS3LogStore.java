@@ -4,14 +4,23 @@ import io.delta.storage.S3SingleDriverLogStore;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Iterator;
+import java.util.List;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
+import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RemoteIterator;
+import org.apache.hadoop.fs.s3a.Listing;
+import org.apache.hadoop.fs.s3a.S3AFileStatus;
+import org.apache.hadoop.fs.s3a.S3AFileSystem;
+import org.apache.hadoop.fs.s3a.S3ListRequest;
+import software.amazon.awssdk.services.s3.model.ListObjectsV2Request;
 
 /**
  * Delta's commits on S3A as conditional puts (If-None-Match: *), so that no driver overwrites the commit of
@@ -22,6 +31,10 @@ import org.apache.hadoop.fs.Path;
  *
  * <p>A put whose answer was lost is refused when it is repeated. Then what is there tells: our own bytes, which
  * name the transaction by a UUID, mean that the commit came about.
+ *
+ * <p>A log is listed from the entry on that is asked for. Delta's own store lists all of it, by a request for
+ * each thousand objects. Told not to (delta.enableFastS3AListFrom), it needs S3A's classes beside its own, which
+ * has them on the class path of the JVM and not among Spark's jars.
  */
 public class ConditionalS3LogStore extends S3SingleDriverLogStore {
   private static final String CONDITIONAL = "fs.option.create.conditional.overwrite";
@@ -65,6 +78,49 @@ public class ConditionalS3LogStore extends S3SingleDriverLogStore {
         }
         pause();
       }
+    }
+  }
+
+  @Override
+  public Iterator<FileStatus> listFrom(Path path, Configuration conf) throws IOException {
+    try {
+      List<FileStatus> found = FromAnEntryOn.list(path.getFileSystem(conf), path);
+      if (!found.isEmpty()) {
+        return found.iterator();
+      }
+    } catch (ClassCastException | LinkageError another) {
+      // not S3A's file system, or of another version
+    }
+    return super.listFrom(path, conf); // where nothing is found, it tells whether there is a log at all
+  }
+
+  /** What knows S3A itself is a class of its own, so that it is linked only when it is used. */
+  private static final class FromAnEntryOn {
+    private static List<FileStatus> list(FileSystem fs, Path path) throws IOException {
+      S3AFileSystem s3a = (S3AFileSystem) fs;
+      Path from = s3a.makeQualified(path);
+      Path log = from.getParent();
+      String key = s3a.pathToKey(from);
+      ListObjectsV2Request request =
+          ListObjectsV2Request.builder()
+              .bucket(s3a.getBucket())
+              .prefix(s3a.pathToKey(log) + "/")
+              .delimiter("/")
+              .startAfter(key.substring(0, key.length() - 1)) // what it names is left out, and is no entry
+              .build();
+      RemoteIterator<S3AFileStatus> statuses =
+          s3a.getListing()
+              .createFileStatusListingIterator(
+                  log,
+                  S3ListRequest.v2(request),
+                  each -> each.getName().compareTo(from.getName()) >= 0,
+                  new Listing.AcceptAllButSelfAndS3nDirs(log),
+                  s3a.getActiveAuditSpan());
+      List<FileStatus> found = new ArrayList<>();
+      while (statuses.hasNext()) {
+        found.add(statuses.next());
+      }
+      return found;
     }
   }
 

@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from pipelines.spark.jars import delta_jars
+from pipelines.spark.jars import delta_jars, store_jars
 
 HERE: Final = Path(__file__).parent
 SOURCE: Final = HERE / "ConditionalS3LogStore.java"
@@ -32,7 +32,8 @@ def make(target: Path) -> None:
     import pyspark  # noqa: PLC0415
 
     spark = Path(pyspark.__file__).parent / "jars"
-    classes = os.pathsep.join([*map(str, delta_jars()), f"{spark}/*"])
+    jars = [*delta_jars(), *store_jars("s3")]
+    classes = os.pathsep.join([*map(str, jars), f"{spark}/*"])
     with tempfile.TemporaryDirectory() as folder:
         options = ["--release", _RELEASE, "-g:source,lines", "-cp", classes, "-d", folder]
         subprocess.run(["javac", *options, str(SOURCE)], check=True)  # noqa: S603, S607 - the one on the path

@@ -9,25 +9,16 @@ import pytest
 
 from bronze.lake import kept, objects
 from bronze.lake.location import Lake
-from bronze.lake.stores import register
 from bronze.store.position import PositionWatch, read_position
 from bronze.store.relations import RelationsWatch, read_relations
 from tests.bronze.store.test_sink import at, open_sink, rows, shape
-from tests.object_store import object_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.object_store import ObjectStore
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def store() -> Iterator[ObjectStore]:
-    with object_store() as running:
-        yield running
 
 
 def written(lake_path: str, *lsns: int) -> None:
@@ -59,10 +50,9 @@ def test_a_local_table_that_was_made_anew_is_noticed(
 
 
 def test_a_table_in_a_store_that_has_fewer_versions_than_before_is_noticed(
-    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = "s3://lake/shop"
-    register(root, store.options())
+    root = place
     watch = PositionWatch(Lake(root))
     written(root, 10, 20, 30)
     assert watch.read() is not None
@@ -72,9 +62,8 @@ def test_a_table_in_a_store_that_has_fewer_versions_than_before_is_noticed(
     assert watch.read() == read_position(Lake(root))
 
 
-def test_a_look_that_finds_nothing_new_takes_one_request(store: ObjectStore) -> None:
-    root = "s3://lake/shop"
-    register(root, store.options())
+def test_a_look_that_finds_nothing_new_takes_one_request(store: ObjectStore, place: str) -> None:
+    root = place
     written(root, *range(1, 12))
     open_sink(root).add_relations([shape(1, "id")])
     position, relations = PositionWatch(Lake(root)), RelationsWatch(Lake(root))
@@ -84,9 +73,8 @@ def test_a_look_that_finds_nothing_new_takes_one_request(store: ObjectStore) -> 
     assert [(one.method, one.status) for one in store.requests()] == [("GET", 404)] * 2
 
 
-def test_a_look_that_finds_a_commit_reads_its_marks_once(store: ObjectStore) -> None:
-    root = "s3://lake/shop"
-    register(root, store.options())
+def test_a_look_that_finds_a_commit_reads_its_marks_once(store: ObjectStore, place: str) -> None:
+    root = place
     watch, sink = PositionWatch(Lake(root)), open_sink(root)
     sink.commit(at(10))
     assert watch.read() is not None
@@ -102,9 +90,8 @@ def test_a_look_that_finds_a_commit_reads_its_marks_once(store: ObjectStore) -> 
     assert watch.read() == read_position(Lake(root))
 
 
-def test_what_is_new_in_a_store_is_seen_at_the_next_look(store: ObjectStore) -> None:
-    root = "s3://lake/shop"
-    register(root, store.options())
+def test_what_is_new_in_a_store_is_seen_at_the_next_look(place: str) -> None:
+    root = place
     watch, sink = PositionWatch(Lake(root)), open_sink(root)
     for lsn in (10, 20, 30):
         sink.commit(at(lsn))

@@ -9,14 +9,12 @@ import pytest
 from bronze.identifiers import TableName
 from bronze.lake import delta
 from bronze.lake.location import Lake
-from bronze.lake.stores import register
 from bronze.store.position import read_position
 from tests.bronze.replaying import assert_each_change_once, execute, read_all, read_snapshot, source_of
 from tests.bronze.running import confirmed
-from tests.object_store import Faults, object_store
+from tests.object_store import Faults
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
     from bronze.config.sections import SourceSettings
@@ -24,23 +22,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.process
 
-ROOT = "s3://lake/shop"
-
-
-@pytest.fixture
-def store() -> Iterator[ObjectStore]:
-    with object_store() as running:
-        register(ROOT, running.options())
-        yield running
-
 
 @pytest.fixture
 def source(database: str) -> SourceSettings:
     return source_of(database)
 
 
-def changes() -> list[dict[str, Any]]:
-    table = delta.open_existing(f"{ROOT}/bronze/changes")
+def changes(root: str) -> list[dict[str, Any]]:
+    table = delta.open_existing(f"{root}/bronze/changes")
     rows = [row for path in delta.paths_of(table) for row in delta.read_file(table, path).to_pylist()]
     return sorted(rows, key=lambda row: (row["commit_lsn"], row["op"] != "snapshot", row["seq"]))
 
@@ -56,12 +45,14 @@ def changes() -> list[dict[str, Any]]:
     ],
     ids=["none", "lost-entry", "lost-part", "lost-shape", "unavailable"],
 )
-def test_each_change_is_there_once(store: ObjectStore, source: SourceSettings, faults: Faults) -> None:
+def test_each_change_is_there_once(
+    store: ObjectStore, place: str, source: SourceSettings, faults: Faults
+) -> None:
     execute(
         source, "CREATE TABLE items (id int PRIMARY KEY, name text)", "INSERT INTO items VALUES (0, 'zero')"
     )
-    read_all(source, ROOT)
-    assert read_snapshot(Lake(ROOT), TableName("public", "items")) is not None
+    read_all(source, place)
+    assert read_snapshot(Lake(place), TableName("public", "items")) is not None
     execute(
         source,
         "ALTER TABLE items ADD COLUMN extra int",
@@ -70,12 +61,12 @@ def test_each_change_is_there_once(store: ObjectStore, source: SourceSettings, f
         "DELETE FROM items WHERE id = 3",
     )
     store.set_faults(faults)
-    read_all(source, ROOT)
+    read_all(source, place)
     store.set_faults()
-    rows = changes()
+    rows = changes(place)
     assert_each_change_once(rows)
     operations = [row["op"] for row in rows]
     assert [operations.count(one) for one in ("snapshot", "insert", "update", "delete")] == [1, 20, 5, 1]
-    position = read_position(Lake(ROOT))
+    position = read_position(Lake(place))
     assert position is not None
     assert confirmed(source) == position.confirm

@@ -12,7 +12,6 @@ from bronze.comments import Comments
 from bronze.identifiers import TableName
 from bronze.lake.delta import open_existing
 from bronze.lake.location import Lake
-from bronze.lake.stores import register
 from bronze.store.comments import CommentsWatch
 from bronze.store.position import read_position
 from tests.bronze.store.test_sink import at, open_sink, rows
@@ -36,9 +35,8 @@ def operation(request: Request) -> str:
     return f"{request.method} {'checkpoint' if checkpoint else 'part'}"
 
 
-def test_the_usual_commit_takes_six_requests_whatever_the_version(store: ObjectStore) -> None:
-    register("s3://lake/shop", store.options())
-    sink = open_sink("s3://lake/shop")
+def test_the_usual_commit_takes_six_requests_whatever_the_version(store: ObjectStore, place: str) -> None:
+    sink = open_sink(place)
     sink.claim()
     found: list[Counter[str]] = []
     for number in range(1, COMMITS + 1):
@@ -51,19 +49,18 @@ def test_the_usual_commit_takes_six_requests_whatever_the_version(store: ObjectS
     assert [one for one in usual if one != USUAL] == []
     assert len(bursts) <= COMMITS / 10 + 1, "checkpoints and compactions are few"
     assert sum(one.total() for one in found) <= 12 * COMMITS, "with checkpoints and compaction"
-    position = read_position(Lake("s3://lake/shop"))
+    position = read_position(Lake(place))
     assert position is not None
     assert position.frontier == at(COMMITS).frontier
 
 
 def test_a_look_that_finds_the_same_comments_takes_no_request_and_neither_does_silver(
-    store: ObjectStore,
+    store: ObjectStore, place: str
 ) -> None:
-    register("s3://lake/shop", store.options())
-    sink, watch = open_sink("s3://lake/shop"), CommentsWatch(Lake("s3://lake/shop"))
+    sink, watch = open_sink(place), CommentsWatch(Lake(place))
     seen = {TableName("public", "t"): Comments(1, "orders", {2: "in cents"})}
     sink.tables.record_comments(seen)
-    changes = open_existing("s3://lake/shop/bronze/changes")
+    changes = open_existing(f"{place}/bronze/changes")
     assert watch.read(changes) == {1: Comments(1, "orders", {2: "in cents"})}
     store.forget()
     for _ in range(3):

@@ -8,12 +8,16 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
 from pipelines.spark.launch import jvm_options
-from tests.object_store import lake_text, object_store
+from tests.object_store import lake_text
+
+if TYPE_CHECKING:
+    from tests.object_store import ObjectStore
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("bronze", "silver", "gold", "pipelines", "deltasmelt", "_deltasmelt")
@@ -144,17 +148,16 @@ def test_silver_and_sql_run_under_spark_submit_whatever_is_in_the_working_folder
 @pytest.mark.spark
 @pytest.mark.postgres
 def test_a_submitted_job_reaches_a_lake_in_a_store_and_commits_on_condition(
-    installed: Path, shop: Path, tmp_path: Path
+    installed: Path, shop: Path, store: ObjectStore, tmp_path: Path
 ) -> None:
-    with object_store() as store:
-        in_store = lake_text("s3://lake/submitted", store.options())
-        shop.write_text(shop.read_text().replace("lake: {path: './my läke #1'}\n", in_store))
-        command = [sys.executable, "-m", "pipelines", "bronze", "--until-caught-up", str(shop)]
-        read = run(installed, *command, cwd=tmp_path)
-        assert read.returncode == 0, read.stderr
-        folded = submit(installed, "silver", "--until-caught-up", str(shop), cwd=tmp_path)
-        assert folded.returncode == 0, folded.stderr
-        commits = store.requests("PUT", "/lake/submitted/silver/orders/_delta_log/0")
+    in_store = lake_text("s3://lake/submitted", store.options())
+    shop.write_text(shop.read_text().replace("lake: {path: './my läke #1'}\n", in_store))
+    command = [sys.executable, "-m", "pipelines", "bronze", "--until-caught-up", str(shop)]
+    read = run(installed, *command, cwd=tmp_path)
+    assert read.returncode == 0, read.stderr
+    folded = submit(installed, "silver", "--until-caught-up", str(shop), cwd=tmp_path)
+    assert folded.returncode == 0, folded.stderr
+    commits = store.requests("PUT", "/lake/submitted/silver/orders/_delta_log/0")
     assert len(commits) > 1
     assert {one.condition for one in commits if one.path.endswith(".json")} == {"*"}
 

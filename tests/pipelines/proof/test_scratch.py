@@ -12,11 +12,9 @@ from bronze.lake.stores import register
 from pipelines.proof.scratch import scratch_lake
 from silver.fresh import _remove
 from silver.rebuild import SCRATCH, remove_scratch
-from tests.object_store import Faults, object_store
+from tests.object_store import Faults
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.object_store import ObjectStore
 
 pytestmark = pytest.mark.process
@@ -25,11 +23,11 @@ ROOT = "s3://lake/scratch"
 
 
 @pytest.fixture(scope="module")
-def store() -> Iterator[ObjectStore]:
-    with object_store() as running:
-        register(ROOT, running.options())
-        objects.replace(ROOT, "silver/kept", b"1")
-        yield running
+def store(store_of_all: ObjectStore) -> ObjectStore:
+    store_of_all.forget()
+    register(ROOT, store_of_all.options())
+    objects.replace(ROOT, "silver/kept", b"1")
+    return store_of_all
 
 
 def names(store: ObjectStore) -> set[str]:

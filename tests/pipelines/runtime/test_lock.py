@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -15,7 +15,9 @@ from bronze.lake.leases import leased, object_of, writing_of
 from bronze.lake.location import Lake
 from bronze.lake.stores import register
 from pipelines.runtime.locks import lake_lock, writing
-from tests.object_store import object_store
+
+if TYPE_CHECKING:
+    from tests.object_store import ObjectStore
 
 ROOT = Path(__file__).parents[3]
 HOLDER = """
@@ -75,17 +77,15 @@ def test_who_writes_a_layer_is_waited_for_also_in_another_process(lake_path: str
 
 
 def test_an_object_store_is_locked_by_leases_in_it_and_by_no_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    lake = Lake(path="s3://lake/locked")
-    with object_store() as store:
-        register(str(lake.path), store.options())
-        with lake_lock(lake, ("bronze", "silver"), command="smelt run"), writing(lake, "silver"):
-            held = {name: objects.read(str(lake.path), object_of(name)) for name in LEASES}
-        freed = {name: objects.read(str(lake.path), object_of(name)) for name in LEASES}
-        with lake_lock(lake, ("bronze",), command="smelt bronze"):
-            pass  # who has ended is not waited for
+    lake = Lake(path=place)
+    with lake_lock(lake, ("bronze", "silver"), command="smelt run"), writing(lake, "silver"):
+        held = {name: objects.read(str(lake.path), object_of(name)) for name in LEASES}
+    freed = {name: objects.read(str(lake.path), object_of(name)) for name in LEASES}
+    with lake_lock(lake, ("bronze",), command="smelt bronze"):
+        pass  # who has ended is not waited for
     said = {name: json.loads(found.body) for name, found in held.items() if found is not None}
     assert {name: each["command"] for name, each in said.items()} == {
         "bronze": "smelt run", "silver": "smelt run", "silver.writing": "writing silver",
@@ -95,17 +95,16 @@ def test_an_object_store_is_locked_by_leases_in_it_and_by_no_files(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_stage_that_runs_in_an_object_store_is_not_started_twice() -> None:
-    lake = Lake(path="s3://lake/twice")
-    with object_store() as store:
-        register(str(lake.path), store.options(), lease=QUICK)
-        with leased(str(lake.path), "silver", command="smelt silver", wait=False):
-            with pytest.raises(DefiniteError) as raised, lake_lock(lake, ("silver",), command="smelt run"):
-                pass
-            assert raised.value.code == "already-running"
-            assert "`smelt silver`" in raised.value.message
-            with lake_lock(lake, ("gold",), command="smelt gold"):
-                pass  # another stage may run beside it
+def test_a_stage_that_runs_in_an_object_store_is_not_started_twice(store: ObjectStore, place: str) -> None:
+    lake = Lake(path=place)
+    register(place, store.options(), lease=QUICK)
+    with leased(str(lake.path), "silver", command="smelt silver", wait=False):
+        with pytest.raises(DefiniteError) as raised, lake_lock(lake, ("silver",), command="smelt run"):
+            pass
+        assert raised.value.code == "already-running"
+        assert "`smelt silver`" in raised.value.message
+        with lake_lock(lake, ("gold",), command="smelt gold"):
+            pass  # another stage may run beside it
 
 
 def test_a_lake_that_is_made_is_closed_to_others_and_one_that_is_there_stays_as_it_is(tmp_path: Path) -> None:

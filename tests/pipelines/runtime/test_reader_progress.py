@@ -25,6 +25,8 @@ from tests.object_store import Faults, object_store
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.object_store import ObjectStore
+
 SLOT = SlotState("s", "pgoutput", Lsn(1), None, "extended", 1000)
 STATUS = Status("p", "s", None, "l", None, (), SLOT, None, None, (), (), ())
 
@@ -89,18 +91,18 @@ def test_in_an_object_store_it_is_an_object_that_is_put_now_and_then() -> None:
 
 
 @pytest.mark.process
-def test_what_is_newest_is_put_however_slow_the_store_is_and_nobody_waits_for_it() -> None:
-    root = "s3://lake/slow"
-    with object_store() as store:
-        register(root, store.options())
-        stored = StoredProgress(root, every=0.1)
-        store.set_faults(Faults(latency=0.3))
-        begun = time.monotonic()
-        for number in range(100):
-            stored.write(str(number).encode())
-        assert time.monotonic() - begun < 0.2
-        store.set_faults()
-        wait_for(lambda: (found := objects.read(root, OBJECT)) is not None and found.body == b"99")
+def test_what_is_newest_is_put_however_slow_the_store_is_and_nobody_waits_for_it(
+    store: ObjectStore, place: str
+) -> None:
+    root = place
+    stored = StoredProgress(root, every=0.1)
+    store.set_faults(Faults(latency=0.3))
+    begun = time.monotonic()
+    for number in range(100):
+        stored.write(str(number).encode())
+    assert time.monotonic() - begun < 0.2
+    store.set_faults()
+    wait_for(lambda: (found := objects.read(root, OBJECT)) is not None and found.body == b"99")
 
 
 def test_a_slot_in_danger_is_said_before_it_is_lost() -> None:

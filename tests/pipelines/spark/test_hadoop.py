@@ -10,7 +10,10 @@ from bronze.lake.stores import register
 from pipelines.spark.hadoop import LOG_STORE, hadoop_settings
 
 FS = "spark.hadoop.fs."
-ALWAYS = {"spark.redaction.regex", "spark.delta.logStore.s3.impl", "spark.delta.logStore.s3a.impl"}
+ALWAYS = {
+    "spark.redaction.regex", "spark.delta.logStore.s3.impl", "spark.delta.logStore.s3a.impl",
+    "spark.databricks.delta.writeChecksumFile.enabled",
+}  # fmt: skip
 ACCOUNT = "account.dfs.core.windows.net"
 LOG_STORES = {f"spark.delta.logStore.{scheme}.impl": LOG_STORE for scheme in ("s3", "s3a")}
 

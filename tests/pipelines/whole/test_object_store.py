@@ -5,30 +5,32 @@ The server is moto's, behind a front that counts, holds and refuses requests (`t
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from pipelines.spark.hadoop import LOG_STORE
-from tests.bronze.replaying import execute, source_of
+from tests.bronze.replaying import execute, fetch, source_of
 from tests.object_store import Faults
 from tests.pipelines.processes import ROOT, Command, until
-from tests.pipelines.shop_in_store import pipeline_in, smelt
+from tests.pipelines.shop_in_store import job, pipeline_in
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.object_store import ObjectStore
+    from tests.object_store import ObjectStore, Request
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.process, pytest.mark.timeout(900)]
 
-SMALL: Final = "spark: {spark.driver.memory: 1g}\n"
+SETTINGS: Final = {"spark.driver.memory": "1g"}
 DRIVER: Final = """
 import sys
 from bronze.lake.stores import register
@@ -56,7 +58,9 @@ def test_a_pipeline_killed_within_a_commit_and_refused_for_a_while_is_equal_to_i
         "INSERT INTO customers SELECT i, 'n' || i FROM generate_series(1, 50) i",
         "INSERT INTO orders SELECT i, i % 50 + 1, i FROM generate_series(1, 300) i",
     )
-    file = pipeline_in(tmp_path, database, source.slot, store.options(), more=SMALL)
+    file = pipeline_in(
+        tmp_path, database, source.slot, store.options(), more=f"spark: {json.dumps(SETTINGS)}\n"
+    )
     store.set_faults(Faults(hold=r"silver/orders/_delta_log/0+1\.json$"))
     with Command("run", file, "--until-caught-up", folder=tmp_path) as killed:
         until(lambda: store.held() or killed.process.poll() is not None, seconds=300)
@@ -77,13 +81,40 @@ def test_a_pipeline_killed_within_a_commit_and_refused_for_a_while_is_equal_to_i
         store.set_faults(Faults(unavailable=8.0))
         assert again.wait() == 0, again.text()
     store.set_faults()
-    said = smelt(tmp_path, "verify", file)
-    assert "silver.orders: equal to PostgreSQL" in said
-    assert "294 rows" in said
-    assert "gold.customer: equal to a full rebuild" in said
+    execute(source, "INSERT INTO orders VALUES (900, 9, 5)")
+    count = "SELECT count(*) AS orders FROM silver.orders"
+    with job(store.options(), SETTINGS) as smelt:
+        smelt("bronze", file, "--until-caught-up")
+        assert "294" in smelt("sql", file, count)
+        assert "295" in smelt("sql", file, "--fresh", count)
+        store.forget()
+        smelt("silver", file, "--until-caught-up")
+        assert len(requests_of(store, "silver/orders")) <= 50
+        assert len(requests_of(store, "silver/customers")) <= 12, "it is opened, and did not change"
+        assert not requests_of(store, "silver/orders", r"[.]crc")
+        lists = [unquote(one.query) for one in requests_of(store, "silver/orders/_delta_log")]
+        assert any(
+            "start-after=shop/silver/orders/_delta_log/0" in one for one in lists if "delimiter=/" in one
+        )
+        assert "rebuilt" in smelt("rebuild", file, "silver", "orders")
+        assert "rebuilt" in smelt("rebuild", file, "gold")
+        assert "silver.orders" in smelt("maintain", file)
+        said = smelt("verify", file)
+        assert "silver.orders: equal to PostgreSQL" in said
+        assert "295 rows" in said
+        assert "gold.customer: equal to a full rebuild" in said
+        assert "pg_drop_replication_slot" in smelt("drop", file)
+    assert fetch(source, "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s", source.slot) == 0
+    assert fetch(source, "SELECT count(*) FROM pg_publication") == 0
     commits = [one for one in store.requests("PUT") if re.search(r"_delta_log/[0-9]+\.json$", one.path)]
     assert {one.path.split("/")[3] for one in commits} == {"bronze", "silver", "gold", "control"}
     assert {one.condition for one in commits} == {"*"}, "each commit is put on condition"
+
+
+def requests_of(store: ObjectStore, table: str, pattern: str = "") -> list[Request]:
+    """Those that concern a table's folder, listings included."""
+    found = [one for one in store.requests() if f"/{table}/" in f"{one.path}?{unquote(one.query)}"]
+    return [one for one in found if re.search(pattern, one.path)]
 
 
 def driver(name: str, root: str, store: ObjectStore) -> subprocess.Popen[str]:

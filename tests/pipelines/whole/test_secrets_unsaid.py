@@ -17,11 +17,13 @@ from pipelines.demo.embedded_postgres import EmbeddedServer
 from pipelines.secret_variables import without_secret_variables
 from pipelines.settings import load_pipeline
 from pipelines.spark.launch import PopenArguments
-from tests.object_store import Faults, lake_text, object_store
-from tests.pipelines.processes import Command, until
+from tests.object_store import Faults, lake_text
+from tests.pipelines.processes import Command, in_turn, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.object_store import ObjectStore
 
 PASSWORD: Final = "gEh31m-Wort"
 STORE_KEY: Final = "Sch1ussel-des-Speichers"
@@ -82,6 +84,14 @@ def prepared(way: str, server: EmbeddedServer, folder: Path, monkeypatch: pytest
     return pipeline
 
 
+def ask(file: Path, *commands: list[str], code: int) -> list[str]:
+    """What commands say of a pipeline, each of which ends so; a process of this pipeline alone runs them."""
+    asked = [[name, str(file), *options] for name, *options in commands]
+    found = in_turn(*asked, folder=file.parent)
+    assert [ended for ended, _ in found] == [code] * len(found), found
+    return [said for _, said in found]
+
+
 @pytest.mark.postgres
 @pytest.mark.process
 @pytest.mark.parametrize("way", WAYS)
@@ -98,17 +108,13 @@ def test_a_password_is_nowhere(
             assert PASSWORD.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
             if way in IN_NO_ENVIRONMENT:
                 assert PASSWORD.encode() not in Path(f"/proc/{pid}/environ").read_bytes()
-        for command in (["check", "--output", "json"], ["status", "--output", "json"]):
-            with Command(*command, file, folder=tmp_path) as asked:
-                assert asked.wait(60) == 0, asked.text()
+        ask(file, ["check", "--output", "json"], ["status", "--output", "json"], code=0)
         running.process.send_signal(signal.SIGTERM)
         running.wait(60)
     assert (lake.stat().st_mode & 0o777) == 0o700
     run(shop, f"ALTER ROLE smelt PASSWORD '{OTHER}'")
-    for arguments in (["check", "--debug"], ["bronze", "--until-caught-up", "--debug"]):
-        with Command(arguments[0], file, *arguments[1:], folder=tmp_path) as refused:
-            assert refused.wait(60) == 1
-            assert "password-rejected" in refused.text()
+    for said in ask(file, ["check", "--debug"], ["bronze", "--until-caught-up", "--debug"], code=1):
+        assert "password-rejected" in said
     left = [
         path for path in tmp_path.rglob("*") if path.is_file() and path.name not in {".pgpass", "shop.yml"}
     ]
@@ -126,38 +132,34 @@ def test_a_password_is_nowhere(
 @pytest.mark.postgres
 @pytest.mark.process
 def test_a_key_of_the_store_is_nowhere(
-    shop: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shop: EmbeddedServer, store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with object_store() as store:
-        monkeypatch.setenv("LAKE_SECRET", STORE_KEY)
-        keys = {"aws_access_key_id": KEY_ID, "aws_secret_access_key": "${LAKE_SECRET}"}
-        sound = in_store(tmp_path / "shop.yml", shop, "s3://lake/secrets", {**store.options(), **keys})
-        said = []
-        with Command("bronze", sound, "--debug", folder=tmp_path) as running:
-            until(lambda: store.requests("PUT", "/lake/secrets/bronze/changes/_delta_log/") != [], 60)
-            for pid in [running.process.pid, *running.family()]:
-                line = Path(f"/proc/{pid}/cmdline").read_bytes()
-                assert STORE_KEY.encode() not in line
-                assert KEY_ID.encode() not in line
-            for command in (["check", "--output", "json"], ["status", "--output", "json"], ["status"]):
-                with Command(command[0], sound, *command[1:], folder=tmp_path) as asked:
-                    assert asked.wait(60) == 0, asked.text()
-            running.process.send_signal(signal.SIGTERM)
-            running.wait(60)
-        wrong = {
-            "bucket": ("s3://nobodys/lake", {}, Faults()),
-            "denied": ("s3://lake/secrets", {}, Faults(denied="GET|PUT|DELETE|POST")),
-            "away": ("s3://lake/away", {"aws_endpoint_url": "http://127.0.0.1:9"}, Faults()),
-            "option": ("s3://lake/secrets", {"aws_secret_acces_key": STORE_KEY}, Faults()),
-            "local": ("./lake", {}, Faults()),
-        }
-        for name, (lake, more, faults) in wrong.items():
-            file = in_store(tmp_path / f"{name}.yml", shop, lake, {**store.options(), **keys, **more})
-            store.set_faults(faults)
-            for command in (["check", "--debug"], ["bronze", "--until-caught-up", "--debug"], ["status"]):
-                with Command(command[0], file, *command[1:], folder=tmp_path) as refused:
-                    assert refused.wait(60) == 1, refused.text()
-                    said.append(refused.text())
+    monkeypatch.setenv("LAKE_SECRET", STORE_KEY)
+    keys = {"aws_access_key_id": KEY_ID, "aws_secret_access_key": "${LAKE_SECRET}"}
+    sound = in_store(tmp_path / "shop.yml", shop, "s3://lake/secrets", {**store.options(), **keys})
+    said = []
+    with Command("bronze", sound, "--debug", folder=tmp_path) as running:
+        until(lambda: store.requests("PUT", "/lake/secrets/bronze/changes/_delta_log/") != [], 60)
+        for pid in [running.process.pid, *running.family()]:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes()
+            assert STORE_KEY.encode() not in line
+            assert KEY_ID.encode() not in line
+        ask(sound, ["check", "--output", "json"], ["status", "--output", "json"], ["status"], code=0)
+        running.process.send_signal(signal.SIGTERM)
+        running.wait(60)
+    wrong = {
+        "bucket": ("s3://nobodys/lake", {}, Faults()),
+        "denied": ("s3://lake/secrets", {}, Faults(denied="GET|PUT|DELETE|POST")),
+        "away": ("s3://lake/away", {"aws_endpoint_url": "http://127.0.0.1:9"}, Faults()),
+        "option": ("s3://lake/secrets", {"aws_secret_acces_key": STORE_KEY}, Faults()),
+        "local": ("./lake", {}, Faults()),
+    }
+    for name, (lake, more, faults) in wrong.items():
+        file = in_store(tmp_path / f"{name}.yml", shop, lake, {**store.options(), **keys, **more})
+        store.set_faults(faults)
+        said += ask(
+            file, ["check", "--debug"], ["bronze", "--until-caught-up", "--debug"], ["status"], code=1
+        )
     codes = ("lake-bucket", "lake-credentials", "lake-unreachable", "lake-store")
     assert [code for code in codes if code not in "".join(said)] == []
     left = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".yml"]

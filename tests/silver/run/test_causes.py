@@ -46,6 +46,9 @@ def test_the_innermost_cause_is_told() -> None:
     assert cause(RuntimeError(DEEP)) == said
     assert cause(OSError("disk full\nat x")) == "OSError: disk full"
     assert len(cause(ValueError("x" * 1000))) < 400
+    denied = "java.nio.file.AccessDeniedException: s3a://lake/t: 403"
+    thrown = f": java.io.IOException: x\n\tat A\nCaused by: {denied}\n\tat B"
+    assert cause(RuntimeError(f"An error occurred while calling o1.sql.\n{thrown}")) == denied
     error = failure(TABLE, RuntimeError(DEEP))
     assert (error.table, error.code) == (TABLE, "table-failed")
     assert said in error.message
