@@ -139,7 +139,8 @@ class ControlTable:
             if self._handle is None:
                 return self._schema.empty_table()
             if self._version != self._read_version:
-                self._bring_up(self._handle)
+                if self._version > self._handle.version():
+                    self._bring_up(self._handle)
                 self._read(self._handle)
             return pa.concat_tables([self._schema.empty_table(), *self._files.values()])
 

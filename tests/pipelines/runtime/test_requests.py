@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from bronze.lake.stores import register
 from pipelines.runtime.stages import POLL_SECONDS_IN_STORES, Stages
 from pipelines.settings import load_pipeline
 from silver.run.lazy_session import LazySession
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.process
 
-ROOT = "s3://lake/shop"
 SOURCE = "source: {host: db, slot: s, publication: p}\n"
 
 
@@ -28,23 +27,26 @@ def no_spark() -> NoReturn:
 
 
 def test_a_look_for_new_changes_takes_one_request_and_comes_once_a_second(
-    store: ObjectStore, tmp_path: Path
+    store: ObjectStore, place: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "pipeline.yml"
     options = ", ".join(f"{name}: '{value}'" for name, value in store.options().items())
-    file.write_text(f"pipeline: shop\n{SOURCE}lake: {{path: '{ROOT}', options: {{{options}}}}}\n")
+    file.write_text(f"pipeline: shop\n{SOURCE}lake: {{path: '{place}', options: {{{options}}}}}\n")
     pipeline = load_pipeline(file)
-    register(ROOT, store.options())
-    sink = open_sink(ROOT)
+    sink = open_sink(place)
     sink.commit(at(10))
     stages = Stages(LazySession(no_spark), pipeline, [])
     stages.cycle()
     for _ in range(3):
         store.forget()
         assert not stages.cycle()
-        assert [one.method for one in store.requests()] == ["HEAD"]
-    sink.commit(at(20))
-    store.forget()
-    stages.cycle()
-    assert stages.reached(at(20).frontier)
+        assert [one.method for one in store.requests()] == ["GET"]
+    for lsn in (20, 30):  # the first cut is read back once
+        sink.commit(at(lsn))
+        store.forget()
+        stages.cycle()
+    assert stages.reached(at(30).frontier)
+    found = Counter(one.method for one in store.requests())
+    assert found["PUT"] == 4, "the lease, that it is given back, and a cut"
+    assert found.total() <= 12
     assert POLL_SECONDS_IN_STORES >= 1

@@ -17,7 +17,10 @@ from urllib.parse import unquote
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
+from bronze.lake import objects
+from bronze.lake.stores import register
 from pipelines.spark.hadoop import LOG_STORE
+from silver.rebuild import SCRATCH
 from tests.bronze.replaying import execute, fetch, source_of
 from tests.object_store import Faults
 from tests.pipelines.processes import ROOT, Command, until
@@ -107,7 +110,9 @@ def test_a_pipeline_killed_within_a_commit_and_refused_for_a_while_is_equal_to_i
     assert fetch(source, "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s", source.slot) == 0
     assert fetch(source, "SELECT count(*) FROM pg_publication") == 0
     commits = [one for one in store.requests("PUT") if re.search(r"_delta_log/[0-9]+\.json$", one.path)]
-    assert {one.path.split("/")[3] for one in commits} == {"bronze", "silver", "gold", "control"}
+    assert {one.path.split("/")[3] for one in commits} == {"bronze", "silver", "gold", "control", SCRATCH}
+    register("s3://lake/shop", store.options())
+    assert not objects.any_below(f"s3://lake/shop/{SCRATCH}"), "what a rebuild made for itself is gone"
     assert {one.condition for one in commits} == {"*"}, "each commit is put on condition"
 
 
