@@ -114,7 +114,7 @@ class Gold:
         self._spark = spark = lazily(spark)
         self._lake = lake
         self._standings = {
-            document.name: Standing(lake, document, SilverLog(spark, lake), control) for document in documents
+            document.name: Standing(lake, document, SilverLog(lake), control) for document in documents
         }
         self._workshop: tuple[dict[str, DocumentBuild], Machine] | None = None
         self._failed: dict[str, Cut] = {}

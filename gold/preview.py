@@ -66,7 +66,7 @@ class Preview:
         self._spark = own_session(spark)
         self._views = CutViews(self._spark, lake)
         self._kept = Kept(self._spark)
-        self._silver = SilverLog(self._spark, lake)
+        self._silver = SilverLog(lake)
         self._sizing = Sizing(self._spark, machine)
 
     def document(self, tree: Tree, seen: Cut | Head, key: str | Sequence[str]) -> str:

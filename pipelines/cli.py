@@ -499,6 +499,10 @@ def _read(file: Path) -> Pipeline:
     from pipelines.settings import load_pipeline
 
     pipeline = load_pipeline(file)
+    if pipeline.lake.path is None:
+        from pipelines.spark.catalog_session import serve_catalog
+
+        serve_catalog(pipeline)
     _start(pipeline.pipeline)
     return pipeline
 

@@ -41,6 +41,8 @@ from silver.settings import SilverSettings
 
 FLUSH_INTERVAL_IN_STORES: Final = 5.0
 """Seconds between commits to a lake in an object store, unless the file says otherwise."""
+FLUSH_INTERVAL_IN_CATALOGS: Final = 10.0
+"""The same to a lake in a catalog, where each commit is a statement of Spark."""
 _WILDCARDS = frozenset("*?[")
 _CONNECTION_FILES = ("sslrootcert", "sslcert", "sslkey", "passfile")
 _SECRETS = (("source", "dsn"), ("source", "password"), ("source", "sslpassword"), ("alerts", "webhook"))
@@ -228,11 +230,15 @@ def load_pipeline(path: Path | str) -> Pipeline:
 
 
 def _paced(pipeline: Pipeline) -> Pipeline:
-    """With the pace of a lake in an object store, where requests are paid for, unless the file gives one."""
+    """With the pace of a lake in an object store, where requests are paid for, unless the file gives one.
+
+    In a catalog a commit is a statement of Spark.
+    """
     path, bronze = pipeline.lake_address().path, pipeline.bronze
-    if path is None or scheme_of(path) is None or "flush_interval" in bronze.model_fields_set:
+    if "flush_interval" in bronze.model_fields_set or (path is not None and scheme_of(path) is None):
         return pipeline
-    paced = bronze.model_copy(update={"flush_interval": FLUSH_INTERVAL_IN_STORES})
+    interval = FLUSH_INTERVAL_IN_CATALOGS if path is None else FLUSH_INTERVAL_IN_STORES
+    paced = bronze.model_copy(update={"flush_interval": interval})
     return pipeline.model_copy(update={"bronze": paced})
 
 

@@ -14,6 +14,8 @@ Why it is right, at each point where it may be killed:
   left to fold, or more, and records the cut.
 * **A statement without effect** may leave no commit. The mark then stays, and folding that window again has
   no effect either.
+* **Killed after a catalog's table said its mark again** (`bronze.lake.delta.state_marks`): that is a commit
+  without rows, and the next cut names the version after it.
 
 Which tables are carried is in `silver.run.worklist`. A table's history is a second table with its own mark;
 every cut names both or neither. One table's failure never stops others: `Silver._carry`,
@@ -98,7 +100,7 @@ class Silver:
         self._lake = lake
         self._settings = settings
         self._control = control
-        self._log = SilverLog(spark, lake)
+        self._log = SilverLog(lake)
         self._changes = changes or KeptTable(lake, "bronze", CHANGES)
         self._looked_within = 0.0 if changes is None else _JUST_NOW
         self._bronze: DeltaTable | None = None
@@ -161,6 +163,8 @@ class Silver:
         names = {one.name for one in tables}
         if last is not None and last.commit_lsn == end and not runs and names == set(last.tables):
             return None
+        for one in tables:
+            self._log.state_marks(one.name)
         versions = {one.name: stored.version for one in tables if (stored := self._log.read(one.name))}
         still_writing(self._lake, "silver")
         self._control.record_runs(runs)

@@ -23,6 +23,11 @@ _PREFIX: Final = "deltasmelt:"
 _SUFFIX: Final = ":deltasmelt"
 _MARKER: Final = re.compile(rf"\[USER_RAISED_EXCEPTION\] {_PREFIX}([a-z-]+):(.*?){_SUFFIX}", re.DOTALL)
 """As `raise_error` says it. A message that quotes the statement or its plan has the marker as well."""
+_NAME_REFUSED: Final = re.compile(
+    r"\[(?:INVALID_SCHEMA_OR_RELATION_NAME|INVALID_TABLE_NAME|UC_INVALID_NAME)[\].]"
+    r"|is not a valid (?:name for tables|object name)|InvalidObjectException"
+)
+"""What Spark's session catalog, the Hive metastore and Unity Catalog say of a name."""
 _DETAIL_LENGTH: Final = 300
 _CONDITION: Final = re.compile(r"\[([A-Z0-9.]+_[A-Z0-9_.]+)\] (.*?)(?: SQLSTATE:|\n\s*at |\Z)", re.DOTALL)
 _THROWN: Final = re.compile(r"^(?:Caused by: |: )(\S.*)$", re.MULTILINE)
@@ -68,6 +73,7 @@ CODES: Final = frozenset(
         "silver-settings-clash",
         "table-failed",
         "type-override",
+        "catalog-name",
     )
 )
 """Codes of the errors that silver records."""
@@ -86,11 +92,28 @@ def table_error(table: TableName, message: str) -> TableError | None:
     """The error that a failed statement's message carries; None where it failed for another reason."""
     found = _MARKER.search(message)
     if found is None:
-        return None
+        return name_refused(table, f"silver.{table.silver_name}") if _NAME_REFUSED.search(message) else None
     code, detail = found[1], found[2][:_DETAIL_LENGTH]
     meaning, remedy = _MEANINGS[code]
     return TableError(
         table, meaning.format(detail=detail, table=table), code=code, remedy=remedy.format(table=table)
+    )
+
+
+def name_refused(table: TableName, name: str, why: str = "") -> TableError:
+    """A table that the lake's catalog gives no name.
+
+    Args:
+        table: the source's.
+        name: that it would have.
+        why: if it is not the name alone.
+    """
+    return TableError(
+        table,
+        f"the catalog takes no table {name}{why or ': it knows fewer names than PostgreSQL'}",
+        code="catalog-name",
+        remedy="rename the table at the source, or leave it out with source.exclude; or give lake.path, "
+        "where any name can be",
     )
 
 

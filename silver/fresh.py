@@ -154,7 +154,7 @@ class FreshTables:
         self._settings = settings
         self._control = control
         self._sessions = OneSession(spark)
-        self._log = PinnedLog(spark, lake)
+        self._log = PinnedLog(lake)
         self._source = Source(lake)
         self._bronze: DeltaTable | None = None
         self._relations = RelationsWatch(lake)
@@ -329,7 +329,7 @@ class FreshTables:
                 f"CREATE TABLE {address} SHALLOW CLONE {self._lake.sql('silver', table.name)} "
                 f"VERSION AS OF {stored.version}"
             )
-        runner = StepRunner(scratch, self._settings, SilverLog(session, scratch))
+        runner = StepRunner(scratch, self._settings, SilverLog(scratch))
         for step in steps:
             with _left_out(step):
                 runner.run(session, step, changes=size.changes)

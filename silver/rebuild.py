@@ -1,11 +1,12 @@
 """A silver table rebuilt from bronze alone, as a new version of the same Delta table.
 
 The table's changes since its newest snapshot are folded, by the very steps of a cycle, into a scratch table
-in a folder beside the lake's layers. Then one INSERT OVERWRITE makes its rows the table's. So:
+in a folder beside the lake's layers, or in a schema of its own (`bronze.lake.scratch`). Then one INSERT
+OVERWRITE makes its rows the table's. So:
 
 * nothing of what the table holds is read: whatever was wrong with it is gone;
 * readers of older versions, and of cuts, are not affected; the change is one commit;
-* killed before that commit, the table is as it was, and the next start removes the folder and begins again.
+* killed before that commit, the table is as it was, and the next start removes the scratch and begins again.
   Killed after it, the table has the right rows, and the next cut names the new version.
 
 The commit carries the mark of the LSN that the rows are of, unless the table has it already: Delta would
@@ -30,7 +31,11 @@ from bronze.lake import objects
 from bronze.lake.delta import checkpoint_interval, location, open_existing
 from bronze.lake.leases import still_writing
 from bronze.lake.location import Lake
+from bronze.lake.named.place import is_named
+from bronze.lake.named.sql import make_schema
 from bronze.lake.parquet import file_system
+from bronze.lake.scratch import remove as remove_named
+from bronze.lake.scratch import scratch_of
 from bronze.lsn import Lsn
 from bronze.store.contract import CHANGES
 from bronze.store.gaps import is_left_out, is_whole
@@ -40,6 +45,7 @@ from silver.plan.history_steps import plan_versions
 from silver.plan.steps import distinct_shapes, plan
 from silver.plan.work import Work
 from silver.run.bronze_window import whole
+from silver.run.marks import Mark, write
 from silver.run.sessions import mark_settings, own_session
 from silver.run.spark_settings import settings as session_settings
 from silver.run.spark_settings import tune
@@ -63,6 +69,8 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger("deltasmelt.silver")
 SCRATCH: Final = ".rebuild"
 """Folder of the lake, beside its layers, in which tables are derived."""
+_PURPOSE: Final = "rebuild"
+"""What such tables are for, in a catalog."""
 
 
 def rebuild(
@@ -78,7 +86,7 @@ def rebuild(
 
     Args:
         spark: a session; a new one beside it is used.
-        lake: with a path. Nobody else may rebuild in it meanwhile.
+        lake: nobody else may rebuild in it meanwhile.
         settings: as of the cycles.
         table: its newest shape; or its history.
         relations: all known shapes.
@@ -108,12 +116,11 @@ def rebuild(
         raise _incomplete(table)  # the snapshot is of a former table of this name
     versions = tuple(one for one in relations if one.relation_id == relation_id and one.from_lsn <= end)
     remove_scratch(lake)
-    # A new name each time: Spark remembers what was at a path.
-    scratch = Lake(path=f"{lake.path}/{SCRATCH}/{uuid.uuid4().hex}")
+    scratch = _scratch(lake)
     kept = table.versioned and _keep(session, lake, scratch, table, versions=versions, snapshot=snapshot)
     work = Work(table, versions, changes, activity, start, end, settings, fresh=not kept)
     steps = plan_versions(work) if table.versioned else plan(work)
-    runner = StepRunner(scratch, settings, SilverLog(session, scratch))
+    runner = StepRunner(scratch, settings, SilverLog(scratch))
     for step in steps:
         runner.run(session, step, changes=activity.changes)
     tune(session, small=False)
@@ -122,8 +129,18 @@ def rebuild(
     return version
 
 
+def _scratch(lake: Lake) -> Lake:
+    """Where a table is derived; under a new name each time, as Spark remembers what was at a path."""
+    if lake.path is None:
+        return scratch_of(lake, _PURPOSE)
+    return Lake(path=f"{lake.path}/{SCRATCH}/{uuid.uuid4().hex}")
+
+
 def remove_scratch(lake: Lake) -> None:
     """Remove what a rebuild left, also one that was killed."""
+    if lake.path is None:
+        remove_named(scratch_of(lake, _PURPOSE))
+        return
     if lake.in_store:
         objects.discard(f"{lake.path}/{SCRATCH}")
         return
@@ -155,7 +172,7 @@ def _keep(
     Raises:
         TableError: that cannot be done exactly.
     """
-    stored = SilverLog(session, lake).read(table.name)
+    stored = SilverLog(lake).read(table.name)
     if stored is None:
         return False
     shapes = distinct_shapes(versions)
@@ -179,7 +196,9 @@ def _keep(
         )
     if not any_ended:
         return False
-    target = scratch.sql("silver", table.name)
+    target, uri = scratch.sql("silver", table.name), scratch.uri("silver", table.name)
+    if is_named(uri):
+        make_schema(uri)
     for statement in ddl.create(target, table):
         session.sql(statement)
     names = [*(column.name for column in table.columns), *own]
@@ -213,11 +232,13 @@ def _replace(
     end: Lsn,
 ) -> int:
     """The scratch table's rows become the table's, in one commit."""
-    target, log = lake.sql("silver", table.name), SilverLog(session, lake)
-    made = SilverLog(session, scratch).written(table.name)
+    target, uri, log = lake.sql("silver", table.name), lake.uri("silver", table.name), SilverLog(lake)
+    made = SilverLog(scratch).written(table.name)
     stored = log.read(table.name)
     if stored is None:
-        statements = ddl.create(target, table, checkpoints=checkpoint_interval(lake.path or ""))
+        if is_named(uri):
+            make_schema(uri)
+        statements = ddl.create(target, table, checkpoints=checkpoint_interval(uri))
     else:  # mostly none, because a cycle has just run
         statements, fields = adopted(target, table, stored.fields, stored.relation)
         statements += alter.steps(target, table, fields, settings, emptied=False)
@@ -233,11 +254,16 @@ def _replace(
         known = source is not None and (field.attnum is not None or source in by_name)
         values[field.name] = quote(str(source)) if known else f"CAST(NULL AS {field.ddl})"
     still_writing(lake, "silver")
-    with session_settings(session, mark_settings(SILVER_APP, end, stored.mark)):
-        session.sql(
-            f"INSERT OVERWRITE {target} ({', '.join(quote(name) for name in values)})\n"
-            f"SELECT {', '.join(values.values())}\nFROM {scratch.sql('silver', table.name)}"
-        ).collect()
+    derived, mark = scratch.sql("silver", table.name), Mark(SILVER_APP, end, stored.mark)
+    if is_named(uri):
+        named = ", ".join(f"{value} AS {quote(name)}" for name, value in values.items())
+        write(session, uri, f"SELECT {named}\nFROM {derived}", mark, replaces=True)
+    else:
+        with session_settings(session, {}, needed=mark_settings(mark.app, mark.lsn, mark.position)):
+            session.sql(
+                f"INSERT OVERWRITE {target} ({', '.join(quote(name) for name in values)})\n"
+                f"SELECT {', '.join(values.values())}\nFROM {derived}"
+            ).collect()
     for lost in clustered_again(target, table):
         still_writing(lake, "silver")
         try:

@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import Transaction
-from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, RemoveAction
 
 from bronze.doors import Door, through
 from bronze.lake import delta
+from bronze.lake.client import AddAction, CommitFailedError, RemoveAction, Transaction
 from bronze.lake.delta import sorted_by
+from bronze.lake.named import commits
+from bronze.lake.named.place import is_named
+from bronze.lake.named.table import NamedTable
 from bronze.lake.parquet import HELD_BYTES, PartWriter, delete_files, file_system, open_whole
 from bronze.lake.transactions import transaction_version
 
@@ -81,6 +82,8 @@ def compact(
         owner: a mark that must stand as it is; who sets another one removes files that no version names.
     """
     version = delta.refresh(table)
+    if is_named(table.table_uri):  # OPTIMIZE joins them there
+        return False
     chosen = small_files(table, many=many, prefix=prefix, order=measured[0] if measured else None)
     if not chosen:
         return False
@@ -110,6 +113,8 @@ def rewrite(table: DeltaTable, changed: Mapping[str, pa.Table], schema: pa.Schem
         schema: of the rows.
         as_of: the version in which the files were read.
     """
+    if isinstance(table, NamedTable):
+        return _rewrite_named(table, changed, schema, as_of=as_of)
     sizes = {path: size for path, size in _sizes(table).items() if path in changed}
     writer = PartWriter(table.table_uri, "part", schema=schema)
     for rows in changed.values():
@@ -119,6 +124,22 @@ def rewrite(table: DeltaTable, changed: Mapping[str, pa.Table], schema: pa.Schem
     if len(removed) < len(changed) or not _replace(table, [*removed, *added], schema, as_of=as_of):
         delete_files(table.table_uri, [action.path for action in added])
         return False
+    return True
+
+
+def _rewrite_named(
+    table: NamedTable, changed: Mapping[str, pa.Table], schema: pa.Schema, *, as_of: int
+) -> bool:
+    """All rows of a catalog's table stand under one name, and are replaced."""
+    rows = pa.concat_tables([schema.empty_table(), *changed.values()])
+    if table.version() != as_of:
+        return False
+    try:
+        commits.overwrite(table, rows, {COMPACTION_APP: as_of})
+    except CommitFailedError:
+        return False
+    finally:
+        table.update_incremental()
     return True
 
 

@@ -14,10 +14,10 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from deltalake.exceptions import CommitFailedError
 
 from bronze.doors import Door, through
 from bronze.lake import delta
+from bronze.lake.client import CommitFailedError
 from bronze.lake.compaction import COMPACT_ABOVE, compact, rewrite
 from bronze.lake.folders import local_folder
 from bronze.lake.kept import SELDOM

@@ -14,30 +14,31 @@ are not removed then, and the caller looks at the table before it does anything 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from bronze.backoff import tried_again
 from bronze.doors import Door, through
-from bronze.errors import ConfigurationError
 from bronze.lake import disk
+from bronze.lake.client import CommitFailedError, DeltaError, TableNotFoundError
 from bronze.lake.folders import local_folder
+from bronze.lake.named import commits as named
+from bronze.lake.named.place import is_named
+from bronze.lake.named.table import STATED_AFTER, NamedTable
 from bronze.lake.parquet import PartWriter, delete_files, open_whole
 from bronze.lake.stores import options_of
 from bronze.lake.torn_log import ACTIONS_KEY, set_torn_aside
 from bronze.lake.transactions import expect_marks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from deltalake import Transaction
-    from deltalake.transaction import AddAction, RemoveAction
+    from deltalake import DeltaTable, PostCommitHookProperties
 
+    from bronze.lake.client import AddAction, RemoveAction, Transaction
     from bronze.lake.location import Lake, Layer
 
 CHECKPOINT_INTERVAL: Final = 50
@@ -45,28 +46,23 @@ CHECKPOINT_INTERVAL: Final = 50
 CHECKPOINT_INTERVAL_IN_STORES: Final = 10
 """The same in an object store, where who opens a table asks for each entry since the checkpoint."""
 
-NOTHING_BESIDES: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""For every commit: checkpoints are made apart (`settle`), old entries removed apart
-(`bronze.lake.retention`)."""
-
 retry_conflict = tried_again(CommitFailedError, attempts=10, first=0.02, longest=1.0)
 """Run again when another writer took the version that we wanted."""
 
 
-def location(lake: Lake, layer: Layer, name: str) -> str:
-    """Where `deltalake` finds a table.
+def nothing_besides() -> PostCommitHookProperties:
+    """For every commit: checkpoints are made apart (`settle`), old entries removed apart.
 
-    Raises:
-        ConfigurationError: the lake is a catalog, whose tables only Spark can place.
+    The latter is `bronze.lake.retention`'s.
     """
-    try:
-        return lake.uri(layer, name)
-    except ValueError:
-        raise ConfigurationError(
-            f"{layer}.{name} lies in the catalog {lake.catalog!r}, which only a Spark session can write",
-            code="catalog-lake",
-            remedy="use lake.path; tables of a path can be registered in a catalog afterwards",
-        ) from None
+    from deltalake import PostCommitHookProperties  # noqa: PLC0415 - a lake in a catalog needs none
+
+    return PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+def location(lake: Lake, layer: Layer, name: str) -> str:
+    """Where a table is found by whoever opens it (`open_table`)."""
+    return lake.uri(layer, name)
 
 
 def open_table(uri: str) -> DeltaTable | None:
@@ -102,7 +98,15 @@ def open_at(uri: str, version: int | None) -> DeltaTable:
         TableNotFoundError: there is none.
         DeltaError, OSError: it cannot be read, or the version is gone.
     """
-    return through(Door.OPEN_TABLE, uri, lambda: DeltaTable(uri, version, storage_options=options_of(uri)))
+
+    def opened() -> DeltaTable:
+        if is_named(uri):
+            return cast("DeltaTable", NamedTable(uri, version))
+        from deltalake import DeltaTable  # noqa: PLC0415 - a lake in a catalog needs none
+
+        return DeltaTable(uri, version, storage_options=options_of(uri))
+
+    return through(Door.OPEN_TABLE, uri, opened)
 
 
 def open_or_create(
@@ -123,8 +127,14 @@ def open_or_create(
 
 def _create(uri: str, schema: pa.Schema, description: str, properties: dict[str, str | None]) -> None:
     """Make a table, unless another process does at the same moment."""
+    if is_named(uri):
+        said = {name: value for name, value in properties.items() if value is not None}
+        through(Door.CREATE_TABLE, uri, lambda: named.create(uri, schema, description, said))
+        return
 
     def create(where: str) -> None:
+        from deltalake import DeltaTable  # noqa: PLC0415 - a lake in a catalog needs none
+
         DeltaTable.create(
             where,
             schema=schema,
@@ -178,18 +188,23 @@ def commit(
     said = {ACTIONS_KEY: str(len(actions) + len(marks))}
 
     def write() -> None:
+        if isinstance(table, NamedTable):
+            _append_named(table, actions, schema, marks)
+            return
         if local_folder(table.table_uri) is None:
             from bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
 
             if entries.put_next(table, actions, marks, said):
                 expect_marks(table, marks)
                 return
+        from deltalake import CommitProperties  # noqa: PLC0415 - a lake in a catalog needs none
+
         table.create_write_transaction(
             list(actions),
             mode="append",
             schema=schema,
             commit_properties=CommitProperties(app_transactions=list(marks), custom_metadata=said),
-            post_commithook_properties=NOTHING_BESIDES,
+            post_commithook_properties=nothing_besides(),
         )
 
     through(Door.COMMIT, table.table_uri, write)
@@ -211,6 +226,24 @@ def put_after(table: DeltaTable, actions: Sequence[AddAction], version: int) -> 
     )
 
 
+def _append_named(
+    table: NamedTable,
+    actions: Sequence[AddAction | RemoveAction],
+    schema: pa.Schema,
+    marks: Sequence[Transaction],
+) -> None:
+    """The rows of files that were written aside; the files go once the commit is there."""
+    paths = [action.path for action in actions]
+    rows = pa.concat_tables([schema.empty_table(), *(_rows_aside(table.table_uri, path) for path in paths)])
+    named.append(table, rows, {mark.app_id: mark.version for mark in marks})
+    delete_files(table.table_uri, paths)
+
+
+def _rows_aside(uri: str, path: str) -> pa.Table:
+    with open_whole(uri, path) as file, pq.ParquetFile(file) as parquet:
+        return parquet.read()
+
+
 def settle(table: DeltaTable, before: int) -> None:
     """After a commit: the handle at the newest version, what was committed since `before` on disk.
 
@@ -228,9 +261,21 @@ def checkpoint_if_due(table: DeltaTable, before: int) -> None:
         disk.checkpoint(table)
 
 
+def state_marks(table: DeltaTable) -> None:
+    """Have a catalog's table say its marks where its newest commits are all that is looked back over.
+
+    Other tables have checkpoints for it. A history does not last for ever, and who opens a table looks back
+    over few commits at first. So this is due after few, whoever made them; it is a commit without rows.
+    """
+    if isinstance(table, NamedTable) and table.unstated() >= STATED_AFTER:
+        through(Door.COMMIT, table.table_uri, table.create_checkpoint)
+        refresh(table)
+
+
 def checkpoint_interval(uri: str) -> int:
     """Versions of a table at this location between two checkpoints."""
-    return CHECKPOINT_INTERVAL_IN_STORES if local_folder(uri) is None else CHECKPOINT_INTERVAL
+    in_store = local_folder(uri) is None and not is_named(uri)
+    return CHECKPOINT_INTERVAL_IN_STORES if in_store else CHECKPOINT_INTERVAL
 
 
 def paths_of(table: DeltaTable) -> list[str]:
@@ -248,10 +293,20 @@ def read_file(table: DeltaTable, path: str, columns: list[str] | None = None) ->
     """
 
     def read() -> pa.Table:
+        if is_named(table.table_uri):
+            return cast("NamedTable", table).rows(columns)
         with open_whole(table.table_uri, path) as file, pq.ParquetFile(file) as parquet:
             return parquet.read(columns)
 
     return through(Door.READ_FILE, f"{table.table_uri}/{path}", read)
+
+
+def batches(table: DeltaTable, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Some columns of all rows of the handle's version, batch by batch; of a catalog's table read at once."""
+    if isinstance(table, NamedTable):
+        yield from table.rows(columns).to_batches()
+        return
+    yield from table.to_pyarrow_dataset().to_batches(columns=columns)
 
 
 def sorted_by(
@@ -294,6 +349,12 @@ def overwrite(uri: str, rows: pa.Table) -> None:
     Raises:
         CommitFailedError: another writer was first.
     """
+    if is_named(uri):
+        named.create(uri, rows.schema, "", {})
+        named.overwrite(NamedTable(uri), rows, {})
+        return
+    from deltalake import write_deltalake  # noqa: PLC0415 - a lake in a catalog needs none
+
     through(
         Door.COMMIT,
         uri,
@@ -311,15 +372,21 @@ def _append(table: DeltaTable, parts: Sequence[AddAction]) -> int:
 @retry_conflict
 def _widen(table: DeltaTable, schema: pa.Schema) -> None:
     before = refresh(table)
-    through(
-        Door.COMMIT,
-        table.table_uri,
-        lambda: write_deltalake(
+
+    def write() -> None:
+        if is_named(table.table_uri):
+            there = {column.name for column in pa.schema(table.schema())}
+            named.add_columns(table.table_uri, [field for field in schema if field.name not in there])
+            return
+        from deltalake import write_deltalake  # noqa: PLC0415 - a lake in a catalog needs none
+
+        write_deltalake(
             table,
             schema.empty_table(),
             mode="append",
             schema_mode="merge",
-            post_commithook_properties=NOTHING_BESIDES,
-        ),
-    )
+            post_commithook_properties=nothing_besides(),
+        )
+
+    through(Door.COMMIT, table.table_uri, write)
     settle(table, before)

@@ -26,14 +26,14 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from deltalake import DeltaTable
-
 from bronze.doors import Door, through
 from bronze.lake.folders import local_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from deltalake import DeltaTable
 
 _LOG: Final = "_delta_log"
 _HINT: Final = "_last_checkpoint"
@@ -114,6 +114,8 @@ def checkpoint(table: DeltaTable) -> None:
     if folder is None:
         through(Door.CHECKPOINT, uri, table.create_checkpoint)
         return
+    from deltalake import DeltaTable  # noqa: PLC0415 - a lake in a catalog needs none
+
     _remove_old(folder)
     aside = folder / f"{_ASIDE}{uuid.uuid4()}"
     try:

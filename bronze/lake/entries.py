@@ -26,9 +26,8 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from deltalake.transaction import AddAction
-
 from bronze.lake import objects
+from bronze.lake.client import AddAction
 from bronze.lake.failures import lacks_bucket
 
 if TYPE_CHECKING:

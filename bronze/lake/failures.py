@@ -20,10 +20,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
 from obstore.exceptions import BaseError
 
 from bronze.errors import DefiniteError, SmeltError, TransientError
+from bronze.lake.client import DeltaError
+from bronze.lake.named.place import is_named
 from bronze.lake.stores import scheme_of, without_keys
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def lake_opened(where: str) -> Iterator[None]:
         DefiniteError: ``lake-bucket``, ``lake-credentials``.
         TransientError: ``lake-unreachable``; ``lake-unwritable`` of a local lake.
     """
-    if scheme_of(where) is None:
+    if scheme_of(where) is None or is_named(where):
         with lake_failures(where):
             yield
         return

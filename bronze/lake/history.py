@@ -12,8 +12,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from deltalake.exceptions import DeltaError
-
+from bronze.lake.client import DeltaError
 from bronze.lake.disk import entry_path
 from bronze.lake.folders import local_folder
 

@@ -17,11 +17,11 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from deltalake.exceptions import DeltaError
-
 from bronze.doors import Door, through
 from bronze.lake import delta
+from bronze.lake.client import DeltaError
 from bronze.lake.folders import local_folder
+from bronze.lake.named.place import is_named
 from bronze.lake.transactions import expect_entry
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ class KeptTable:
 
 
 def _may_have_moved(table: DeltaTable, uri: str) -> bool:
-    """Whether there is an entry after the handle's; of a local table it is not worth while to ask."""
-    if local_folder(uri) is not None:
+    """Whether there is an entry after the handle's; of a local table, or a name, nobody asks."""
+    if local_folder(uri) is not None or is_named(uri):
         return True
     from bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from bronze.lake.folders import folder_name, local_folder
+from bronze.lake.named.place import location_of, scratch_name
 
 Layer: TypeAlias = Literal["bronze", "silver", "gold", "control", "quality"]
 
@@ -20,10 +21,13 @@ class Lake:
     Attributes:
         path: absolute local path or object-store URL, without a trailing slash.
         catalog: a catalog of the Spark session.
+        scratch: in a catalog, what the tables are for a while and no part of the pipeline
+            (`bronze.lake.scratch`); None: its own.
     """
 
     path: str | None = None
     catalog: str | None = None
+    scratch: str | None = None
 
     def __post_init__(self) -> None:
         if (self.path is None) == (self.catalog is None):
@@ -35,20 +39,23 @@ class Lake:
         return self.path is not None and local_folder(self.path) is None
 
     def uri(self, layer: Layer, name: str) -> str:
-        """Location of a table, for `deltalake`; the folder bears its name as `bronze.lake.folders` writes it.
+        """Location of a table; the folder bears its name as `bronze.lake.folders` writes it.
 
-        Raises:
-            ValueError: the lake is a catalog, which alone knows its locations.
+        Of a catalog's table it stands for the name (`bronze.lake.named.place`).
         """
         if self.path is None:
-            raise ValueError("tables of a catalog have no location of their own")
+            return location_of(str(self.catalog), *self._placed(layer, name))
         return f"{self.path}/{layer}/{folder_name(name)}"
 
     def sql(self, layer: Layer, name: str) -> str:
         """The table as Spark SQL, quoted."""
         if self.catalog is not None:
-            return ".".join(_backticks(part) for part in (self.catalog, layer, name))
+            return ".".join(_backticks(part) for part in (self.catalog, *self._placed(layer, name)))
         return f"delta.{_backticks(self.uri(layer, name))}"
+
+    def _placed(self, layer: Layer, name: str) -> tuple[str, str]:
+        """Schema and name of a table in the catalog."""
+        return (layer, name) if self.scratch is None else scratch_name(self.scratch, layer, name)
 
 
 def _backticks(name: str) -> str:

@@ -28,16 +28,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
-from deltalake.fs import DeltaStorageHandler
-from deltalake.transaction import AddAction
 
 from bronze.doors import Door, through
+from bronze.lake.client import AddAction
 from bronze.lake.disk import flush_to_disk
 from bronze.lake.folders import local_folder
+from bronze.lake.named.place import aside, is_named
 from bronze.lake.stores import options_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
 FILE_BYTES: Final = 256 * 1024 * 1024
 
@@ -52,9 +53,17 @@ _COMPRESSION: Final = "zstd"
 _COMPRESSION_LEVEL: Final = 1
 
 
+def files_folder(uri: str) -> Path | None:
+    """The local folder in which a table's new files are written; None in an object store.
+
+    Those of a catalog's table are written aside, until Spark takes their rows (`bronze.lake.delta.commit`).
+    """
+    return aside(uri) if is_named(uri) else local_folder(uri)
+
+
 def file_system(uri: str) -> pa_fs.FileSystem:
     """The file system below a table's location: local, or whatever `deltalake` reaches."""
-    folder = local_folder(uri)
+    folder = files_folder(uri)
     if folder is None:
         return _connected(uri, tuple(sorted((options_of(uri) or {}).items())))
     return pa_fs.SubTreeFileSystem(str(folder), pa_fs.LocalFileSystem())
@@ -63,6 +72,8 @@ def file_system(uri: str) -> pa_fs.FileSystem:
 @lru_cache(maxsize=256)
 def _connected(uri: str, options: tuple[tuple[str, str], ...]) -> pa_fs.FileSystem:
     """A client for each place, which keeps its connections; other options make another one."""
+    from deltalake.fs import DeltaStorageHandler  # noqa: PLC0415 - a lake in a catalog needs none
+
     return pa_fs.PyFileSystem(DeltaStorageHandler(uri, dict(options) or None))
 
 
@@ -73,7 +84,7 @@ def open_whole(uri: str, name: str) -> pa.NativeFile:
         FileNotFoundError: there is none.
         OSError: it cannot be read.
     """
-    if local_folder(uri) is None:
+    if files_folder(uri) is None:
         from bronze.lake import objects  # noqa: PLC0415 - a local lake needs no client
 
         return pa.BufferReader(objects.read_whole(uri, name))
@@ -123,7 +134,7 @@ class PartWriter:
         self._measured = measured
         self._uri = uri
         self._system = file_system(uri)
-        self._folder = local_folder(uri)
+        self._folder = files_folder(uri)
         self._prefix = prefix
         self._actions: list[AddAction] = []
         self._given_up = False

@@ -20,7 +20,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bronze.doors import Door, through
-from bronze.lake.delta import NOTHING_BESIDES
+from bronze.lake.delta import nothing_besides
+from bronze.lake.named.place import is_named
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -42,6 +43,8 @@ def tidy(table: DeltaTable, *, retention_hours: int | None = None) -> None:
     Raises:
         DeltaError, OSError: the lake cannot be written.
     """
+    if is_named(table.table_uri):
+        return  # the catalog's own affair, or `smelt maintain`'s
 
     def clean() -> None:
         table.cleanup_metadata()
@@ -50,7 +53,7 @@ def tidy(table: DeltaTable, *, retention_hours: int | None = None) -> None:
             dry_run=False,
             enforce_retention_duration=retention_hours is None,
             full=False,
-            post_commithook_properties=NOTHING_BESIDES,
+            post_commithook_properties=nothing_besides(),
         )
 
     through(Door.CLEAN, table.table_uri, clean)

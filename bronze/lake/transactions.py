@@ -34,6 +34,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bronze.doors import Door, through
+from bronze.lake.named.place import is_named
 from bronze.lake.parquet import open_whole
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ def transaction_version(table: DeltaTable, app_id: str) -> int | None:
     Raises:
         OSError: the log cannot be read.
     """
+    if is_named(table.table_uri):
+        return table.transaction_version(app_id)
     number, version = id(table), table.version()
     handle, known = _known.get(number, (None, None))
     if handle is None or handle() is not table:

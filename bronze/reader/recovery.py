@@ -32,14 +32,12 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from deltalake import Transaction
-from deltalake.exceptions import CommitFailedError
-
 from bronze.catalog.queries import tables_of
 from bronze.catalog.select import select_tables
 from bronze.errors import DefiniteError
 from bronze.identifiers import quote_literal
 from bronze.lake import delta
+from bronze.lake.client import CommitFailedError, Transaction
 from bronze.lake.failures import lake_failures
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn

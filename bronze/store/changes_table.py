@@ -19,11 +19,10 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
-from deltalake import Transaction
-from deltalake.exceptions import CommitFailedError
 
 from bronze.errors import DefiniteError
 from bronze.lake import delta, disk
+from bronze.lake.client import CommitFailedError, Transaction
 from bronze.lake.failures import lake_failures
 from bronze.lake.parquet import delete_files
 from bronze.lake.torn_log import set_torn_aside

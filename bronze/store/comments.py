@@ -27,11 +27,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from deltalake import Transaction
-from deltalake.exceptions import DeltaError
 
 from bronze.comments import Comments
 from bronze.lake import delta
+from bronze.lake.client import DeltaError, Transaction
 from bronze.lake.kept import KeptTable
 from bronze.lake.transactions import transaction_version
 from bronze.store.catalog_log import CatalogLog, Kind, records

@@ -28,10 +28,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalake import Transaction
-
 from bronze.drift.membership import NOT_CARRIED
 from bronze.lake import delta
+from bronze.lake.client import Transaction
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from bronze.store.commits import commit_marks

@@ -49,14 +49,12 @@ def require_format(changes: DeltaTable) -> None:
 
 
 def require_format_of(lake: Lake) -> None:
-    """As `require_format`; nothing where bronze has not begun, or the lake is a catalog's.
+    """As `require_format`; nothing where bronze has not begun.
 
     Raises:
         DefiniteError: ``lake-format``; ``lake-bucket``, ``lake-credentials`` of an object store.
         TransientError: the lake cannot be read.
     """
-    if lake.path is None:
-        return
     uri = delta.location(lake, "bronze", CHANGES)
     with lake_opened(uri):
         changes = delta.open_table(uri)

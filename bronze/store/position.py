@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from deltalake import Transaction
-
+from bronze.lake.client import Transaction
 from bronze.lake.kept import KeptTable
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn

@@ -23,9 +23,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalake import Transaction
-
 from bronze.lake import delta
+from bronze.lake.client import Transaction
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from bronze.store.commits import commit_marks

@@ -30,9 +30,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
 
 from bronze.lake import delta
+from bronze.lake.client import DeltaError
 from bronze.lake.compaction import COMPACT_ABOVE, compact
 from bronze.lake.failures import lake_failures
 from bronze.lake.parquet import PartWriter

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalake import Transaction
-
+from bronze.lake.client import Transaction
 from bronze.lake.failures import lake_failures
 from bronze.store import gaps, resnapshot
 from bronze.store.comments import comments_mark, set_mark

@@ -17,10 +17,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from deltalake import Transaction
-
 from bronze.errors import DefiniteError
 from bronze.lake import delta
+from bronze.lake.client import Transaction
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from bronze.postgres.conninfo import address_of

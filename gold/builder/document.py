@@ -1,9 +1,10 @@
 """Building one document's table from one silver cut, fully or by its changes.
 
-*State.* The gold table itself says where it stands. Delta's application transaction ``deltasmelt.gold``
-(version: the cut's LSN) is written in the same commit as the data. The property ``deltasmelt.definition`` is
-a digest of the definition, the compiled types and the columns behind them. It is written in the same commit
-as the first data of that definition.
+*State.* The gold table itself says where it stands. The mark ``deltasmelt.gold`` (version: the cut's LSN) is
+written in the same commit as the data (`silver.run.marks`). The property ``deltasmelt.definition`` is a
+digest of the definition, the compiled types and the columns behind them. It is written in the same commit as
+the first data of that definition; in a catalog it is absent from before that commit until after it
+(`gold.builder.full`).
 
 *Killed anywhere.* Before the one commit of a build, the table is as before and its mark says so: the same
 changes are read again. After it, mark and data are both new. Building twice from an older mark gives the
@@ -111,6 +112,8 @@ class DocumentBuild:
         finally:
             self._work.kept.forget()
         self._remember(tree, run)
+        if run.mode != "none":
+            self.table.state_marks()
         run.delta_version = self._committed(cut, run)
         run.seconds = round(time.monotonic() - started, 3)
         return run

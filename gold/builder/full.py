@@ -4,6 +4,11 @@ A first build, or one with a changed definition, is one ``CREATE OR REPLACE TABL
 data, schema and property in one commit. With the same definition, one MERGE also deletes documents that are
 gone, so that unchanged documents are not written again.
 
+Tables of a catalog are not replaced, as their owner, grants and history are theirs, and not every catalog
+does it. Such a table is made once. A build by another definition takes that from its property first. Then it
+writes rows, columns and mark in one commit. Then it names its own definition. Killed anywhere in between, the
+table names none, so it is built as a whole again. A definition is never named before its rows are there.
+
 A build on request (`smelt rebuild`) trusts nothing that the table says of itself: the content of a document
 is compared, not the hash beside it. A table in which a document exists twice, which no MERGE can correct, is
 replaced.
@@ -16,6 +21,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bronze.lake.leases import still_writing
+from bronze.lake.named.place import is_named
+from bronze.lake.named.sql import make_schema
 from gold.builder.failures import SPARK_ERRORS
 from gold.builder.gold_table import DEFINITION_PROPERTY, is_small
 from gold.builder.merging import Merge, merge
@@ -33,12 +40,16 @@ from gold.builder.spark_settings import (
 from gold.compile.compiler import compile_tree
 from gold.compile.counting import count_flagged
 from silver.fold.merge import prunable
+from silver.run.marks import Mark, write
 from silver.run.sessions import mark_settings
 from silver.run.spark_settings import FINE_PAGES, settings
 from silver.schema.features import NTZ_FEATURE
+from silver.schema.fields import ddl_of
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gold.builder.build import Build, Workplace
     from gold.builder.gold_table import TableState
     from gold.compile.query import Compiled
@@ -115,22 +126,63 @@ def _write(
             merge(work.spark, work.table, what, build.run)
         return
     kept, join = _kept_lsn(work.table.address, compiled, state, f"{int(build.cut.commit_lsn)}L", same=same)
-    columns = ", ".join(f"d.{quote(name)}" for name in compiled.columns)
     # By the key few documents are found in few pages. Mostly they come in this order, and nothing is sorted;
     # large ones never are, which would take room that is not planned for.
     order = "" if not sort else f"\nSORT BY {', '.join(compiled.key)}"
-    position = None if state is None else state.position
-    still_writing(work.lake, "gold")
-    with settings(work.spark, mark_settings(GOLD_APP, build.cut.commit_lsn, position)):
-        work.spark.sql(
-            f"CREATE OR REPLACE TABLE {work.table.address} USING DELTA "
-            f"TBLPROPERTIES ({_properties(definition)}) AS\n"
-            f"SELECT {columns}, {kept} AS {LSN}, d.{HASH} AS {HASH}\nFROM (\n{made}\n) AS d{join}{order}"
-        )
+    columns = ", ".join(f"d.{quote(name)}" for name in compiled.columns)
+    rows = f"SELECT {columns}, {kept} AS {LSN}, d.{HASH} AS {HASH}\nFROM (\n{made}\n) AS d{join}{order}"
+    mark = Mark(GOLD_APP, build.cut.commit_lsn, None if state is None else state.position)
+    if is_named(work.table.uri):
+        _write_named(work, rows, mark, state, definition)
+    else:
+        _replace(work, rows, mark, definition)
     build.run.inserts = work.table.rows_written()
     build.run.changes = build.run.inserts
     if not small:
         _cluster(work, compiled)
+
+
+def _replace(work: Workplace, rows: str, mark: Mark, definition: TableDefinition) -> None:
+    """Replace the table at its location: rows, columns, property and mark in one commit."""
+    properties = _listed({DEFINITION_PROPERTY: definition.digest, **_properties(definition)})
+    still_writing(work.lake, "gold")
+    with settings(work.spark, {}, needed=mark_settings(mark.app, mark.lsn, mark.position)):
+        work.spark.sql(
+            f"CREATE OR REPLACE TABLE {work.table.address} USING DELTA "
+            f"TBLPROPERTIES ({properties}) AS\n{rows}"
+        )
+
+
+def _write_named(
+    work: Workplace, rows: str, mark: Mark, state: TableState | None, definition: TableDefinition
+) -> None:
+    """Make a catalog's table, or write it again; why it may end anywhere, the module says."""
+    table, spark = work.table, work.spark
+    wanted = {one.name: ddl_of(one.dataType.jsonValue()) for one in spark.sql(rows).schema}
+    reshapes = state is not None and table.types() != wanted
+    still_writing(work.lake, "gold")
+    if state is None:
+        make_schema(table.uri)
+        columns = ", ".join(f"{quote(name)} {ddl}" for name, ddl in wanted.items())
+        properties = _listed(_properties(definition))
+        spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {table.address} ({columns}) USING DELTA TBLPROPERTIES ({properties})"
+        )
+    else:
+        first = {NTZ_FEATURE: "supported"} if reshapes and definition.has_local_times else {}
+        if state.definition not in (None, definition.digest):
+            first[DEFINITION_PROPERTY] = ""
+        _set(work, first)
+    still_writing(work.lake, "gold")
+    write(spark, table.uri, rows, mark, replaces=True, reshapes=reshapes)
+    if state is None or state.definition != definition.digest:
+        _set(work, {DEFINITION_PROPERTY: definition.digest})
+
+
+def _set(work: Workplace, properties: Mapping[str, str]) -> None:
+    if properties:
+        still_writing(work.lake, "gold")
+        work.spark.sql(f"ALTER TABLE {work.table.address} SET TBLPROPERTIES ({_listed(properties)})")
 
 
 def _cluster(work: Workplace, compiled: Compiled) -> None:
@@ -189,13 +241,17 @@ def _key_columns(compiled: Compiled, state: TableState) -> tuple[str, ...] | Non
     return compiled.key if {*compiled.key, quote(HASH), quote(LSN)} <= state.columns else None
 
 
-def _properties(definition: TableDefinition) -> str:
+def _properties(definition: TableDefinition) -> dict[str, str]:
+    """Properties that a table is made with."""
     properties = {
-        DEFINITION_PROPERTY: definition.digest,
         "delta.enableChangeDataFeed": "true",
         "delta.enableDeletionVectors": "true",
         "delta.enableExpiredLogCleanup": "false",
     }
     if definition.has_local_times:
         properties[NTZ_FEATURE] = "supported"
+    return properties
+
+
+def _listed(properties: Mapping[str, str]) -> str:
     return ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())

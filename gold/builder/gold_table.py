@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.schema import StructType
 
 from bronze.lake import delta
+from bronze.lake.client import DeltaError
 from bronze.lake.history import history
+from bronze.lake.named.place import is_named
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from gold.builder.spark_settings import GOLD_APP
 from gold.compile.query import KEY
 from gold.incremental.starts import holds_the_same
 from silver.schema.clustering import INDEXED_COLUMNS
+from silver.schema.fields import ddl_of
 from silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from deltalake import DeltaTable
 
     from bronze.lake.location import Lake
 
@@ -38,7 +43,7 @@ class TableState:
     Attributes:
         version: of the table.
         position: LSN of the cut it holds.
-        definition: digest that it was built by.
+        definition: digest that it was built by; None while a build by another one is under way.
         columns: its columns, and the fields of the column `KEY`, as they are written in SQL.
     """
 
@@ -61,25 +66,24 @@ class GoldTable:
         self.lake = lake
         self.address = lake.sql("gold", name)
         self.uri = delta.location(lake, "gold", name)
+        self._kept: DeltaTable | None = None
 
     def state(self) -> TableState | None:
         """The table as it is now; None where there is none."""
-        table = delta.open_table(self.uri)
+        table = self._open()
         if table is None:
             return None
         position = transaction_version(table, GOLD_APP)
-        fields = table.schema().fields
-        columns = {quote(field.name) for field in fields}
-        for field in fields:
-            if field.name == KEY and isinstance(field.type, StructType):
-                columns |= {quote(KEY, inner.name) for inner in field.type.fields}
-        definition = table.metadata().configuration.get(DEFINITION_PROPERTY)
+        fields = _leaves(table)
+        columns = {quote(name) for name in fields}
+        columns |= {quote(KEY, inner) for inner in fields.get(KEY, ())}
+        definition = table.metadata().configuration.get(DEFINITION_PROPERTY) or None
         position = None if position is None else Lsn(position)
         return TableState(table.version(), position, definition, frozenset(columns))
 
     def version(self) -> int | None:
         """Its newest version; None where there is no table."""
-        table = delta.open_table(self.uri)
+        table = self._open()
         return None if table is None else table.version()
 
     def is_as_of(self, since: int, until: int) -> bool:
@@ -88,7 +92,24 @@ class GoldTable:
 
     def files(self) -> pa.Table:
         """Its data files with their statistics."""
-        return pa.table(delta.open_existing(self.uri).get_add_actions(flatten=True))
+        return pa.table(self._opened().get_add_actions(flatten=True))
+
+    def types(self) -> dict[str, str]:
+        """The type of each column, as SQL names it; in their order."""
+        schema = json.loads(self._opened().schema().to_json())
+        return {field["name"]: ddl_of(field["type"]) for field in schema["fields"]}
+
+    def number_of(self, files: pa.Table) -> int:
+        """How many files these are; of a catalog's table they are one row (`bronze.lake.named.table`)."""
+        if not is_named(self.uri):
+            return int(files.num_rows)
+        return len(self._opened().file_uris())
+
+    def state_marks(self) -> None:
+        """Have a catalog's table say its mark again where that is due (`bronze.lake.delta.state_marks`)."""
+        table = self._open()
+        if table is not None:
+            delta.state_marks(table)
 
     def has_statistics(self, key: Sequence[str]) -> bool:
         """Whether files have statistics of columns: Delta keeps them of the first leaves of the schema.
@@ -100,16 +121,62 @@ class GoldTable:
             key: as SQL names them.
         """
         first: list[str] = []
-        for field in delta.open_existing(self.uri).schema().fields:
-            inner = field.type.fields if isinstance(field.type, StructType) else []
-            first += [quote(field.name, one.name) for one in inner] or [quote(field.name)]
+        for name, inner in _leaves(self._opened()).items():
+            first += [quote(name, one) for one in inner] or [quote(name)]
         return set(key) <= set(first[:INDEXED_COLUMNS])
 
     def rows_written(self) -> int:
-        """Rows that the last commit wrote."""
-        table = delta.open_table(self.uri)
-        entries = [] if table is None else history(table, 1)
-        return int(entries[0].get("operationMetrics", {}).get("numOutputRows", 0)) if entries else 0
+        """Rows that the newest commit wrote, or the one before it if that wrote none."""
+        table = self._open()
+        entries = [] if table is None else history(table, 2)
+        told = (entry.get("operationMetrics") or {} for entry in entries)
+        return next((int(one["numOutputRows"]) for one in told if "numOutputRows" in one), 0)
+
+    def _open(self) -> DeltaTable | None:
+        """The table at its newest version; a catalog's is kept, for each thing known of it is a statement."""
+        if not is_named(self.uri):
+            return delta.open_table(self.uri)
+        if self._kept is not None:
+            try:
+                delta.refresh(self._kept)
+            except DeltaError:  # it was removed, and perhaps made anew
+                self._kept = None
+        self._kept = self._kept or delta.open_table(self.uri)
+        return self._kept
+
+    def _opened(self) -> DeltaTable:
+        table = self._open()
+        if table is None:
+            raise RuntimeError(f"{self.address} was written but is not there")
+        return table
+
+
+def _leaves(table: DeltaTable) -> dict[str, tuple[str, ...]]:
+    """The columns of a table, in their order, each with the fields of its struct, if it is one."""
+    found = {}
+    for field in json.loads(table.schema().to_json())["fields"]:
+        inner = field["type"].get("fields", ()) if isinstance(field["type"], dict) else ()
+        found[field["name"]] = tuple(one["name"] for one in inner)
+    return found
+
+
+def definition_at(uri: str, version: int) -> str | None:
+    """The digest that a gold table names at a version; None where it names none, or that is not known.
+
+    Of a catalog's table SQL tells its properties of now alone. They are those of an older version where none
+    was set since.
+
+    Raises:
+        DeltaError: the version is no longer readable.
+    """
+    table = delta.open_at(uri, version)
+    if is_named(uri):
+        newest = delta.open_existing(uri)
+        later = history(newest, newest.version() - version) if newest.version() > version else []
+        if any(entry.get("operation") == "SET TBLPROPERTIES" for entry in later):
+            return None
+    found = table.metadata().configuration.get(DEFINITION_PROPERTY)
+    return str(found) if found else None
 
 
 def size_of(files: pa.Table) -> tuple[int, int]:

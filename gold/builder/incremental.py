@@ -41,6 +41,8 @@ from silver.sql import quote
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pyspark.sql import DataFrame
+
     from bronze.identifiers import TableName
     from bronze.lake.control import Cut
     from gold.builder.build import Build, Workplace
@@ -192,13 +194,7 @@ class IncrementalBuild:
         key = tree.tables()[name].key
         columns = sorted(tree.reads(name) | set(key))
         try:
-            feed = (
-                self._spark.read.format("delta")
-                .option("readChangeFeed", "true")
-                .option("startingVersion", str(first))
-                .option("endingVersion", str(last))
-                .load(self._work.lake.uri("silver", silver_name))
-            )
+            feed = self._feed(silver_name, first, last)
             feed.createOrReplaceTempView(f"{view}_feed")
             with settings(self._spark, INTERPRETED):
                 steps = last - first + 1
@@ -215,6 +211,19 @@ class IncrementalBuild:
                 f"changes of silver.{silver_name} between versions {first} and {last} cannot be read: "
                 f"{condition(error)}"
             ) from error
+
+    def _feed(self, silver_name: str, first: int, last: int) -> DataFrame:
+        """The change feed of a silver table, from one version to another."""
+        reader = (
+            self._spark.read.format("delta")
+            .option("readChangeFeed", "true")
+            .option("startingVersion", str(first))
+            .option("endingVersion", str(last))
+        )
+        lake = self._work.lake
+        if lake.path is None:
+            return reader.table(lake.sql("silver", silver_name))
+        return reader.load(lake.uri("silver", silver_name))
 
     def _find_roots(self, affected: Affected, reading: Mapping[str, str]) -> None:
         """Keep the roots as the view ``affected``; note how many each node reached."""

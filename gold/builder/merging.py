@@ -12,7 +12,7 @@ from gold.incremental.key_bitmap import MOST_KEYS, bitmap, in_bitmap
 from gold.incremental.key_lists import LOOKED_UP
 from silver.fold.merge import prunable
 from silver.run.key_ranges import key_ranges, share_of
-from silver.run.sessions import mark_settings
+from silver.run.marks import Mark, telling
 from silver.run.spark_settings import FINE_PAGES, settings
 from silver.sql import as_json, literal, quote
 
@@ -60,19 +60,20 @@ class Merge:
 
 def merge(spark: SparkSession, table: GoldTable, what: Merge, run: Run) -> None:
     """One MERGE into a document's table; `run` gets the counts."""
+    told = telling(spark, table.uri, Mark(GOLD_APP, what.cut.commit_lsn, what.position))
+    on = [*told.conditions(f"t.{LSN}"), _on(spark, table, what, run.changes)]
     statement = "\n".join(
         [
             f"MERGE INTO {table.address} AS t",
             "USING (",
             f"SELECT /*+ BROADCAST(f) */ * FROM (\n{what.source}\n) AS f" if what.no_inserts else what.source,
             ") AS s",
-            f"ON {_on(spark, table, what, run.changes)}",
+            f"ON {' AND '.join(on)}",
             *_clauses(what),
         ]
     )
-    mark = mark_settings(GOLD_APP, what.cut.commit_lsn, what.position)
     still_writing(table.lake, "gold")
-    with settings(spark, {**FINE_PAGES, **(LOOKED_UP if what.listed else {}), **mark}):
+    with settings(spark, {**FINE_PAGES, **(LOOKED_UP if what.listed else {})}, needed=told.settings):
         result = spark.sql(statement).first()
     if result is not None:
         run.inserts, run.updates = int(result["num_inserted_rows"]), int(result["num_updated_rows"])
@@ -131,14 +132,14 @@ def _on_target(spark: SparkSession, table: GoldTable, what: Merge, roots: int) -
         ]
     if len(found) == len(key):
         return found
-    found += _ranges(spark, what, files)
+    found += _ranges(spark, what, files, table.number_of(files))
     if roots <= MOST_KEYS and not small:
         row = spark.sql(bitmap([f"k{i}" for i in range(len(key))], "affected", roots)).collect()[0]
         found.append(in_bitmap([f"t.{one}" for one in key], row["bitmap"], roots))
     return found
 
 
-def _ranges(spark: SparkSession, what: Merge, files: pa.Table) -> list[str]:
+def _ranges(spark: SparkSession, what: Merge, files: pa.Table, number: int) -> list[str]:
     """Ranges of the key as literals, where they leave out files.
 
     Where they do not, the statement stays the same text, and so does the code that Spark generates.
@@ -149,7 +150,7 @@ def _ranges(spark: SparkSession, what: Merge, files: pa.Table) -> list[str]:
         spark,
         what.source,
         {i: f"{ROOT}{i}" for i in types},
-        files=len(files),
+        files=number,
         share=lambda i, low, high: share_of(files, key[i].replace("`", ""), low, high),
     )
     return [

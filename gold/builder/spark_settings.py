@@ -1,7 +1,6 @@
 """What gold's tables and statements share: plans for little data, the mark of a commit, own columns.
 
-The mark of a gold table is one commit with its data (`silver.run.sessions.mark_settings`), for MERGE and for
-CREATE OR REPLACE TABLE alike.
+The mark of a gold table is one commit with its data (`silver.run.marks`), for MERGE and full builds alike.
 """
 
 from __future__ import annotations

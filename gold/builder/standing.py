@@ -93,10 +93,8 @@ class Standing:
             tree: the document, resolved against the catalog of the cut.
             cut: the silver cut to build.
         """
-        if state is None:
-            return "first build"
-        if state.definition != definition:
-            return "the definition changed"
+        if state is None or state.definition != definition:
+            return _other_definition(state)
         if start.cut is None:
             at = "of the last build" if start.position is None else f"{start.position} of the last build"
             return f"the silver cut {at} is no longer recorded"
@@ -150,3 +148,12 @@ class Standing:
             if committed is not None and recorded is not None and committed > recorded:
                 return recreated(name)
         return None
+
+
+def _other_definition(state: TableState | None) -> str:
+    """Why a table that another definition built, or none, is built as a whole."""
+    if state is None or (state.definition is None and state.position is None):
+        return "first build"
+    if state.definition is None:
+        return "a build by another definition did not come to its end"
+    return "the definition changed"

@@ -132,13 +132,13 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
 
 
 class _Lake:
-    """What the lake says of itself; nothing where it does not exist yet, or only Spark can open it."""
+    """What the lake says of itself; nothing where it does not exist yet."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         address = pipeline.lake_address()
-        self.uri = "" if address.path is None else address.uri("bronze", CHANGES)
+        self.uri = address.uri("bronze", CHANGES)
         with lake_opened(self.uri):
-            table = open_table(self.uri) if self.uri else None
+            table = open_table(self.uri)
             if table is not None:
                 require_format(table)
             self.properties: dict[str, str] = {} if table is None else table.metadata().configuration

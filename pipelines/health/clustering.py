@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
 
 from bronze.errors import ConfigurationError
 from bronze.lake import delta
+from bronze.lake.client import DeltaError
 from bronze.lake.folders import local_folder
 from bronze.lake.parquet import file_system
 

@@ -20,10 +20,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from deltalake.exceptions import CommitFailedError
 
 from bronze.identifiers import TableName
 from bronze.lake import delta
+from bronze.lake.client import CommitFailedError
 
 if TYPE_CHECKING:
     from typing import LiteralString
@@ -208,5 +208,5 @@ def recorded_constraints(lake: Lake) -> Constraints | None:
     table = delta.open_table(delta.location(lake, "quality", CONSTRAINTS))
     if table is None:
         return None
-    (row,) = table.to_pyarrow_table().to_pylist()
+    (row,) = (row for batch in delta.batches(table, CONSTRAINTS_SCHEMA.names) for row in batch.to_pylist())
     return Constraints.from_json(row["constraints"], row["read_at"])

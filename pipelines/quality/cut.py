@@ -7,13 +7,13 @@ never were.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from deltalake.exceptions import DeltaError
-
 from bronze.errors import ConfigurationError
 from bronze.lake import delta
+from bronze.lake.client import DeltaError
 from bronze.lake.consistent_cut import choose_cut
 from bronze.store.contract import CHANGES, RELATIONS
 from pipelines.quality.expectations import CutTable, LeftOut
@@ -53,7 +53,7 @@ class QualityCut:
         return frame
 
     def sizes(self, lake: Lake) -> dict[str, int]:
-        """Bytes of each table's files at the cut, as its log says; not of one that only Spark can open."""
+        """Bytes of each table's files at the cut, as its log says; of a catalog's table those of now."""
         found = {}
         for table in self.tables:
             try:
@@ -65,7 +65,7 @@ class QualityCut:
 
 
 def held_columns(lake: Lake, tables: Iterable[SilverTable]) -> dict[str, list[str]]:
-    """Columns of silver's tables as they are now, found without Spark; of tables that are not there, none.
+    """Columns of silver's tables as they are now; of tables that are not there, none.
 
     Args:
         lake: the lake.
@@ -73,9 +73,10 @@ def held_columns(lake: Lake, tables: Iterable[SilverTable]) -> dict[str, list[st
     """
     found: dict[str, list[str]] = {}
     for name in (name for table in tables for name in (table.name, f"{table.name}{HISTORY_SUFFIX}")):
-        table = None if lake.path is None else delta.open_table(delta.location(lake, "silver", name))
+        table = delta.open_table(delta.location(lake, "silver", name))
         if table is not None:
-            found[f"silver.{name}"] = [field.name for field in table.schema().fields]
+            fields = json.loads(table.schema().to_json())["fields"]
+            found[f"silver.{name}"] = [field["name"] for field in fields]
     return found
 
 

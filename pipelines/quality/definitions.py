@@ -10,10 +10,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from deltalake.exceptions import DeltaError
-
 from bronze.errors import SmeltError
-from bronze.lake import delta
+from bronze.lake.client import DeltaError
 from gold.tree.resolve import resolve
 
 if TYPE_CHECKING:
@@ -74,11 +72,9 @@ def differently_built(
 
 def _recorded(lake: Lake, table: CutTable) -> str | None:
     """The digest that a gold table names at its version; None where it names none."""
-    from gold.builder.gold_table import DEFINITION_PROPERTY  # noqa: PLC0415
+    from gold.builder.gold_table import definition_at  # noqa: PLC0415
 
     try:
-        at_cut = delta.open_at(lake.uri(table.layer, table.name), table.version)
-        found = at_cut.metadata().configuration.get(DEFINITION_PROPERTY)
+        return definition_at(lake.uri(table.layer, table.name), table.version)
     except DeltaError:
         return None
-    return None if found is None else str(found)

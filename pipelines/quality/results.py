@@ -152,17 +152,17 @@ def history(lake: Lake, limit: int) -> History:
     table = delta.open_table(delta.location(lake, "quality", RESULTS_TABLE))
     if table is None:
         return History((), {})
-    dataset = table.to_pyarrow_dataset()
     seen: set[datetime] = set()
-    for batch in dataset.to_batches(columns=["run_at"]):
+    for batch in delta.batches(table, ["run_at"]):
         seen = set(sorted(seen.union(pc.unique(batch["run_at"]).to_pylist()), reverse=True)[:limit])
     if not seen:
         return History((), {})
     # Batch by batch: deltalake's dataset takes a column without statistics for one that equals nothing.
-    times = pa.array(sorted(seen), dataset.schema.field("run_at").type)
     columns = ["run_id", "run_at", "severity", "success", *_NAMED, *_MEASURED]
-    batches = dataset.to_batches(columns=columns)
-    near = [batch.filter(pc.is_in(batch["run_at"], value_set=times)) for batch in batches]
+    near = [
+        batch.filter(pc.is_in(batch["run_at"], value_set=pa.array(sorted(seen), batch["run_at"].type)))
+        for batch in delta.batches(table, columns)
+    ]
     rows = pa.Table.from_batches(near)
     runs: dict[tuple[Any, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     trends: dict[Identity, list[Point]] = defaultdict(list)
@@ -180,8 +180,7 @@ def newest_run(lake: Lake) -> datetime | None:
     table = delta.open_table(delta.location(lake, "quality", RESULTS_TABLE))
     if table is None:
         return None
-    batches = table.to_pyarrow_dataset().to_batches(columns=["run_at"])
-    found = (pc.max(batch["run_at"]).as_py() for batch in batches)
+    found = (pc.max(batch["run_at"]).as_py() for batch in delta.batches(table, ["run_at"]))
     return max((moment for moment in found if moment is not None), default=None)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyarrow.fs import FileSelector, FileType
 
+from bronze.lake.named.place import is_named
 from bronze.lake.parquet import file_system
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 def committed_at(table: DeltaTable, version: int) -> float | None:
     """When a version was committed, in seconds since 1970; None where its log entry is gone."""
+    if is_named(table.table_uri):
+        told = table.history(table.version() - version + 1)
+        times = [one["timestamp"] for one in told if one["version"] == version]
+        return times[0] / 1000 if times else None
     system, path = file_system(table.table_uri), f"_delta_log/{version:020}.json"
     if system.get_file_info(path).type == FileType.NotFound:
         return None
@@ -36,7 +41,12 @@ def committed_at(table: DeltaTable, version: int) -> float | None:
 
 
 def cut_log(table: DeltaTable, oldest: int) -> int:
-    """Remove the log before the last checkpoint from which version `oldest` can be read; returns how much."""
+    """Remove the log before the last checkpoint from which version `oldest` can be read; returns how much.
+
+    Of a catalog's table Delta removes what is past its retention (`pipelines.runtime.stated_retention`).
+    """
+    if is_named(table.table_uri):
+        return 0
     system = file_system(table.table_uri)
     names = [info.base_name for info in system.get_file_info(FileSelector("_delta_log"))]
     checkpoints = [int(match[1]) for name in names if (match := _CHECKPOINT.fullmatch(name))]

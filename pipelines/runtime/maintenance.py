@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from bronze.errors import TransientError
 from bronze.lake import delta
 from bronze.lake.leases import still_writing
+from bronze.lake.named.place import is_named
 from pipelines.runtime import maintenance_errors
 from pipelines.runtime.clustering import ORDERED_FILES, cluster_as_wanted, written_again
 from pipelines.runtime.locks import writing
@@ -303,15 +304,16 @@ class Maintenance:
         How long files are kept is in the table's properties (`pipelines.runtime.stated_retention`).
         Maintenance that fails before that leaves the older statement, and removes nothing.
         """
-        committed, count = committed_at(table, oldest), data_files(table)
-        if committed is None or count <= files.count:
+        committed, named = committed_at(table, oldest), is_named(table.table_uri)
+        count = 0 if named else data_files(table)  # what lies in a catalog's folder is not seen
+        if committed is None or (count <= files.count and not named):
             return 0  # nobody knows what that version needs; or no file but those of the newest version
         needed = max(self._retention, time.time() - committed + _STARTS_WITHIN)
         still_writing(self._lake, layer)
         state_retention(self._spark, table, address, needed)
         still_writing(self._lake, layer)
         self._spark.sql(f"VACUUM {address}").collect()
-        return count - data_files(table)
+        return 0 if named else count - data_files(table)
 
     def _open(self, layer: Layer, name: str) -> DeltaTable | None:
         """The table at its newest version; its log is read on from where it was read before."""

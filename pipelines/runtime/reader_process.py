@@ -104,6 +104,10 @@ def _read(file: str, until: Lsn | None, stop: threading.Event, events: TextIO) -
     from pipelines.terminal.logs import start_logging  # noqa: PLC0415
 
     pipeline = load_pipeline(file)
+    if pipeline.lake.path is None:
+        from pipelines.spark.catalog_session import serve_catalog  # noqa: PLC0415 - no other reader needs Spark
+
+        serve_catalog(pipeline)
     start_logging(pipeline.pipeline)
 
     copying = False

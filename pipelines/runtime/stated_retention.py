@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from bronze.lake import delta
+from bronze.lake.named.place import is_named
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from gold.builder.spark_settings import GOLD_APP
@@ -71,8 +72,12 @@ def state_retention(spark: SparkSession, table: DeltaTable, address: str, second
     stated = _HOURS.fullmatch(known.get(_KEPT, ""))
     before = None if stated is None else int(stated[1])
     hours = hours_to_state(seconds, before)
-    if hours == before and known.get(_CLEANUP) == "false":
+    # What else would remove old entries of a catalog's log? By their age it takes none that a cut needs.
+    cleanup = "true" if is_named(table.table_uri) else "false"
+    if hours == before and known.get(_CLEANUP) == cleanup:
         return
     interval = literal(f"interval {hours} hours")
     properties = f"{literal(_KEPT)} = {interval}, {literal(_LOG_KEPT)} = {interval}"
-    spark.sql(f"ALTER TABLE {address} SET TBLPROPERTIES ({properties}, {literal(_CLEANUP)} = 'false')")
+    spark.sql(
+        f"ALTER TABLE {address} SET TBLPROPERTIES ({properties}, {literal(_CLEANUP)} = {literal(cleanup)})"
+    )

@@ -14,6 +14,9 @@ then misses one (a name put together by SQL itself), all are, and the statement 
 Delta's part in reading a small table is two seconds more of a cold Spark. Where the session is ours alone,
 small tables are read right from their files (`silver.run.small_reads`). Only a view that a session makes of a
 frame can do that, and such a view has a schema of its own, ``global_temp``. So the statement names that.
+
+A lake in a catalog has the schemas ``silver`` and so on already, and nothing of a reader's is made in them.
+There all views are temporary ones.
 """
 
 from __future__ import annotations
@@ -23,11 +26,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from deltalake.exceptions import DeltaError
-
 from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError, DefiniteError
 from bronze.lake import delta
+from bronze.lake.client import DeltaError
 from bronze.lake.consistent_cut import choose_cut
 from bronze.lake.control_tables import ControlTables
 from bronze.lsn import Lsn
@@ -172,7 +174,7 @@ class LakeSql:
         self.cut = cut_of(pipeline) if cut is None else cut
         self.documents = [name for layer, name in self.cut.versions if layer == "gold"]
         self._known = tables_at(self._lake, self.cut)
-        self._odd = odd_views(self._known)
+        self._odd = self._temporary()
         self._registered: dict[tuple[Layer, str], tuple[str, str]] = {}
         self._schemas: set[Layer] = set()
 
@@ -184,7 +186,7 @@ class LakeSql:
         """
         self.cut = cut
         self._known = tables_at(self._lake, cut)
-        self._odd = odd_views(self._known)
+        self._odd = self._temporary()
         known = frozenset(self._known)
         made = self._registered.items()
         self._drop(
@@ -194,6 +196,13 @@ class LakeSql:
                 if table not in known or view not in {self._view(table), self._direct(table)}
             ]
         )
+
+    def _temporary(self) -> dict[tuple[Layer, str], str]:
+        """The views, quoted, that are in no schema."""
+        odd = odd_views(self._known)
+        if self._lake.path is not None:
+            return odd
+        return {(layer, name): quote(f"{layer}.{name}") for layer, name in self._known} | odd
 
     def forget(self) -> None:
         """Take the views away: another one shows the lake in this session from now on."""
@@ -251,7 +260,7 @@ class LakeSql:
     def _register_view(self, table: tuple[Layer, str], *, described: bool) -> None:
         """Make a view of a table; one that is to be described says of itself what the table says."""
         layer, _ = table
-        if layer not in self._schemas:
+        if layer not in self._schemas and table not in self._odd:
             self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {quote(layer)}")
             self._schemas.add(layer)
         name, select = made = self._view(table)
@@ -269,16 +278,23 @@ class LakeSql:
 
     def _read_directly(self, table: tuple[Layer, str]) -> bool:
         """Show a small table by a view of its files' rows; False where Delta has to read it."""
-        made, (layer, name) = self._direct(table), table
+        made, (_, name) = self._direct(table), table
         alike = sum(1 for _, other in self._known if other.lower() == name.lower())
-        if made is None or table in self._odd or alike > 1:
+        if made is None or table in odd_views(self._known) or alike > 1:
             return False
-        files = plain_files(self._lake, layer, name, self.cut.versions[table])
-        if files is None:
+        frame = self._frame(table)
+        if frame is None:
             return False
-        files.frame(self._spark).createOrReplaceGlobalTempView(quote(name))
+        frame.createOrReplaceGlobalTempView(quote(name))
         self._registered[table] = made
         return True
+
+    def _frame(self, table: tuple[Layer, str]) -> DataFrame | None:
+        """A table's rows at the cut as a frame, from its files or by its name; None where Delta reads it."""
+        if self._lake.path is None:
+            return self._spark.sql(self._view(table)[1])
+        files = plain_files(self._lake, *table, self.cut.versions[table])
+        return None if files is None else files.frame(self._spark)
 
     def _direct(self, table: tuple[Layer, str]) -> tuple[str, str] | None:
         """As `_view`, of a view of files' rows; None of a table that is shown as it is now."""

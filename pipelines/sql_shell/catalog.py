@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from bronze.config.suggestions import suggestion
 from bronze.errors import DefiniteError
 from bronze.lake import delta
+from bronze.lake.named.table import NamedTable
 from bronze.store.relations import read_relations
 from pipelines.spark.lake_sql import tables_at
 from silver.schema.catalog import histories, silver_catalog
@@ -184,6 +185,8 @@ def _table_info(
 
 
 def _rows(table: DeltaTable) -> int | None:
+    if isinstance(table, NamedTable):
+        return table.rows_there
     counts = pa.table(table.get_add_actions())["num_records"]
     if counts.null_count:
         return None

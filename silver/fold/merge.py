@@ -85,6 +85,17 @@ FROM (
 )"""
 
 
+def rows_to_insert(table: SilverTable, fold: Fold, kept: Sequence[tuple[str, str]] = ()) -> str:
+    """The rows that `load` and `append` add, under the table's names."""
+    values = inserted(table, fold, kept)
+    named = ", ".join(f"{value} AS {quote(name)}" for name, value in values.items())
+    return f"""\
+SELECT {named}
+FROM (
+  {block(fold.query, 2)}
+)"""
+
+
 def inserted(table: SilverTable, fold: Fold, kept: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
     """The values of the columns of a row that `load` or `append` adds, over the rows of the fold's query."""
     values = {column.name: fold.values[position] for position, column in enumerate(table.columns)}

@@ -43,8 +43,8 @@ class OneSession(Sessions):
 class PinnedLog(SilverLog):
     """The logs of silver's tables as they were at one moment."""
 
-    def __init__(self, spark: SparkSession, lake: Lake) -> None:
-        super().__init__(spark, lake)
+    def __init__(self, lake: Lake) -> None:
+        super().__init__(lake)
         self._pinned: dict[str, Stored | Exception | None] = {}
         self._lacking: dict[str, Lsn | None] = {}
 

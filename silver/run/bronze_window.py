@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bronze.lake.named.table import NamedTable
 from bronze.store.contract import CHANGES
 from silver.run.masters import computed
 from silver.run.small_reads import may_read_files
@@ -67,7 +68,14 @@ class Later:
 
 
 def files_after(bronze: DeltaTable, lsn: Lsn) -> Later:
-    """Files that may hold a later row; none where an idle stream moved its position without rows."""
+    """Files that may hold a later row; none where an idle stream moved its position without rows.
+
+    Of a catalog's table nothing is known of files, so its rows are counted.
+    """
+    if isinstance(bronze, NamedTable):
+        rows, whole_table = bronze.count(f"commit_lsn > {int(lsn)}"), pa.table(bronze.get_add_actions())
+        size = pc.sum(whole_table["size_bytes"]).as_py() or 0
+        return Later((), rows, size * rows // max(bronze.rows_there, 1))
     files = pa.table(bronze.get_add_actions(flatten=True))
     if "max.commit_lsn" in files.column_names:
         files = files.filter(pc.fill_null(pc.greater(files["max.commit_lsn"], int(lsn)), True))

@@ -19,9 +19,8 @@ import errno
 import re
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from deltalake.exceptions import DeltaError, TableNotFoundError
-
 from bronze.errors import TransientError, causes
+from bronze.lake.client import DeltaError, TableNotFoundError
 from bronze.lake.failures import lacks_bucket, words_of
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from bronze.errors import TableError, resnapshot_remedy
 from bronze.store.gaps import is_left_out
 from bronze.store.marks import snapshot_of
+from silver.errors import name_refused
 from silver.schema.catalog import check_names
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
+    from bronze.identifiers import TableName
     from bronze.lake.control import Cut
     from bronze.lsn import Lsn
     from bronze.shapes import Relation
@@ -36,6 +38,27 @@ def there(tables: Collection[SilverTable], bronze: DeltaTable, settings: SilverS
         for table in tables
         if snapshot_of(bronze, table.table) is not None and not is_left_out(bronze, table.table)
     ]
+
+
+def alike(tables: Collection[SilverTable]) -> dict[TableName, TableError]:
+    """Errors of tables whose names differ in nothing but case, which a catalog does not tell apart.
+
+    Args:
+        tables: those of a lake in a catalog that the source has.
+    """
+    found: dict[str, list[SilverTable]] = {}
+    for table in tables:
+        found.setdefault(table.name.lower(), []).append(table)
+    return {
+        one.table: name_refused(
+            one.table,
+            f"silver.{one.name}",
+            f" beside that of {next(other.table for other in same if other is not one)}: case does not count",
+        )
+        for same in found.values()
+        if len(same) > 1
+        for one in same
+    }
 
 
 def refused(

@@ -25,9 +25,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
 
 from bronze.lake import delta
+from bronze.lake.client import DeltaError
 from bronze.lake.folders import local_folder
 from bronze.lake.parquet import file_system
 from silver.sql import quote

@@ -1,10 +1,13 @@
 """Spark's settings by which silver's statements are fast: for small and for large windows, and for a while.
 
-What decides what values mean is in `silver.run.pinned`; nothing here changes a row.
+What decides what values mean is in `silver.run.pinned`; nothing here changes a row. A server may guard such
+a setting, as serverless compute does. It is found out at the first try, and the server's own value counts:
+statements are then planned by that. Only a mark must not be lost (`silver.run.marks`).
 """
 
 from __future__ import annotations
 
+import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
@@ -13,6 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
+
+_LOGGER: Final = logging.getLogger("deltasmelt.silver")
+_GUARDED: Final = ("CANNOT_MODIFY_CONFIG", "CANNOT_MODIFY_STATIC_CONFIG", "CONFIG_NOT_AVAILABLE")
+"""What a server says that guards a setting."""
+_SAID: Final = 300
+"""Letters of a reason that are logged."""
 
 SMALL_TARGET: Final = 50_000
 """Rows of a table up to which a small window's MERGE into it is interpreted too, and one task."""
@@ -65,25 +74,60 @@ vector.
 """
 
 
+REFUSED: Final[set[str]] = set()
+"""Settings that the server did not let us change; it does so no second time."""
+
+
 @contextmanager
-def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Settings of a session for a while."""
-    before = {name: spark.conf.get(name, None) for name in wanted}
+def settings(
+    spark: SparkSession, wanted: Mapping[str, str], *, needed: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """Settings of a session for a while.
+
+    Args:
+        spark: the session.
+        wanted: those that only make statements fast; one that may not be set is left out.
+        needed: those without which a statement must not run.
+
+    Raises:
+        PySparkException: one that is needed may not be set.
+    """
+    must = needed or {}
+    before = {name: spark.conf.get(name, None) for name in [*wanted, *must]}
     try:
         for name, value in wanted.items():
+            change(spark, name, value)
+        for name, value in must.items():
             spark.conf.set(name, value)
         yield
     finally:
         put_back(spark, before)
 
 
+def change(spark: SparkSession, name: str, value: str | None) -> bool:
+    """Set a session's setting, or unset it; whether the server allows that."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - a cycle that folds nothing loads no Spark
+
+    if name in REFUSED:
+        return False
+    try:
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
+    except PySparkException as error:
+        if not (error.getCondition() or "").startswith(_GUARDED):
+            raise
+        _LOGGER.info("%s may not be set here: %s", name, " ".join(str(error).split())[:_SAID])
+        REFUSED.add(name)
+        return False
+    return True
+
+
 def put_back(spark: SparkSession, before: Mapping[str, str | None]) -> None:
     """Settings of a session as they were; None where one was not set."""
     for name, former in before.items():
-        if former is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, former)
+        change(spark, name, former)
 
 
 def tune(session: SparkSession, *, small: bool) -> None:
@@ -97,7 +141,7 @@ def tune(session: SparkSession, *, small: bool) -> None:
     by what its stages turn out to hold, where adaptive execution is on. On a cluster these are all its cores.
     """
     for name, (for_small, for_large) in _TUNED.items():
-        session.conf.set(name, for_small if small else for_large)
+        change(session, name, for_small if small else for_large)
     if session not in _given:
         _given[session] = {name: session.conf.get(name, None) for name in FEW_TASKS}
     put_back(session, FEW_TASKS if small else _given[session])
@@ -106,4 +150,4 @@ def tune(session: SparkSession, *, small: bool) -> None:
 def generate_code(session: SparkSession) -> None:
     """Have the next statement's code generated: the window is small, but many rows of its target are read."""
     for name in _CODE:
-        session.conf.set(name, _TUNED[name][1])
+        change(session, name, _TUNED[name][1])

@@ -19,16 +19,20 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.lake.delta import checkpoint_interval
 from bronze.lake.leases import commit_lost, still_writing
+from bronze.lake.named.place import is_named
+from bronze.lake.named.sql import make_schema
 from silver.fold import merge
 from silver.fold.upsert import as_merge
 from silver.run import step_source
 from silver.run.descriptions import Descriptions
 from silver.run.key_ranges import key_ranges
+from silver.run.marks import Mark, may_be_known, merge_into, write
 from silver.run.pauses import Pauses
 from silver.run.sessions import mark_settings
 from silver.run.spark_settings import ONE_TASK, REWRITTEN, SMALL, SMALL_TARGET, generate_code, settings, tune
-from silver.run.table_log import SILVER_APP, known_rows
+from silver.run.table_log import SILVER_APP
 from silver.schema import alter, ddl
+from silver.schema.catalog import COMMIT_LSN, VALID_FROM_LSN
 from silver.schema.clustering import clustered_again, is_optional
 from silver.schema.recreated import adopted
 
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
 
     from bronze.lake.location import Lake
     from silver.fold.fold import Fold
+    from silver.fold.upsert import Upsert
     from silver.plan.steps import Step
     from silver.run.table_log import SilverLog, Stored
     from silver.schema.catalog import SilverTable
@@ -143,6 +148,8 @@ class StepRunner:
         Raises:
             TableError: a column changed in a way that stored values do not survive.
         """
+        if self._lake.path is None:
+            self._log.expect(step.table.name)
         rows, size = self._log.size(step.table.name)
         small = rows_touched([step], changes, rows) <= SMALL
         tune(session, small=small)
@@ -169,16 +176,16 @@ class StepRunner:
 
             versions = step_source.versions(session, step, before, ranges, keep=small)
             self._read_target(session, small=small, rows=rows)
-            return self._commit(session, step, stored, as_merge(target, versions))
+            return self._merge(session, step, stored, versions)
         folded = step_source.folded(session, step, before, keep=small and step.mode == "merge")
         if step.mode == "merge":
             within = self._ranges(session, table, folded, stored.files)
             known = small and not window.facts.inserts and not window.facts.old_tuples
             known = known and (stored.mark is None or stored.mark < window.end)
+            known = known and may_be_known(session, self._uri(table))
             self._read_target(session, small=small, rows=rows)
             merged = merge.merge(table, folded, within, known=known)
-            with settings(session, known_rows(window.start) if known else {}):
-                version = self._commit(session, step, stored, as_merge(target, merged))
+            version = self._merge(session, step, stored, merged, known=known)
             if known and self._lacks_rows(table):
                 still_writing(self._lake, "silver")
                 self._log.expect(table.name)
@@ -187,9 +194,7 @@ class StepRunner:
             return version
         # Into a table without rows they are added: to replace what is there costs a statement more.
         replaces = step.mode == "load" and stored.files > 0
-        insert = merge.load if replaces else merge.append
-        inserted = insert(target, table, folded, alter.kept(table, stored.fields))
-        version = self._commit(session, step, stored, inserted)
+        version = self._insert(session, step, stored, folded, replaces=replaces)
         if replaces:
             self._optional(session, table, clustered_again(target, table))
         return version
@@ -214,31 +219,62 @@ class StepRunner:
         if small and rows > SMALL_TARGET:
             generate_code(session)
 
-    def _commit(self, session: SparkSession, step: Step, stored: Stored, said: str) -> int:
-        """Run the statement under the mark of its window; returns the table's version after it.
+    def _merge(
+        self, session: SparkSession, step: Step, stored: Stored, upsert: Upsert, *, known: bool = False
+    ) -> int:
+        """MERGE under the mark of the step's window; returns the table's version after it."""
+        table, window = step.table, step.window
+        still_writing(self._lake, "silver")
+        self._log.expect(table.name)
+        mark = Mark(SILVER_APP, window.end, stored.mark, window.start if known else None)
+        column = VALID_FROM_LSN if table.history else COMMIT_LSN
+        target = self._lake.sql("silver", table.name)
+        merge_into(session, self._uri(table), target, upsert, mark, column=column)
+        return self._committed(step, stored)
+
+    def _insert(
+        self, session: SparkSession, step: Step, stored: Stored, folded: Fold, *, replaces: bool
+    ) -> int:
+        """Add rows, or replace all, under the mark of the step's window; as `_merge`."""
+        table, kept = step.table, alter.kept(step.table, stored.fields)
+        still_writing(self._lake, "silver")
+        self._log.expect(table.name)
+        mark = Mark(SILVER_APP, step.window.end, stored.mark)
+        if is_named(self._uri(table)):
+            query = merge.rows_to_insert(table, folded, kept)
+            write(session, self._uri(table), query, mark, replaces=replaces)
+            return self._committed(step, stored)
+        insert = merge.load if replaces else merge.append
+        # An ALTER under this mark would count as the window, so the mark is set for this statement alone.
+        # Where the table has it already, Delta would skip what mends the rows.
+        with settings(session, {}, needed=mark_settings(mark.app, mark.lsn, mark.position)):
+            session.sql(insert(self._lake.sql("silver", table.name), table, folded, kept)).collect()
+        return self._committed(step, stored)
+
+    def _committed(self, step: Step, stored: Stored) -> int:
+        """The table's version after a statement.
 
         Raises:
             TransientError: ``lake-commit-lost``: the log does not have what Spark committed.
         """
-        still_writing(self._lake, "silver")
-        # An ALTER under this mark would count as the window, so the mark is set for this statement alone.
-        # Where the table has it already, Delta would skip what mends the rows.
-        self._log.expect(step.table.name)
-        with settings(session, mark_settings(SILVER_APP, step.window.end, stored.mark)):
-            session.sql(said).collect()
         written = self._log.written(step.table.name, step.window.end)
         committed = written.version > stored.version
         if committed and (written.mark is None or written.mark < step.window.end):
-            raise commit_lost(f"silver.{step.table.name}", str(self._lake.path), "the window is folded")
+            where = self._lake.path or str(self._lake.catalog)
+            raise commit_lost(f"silver.{step.table.name}", where, "the window is folded")
         return written.version
+
+    def _uri(self, table: SilverTable) -> str:
+        return self._lake.uri("silver", table.name)
 
     def _shaped(self, session: SparkSession, step: Step, target: str) -> Stored:
         """The table in the step's shape."""
         stored = self._log.read(step.table.name)
         if stored is None:
-            statements = ddl.create(
-                target, step.table, checkpoints=checkpoint_interval(self._lake.path or "")
-            )
+            uri = self._uri(step.table)
+            if is_named(uri):
+                make_schema(uri)
+            statements = ddl.create(target, step.table, checkpoints=checkpoint_interval(uri))
         elif step.mode not in {"alter", "describe"} and self._is_done(step, stored):
             return stored
         else:

@@ -1,11 +1,11 @@
 """Silver tables in the lake: where they are, which version, which mark, which columns. Reads logs, not rows.
 
 A table's position in the stream is the transaction mark ``deltasmelt.silver`` on the table itself. It is part
-of the very commit that holds the rows, so both cannot disagree. Delta skips a write whose mark is not newer
-than the table's, so a window is never applied twice.
+of the very commit that holds the rows, so both cannot disagree (`silver.run.marks`).
 
-A local log is looked at whenever it is asked for. In a store each look is a request, so there a cycle looks
-once at a table, and once more after each statement of its own (`SilverLog.begin`). That is enough: who writes
+A local log is looked at whenever it is asked for. In a store each look is a request, and in a catalog a
+statement, so there a cycle looks once at a table, and once more after each statement of its own
+(`SilverLog.begin`). That is enough: who writes
 silver's tables holds their lease, and a cycle has it from its beginning to its end. Where nobody else had it
 since the cycle before, what that one saw last still stands. What somebody commits without a lease is seen at
 the next look, as if it had been committed then; Delta orders both.
@@ -22,17 +22,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from bronze.lake import delta
+from bronze.lake.client import DeltaError, TableNotFoundError
 from bronze.lake.folders import local_folder
 from bronze.lake.history import history
 from bronze.lake.kept import SELDOM
+from bronze.lake.named import said
+from bronze.lake.named.place import is_named
 from bronze.lake.tail import Tail, advance, tail_of
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from silver.run.key_ranges import share_of
-from silver.run.lazy_session import lazily
+from silver.run.marks import KNOWN_AFTER
 from silver.schema.ddl import RELATION_PROPERTY
 from silver.schema.fields import DeltaColumn, fields_of
 
@@ -40,10 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from deltalake import DeltaTable
-    from pyspark.sql import SparkSession
 
     from bronze.lake.location import Lake
-    from silver.run.lazy_session import LazySession
 
 SILVER_APP: Final = "deltasmelt.silver"
 """Application id of the mark; its version is the LSN up to which the table is done."""
@@ -83,16 +83,13 @@ class SilverLog:
     """Looks into the Delta logs of one lake's silver tables.
 
     Args:
-        spark: is asked where a catalog's tables lie, and for nothing else.
         lake: whose.
     """
 
-    def __init__(self, spark: SparkSession | LazySession, lake: Lake) -> None:
-        self._spark = lazily(spark)
+    def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._tables: dict[str, DeltaTable] = {}
         self._stored: dict[str, Stored] = {}
-        self._locations: dict[str, str] = {}
         self._tails: dict[str, Tail] = {}
         self._listed: dict[str, float] = {}
         self._seen: dict[str, float] | None = None
@@ -100,7 +97,7 @@ class SilverLog:
     def begin(self, *, alone: bool) -> None:
         """A cycle begins, under the lease of silver's tables if the lake has leases.
 
-        From now on a table in a store is looked at once, and again after `expect`.
+        From now on a table in a store or a catalog is looked at once, and again after `expect`.
 
         Args:
             alone: nobody else had the lease since this object's last cycle.
@@ -138,9 +135,8 @@ class SilverLog:
         Raises:
             DeltaError: the version is no longer readable.
         """
-        location = self.place(name)
         try:
-            return None if location is None else _stored(delta.open_at(location, version))
+            return _stored(delta.open_at(self._lake.uri("silver", name), version))
         except TableNotFoundError:
             return None
 
@@ -152,9 +148,14 @@ class SilverLog:
         for name in names:
             self._tables.pop(name, None)
             self._stored.pop(name, None)
-            self._locations.pop(name, None)
             self._tails.pop(name, None)
             self.expect(name)
+
+    def state_marks(self, name: str) -> None:
+        """Have a catalog's table say its mark again where that is due (`bronze.lake.delta.state_marks`)."""
+        table = self._open(name)
+        if table is not None:
+            delta.state_marks(table)  # the handle is at the version after it
 
     def written(self, name: str, until: Lsn | None = None) -> Stored:
         """The table, which was just written.
@@ -263,11 +264,8 @@ class SilverLog:
                 self.forget((name,))
             else:
                 return table
-        location = self.place(name)
-        if location is None:
-            return None
         try:
-            table = delta.open_at(location, None)
+            table = delta.open_at(self._lake.uri("silver", name), None)
         except TableNotFoundError:
             return None
         self._tables[name] = table
@@ -278,7 +276,8 @@ class SilverLog:
         """See what is new; in a store where that may be, and by one request for each commit."""
         now, tail = time.time(), self._tails.get(name)  # which goes on while a machine sleeps
         if tail is None:
-            delta.refresh(table)
+            if not (is_named(table.table_uri) and self._seen is not None and name in self._seen):
+                self._bring_up(name, table)
             return
         if self._seen is not None and abs(now - self._seen.get(name, 0.0)) < SELDOM:
             return
@@ -298,23 +297,13 @@ class SilverLog:
 
     def _followed(self, name: str, table: DeltaTable) -> None:
         """The handle is at the newest version; in a store what comes after it is followed."""
-        if local_folder(table.table_uri) is None:
-            self._tails[name], self._listed[name] = tail_of(table), time.time()
-            if self._seen is not None:
-                self._seen[name] = self._listed[name]
-
-    def place(self, name: str) -> str | None:
-        """The table's location; the catalog knows that of a catalog's table."""
-        if self._lake.path is not None:
-            return self._lake.uri("silver", name)
-        if name not in self._locations:
-            address = self._lake.sql("silver", name)
-            spark = self._spark.get()
-            if not spark.catalog.tableExists(address):
-                return None
-            row = spark.sql(f"DESCRIBE DETAIL {address}").select("location").collect()[0]
-            self._locations[name] = row["location"]
-        return self._locations[name]
+        if local_folder(table.table_uri) is not None:
+            return
+        now = time.time()
+        if not is_named(table.table_uri):
+            self._tails[name], self._listed[name] = tail_of(table), now
+        if self._seen is not None:
+            self._seen[name] = now
 
 
 def _stored(table: DeltaTable) -> Stored:
@@ -329,25 +318,24 @@ def _stored(table: DeltaTable) -> Stored:
     )
 
 
-def known_rows(start: Lsn) -> dict[str, str]:
-    """Settings by which a commit says that it is a MERGE of known rows; see `SilverLog.lacks_rows`.
-
-    Args:
-        start: where its window begins.
-    """
-    return {"spark.databricks.delta.commitInfo.userMetadata": f"deltasmelt: known rows after {int(start)}"}
-
-
 def _lacking(entry: dict[str, Any]) -> Lsn | None:
     """Where the window of a MERGE of known rows began, if it did not find all of them."""
-    said = _KNOWN_FROM.fullmatch(str(entry.get("userMetadata")))
+    begun = _known_after(entry)
     found = _counted(entry, _MERGE_METRICS | {"source": "numSourceRows"})
-    lacks = said is not None and found["updates"] + found["deletes"] < found["source"]
-    return Lsn(int(said[1])) if said is not None and lacks else None
+    return begun if begun is not None and found["updates"] + found["deletes"] < found["source"] else None
+
+
+def _known_after(entry: dict[str, Any]) -> Lsn | None:
+    """Where the window of a MERGE of known rows began; None of any other commit."""
+    at_location = _KNOWN_FROM.fullmatch(str(entry.get("userMetadata")))
+    if at_location is not None:
+        return Lsn(int(at_location[1]))
+    in_catalog = said.read(entry).more.get(KNOWN_AFTER)
+    return Lsn(in_catalog) if isinstance(in_catalog, int) else None
 
 
 def _counted(entry: dict[str, Any], wanted: dict[str, str]) -> dict[str, int]:
-    metrics = entry.get("operationMetrics", {})
+    metrics = entry.get("operationMetrics") or {}
     return {kind: int(metrics.get(metric, 0)) for kind, metric in wanted.items()}
 
 

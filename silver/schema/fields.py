@@ -59,7 +59,7 @@ def fields_of(schema: dict[str, Any]) -> list[DeltaColumn]:
     for one in schema["fields"]:
         comment = one.get("metadata", {}).get("comment", "")
         attnum, missing = _said(comment)
-        found.append(DeltaColumn(one["name"], attnum, _ddl(one["type"]), missing, comment))
+        found.append(DeltaColumn(one["name"], attnum, ddl_of(one["type"]), missing, comment))
     return found
 
 
@@ -76,14 +76,15 @@ def _said(comment: str) -> tuple[int | None, str | None]:
     return (int(commented[1]) if commented else None), None
 
 
-def _ddl(plain: str | dict[str, Any]) -> str:
+def ddl_of(plain: str | dict[str, Any]) -> str:
+    """A type in the JSON form of a schema, as SQL names it."""
     if isinstance(plain, str):
         return _TYPES.get(plain, plain.upper())
     if plain["type"] == "array":
-        return f"ARRAY<{_ddl(plain['elementType'])}>"
+        return f"ARRAY<{ddl_of(plain['elementType'])}>"
     if plain["type"] == "map":
-        return f"MAP<{_ddl(plain['keyType'])}, {_ddl(plain['valueType'])}>"
-    fields = (f"{quote(one['name'])}: {_ddl(one['type'])}" for one in plain["fields"])
+        return f"MAP<{ddl_of(plain['keyType'])}, {ddl_of(plain['valueType'])}>"
+    fields = (f"{quote(one['name'])}: {ddl_of(one['type'])}" for one in plain["fields"])
     return f"STRUCT<{', '.join(fields)}>"
 
 

@@ -15,7 +15,7 @@ from bronze.shapes import Column, PgType, Relation
 from bronze.store.relations import read_relations
 from silver.cycle import Silver
 from silver.rebuild import rebuild
-from silver.schema.catalog import SilverTable, silver_catalog, silver_table
+from silver.schema.catalog import HISTORY_SUFFIX, SilverTable, silver_catalog, silver_table
 from silver.settings import SilverSettings
 from tests.silver.histories import BronzeWriter, change
 
@@ -342,6 +342,7 @@ class Shop:
         assert cut is not None
         assert cut.commit_lsn == self.lsn
         wanted = {TableName.parse(name).silver_name for name in self.shapes if name not in without}
+        wanted |= {f"{TableName.parse(name).silver_name}{HISTORY_SUFFIX}" for name in self.settings.history}
         assert set(cut.tables) == wanted, self._control.open_errors()
         return cut
 

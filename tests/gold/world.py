@@ -10,7 +10,6 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
 
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
@@ -86,9 +85,9 @@ class World:
     """The shop, its lake, and gold."""
 
     def __init__(
-        self, spark: SparkSession, path: str, texts: Iterable[str], model: Model | None = None
+        self, spark: SparkSession, path: str | Lake, texts: Iterable[str], model: Model | None = None
     ) -> None:
-        self.lake = Lake(path=path)
+        self.lake = path if isinstance(path, Lake) else Lake(path=path)
         self.spark = spark
         self.control = ControlTables(self.lake)
         self.model = model or Model()
@@ -128,6 +127,10 @@ class World:
 
     def table(self, name: str) -> Documents:
         """Rows of a gold table by key, read without Spark: that takes a hundredth of the time."""
+        if self.lake.path is None:
+            return self.table_by_spark(name)
+        from deltalake import DeltaTable, QueryBuilder  # noqa: PLC0415 - a lake in a catalog needs none
+
         query = QueryBuilder().register("t", DeltaTable(self.lake.uri("gold", name)))
         rows = pa.table(query.execute("SELECT * FROM t").read_all())
         return self._by_key(name, rows.to_pylist(maps_as_pydicts="strict"))
@@ -211,10 +214,11 @@ def pipeline_of(world: World, folder: Path) -> Pipeline:
     """A pipeline file over the world's lake and documents, as a user would have it; nobody is at its DSN."""
     for doc in world.documents:
         (folder / f"{doc.name}.yml").write_text(world.texts[doc.name])
+    lake = f"path: '{world.lake.path}'" if world.lake.catalog is None else f"catalog: {world.lake.catalog}"
     file = folder / "pipeline.yaml"
     file.write_text(
         "pipeline: p\nsource: {dsn: 'postgresql://127.0.0.1:1/x', slot: s, publication: p}\n"
-        f"lake: {{path: '{world.lake.path}'}}\ngold: {{documents: ['*.yml']}}\n"
+        f"lake: {{{lake}}}\ngold: {{documents: ['*.yml']}}\n"
     )
     return load_pipeline(file)
 

@@ -14,10 +14,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, Transaction, write_deltalake
 
 from bronze.identifiers import TableName
 from bronze.lake import delta
+from bronze.lake.client import Transaction
+from bronze.lake.named import commits as named
+from bronze.lake.named.table import NamedTable
 from bronze.lsn import Lsn
 from bronze.shapes import Column, PgType, Relation
 from bronze.store.commits import commit_marks
@@ -125,13 +127,19 @@ class BronzeWriter:
     def commit(self, frontier: int) -> None:
         """One Delta commit with everything added, and the marks."""
         marks = [Transaction(STREAM_APP, frontier), Transaction(CONFIRM_APP, frontier + 1), *self._snapshots]
-        write_deltalake(
-            self._changes,
-            pa.Table.from_pylist(self._rows, schema=CHANGES_SCHEMA),
-            mode="append",
-            commit_properties=CommitProperties(app_transactions=marks),
-        )
+        rows = pa.Table.from_pylist(self._rows, schema=CHANGES_SCHEMA)
+        if self._lake.path is None:
+            named.append(NamedTable(self._changes), rows, {mark.app_id: mark.version for mark in marks})
+        else:
+            _write(self._changes, rows, marks)
         self._rows, self._snapshots = [], []
+
+
+def _write(uri: str, rows: pa.Table, marks: list[Transaction]) -> None:
+    from deltalake import CommitProperties, write_deltalake  # noqa: PLC0415 - a lake in a catalog needs none
+
+    said = CommitProperties(app_transactions=marks)
+    write_deltalake(uri, rows, mode="append", commit_properties=said)
 
 
 def change(shape: Relation, op: str, **cells: Any) -> dict[str, Any]:

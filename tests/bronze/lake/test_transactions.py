@@ -10,7 +10,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from bronze.doors import Door, guarded
-from bronze.lake.delta import NOTHING_BESIDES
+from bronze.lake.delta import nothing_besides
 from bronze.lake.transactions import transaction_version
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def commit(uri: Path, **versions: int) -> None:
         ROWS,
         mode="append",
         commit_properties=CommitProperties(app_transactions=marks),
-        post_commithook_properties=NOTHING_BESIDES,
+        post_commithook_properties=nothing_besides(),
     )
 
 

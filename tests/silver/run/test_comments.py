@@ -44,7 +44,7 @@ def said(source: RealSource, name: str) -> dict[str, str]:
 def refused(source: RealSource) -> list[bool]:
     """Whether statements were run, due, and run again, on a table that Spark does not find."""
     elsewhere = Lake(path=f"{source.lake.path}/elsewhere")
-    there = SilverLog(source.spark, source.lake).read("plain")
+    there = SilverLog(source.lake).read("plain")
     comments = {one.relation_id: Comments(one.relation_id, "x") for one in read_relations(source.lake)}
     shapes = silver_catalog(commented(read_relations(source.lake), comments), SilverSettings())
     table, one = shapes[TableName("public", "plain")], Descriptions(elsewhere)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pytest
@@ -13,16 +12,13 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from bronze.lake.location import Lake
 from silver.run.table_log import SILVER_APP, SilverLog
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 class Table:
     """A silver table `t`, written without Spark, and a log reader that has a handle of it."""
 
     def __init__(self, lake: Lake) -> None:
         self.folder = lake.uri("silver", "t")
-        self.log = SilverLog(cast("SparkSession", None), lake)
+        self.log = SilverLog(lake)
         self.write("first", 1, 2, 3)
         assert self.read() == (2, 3, ["first"])
 

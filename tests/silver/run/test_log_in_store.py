@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -14,8 +14,6 @@ from bronze.lsn import Lsn
 from silver.run.table_log import SILVER_APP, SilverLog
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from tests.object_store import ObjectStore
 
 pytestmark = pytest.mark.process
@@ -28,7 +26,7 @@ class Shop:
 
     def __init__(self, store: ObjectStore, place: str) -> None:
         self.store, self.lake = store, Lake(place)
-        self.log = SilverLog(cast("SparkSession", None), self.lake)
+        self.log = SilverLog(self.lake)
         for name in ("orders", "customers"):
             self.write(name, 1)
             self.log.read(name)

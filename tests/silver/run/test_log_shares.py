@@ -32,7 +32,7 @@ def test_the_share_of_rows_that_a_range_reads(spark: SparkSession, lake_path: st
             f"INSERT INTO {target} (id, name, at) SELECT /*+ COALESCE(1) */ CAST(id AS INT), "
             f"concat('n', lpad(id, 3, '0')), DATE '2026-01-01' FROM range({start}, {start + 10})"
         )
-    log = SilverLog(spark, lake)
+    log = SilverLog(lake)
     assert log.size(table.name)[0] == 40
     assert log.size(table.name)[1] > 4 * 500, "bytes of four files"
     assert log.share(table.name, "id", "0", "39") == 1.0

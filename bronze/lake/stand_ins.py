@@ -1,0 +1,56 @@
+"""What stands for `deltalake`'s values where it is not installed: the same names, with the same fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class DeltaError(Exception):
+    """A table cannot be read or written."""
+
+
+class TableNotFoundError(DeltaError):
+    """There is no table."""
+
+
+class CommitFailedError(DeltaError):
+    """A commit was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A mark: the version that an application id has from a commit on.
+
+    Attributes:
+        last_updated: in milliseconds since 1970.
+    """
+
+    app_id: str
+    version: int
+    last_updated: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AddAction:
+    """A file that a commit adds; see `deltalake.transaction.AddAction`."""
+
+    path: str
+    size: int
+    partition_values: Mapping[str, str | None]
+    modification_time: int
+    data_change: bool
+    stats: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAction:
+    """A file that a commit removes; see `deltalake.transaction.RemoveAction`."""
+
+    path: str
+    data_change: bool
+    deletion_timestamp: int | None = None
+    size: int | None = None

@@ -1,0 +1,67 @@
+"""A property that says all marks, beside commits of others that came while it was written."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bronze.lake.location import Lake
+from bronze.lake.named import said
+from bronze.lake.named.place import layer_of
+from bronze.lake.scratch import scratch_of
+
+APPS = st.sampled_from(["a", "b", "c"])
+COMMITS = st.lists(st.dictionaries(APPS, st.integers(0, 9), max_size=2), min_size=1, max_size=12)
+
+
+def entry(version: int, marks: dict[str, int], *, as_of: int | None = None) -> dict[str, Any]:
+    if as_of is None:
+        return {"version": version, "operation": "WRITE", "userMetadata": said.said(marks)}
+    properties = {said.MARKS_PROPERTY: json.dumps({**marks, said.AS_OF: as_of})}
+    return {
+        "version": version,
+        "operation": "SET TBLPROPERTIES",
+        "operationParameters": {"properties": json.dumps(properties)},
+    }
+
+
+@given(COMMITS, st.data())
+def test_marks_are_those_of_all_commits_wherever_the_property_was_written(
+    commits: list[dict[str, int]], data: st.DataObject
+) -> None:
+    as_of = data.draw(st.integers(0, len(commits) - 1))
+    written = data.draw(st.integers(as_of, len(commits) - 1))
+    so_far: dict[str, int] = {}
+    entries: list[dict[str, Any]] = []
+    known: dict[str, int] = {}
+    for number, marks in enumerate(commits):
+        so_far |= marks
+        entries.append(entry(len(entries), marks))
+        if number == as_of:
+            known = dict(so_far)
+        if number == written:
+            entries.append(entry(len(entries), known, as_of=as_of))
+    told = [said.read(one) for one in reversed(entries)]
+    assert said.collected(told, {}) == so_far
+    assert said.reaches_back(told)
+    after = [one for one in told if one.version > as_of]
+    assert said.collected(after, {"old": 1}) == so_far
+    assert not said.reaches_back(after)
+
+
+def test_a_property_of_a_release_that_did_not_say_as_of_when_ends_the_reading() -> None:
+    told = [said.read(entry(2, {"a": 3})), said.Said({"a": 1, "b": 2}, complete=True, version=1)]
+    assert said.collected([*told, said.read(entry(0, {"c": 9}))], {"c": 7}) == {"a": 3, "b": 2}
+    assert said.reaches_back(told)
+
+
+@pytest.mark.parametrize("name", ["orders", "order_items", "x"])
+def test_a_scratch_tables_layer_is_that_of_the_table_it_stands_for(name: str) -> None:
+    lake = Lake(catalog="main")
+    scratch = scratch_of(lake, "rebuild")
+    assert scratch.sql("silver", name) == f"`main`.`deltasmelt_scratch`.`rebuild_silver_{name}`"
+    assert layer_of(scratch.uri("silver", name)) == layer_of(lake.uri("silver", name)) == "silver"

@@ -1,0 +1,256 @@
+"""Silver and gold in managed tables of a catalog: as PostgreSQL has it, through all that a lake goes through.
+
+The tests share one lake, whose history goes on from one to the next.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.lake.delta import open_existing
+from bronze.lake.named import said
+from bronze.lake.named.table import STATED_AFTER, NamedTable
+from bronze.lsn import Lsn
+from bronze.store.relations import read_relations
+from gold.builder.gold_table import DEFINITION_PROPERTY
+from gold.verify.verify import verify
+from pipelines.quality.results import history as past_runs
+from pipelines.quality.run import run_quality
+from pipelines.spark.lake_sql import LakeSql
+from pipelines.sql_shell.catalog import CutCatalog
+from silver.fresh import FreshTables
+from silver.rebuild import rebuild
+from silver.run.spark_settings import REFUSED
+from silver.run.table_log import SILVER_APP
+from silver.schema.catalog import histories
+from tests.fix_spark import rows_of
+from tests.gold.catalog_world import (
+    CATALOG,
+    DONE,
+    RESHAPED,
+    arrive,
+    change_and_move,
+    lake_in_catalog,
+    shop_in,
+)
+from tests.gold.shop import relation
+from tests.gold.world import pipeline_of
+from tests.silver.histories import BronzeWriter
+from tests.silver.killed import EndedError, end, ending
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.gold.shop import Shop
+    from tests.gold.world import World
+
+GUARDED = {said.USER_METADATA, "spark.databricks.delta.write.txnAppId"}
+"""What serverless compute lets nobody set."""
+
+
+@pytest.fixture(scope="module")
+def world(spark: SparkSession) -> Iterator[World]:
+    with lake_in_catalog(spark) as lake:
+        made = shop_in(spark, lake, history=True)
+        made.first()
+        yield made
+
+
+def check_silver(world: World) -> None:
+    """Both tables have the source's rows, and the history has those as the versions that hold."""
+    for name in ("customers", "orders"):
+        held = {row["id"] for row in rows_of(world.spark, f"SELECT id FROM {CATALOG}.silver.{name}")}
+        assert held == {row["id"] for row in world.shop.all(name)}, name
+    live = rows_of(
+        world.spark,
+        f"SELECT id, status FROM {CATALOG}.silver.orders__history WHERE _valid_to_lsn IS NULL",
+    )
+    assert {(row["id"], row["status"]) for row in live} == {
+        (row["id"], row["status"]) for row in world.shop.all("orders")
+    }
+    assert len(live) == len(list(world.shop.all("orders")))
+
+
+def test_changes_key_changes_an_added_column_truncate_and_a_snapshot_are_carried(world: World) -> None:
+    world.step(arrive)
+    world.step(change_and_move)
+    check_silver(world)
+    told = open_existing(world.lake.uri("silver", "orders")).history(1)[0]
+    assert said.read(told).marks == {SILVER_APP: world.shop.lsn}
+
+    def reshape(world: World) -> None:
+        world.shop.add_column("customers", "points", "int4", 7)
+        world.shop.put("customers", id=78, email="z", points=9)
+        world.shop.truncate("orders")
+        world.shop.put("orders", id=5, customer_id=78)
+        world.shop.resnapshot("customers")
+
+    world.step(lambda _: reshape(world))
+    check_silver(world)
+    points = rows_of(world.spark, f"SELECT id, points FROM {CATALOG}.silver.customers")
+    assert {row["id"]: row["points"] for row in points} == {
+        row["id"]: row["points"] for row in world.shop.all("customers")
+    }
+
+
+def test_a_build_by_another_definition_that_is_killed_before_it_names_it_is_made_again(world: World) -> None:
+    world.define([RESHAPED])
+    world.shop.put("orders", id=6, customer_id=78)
+    cut = world.shop.commit()
+    with ending("before ALTER 2", end), pytest.raises(EndedError):
+        world.gold.cycle()
+    table = NamedTable(world.lake.uri("gold", "customer"))
+    assert table.metadata().configuration[DEFINITION_PROPERTY] == ""
+    world.gold = world.start_gold(world.documents)
+    world.cycle(cut, full={"customer": "did not come to its end"})
+    world.check()
+    table.update_incremental()
+    assert table.metadata().configuration[DEFINITION_PROPERTY]
+    created = [one["version"] for one in table.history() if str(one["operation"]).startswith("CREATE")]
+    assert created == [0]  # never replaced
+    world.step(lambda shop: shop.put("orders", id=7, customer_id=78))
+
+
+def test_a_cycle_killed_before_its_cut_is_carried_on_and_no_window_is_folded_twice(world: World) -> None:
+    world.shop.put("orders", id=8, customer_id=78)
+    world.shop.remove("orders", 7)
+    world.shop.write()
+    with ending("before CUT 1", end), pytest.raises(EndedError):
+        world.shop.silver.cycle()
+    versions = {
+        name: NamedTable(world.lake.uri("silver", name)).version() for name in ("orders", "customers")
+    }
+    world.shop.silver = world.shop.start_silver()
+    cut = world.shop.silver.cycle()
+    assert cut is not None
+    assert {name: cut.tables[name] for name in versions} == versions
+    world.cycle(cut)
+    world.check()
+    check_silver(world)
+
+
+def come_and_go(shop: Shop) -> None:
+    shop.put("orders", id=9, customer_id=78)
+    shop.remove("orders", 8)
+
+
+def test_where_a_server_guards_settings_a_merge_tells_its_mark_in_its_condition(world: World) -> None:
+    REFUSED.update(GUARDED)
+    try:
+        world.step(lambda shop: shop.put("orders", id=8, customer_id=78, status="paid"))
+        world.step(come_and_go)
+    finally:
+        REFUSED.difference_update(GUARDED)
+    check_silver(world)
+    for layer, name in (("silver", "orders"), ("silver", "orders__history"), ("gold", "customer")):
+        table = NamedTable(world.lake.uri("silver" if layer == "silver" else "gold", name))
+        newest = next(one for one in table.history(4) if one["operation"] in {"MERGE", "WRITE"})
+        assert newest["userMetadata"] is None or newest["operation"] == "WRITE"
+        assert table.transaction_version(f"deltasmelt.{layer}") == world.shop.lsn, (layer, name)
+
+
+def test_marks_are_said_again_before_a_first_look_no_longer_finds_them(world: World) -> None:
+    table = NamedTable(world.lake.uri("silver", "customers"))
+    mark = table.transaction_version(SILVER_APP)
+    for number in range(STATED_AFTER):
+        world.spark.sql(f"ALTER TABLE {CATALOG}.silver.customers SET TBLPROPERTIES ('theirs' = '{number}')")
+    world.step(lambda shop: shop.put("orders", id=10, customer_id=78))
+    table = NamedTable(world.lake.uri("silver", "customers"))
+    assert said.marks_of(table.metadata().configuration) == {SILVER_APP: mark}
+    assert table.transaction_version(SILVER_APP) == mark
+    assert table.unstated() < STATED_AFTER
+
+
+def test_a_table_is_derived_again_from_bronze_and_nothing_of_that_is_left(world: World) -> None:
+    world.spark.sql(f"DELETE FROM {CATALOG}.silver.orders WHERE id = 10")
+    cut = world.control.latest_cut("silver")
+    assert cut is not None
+    (orders,) = [one for one in world.catalog().values() if one.name == "orders"]
+    for table in [orders, *histories([orders], world.shop.settings)]:
+        rebuild(
+            world.spark, world.lake, world.shop.settings, table,
+            relations=read_relations(world.lake), end=cut.commit_lsn,
+        )  # fmt: skip
+    check_silver(world)
+    assert not world.spark.catalog.databaseExists(f"{CATALOG}.deltasmelt_scratch")
+    world.step(lambda shop: shop.put("orders", id=11, customer_id=78))
+    check_silver(world)
+
+
+def test_statements_quality_and_proofs_read_one_cut_by_names(world: World, tmp_path: Path) -> None:
+    world.step(lambda shop: shop.put("customers", id=79, email="seen"))
+    pipeline = pipeline_of(world, tmp_path)
+    for alone in (True, False):
+        shown = LakeSql(world.spark, pipeline, alone=alone)
+        world.spark.sql(f"INSERT INTO {CATALOG}.silver.customers (id, email) VALUES ({500 + alone}, 'later')")
+        found = shown.query(
+            "SELECT customers.id FROM silver.customers JOIN gold.customer AS d ON d.id = customers.id"
+        ).collect()
+        assert {row["id"] for row in found} == {
+            row["id"] for row in world.shop.all("customers") if row["deleted_at"] is None
+        }
+        assert shown.query("SELECT max(commit_lsn) FROM bronze.changes").first() is not None
+        shown.forget()
+        world.spark.sql(f"DELETE FROM {CATALOG}.silver.customers WHERE id >= 500")
+    told = {one.full_name: one for one in CutCatalog(pipeline, shown.cut).tables}
+    assert [one.name for one in told["silver.orders"].columns][:2] == ["id", "customer_id"]
+    assert CutCatalog(pipeline, shown.cut).rows([told["silver.orders"]]) == [
+        len(list(world.shop.all("orders")))
+    ]
+    assert verify(world.spark, world.lake, world.gold.built("customer")).equal
+    assert '"email": "seen"' in world.gold.preview("customer", "79").replace('" : ', '": ')
+    result = run_quality(world.spark, pipeline)
+    assert result.rows
+    assert all(row.success for row in result.rows), [row for row in result.rows if not row.success]
+    assert [run.failed for run in past_runs(world.lake, 5).runs] == [0]
+
+
+def test_what_bronze_holds_is_seen_ahead_of_the_next_cycle(world: World) -> None:
+    world.shop.put("orders", id=12, customer_id=78, status="fresh")
+    world.shop.remove("orders", 11)
+    world.shop.write()
+    tables = FreshTables(world.spark, world.lake, world.shop.settings, world.control)
+    try:
+        head = tables.look(["orders", "customers"])
+        assert head.out == {}
+        ahead = {row["id"] for row in rows_of(world.spark, f"SELECT id FROM {head.view('orders')}")}
+    finally:
+        tables.close()
+    assert ahead == {row["id"] for row in world.shop.all("orders")}
+    world.step(lambda _: None)
+
+
+def test_a_name_that_the_catalog_refuses_is_that_tables_error_alone(world: World) -> None:
+    bronze = BronzeWriter(world.lake)
+    refused = ["public.two words", "public.Orders"]
+    shapes = [relation(name, {"id": "int8"}, ("id",)) for name in refused]
+    world.shop.put("orders", id=13, customer_id=78)
+    world.shop.transaction()
+    world.shop.write()
+    bronze.relations(shapes)
+    for shape in shapes:
+        bronze.snapshot(shape, world.shop.lsn + 5, [["1"]])
+    bronze.commit(world.shop.lsn + 5)
+    cut = world.shop.silver.cycle()
+    assert cut is not None
+    assert cut.commit_lsn == Lsn(world.shop.lsn + 5)
+    assert {"customers"} == set(cut.tables) - {"orders", "orders__history"}
+    errors = {error.name: error for error in world.control.open_errors()}
+    assert {"public.two words", "public.Orders", "public.orders"} == set(errors)
+    assert {error.code for error in errors.values()} == {"catalog-name"}
+
+
+def test_silver_and_gold_need_no_deltalake(tmp_path: Path) -> None:
+    run = ["-m", "tests.without_deltalake", "tests.gold.catalog_world", str(tmp_path / "warehouse")]
+    ran = subprocess.run(
+        [sys.executable, *run],
+        capture_output=True, text=True, check=False, timeout=900,
+    )  # fmt: skip
+    assert DONE in ran.stdout, ran.stderr[-4000:]

@@ -1,0 +1,51 @@
+"""What a commit says of itself, and tables whose names a catalog does not tell apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bronze.identifiers import TableName
+from bronze.lake.named import said
+from bronze.lsn import Lsn
+from silver.errors import table_error
+from silver.run.marks import KNOWN_AFTER, Mark, Telling
+from silver.run.refusals import alike
+from silver.schema.catalog import silver_table
+from silver.settings import SilverSettings
+from tests.silver.histories import INT, relation
+
+
+def test_a_merge_of_known_rows_says_where_its_window_began_beside_its_mark() -> None:
+    mark = Mark("deltasmelt.silver", Lsn(20), Lsn(10), known_after=Lsn(10))
+    told = said.read({"operation": "MERGE", "userMetadata": mark.said})
+    assert (told.marks, told.more) == ({"deltasmelt.silver": 20}, {KNOWN_AFTER: 10})
+    assert mark.is_new
+    assert not replace(mark, lsn=Lsn(10)).is_new
+
+
+def test_a_mark_is_told_by_settings_or_in_the_condition() -> None:
+    assert Telling({"a": "b"}).conditions("t._commit_lsn") == ()
+    assert Telling({}, Lsn(7)).conditions("t._commit_lsn") == ("NOT (t._commit_lsn <=> -7L)",)
+
+
+def test_names_that_differ_in_case_alone_are_refused_both() -> None:
+    shapes = [
+        relation(name, [("id", INT)], ["id"], relation_id=at)
+        for at, name in enumerate(("Orders", "orders", "items"), 1)
+    ]
+    errors = alike([silver_table(shape, SilverSettings()) for shape in shapes])
+    assert set(errors) == {TableName("public", "Orders"), TableName("public", "orders")}
+    assert {error.code for error in errors.values()} == {"catalog-name"}
+
+
+def test_what_catalogs_say_of_a_name_is_the_tables_error() -> None:
+    table = TableName("public", "two words")
+    said_by = [
+        "[INVALID_SCHEMA_OR_RELATION_NAME] `two words` is not a valid name for tables/schemas. Valid names …",
+        "org.apache.hadoop.hive.metastore.api.InvalidObjectException: two words is not a valid object name",
+    ]
+    for message in said_by:
+        error = table_error(table, message)
+        assert error is not None
+        assert error.code == "catalog-name"
+    assert table_error(table, "[TABLE_OR_VIEW_NOT_FOUND] no such table") is None
