@@ -320,7 +320,7 @@ def test_a_storage_that_cannot_be_written_is_a_fault_that_heals(lake_path: str) 
 
 
 def test_a_lake_in_a_catalog_is_refused_with_a_remedy() -> None:
-    with pytest.raises(ConfigurationError, match=r"use lake\.path"):
+    with pytest.raises(ConfigurationError, match=r"give lake\.path"):
         DeltaSink(Lake(catalog="main"), "shop", IDENTITY)
 
 
